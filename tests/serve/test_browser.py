@@ -1,0 +1,403 @@
+"""The playground in a real browser, served and static: the main flows, hostile content, and two widths.
+
+Run by `make browser`, which sets up selenium and builds the static site; Debian's chromium and chromium-driver must be
+installed. Screenshots are written to `build/screenshots`, for somebody to look at.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import turnwise
+from hostile_markup import PAYLOADS
+from served import listening, make_service
+
+webdriver = pytest.importorskip("selenium.webdriver")
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "build" / "site"
+SCREENSHOTS = ROOT / "build" / "screenshots"
+TABS = ("text", "tokens", "loss", "reply", "grammar", "checks", "stability", "diff", "convert")
+PATIENCE = float(os.environ.get("TURNWISE_BROWSER_SECONDS", "120"))
+REPLY = "<think>\nLow?\n</think>\n\nYes.<|im_end|>"
+BROKEN = "{% for m in messages %}\n{{ m.content | shout }}{% endfor %}"
+PLAIN = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+MARK = "window.forged = (window.forged || 0) + 1"
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def driver() -> Iterator[Any]:
+    if shutil.which("chromedriver") is None:
+        pytest.skip("no chromedriver: apt install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(shutil.which("chromedriver"))
+    made = webdriver.Chrome(options=options, service=service)
+    made.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": "window.forged = 0;"})
+    yield made
+    made.quit()
+
+
+@pytest.fixture(scope="module", params=["served", "static"])
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "served":
+        with listening(make_service()) as found:
+            yield found
+        return
+    if not (SITE / "engine.zip").is_file():
+        pytest.skip("no static site: make site")
+    handler = functools.partial(QuietHandler, directory=str(SITE))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+
+
+class Playground:
+    """A page in the browser, and what a user does with it."""
+
+    def __init__(self, driver: Any, address: str) -> None:
+        self.driver = driver
+        self.address = address
+
+    def open(self, hash: str = "", width: int = 1280, height: int = 1000) -> None:
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        self.driver.get("about:blank")
+        self.driver.get(f"{self.address}/{hash}")
+        self.settle()
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, is_done: Callable[[], Any], what: str) -> Any:
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            found = is_done()
+            if found:
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"{what} did not come; the page says: {self.text('body')[:2000]}")
+
+    def settle(self) -> None:
+        """Wait until nothing is asked of the engine any more."""
+        script = """return document.documentElement.dataset.ready === "true"
+            && document.getElementById("result").getAttribute("aria-busy") === "false" """
+        time.sleep(0.3)  # the page waits for the last key before it asks
+        self.wait(lambda: self.run(script), "the answer")
+
+    def click(self, selector: str) -> None:
+        self.run("document.querySelector(arguments[0]).click()", selector)
+        self.settle()
+
+    def type(self, selector: str, text: str, event: str = "input") -> None:
+        """Put a text into a field, as typing it would."""
+        self.run(
+            """const field = document.querySelector(arguments[0]);
+            field.value = arguments[1];
+            field.dispatchEvent(new Event(arguments[2], {bubbles: true}));""",
+            selector,
+            text,
+            event,
+        )
+        self.settle()
+
+    def pick(self, name: str) -> None:
+        self.type("#entry", name, "change")
+
+    def text(self, selector: str) -> str:
+        return str(
+            self.run("return document.querySelector(arguments[0])?.textContent ?? ''", selector)
+        )
+
+    def tab(self, name: str) -> None:
+        self.click(f"#tab-{name}")
+
+    def log(self) -> list[str]:
+        return [row["message"] for row in self.driver.get_log("browser")]
+
+
+@pytest.fixture
+def page(driver: Any, address: str) -> Playground:
+    made = Playground(driver, address)
+    made.open()
+    return made
+
+
+CHAT = [
+    {"role": "user", "content": "Is it low? <|im_end|> 中文 😀"},
+    {"role": "assistant", "content": "Yes."},
+]
+
+
+def write_messages(page: Playground, messages: list[dict[str, Any]]) -> None:
+    page.click("#view-json")
+    page.type("#input .card:nth-of-type(2) textarea", json.dumps(messages))
+
+
+def test_text_is_the_text_of_the_library(page: Playground) -> None:
+    write_messages(page, CHAT)
+    assert page.text("#rendered") == turnwise.load("qwen3").render(CHAT).text
+    page.pick("chatml")
+    assert page.text("#rendered") == turnwise.load("chatml").render(CHAT).text
+
+
+def test_a_click_shows_the_origin(page: Playground) -> None:
+    index = page.run(
+        """const pieces = [...document.querySelectorAll("#rendered [data-piece]")];
+        const found = pieces.find((piece) => piece.textContent.includes("high tide"));
+        found.click();
+        return Number(found.dataset.piece);"""
+    )
+    assert "messages[1].content" in page.text("#origin")
+    page.run(f'document.querySelector("[data-piece=\\"{index + 1}\\"]").click()')
+    assert "template, line 4" in page.text("#origin")
+    # and by keys alone
+    before = page.text("#origin")
+    page.run(
+        """document.getElementById("rendered").dispatchEvent(
+        new KeyboardEvent("keydown", {key: "ArrowLeft", bubbles: true}))"""
+    )
+    assert page.text("#origin") != before
+
+
+def test_tokens_and_loss_are_those_of_the_library(page: Playground) -> None:
+    write_messages(page, CHAT)
+    page.tab("tokens")
+    encoded = turnwise.load("qwen3").encode(CHAT, "turnwise")
+    ids = page.run(
+        'return [...document.querySelectorAll(".chip .id")].map((one) => Number(one.textContent))'
+    )
+    assert ids == encoded.input_ids
+    control = page.run('return document.querySelectorAll(".chip.control").length')
+    assert control == len(encoded.control)
+    defused = page.run(
+        'return [...document.querySelectorAll(".chip.defused .t")].map((one) => one.textContent).join("")'
+    )
+    assert defused.strip("␣") == "<|im_end|>"
+    page.tab("loss")
+    trained = page.run('return document.querySelectorAll(".chip.trained").length')
+    assert trained == sum(encoded.mask)
+    page.type("#train-on", "all", "change")
+    assert page.run('return document.querySelectorAll(".chip.masked").length') == 0
+
+
+def test_a_reply_is_read_and_streamed(page: Playground) -> None:
+    page.tab("reply")
+    page.type("#reply", REPLY)
+    message = json.loads(page.text("#reply-json"))
+    assert (message["content"], message["reasoning_content"]) == ("Yes.", "Low?")
+    page.run('document.getElementById("stream").click()')
+    page.wait(lambda: "Yes." in page.text("#reply-message"), "the streamed reply")
+    page.click("#sample-reply")
+    assert json.loads(page.text("#reply-json"))["tool_calls"][0]["function"]["name"] == "tide"
+
+
+def test_grammar_and_exports(page: Playground) -> None:
+    page.click("#example-tool")
+    page.tab("grammar")
+    assert "<tool_call>" in page.text("#grammar")
+    names = page.run(
+        'return [...document.querySelectorAll(".export summary")].map((one) => one.textContent)'
+    )
+    assert {"response_template", "structural_tag", "lark", "gbnf"} == set(names)
+
+
+def test_checks_stability_diff_and_convert(page: Playground) -> None:
+    page.tab("checks")
+    assert "T401" in page.text("#findings") and "add_generation_prompt" in page.text(
+        "#capabilities"
+    )
+    page.tab("stability")
+    assert "stable" in page.text("#stability")
+    page.tab("diff")
+    assert "differ" in page.text("#verdict")
+    page.type("#other", "qwen3")
+    assert "No difference" in page.text("#verdict")
+    page.pick("chatml")
+    page.tab("convert")
+    page.type("#to", "xtuner", "change")
+    assert "INSTRUCTION" in page.text("#converted")
+
+
+def test_a_pasted_template_of_any_dialect(page: Playground) -> None:
+    write_messages(page, CHAT[1:])
+    page.type("#source", PLAIN)
+    assert page.text("#rendered") == "[assistant] Yes.\n"
+    fastchat = {"name": "mine", "roles": ["Q", "A"], "sep_style": "ADD_COLON_SINGLE", "sep": "\n"}
+    expected = turnwise.compile(fastchat, "fastchat").render(CHAT[:1]).text
+    write_messages(page, CHAT[:1])
+    page.type("#dialect", "fastchat", "change")
+    page.type("#source", json.dumps(fastchat))
+    assert page.text("#rendered") == expected
+
+
+def test_an_error_has_its_line_and_a_caret(page: Playground) -> None:
+    page.type("#source", BROKEN)
+    error = page.text("#template-error")
+    assert "No filter named 'shout'" in error and "^" in error
+    assert page.text(".gutter .bad") == "2"
+    page.click("#reset")
+    assert page.run('return document.getElementById("template-error").hidden')
+    page.type("#tools", "[{")
+    assert "not JSON" in page.text("#input details .problem")
+
+
+def test_the_state_is_in_the_address(page: Playground) -> None:
+    write_messages(page, CHAT)
+    page.pick("chatml")
+    page.tab("tokens")
+    time.sleep(0.5)
+    hash = page.run("return location.hash")
+    shown = page.text("#chips")
+    assert hash.startswith("#s=") and shown
+    page.open(hash)
+    assert page.text("#chips") == shown
+    assert page.run('return document.getElementById("entry").value') == "chatml"
+    for odd in ("#s=AAAA", "#s=%%%", "#result", "#s=" + "A" * 5000):
+        page.open(odd)
+        assert page.text("#rendered").startswith("<|im_start|>system")
+
+
+def test_bubbles_are_edited(page: Playground) -> None:
+    page.click("#add-message")
+    page.type(".bubbles li:last-child textarea", "And now?")
+    assert page.text("#rendered").endswith("And now?<|im_end|>\n")
+    page.click(".bubbles li:last-child button[aria-label='Remove']")
+    assert "And now?" not in page.text("#rendered")
+
+
+def test_keys_move_between_tabs(page: Playground) -> None:
+    for name in TABS[1:]:
+        page.run(
+            """const tab = document.activeElement.role === "tab" ? document.activeElement
+                : document.querySelector("[role=tab][aria-selected=true]");
+            tab.focus();
+            tab.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight", bubbles: true}));"""
+        )
+        assert page.run("return document.activeElement.id") == f"tab-{name}"
+    page.settle()
+
+
+def test_dark_and_chinese(page: Playground) -> None:
+    before = page.run("return getComputedStyle(document.body).backgroundColor")
+    page.click("#theme")
+    assert page.run("return getComputedStyle(document.body).backgroundColor") != before
+    page.click("#language")
+    assert page.text("#tab-tokens") == "词元"
+    page.click("#language")
+    page.click("#theme")
+    assert page.text("#tab-tokens") == "Tokens"
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_every_tab_fits(page: Playground, width: int, request: pytest.FixtureRequest) -> None:
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    way = "static" if "static" in request.node.name else "served"
+    page.open(width=width)
+    for name in TABS:
+        page.tab(name)
+        if name == "reply":
+            page.click("#sample-reply")
+        assert page.run("return document.documentElement.scrollWidth") <= width, name
+        page.driver.save_screenshot(str(SCREENSHOTS / f"{way}-{width}-{name}.png"))
+
+
+def test_no_payload_is_executed(page: Playground) -> None:
+    """Through content, role, tool name, template, options, error texts and the address, on every tab."""
+    payloads = [payload.replace("MARK", MARK) for payload in PAYLOADS]
+    assert len(payloads) >= 60
+    for start in range(0, len(payloads), 20):
+        part = payloads[start : start + 20]
+        messages = [{"role": "user", "content": one} for one in part]
+        messages += [{"role": part[0], "content": part[-1], "name": part[1], part[2]: part[3]}]
+        tool = {"type": "function", "function": {"name": part[4], "description": part[5]}}
+        write_messages(page, messages)
+        page.type("#tools", json.dumps([tool]))
+        page.type("#kwargs", json.dumps({"enable_thinking": part[6]}))
+        page.type("#source", PLAIN + "".join(part))
+        for name in TABS:
+            page.tab(name)
+            if name == "reply":
+                page.type("#reply", "".join(part))
+            if name == "diff":
+                page.type("#other", "".join(part))
+        page.tab("text")
+        page.type("#source", "{{ raise_exception(" + json.dumps(part[7] + part[8]) + ") }}")
+        assert part[7] in page.text("#error")
+        page.click("#view-bubbles")
+        time.sleep(0.6)
+        page.open(page.run("return location.hash"))
+        assert page.run("return window.forged") == 0
+    assert (
+        page.run(
+            "return document.querySelectorAll('main script, main iframe, main object, main svg').length"
+        )
+        == 0
+    )
+    blocked = [
+        row
+        for row in page.log()
+        if "Content Security Policy" in row or "Content-Security-Policy" in row
+    ]
+    assert not blocked, "nothing even reached the policy"
+
+
+def test_nothing_is_asked_of_other_hosts(page: Playground) -> None:
+    for name in TABS:
+        page.tab(name)
+    names = page.run("return performance.getEntriesByType('resource').map((one) => one.name)")
+    assert names and all(name.startswith(page.address) for name in names)
+
+
+def test_the_static_page_works_offline_and_reads_a_tokenizer(
+    page: Playground, request: pytest.FixtureRequest
+) -> None:
+    if "static" not in request.node.name:
+        pytest.skip("the static page only")
+    page.driver.execute_cdp_cmd("Network.enable", {})
+    page.driver.execute_cdp_cmd(
+        "Network.emulateNetworkConditions",
+        {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0},
+    )
+    try:
+        write_messages(page, CHAT)
+        folder = ROOT / "src" / "turnwise" / "tokens" / "data"
+        field = page.driver.find_element("id", "file")
+        field.send_keys(f"{folder / 'tokenizer.json'}\n{folder / 'tokenizer_config.json'}")
+        page.wait(
+            lambda: page.run(
+                'return document.getElementById("tokenizer").value.startsWith("file 1")'
+            ),
+            "the tokenizer",
+        )
+        page.tab("tokens")
+        ids = page.run(
+            'return [...document.querySelectorAll(".chip .id")].map((one) => Number(one.textContent))'
+        )
+        assert ids
+    finally:
+        page.driver.execute_cdp_cmd(
+            "Network.emulateNetworkConditions",
+            {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1},
+        )

@@ -1,0 +1,193 @@
+"""The files of the playground: nothing inline, nothing from elsewhere, content as text, every word in two languages.
+
+What the page does is tested in a browser (`make browser`); here is what can be read off the files, the headers with
+which the server sends them, and the static site with its archive of the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+import build_site
+import pytest
+
+from served import client_of, make_service
+from turnwise.dialects import DIALECTS
+from turnwise.serve.playground_api import VERBS
+from turnwise.tokens.loss import POLICIES
+
+STATIC = build_site.STATIC
+SCRIPTS = {file.name: file.read_text(encoding="utf-8") for file in sorted(STATIC.glob("*.js"))}
+CODE = "\n".join(SCRIPTS.values())
+TEXT_FILES = [file for file in sorted(STATIC.iterdir()) if file.is_file()]
+# Ways to make markup or code of a text. `document.createElement` with `textContent` is the only way here.
+SINKS = (
+    *("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "createContextualFragment"),
+    *("eval(", "new Function", "srcdoc", "javascript:", "DOMParser", "setHTML", 'setTimeout("'),
+)
+
+
+class Page(HTMLParser):
+    """Collects tags and attributes, and the text inside of scripts and styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.inline: list[str] = []
+        self._inside = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag if tag in ("script", "style") else ""
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside and data.strip():
+            self.inline.append(data)
+
+
+@pytest.fixture(scope="module")
+def page() -> Page:
+    made = Page()
+    made.feed((STATIC / "index.html").read_text(encoding="utf-8"))
+    return made
+
+
+def test_nothing_is_inline_and_nothing_comes_from_elsewhere(page: Page) -> None:
+    assert not page.inline
+    for tag, attributes in page.tags:
+        assert not any(name.startswith("on") or name == "style" for name in attributes), tag
+        for name in ("src", "href"):
+            if name in attributes:
+                assert (STATIC / str(attributes[name])).is_file(), f"{tag} {name}"
+    for file in TEXT_FILES:
+        text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?:|//[a-z]+\.", text), file.name
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_content_becomes_text_only(name: str) -> None:
+    found = [sink for sink in SINKS if sink in SCRIPTS[name]]
+    assert not found
+    for module in re.findall(r'from "(\./[^"]+)"', SCRIPTS[name]):
+        assert (STATIC / module).is_file() or module.startswith("./pyodide/"), module
+
+
+def read_words(language: str) -> dict[str, str]:
+    block = re.search(
+        rf"^  {language}: {{(.*?)^  }},", SCRIPTS["i18n.js"], re.DOTALL | re.MULTILINE
+    )
+    assert block is not None
+    return dict(re.findall(r'(\w+): "((?:[^"\\]|\\.)*)"', block[1]))
+
+
+def test_every_word_is_there_in_both_languages(page: Page) -> None:
+    english, chinese = read_words("en"), read_words("zh")
+    assert english.keys() == chinese.keys() and len(english) > 80
+    used = set(re.findall(r'\bt\("(\w+)"\)', CODE))
+    used |= set(re.findall(r'\["(tab\w+)", \w+Tab\]', SCRIPTS["app.js"]))
+    for _, attributes in page.tags:
+        used |= {str(value) for name, value in attributes.items() if name.startswith("data-i18n")}
+    assert used and used <= english.keys(), used - english.keys()
+    # what the page does not say in words of its own is the same in both
+    same = {key for key in english if english[key] == chinese[key]}
+    assert same == {"json"}
+
+
+def test_the_page_knows_what_the_engine_knows() -> None:
+    """Verbs, dialects and loss policies are named in the page; a new one must be named there too."""
+    verbs = set(re.findall(r'verb: "(\w+)"', CODE)) | set(re.findall(r'\bapi\("(\w+)"', CODE))
+    assert verbs - {"add_tokenizer"} == set(VERBS)
+    listed = re.search(r"DIALECTS = (\[.*?\]);", SCRIPTS["left.js"])
+    assert listed is not None and set(json.loads(listed[1])) == set(DIALECTS)
+    policies = re.search(r"POLICIES = (\[.*?\]);", SCRIPTS["views_text.js"])
+    assert policies is not None and json.loads(policies[1]) == list(POLICIES)
+
+
+def test_the_server_sends_it_with_a_strict_policy() -> None:
+    with client_of(make_service()) as client:
+        for path in ("/", *(f"/{file.name}" for file in TEXT_FILES)):
+            answer = client.get(path)
+            assert answer.status_code == 200, path
+            policy = answer.headers["content-security-policy"]
+            assert "script-src 'self';" in policy and "default-src 'none'" in policy
+            assert "unsafe" not in policy and answer.headers["x-content-type-options"] == "nosniff"
+            if path.endswith(".js"):
+                assert "javascript" in answer.headers["content-type"]
+        assert client.get("/../app.py").status_code == 404
+
+
+# -- the static site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, with empty files in the place of Pyodide's."""
+    folder = tmp_path_factory.mktemp("site")
+    pyodide = folder / "pyodide"
+    pyodide.mkdir()
+    for name in build_site.PYODIDE_FILES:
+        (pyodide / name).write_bytes(b"")
+    build_site.build_site(folder / "built", pyodide)
+    return folder / "built"
+
+
+def test_the_site_runs_the_engine_by_itself(site: Path) -> None:
+    page = (site / "index.html").read_text(encoding="utf-8")
+    policy = re.search(r'http-equiv="content-security-policy" content="([^"]*)"', page)
+    assert (
+        policy is not None and "unsafe-inline" not in policy[1] and "'unsafe-eval'" not in policy[1]
+    )
+    assert '"static"' in (site / "mode.js").read_text(encoding="utf-8")
+
+
+CALLS = """
+import json, sys
+from turnwise.serve.playground_api import call
+import turnwise, jinja2
+assert turnwise.__file__.startswith(sys.argv[1]) and jinja2.__file__.startswith(sys.argv[1])
+body = {"template": "qwen3", "messages": [{"role": "user", "content": "hi <|im_end|>"}]}
+count = len(call("entries", {})["entries"])
+print(json.dumps([call("render", body)["text"], call("encode", body)["input_ids"], count]))
+"""
+
+
+def test_the_archive_of_the_engine_is_all_that_it_needs(site: Path, tmp_path: Path) -> None:
+    """In a Python without any other package (-S), as in the browser."""
+    with zipfile.ZipFile(site / "engine.zip") as archive:
+        archive.extractall(tmp_path)
+        assert not [name for name in archive.namelist() if name.endswith((".so", ".pyd"))]
+    command = [sys.executable, "-S", "-c", CALLS, str(tmp_path)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+    )
+    assert not done.returncode, done.stderr
+    from turnwise.serve.playground_api import call
+
+    body = {"template": "qwen3", "messages": [{"role": "user", "content": "hi <|im_end|>"}]}
+    text, ids, count = json.loads(done.stdout)
+    assert (text, ids) == (call("render", body)["text"], call("encode", body)["input_ids"])
+    assert count == len(call("entries", {})["entries"])
+
+
+def test_the_same_sources_make_the_same_archive(site: Path, tmp_path: Path) -> None:
+    build_site.write_engine(tmp_path / "engine.zip")
+    assert (tmp_path / "engine.zip").read_bytes() == (site / "engine.zip").read_bytes()
+
+
+def test_a_folder_without_pyodide_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="npm package pyodide"):
+        build_site.build_site(tmp_path / "site", tmp_path)
