@@ -150,8 +150,8 @@ def make_scanner(format: str) -> RowScanner:
 
 def _bound_evenly(file: InputFile, chunk_bytes: int) -> Callable[[int], int]:
     """Return the function from the number of a part to the offset behind which it ends."""
-    size = file.size - file.rows_start
-    parts = max(1, round(size / chunk_bytes))
+    size = max(1, file.size - file.rows_start)  # bounds must grow, of an empty file too
+    parts = min(size, max(1, round(size / chunk_bytes)))
     return lambda part: file.rows_start + size * (part + 1) // parts
 
 

@@ -73,7 +73,7 @@ def collect_partition(paths: Sequence[Path], drops: Path, number: int, partition
             if first < last:
                 kept = _without(table, first, last, _read_drops(drops / path.name))
                 # A copy: a slice would keep the whole file mapped.
-                parts.append(kept.take(pa.array(range(len(kept)))))
+                parts.append(kept.take(pa.array(range(len(kept)), pa.int64())))
     if not parts:
         return ENCODED_SCHEMA.empty_table()
     table = pa.concat_tables(parts)

@@ -122,8 +122,8 @@ class _PartialRow:
         self.size += len(data)
         if self.size <= MAX_ROW_BYTES:
             self.kept.append(data)
-        elif len(self.kept) != 1 or len(self.kept[0]) > KEPT_BYTES:
-            self.kept = [b"".join((*self.kept, data[:KEPT_BYTES]))[:KEPT_BYTES]]
+        elif self.size - len(data) <= MAX_ROW_BYTES:  # it has just become too long
+            self.kept = [b"".join((*self.kept, data))[:KEPT_BYTES]]
 
     def take(self, chunk: InputChunk, number: int, offset: int) -> _Row | RowTooLong | None:
         """Return the row, or None if it is empty, and begin the next one."""
