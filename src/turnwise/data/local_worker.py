@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import threading
+from importlib.abc import MetaPathFinder
 from multiprocessing.connection import Connection
 
 import pyarrow as pa
@@ -28,6 +30,7 @@ def main(descriptor: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent acts
     pa.set_cpu_count(1)  # there are other workers for the other processors
+    keep_pandas_out()
     threading.Thread(target=_exit_with_parent, args=(descriptor,), daemon=True).start()
     connection: Connection[tuple[str, object], object] = Connection(descriptor)
     try:
@@ -53,6 +56,27 @@ def _serve(connection: Connection[tuple[str, object], object]) -> None:
         except MemoryError:
             hint = "Use fewer workers, or a smaller chunk_bytes."
             connection.send((FAILED, DataError("a worker ran out of memory", hint=hint)))
+
+
+class _NoPandas(MetaPathFinder):
+    """Lets nobody find pandas."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Refuse pandas; of other modules nothing is known here."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name, name=name)
+
+
+def keep_pandas_out() -> None:
+    """Let pyarrow believe that there is no pandas; other code can still import it.
+
+    The first array that pyarrow makes imports pandas, if it is there, to see whether it was given some of its objects.
+    That takes 0.35 s of each worker, a third of a start without the tokenizer; no such object comes here.
+    """
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    pa.array([0])  # it asks once
+    sys.meta_path.remove(finder)
 
 
 def _exit_with_parent(descriptor: int) -> None:
