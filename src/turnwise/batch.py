@@ -16,6 +16,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from turnwise import shapes
@@ -67,6 +68,10 @@ class _LaidOutRow(NamedTuple):
     messages: Sequence[Any]
     contents: Sequence[str]
     layout: RowLayout
+
+
+# Faster than calling the class, which happens for every row.
+make_row: Callable[[tuple[Any, ...]], _LaidOutRow] = partial(tuple.__new__, _LaidOutRow)
 
 
 class _FlatRows(NamedTuple):
@@ -121,22 +126,20 @@ class BatchEncoder:
             raise MessageError(f"rows are a list of conversations, not {type(rows).__name__}")
         for index, row in enumerate(rows):
             try:
-                self._rows.append(self._run(index, self._read, row))
-            except TurnwiseError:
-                self._encode_laid_out()  # the error of a row before, whose ids are not known yet, comes first
-                raise
+                self._rows.append(self._read(row))
+            except TurnwiseError as error:
+                if self._on_error == "raise":
+                    self._encode_laid_out()  # the error of a row before, whose ids are not known yet, comes first
+                self._rows.append(None)
+                self._note_error(index, error)
         return self._join(self._encode_laid_out())
 
-    def _run(self, index: int, step: Callable[[Any], Any], row: Any) -> Any:
-        """Do a step for a row; an error of the row is raised with its number, or collected."""
-        try:
-            return step(row)
-        except TurnwiseError as error:
-            if self._on_error == "raise":
-                error.message = f"rows[{index}]: {error.message}"
-                raise
-            self._errors[index] = error
-            return None
+    def _note_error(self, index: int, error: TurnwiseError) -> None:
+        """Collect the error of a row, or raise it with its number."""
+        if self._on_error == "raise":
+            error.message = f"rows[{index}]: {error.message}"
+            raise error
+        self._errors[index] = error
 
     def _read(self, row: Any) -> _LaidOutRow | Encoded:
         """Find the layout of a row; encode one without a layout in full."""
@@ -167,7 +170,7 @@ class BatchEncoder:
             if isinstance(layout, TracedLayout):
                 self._ready[roles] = layout
         self._contents += contents
-        return _LaidOutRow(messages, contents, layout)
+        return make_row((messages, contents, layout))
 
     def _encode_in_full(
         self, messages: Any, arguments: Mapping[str, Any] = NO_ARGUMENTS
@@ -283,11 +286,11 @@ class BatchEncoder:
         for form in self._forms.values():
             if form.traced is not None:
                 texts.update(form.traced.absent)
-        find_token = encoder_for(request.tokenizer).matcher.pattern.search
+        matcher = encoder_for(request.tokenizer).matcher
 
         def is_special(contents: Sequence[str]) -> bool:
             text = SEPARATOR.join(contents)
-            if find_token(text) or any([wanted in text for wanted in texts]):
+            if matcher.is_in(text) or any([wanted in text for wanted in texts]):
                 return True
             return len(text) > MAX_TRACED_LENGTH
 
@@ -298,7 +301,11 @@ class BatchEncoder:
         """Encode rows in full that have a layout, but not this one."""
         for index, row in enumerate(self._rows):
             if isinstance(row, _LaidOutRow) and is_wanted(index, row):
-                self._rows[index] = self._run(index, self._encode_in_full, row.messages)
+                self._rows[index] = None
+                try:
+                    self._rows[index] = self._encode_in_full(row.messages)
+                except TurnwiseError as error:
+                    self._note_error(index, error)
 
     def _join(self, flat: _FlatRows) -> EncodedBatch:
         """Put the ids and labels of all rows one after another."""

@@ -146,3 +146,13 @@ def test_texts_that_may_be_joined_to_a_token() -> None:
         and matcher.can_join("<", ">")
     )
     assert not matcher.can_join("user\n", "\nend")
+
+
+@given(st.lists(SHORT, max_size=6, unique=True), TEXTS, st.integers(0, 3))
+@law(100)
+def test_whether_a_token_is_in_a_text(texts: list[str], text: str, times: int) -> None:
+    """Also in a long text, with tokens that all begin with one character."""
+    for tokens in (texts, [f"<{each}" for each in texts]):
+        matcher = TokenMatcher(make_tokens(tokens, []))
+        long = "c" * 3000 * times + text + "d" * 200 * times
+        assert matcher.is_in(long) is any(token in long for token in tokens)

@@ -24,12 +24,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from operator import itemgetter, methodcaller
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from turnwise.engine.content_trace import ContentSlot, ContentTrace
+from turnwise.engine.content_trace import ContentSlot, ContentTrace, Trim
 from turnwise.tokens.boundaries import Opening, Turn, find_message_spans
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded
@@ -65,18 +65,21 @@ class RowLayout:
     """The layout of conversations with these roles.
 
     Args:
+        trims: how the template strips contents, by the numbers of their messages.
         text: the text of the first of them.
         contents: where its contents are.
         segments: of which its ids are made.
         openings: the openings that are known of each kind of turn; while there is one, it applies.
 
     Attributes:
+        fill: returns the segments of a row, given its contents.
         count: how many segments there are.
         trained: the numbers of those that are trained, and how many ids at the end of each are not.
     """
 
     def __init__(
         self,
+        trims: Mapping[int, Sequence[Trim]],
         text: str,
         contents: Sequence[TextSpan],
         segments: Sequence[RowSegment],
@@ -87,28 +90,11 @@ class RowLayout:
         ]
         self.count = len(segments)
         self._openings = list({id(known): known for known in openings}.values())
-        self._trims: list[tuple[int, Callable[[str], str]]] = []  # of contents, by their index
-        self._order = sorted(range(len(contents)), key=contents.__getitem__)
-        self._is_ordered = self._order == list(range(len(contents)))
-        self._parts, self._get_segments = _cut_segments(
-            text, [contents[index] for index in self._order], segments
-        )
+        self.fill = _compile_fill(text, contents, segments, trims)
 
     def applies(self) -> bool:
         """Return whether turns still begin where they did in the first row."""
         return all([len(known) == 1 for known in self._openings])
-
-    def fill(self, contents: Sequence[str]) -> Iterable[str]:
-        """Return the segments of a row."""
-        if self._trims:
-            contents = list(contents)
-            for index, trim in self._trims:
-                contents[index] = trim(contents[index])
-        if not self._is_ordered:
-            contents = [contents[index] for index in self._order]
-        parts = self._parts[:]
-        parts[1 : 3 * len(contents) : 3] = contents
-        return map("".join, self._get_segments(parts))
 
 
 class RenderedLayout(RowLayout):
@@ -117,11 +103,11 @@ class RenderedLayout(RowLayout):
     Args:
         out: what the program wrote for the first row: texts and trails, alternately.
         places: the index in `out` of each content.
-        more: the arguments of `RowLayout`.
+        more: the other arguments of `RowLayout`.
     """
 
     def __init__(self, out: Sequence[Any], places: Sequence[int], *more: Any) -> None:
-        super().__init__(*more)
+        super().__init__({}, *more)
         self._length = len(out)
         self._get_contents = _get_items(places)
         hidden = {*places, *(place + 1 for place in places)}
@@ -144,57 +130,59 @@ class TracedLayout(RowLayout):
     Args:
         trace: shows how the template writes contents that it does not know.
         matcher: finds added tokens.
-        more: the arguments of `RowLayout`.
+        more: the other arguments of `RowLayout`.
 
     Attributes:
         absent: the texts that must not be in a content, beside the added tokens.
     """
 
     def __init__(self, trace: ContentTrace, matcher: TokenMatcher, *more: Any) -> None:
-        super().__init__(*more)
-        self.trace = trace
+        slots = [part for part in trace.parts if isinstance(part, ContentSlot)]
+        super().__init__({slot.message: slot.trims for slot in slots}, *more)
         # a text with an added token in it is absent where there are no added tokens
         self.absent = [text for text in trace.absent if not matcher.pattern.search(text)]
-        self._trims = [
-            (part.message, methodcaller(method, letters))
-            for part in trace.parts
-            if isinstance(part, ContentSlot)
-            for method, letters in part.trims
-        ]
 
 
-def _cut_segments(
-    text: str, contents: Sequence[TextSpan], segments: Sequence[RowSegment]
-) -> tuple[list[str], Any]:
-    """Return the parts of a text, and a function that gives those of each segment.
+def _compile_fill(
+    text: str,
+    contents: Sequence[TextSpan],
+    segments: Sequence[RowSegment],
+    trims: Mapping[int, Sequence[Trim]],
+) -> Callable[[Sequence[str]], Sequence[str]]:
+    """Return a function that returns the segments of a text with other contents.
 
-    A content is the second of three parts, so that all contents are put in their places at once.
+    It is compiled, which takes two thirds of the time that joining lists of parts does, for every row:
 
-    Args:
-        text: the text.
-        contents: where its contents are, in order.
-        segments: its segments.
+        def fill(contents):
+            c0, c1, = contents
+            return f"{k0}{c0}{k1}", f"{c1.strip(k2)}{k3}",
+
+    Its source has names and numbers in it, and no text.
     """
-    parts: list[str] = []
-    constants: list[str] = []  # segments without a content, behind all others
-    slices = []
-    for start, end, _, _ in segments:
-        first = len(parts)
-        done = start
-        for content in [content for content in contents if start <= content.start < end]:
-            parts += (text[done : content.start], "", "")
-            done = content.end
-        if len(parts) > first:
-            parts[-1] = text[done:end]
-            slices.append(slice(first, len(parts)))
-        else:
-            place = 3 * len(contents) + len(constants)
-            constants.append(text[start:end])
-            slices.append(slice(place, place + 1))
-    if len(slices) == 1:
-        (whole,) = slices
-        return parts + constants, lambda values: (values[whole],)
-    return parts + constants, itemgetter(*slices)
+    names: dict[str, str | None] = {}
+
+    def name_text(constant: str | None) -> str:
+        names[f"k{len(names)}"] = constant
+        return f"k{len(names) - 1}"
+
+    order = sorted(range(len(contents)), key=contents.__getitem__)
+    results = ""
+    for segment in segments:
+        done, parts = segment.start, ""
+        for number in order:
+            if segment.start <= contents[number].start < segment.end:
+                calls = [
+                    f".{method}({name_text(letters)})" for method, letters in trims.get(number, ())
+                ]
+                parts += f"{{{name_text(text[done : contents[number].start])}}}"
+                parts += f"{{c{number}{''.join(calls)}}}"
+                done = contents[number].end
+        results += f'f"{parts}{{{name_text(text[done : segment.end])}}}", '
+    given = "".join(f"c{number}, " for number in range(len(contents)))
+    scope: dict[str, Any] = dict(names)
+    exec(f"def fill(contents):\n    {given}= contents\n    return {results}", scope)
+    fill: Callable[[Sequence[str]], Sequence[str]] = scope.pop("fill")
+    return fill
 
 
 def _get_items(indices: Sequence[int]) -> Any:
@@ -284,21 +272,17 @@ def _may_complete_token(
     content counts as any text.
     """
     text, rows = encoded.text, encoded.span_rows
-    can_join = encoder_for(request.tokenizer).matcher.can_join
     tokens = [row[3] for row in rows]
     edges = [*(row[0] for row in rows), len(text)]
-    for content in contents:
-        span = bisect_right(edges, content.start) - 1
-        if tokens[span] is not None:
-            return True
-        others = [
-            one for one in contents if one != content and edges[span] <= one.start < edges[span + 1]
-        ]
-        if others or can_join(
-            text[edges[span] : content.start], text[content.end : edges[span + 1]]
-        ):
-            return True
-    return False
+    spans = [bisect_right(edges, content.start) - 1 for content in contents]
+    if len(set(spans)) < len(spans) or any([tokens[span] is not None for span in spans]):
+        return True
+    can_join = encoder_for(request.tokenizer).matcher.can_join
+    surroundings = {
+        (text[edges[span] : content.start], text[content.end : edges[span + 1]])
+        for span, content in zip(spans, contents, strict=True)
+    }
+    return any([can_join(before, after) for before, after in surroundings])
 
 
 def _encodes_alike(
