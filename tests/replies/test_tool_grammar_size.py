@@ -12,19 +12,14 @@ import pytest
 
 import turnwise
 from gbnf_reader import read_gbnf
+from tool_values import ACCEPTED, REFUSED, reply_with, shared_definitions, tool_of
 from turnwise.replies.export.lark import pattern_of
 from turnwise.replies.export.number_nodes import number_node
 from turnwise.replies.export.value_types import MAX_REPEATED_DEFINITIONS, NumberType
-from turnwise.replies.write import write
 
 METHODS = ("to_structural_tag", "to_lark", "to_gbnf")
 TEMPLATES = ("qwen3", "glm-4.5", "gemma-4")  # JSON, tagged with JSON, and a notation of its own
 MAX_GROWTH = 3.0  # for twice the schema: linear is 2, quadratic 4
-
-
-def tool_of(properties: dict[str, Any], definitions: dict[str, Any]) -> list[Any]:
-    parameters = {"type": "object", "properties": properties, "$defs": definitions}
-    return [{"type": "function", "function": {"name": "tide", "parameters": parameters}}]
 
 
 def chain_of_objects(size: int) -> list[Any]:
@@ -81,32 +76,6 @@ def test_a_large_schema_takes_its_share(method: str, kind: str) -> None:
 # -- definitions that many values refer to are written once, and mean the same
 
 
-def shared_definitions(count: int) -> list[Any]:
-    """Return a tool whose arguments are lists of a type that contains itself, each of another length."""
-    node = {
-        "type": "object",
-        "properties": {
-            "size": {"type": "number", "minimum": 0, "maximum": 1},
-            "next": {"$ref": "#/$defs/node"},
-        },
-        "required": ["size"],
-    }
-    items = {"type": "array", "items": {"$ref": "#/$defs/node"}}
-    arguments = {f"p{index}": {**items, "maxItems": index + 1} for index in range(count)}
-    return tool_of(arguments, {"node": node})
-
-
-LEAF = {"size": 0.5}
-ACCEPTED = [{"p0": [LEAF]}, {"p0": [], "p1": [LEAF, {"size": 0, "next": LEAF}]}]
-REFUSED = [{"p0": [LEAF, LEAF]}, {"p0": [{"size": 2}]}, {"p1": [{"size": 0, "next": {}}]}]
-
-
-def reply_with(name: str, arguments: dict[str, Any]) -> str:
-    call = {"type": "function", "function": {"name": "tide", "arguments": arguments}}
-    grammar = turnwise.load(name).grammar
-    return write(grammar, {"role": "assistant", "content": "", "tool_calls": [call]})
-
-
 @pytest.mark.once
 @pytest.mark.parametrize("name", ["glm-4.5", "qwen3-coder"])
 @pytest.mark.parametrize("count", [8, MAX_REPEATED_DEFINITIONS + 8])
@@ -120,7 +89,7 @@ def test_shared_definitions(count: int, name: str) -> None:
     assert not matcher.is_error(), matcher.get_error()
     gbnf = read_gbnf(grammar.to_gbnf(tools, "required", reasoning=False).grammar)
     for arguments in (*ACCEPTED, *REFUSED):
-        reply, copy = reply_with(name, arguments), matcher.deep_copy()
+        reply, copy = reply_with(grammar, arguments), matcher.deep_copy()
         ids = list(reply.encode())
         is_accepted = copy.try_consume_tokens(ids) == len(ids) and copy.is_accepting()
         assert is_accepted is gbnf.accepts(reply) is (arguments in ACCEPTED), arguments

@@ -2,8 +2,9 @@
 
 Texts, sequences, choices, repetition and JSON schemas have formats of their own there; free text is `any_text` with the
 texts that it excludes. What has no format (values in Python's or a template's own notation, which nest) is written as
-a `grammar` in its EBNF. So is JSON with strings of a length or a pattern: with these, xgrammar 0.2 accepts no escapes
-in the string, not even a line break. Formats cannot refer to each other: parts that share rules are one grammar.
+a `grammar` in its EBNF. So is JSON that xgrammar 0.2 reads too narrowly: strings of a length or a pattern, in which it
+accepts no escapes, not even a line break, and constants with brackets, in which it accepts no blanks. Formats cannot
+refer to each other: parts that share rules are one grammar.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from turnwise.replies.export.constraint_tree import (
 from turnwise.replies.export.gbnf import write_gbnf
 from turnwise.replies.export.value_nodes import to_json_schema
 from turnwise.replies.export.value_types import (
+    ConstantType,
     NamedType,
     StringType,
     ValueType,
@@ -75,7 +77,7 @@ class _TagWriter:
         if isinstance(node, FreeTextNode):
             return _free_text(node)
         assert isinstance(node, JsonNode)
-        if _has_bounded_strings(node.value, self._tree.definitions):
+        if _is_read_otherwise(node.value, self._tree.definitions):
             return self._write_grammar(node)
         schema = to_json_schema(node.value, self._tree.definitions)
         return {"type": "json_schema", "json_schema": schema}
@@ -113,8 +115,8 @@ class _TagWriter:
         return {"type": "repeat", "min": node.least, "max": node.most, "content": content}
 
 
-def _has_bounded_strings(value: ValueType, definitions: Mapping[str, ValueType]) -> bool:
-    """Return whether a string within a type has a length or a pattern."""
+def _is_read_otherwise(value: ValueType, definitions: Mapping[str, ValueType]) -> bool:
+    """Return whether xgrammar takes a part of a type for less than it is: bounded strings, constants with brackets."""
     seen: set[ValueType] = set()
     waiting = [value]
     while waiting:
@@ -123,6 +125,8 @@ def _has_bounded_strings(value: ValueType, definitions: Mapping[str, ValueType])
             continue
         seen.add(one)
         if isinstance(one, StringType) and one != StringType():
+            return True
+        if isinstance(one, ConstantType) and any(text[0] in "{[" for text in one.texts):
             return True
         waiting += inner_types(one)
         if isinstance(one, NamedType):
