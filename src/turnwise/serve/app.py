@@ -45,12 +45,14 @@ from turnwise.serve.operations import (
     tell_warnings,
 )
 from turnwise.serve.playground_api import VERBS
-from turnwise.serve.service import Service, explain_failure
+from turnwise.serve.service import SLOW, Service, SlowWork, explain_failure
 from turnwise.serve.settings import ServeSettings
 
 Work = Callable[[BodyReader, str, list[str]], Any]
 STATIC = Path(__file__).with_name("static")
 OPEN_PATHS = ("/healthz", "/health", "/readyz", "/metrics")  # probes know only an address
+QUICK = "turnwise-quick"
+LARGE_BODY = 256 * 1024  # bytes; a smaller request takes some milliseconds
 JSON_TYPE = "application/json"
 MAX_HEADERS = 16 * 1024  # bytes
 DRAINED_BODIES = (
@@ -164,6 +166,51 @@ class Gatekeeper:
         return name.lower() in allowed
 
 
+class WorkLane:
+    """Threads that do the work of requests, and a bound on how many may wait for them.
+
+    Args:
+        name: the beginning of the names of the threads.
+        threads: how many there are.
+        max_waiting: how much work may wait.
+    """
+
+    def __init__(self, name: str, threads: int, max_waiting: int) -> None:
+        self.name = name
+        self.threads = threads
+        self.limit = threads + max_waiting
+        self.running = 0
+        self._executor: ThreadPoolExecutor | None = None
+
+    def open(self) -> None:
+        """Start to take work."""
+        self._executor = ThreadPoolExecutor(self.threads, self.name)
+
+    def close(self) -> None:
+        """Finish what is running, and take no more."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def submit(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Do some work in a thread.
+
+        Raises:
+            RequestError: too much is waiting.
+        """
+        assert self._executor is not None, "the application was not started"
+        if self.running >= self.limit:
+            raise RequestError("too many requests are waiting; try again in a second", status=429)
+        self.running += 1
+        future = asyncio.get_running_loop().run_in_executor(self._executor, work)
+        future.add_done_callback(self._count_done)
+        return future
+
+    def _count_done(self, future: asyncio.Future[Any]) -> None:
+        self.running -= 1
+        if not future.cancelled():
+            future.exception()  # it was reported, or its caller has left
+
+
 class Server:
     """A service behind HTTP.
 
@@ -183,38 +230,29 @@ class Server:
         self.settings: ServeSettings = service.settings
         self.log = log or JsonLog()
         self.is_ready = False
-        self.running = 0
-        self._threads: ThreadPoolExecutor | None = None
+        self._quick = WorkLane(QUICK, self.settings.threads, self.settings.max_waiting)
+        # A thread for each worker process of both pools.
+        self._slow = WorkLane(SLOW, 2 * self.settings.workers, self.settings.max_waiting)
         self._gateway: Gateway | None = None
         if self.settings.upstream is not None:
             self._gateway = Gateway(self.settings, service.renderer, transport)
 
     # -- work
 
-    async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a function in a thread.
+    async def run(self, work: Callable[..., Any], *arguments: Any, is_slow: bool = False) -> Any:
+        """Run a function in a thread: of the quick lane, or of the slow one.
 
         Raises:
             RequestError: too many wait, or it takes too long.
         """
-        assert self._threads is not None, "the application was not started"
-        if self.running >= self.settings.threads + self.settings.max_waiting:
-            raise RequestError("too many requests are waiting; try again in a second", status=429)
-        self.running += 1
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._threads, partial(work, *arguments))
-        future.add_done_callback(self._count_done)
+        lane = self._slow if is_slow else self._quick
+        future = lane.submit(partial(work, *arguments))
         try:
             async with asyncio.timeout(self.settings.total_seconds):
                 return await asyncio.shield(future)
         except TimeoutError:
             seconds = self.settings.total_seconds
             raise RequestError(f"there is no answer after {seconds:g} s", status=504) from None
-
-    def _count_done(self, future: asyncio.Future[Any]) -> None:
-        self.running -= 1
-        if not future.cancelled():
-            future.exception()  # it was reported, or its caller has left
 
     async def read_body(self, request: Request) -> bytes:
         """Return the body of a request.
@@ -273,8 +311,15 @@ class Server:
             return work(body, request_id, told)
 
     async def run_work(self, work: Work, data: bytes, request_id: str) -> Any:
-        """Do the work of a request in a thread, from the event loop."""
-        return await self.run(self.work, work, data, request_id)
+        """Do the work of a request in a thread, from the event loop.
+
+        Large bodies, and templates that run in a worker process, take the slow lane: nobody else waits for them.
+        """
+        is_slow = len(data) > LARGE_BODY
+        try:
+            return await self.run(self.work, work, data, request_id, is_slow=is_slow)
+        except SlowWork:
+            return await self.run(self.work, work, data, request_id, is_slow=True)
 
     def post(self, path: str, work: Work) -> Route:
         """Return the route of a path whose answer is JSON."""
@@ -334,7 +379,8 @@ class Server:
         async def handle(request: Request) -> Response:
             request.scope["route_path"] = "/api/entries"
             try:
-                return JSONResponse(await self.run(self.service.call_playground, "entries", {}))
+                call = self.service.call_playground
+                return JSONResponse(await self.run(call, "entries", {}, is_slow=True))
             except Exception as error:
                 return self.refuse(error, request.state.request_id)
 
@@ -347,7 +393,7 @@ class Server:
     def _write_metrics(self) -> Response:
         memory = self.service.memory
         gauges = {
-            "requests_running": self.running,
+            "requests_running": self._quick.running + self._slow.running,
             "memory_bytes": memory.size,
             "memory_conversations": len(memory),
         }
@@ -377,9 +423,9 @@ class Server:
     async def live(self, app: Starlette) -> AsyncIterator[None]:
         """Load what is slow before the first request, and end threads and workers after the last."""
         with tell_warnings():
-            self._threads = ThreadPoolExecutor(self.settings.threads, "turnwise")
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._threads, self.service.warm_up)
+            self._quick.open()
+            self._slow.open()
+            await self._slow.submit(self.service.warm_up)
             self.is_ready = True
             self.log.write("ready", models=[model.name for model in self.service.models])
             try:
@@ -389,7 +435,8 @@ class Server:
                 if self._gateway is not None:
                     await self._gateway.close()
                 self.service.close()
-                self._threads.shutdown(wait=True, cancel_futures=True)
+                self._quick.close()
+                self._slow.close()
                 self.log.write("stopped")
 
     def application(self) -> Starlette:

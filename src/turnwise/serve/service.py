@@ -36,7 +36,12 @@ PLAYGROUND = "turnwise.serve.playground_api:call"
 PRELOAD = (
     "from turnwise.tokens.tokenizers import tokenizer\nfor place in {places!r}: tokenizer(place)"
 )
+SLOW = "turnwise-slow"  # the beginning of the names of threads that may wait
 MAX_DETOKENIZED = 4_000_000
+
+
+class SlowWork(Exception):
+    """Work for the slow lane was begun in the quick one; it never leaves the server."""
 
 
 class Service:
@@ -86,6 +91,9 @@ class Service:
         return answer
 
     def _start_pool(self, name: str, seconds: float, setup: str) -> WorkerPool:
+        # Whoever waits for a worker must not keep others from a thread.
+        if not threading.current_thread().name.startswith(SLOW):
+            raise SlowWork
         with self._lock:
             pool = self._pools.get(name)
             if pool is None:
