@@ -7,8 +7,6 @@ import io
 import json
 import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from served import QUIET, client_of, listening, make_service, post
+from served import QUIET, client_of, listening, make_service, post, start_command
 from turnwise.serve.app import create_app
 from turnwise.serve.bodies import BodyReader, RequestError, is_deeper, parse_body
 from turnwise.serve.operations import JsonLog
@@ -26,6 +24,7 @@ pytestmark = QUIET
 
 RENDER = "/v1/chat/completions/render"
 HI = [{"role": "user", "content": "Hi"}]
+JSON_HEADERS = {"content-type": "application/json"}
 ENDLESS = (
     "{% for a in range(99999) %}{% for b in range(99999) %}{{ a * b }}{% endfor %}{% endfor %}"
 )
@@ -296,8 +295,7 @@ def test_on_a_port_large_headers_and_bodies_get_an_answer() -> None:
 
 @pytest.mark.once
 def test_the_command_serves_and_stops() -> None:
-    command = [sys.executable, "-m", "turnwise", "serve", "chatml", "--port", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = start_command("chatml")
     assert process.stderr is not None
     try:
         url = re.search(r"http://127.0.0.1:(\d+)", process.stderr.readline())
@@ -305,7 +303,16 @@ def test_the_command_serves_and_stops() -> None:
         assert json.loads(process.stderr.readline())["event"] == "ready"
         connection = http.client.HTTPConnection("127.0.0.1", int(url[1]), timeout=20)
         connection.request("GET", "/readyz")
-        assert connection.getresponse().status == 200
+        assert connection.getresponse().read()
+        seconds = []
+        for _ in range(
+            10
+        ):  # small answers are sent at once, not when the client has confirmed the one before
+            start = time.perf_counter()
+            connection.request("POST", RENDER, json.dumps({"messages": HI}), JSON_HEADERS)
+            assert connection.getresponse().read()
+            seconds.append(time.perf_counter() - start)
+        assert min(seconds) < 0.03
         connection.close()
         process.terminate()
         rest = process.stderr.read()

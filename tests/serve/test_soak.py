@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import turnwise
-from served import TIDE, make_chat
+from served import TIDE, make_chat, start_command
 from turnwise.tokens.tokenizers import tokenizer
 
 MODELS = ("qwen3", "llama-3.1")
@@ -52,8 +52,7 @@ print(json.dumps(found))
 @contextmanager
 def running_server() -> Iterator[tuple[int, int]]:
     """The port and the process id of a server."""
-    command = [sys.executable, "-m", "turnwise", "serve", *MODELS, "--port", "0", "--memory", "8"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = start_command(*MODELS, "--memory", "8")
     assert process.stderr is not None
     url = re.search(r"http://127.0.0.1:(\d+)", process.stderr.readline())
     assert url is not None

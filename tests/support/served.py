@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+import turnwise
 from turnwise.serve.app import create_app
 from turnwise.serve.models import ModelTable, load_model
 from turnwise.serve.operations import JsonLog
@@ -46,6 +51,14 @@ SIZES = (1, 7, 21, 61)  # messages of a chat
 load_once = cache(load_model)
 
 
+def start_command(*arguments: str) -> subprocess.Popen[str]:
+    """Start `turnwise serve` of this checkout on a free port, in a process of its own."""
+    command = [sys.executable, "-m", "turnwise", "serve", *arguments, "--port", "0"]
+    folder = str(Path(turnwise.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": folder}
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+
+
 def make_service(names: Sequence[str] = ("qwen3",), **changes: Any) -> Service:
     models = ModelTable([load_once(name) for name in names])
     changes.setdefault("allowed_hosts", ("testserver", "127.0.0.1", "localhost"))
@@ -63,7 +76,7 @@ def client_of(service: Service, upstream: Any = None) -> Iterator[TestClient]:
 def listening(service: Service) -> Iterator[str]:
     """Run a server on a free port of loopback, in a thread; its address."""
     server = make_server(service)
-    listener = socket.socket()
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -132,6 +132,11 @@ COMMANDS = {
         "serve",
         "Serve templates over HTTP: the paths of vLLM's renderer, a playground, and with --upstream a chat gateway.",
     ),
+    "chat": Command(
+        "chat",
+        "chat",
+        "Talk to an engine that continues token ids or text; replies are parsed as they arrive.",
+    ),
     "demo": Command(
         "demo",
         "demo",

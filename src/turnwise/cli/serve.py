@@ -12,7 +12,6 @@ from turnwise.cli import output
 from turnwise.cli.render import make_flag
 from turnwise.errors import SourceError, did_you_mean
 
-MISSING = "turnwise serve needs more packages"
 HINT = "pip install 'turnwise[serve]'"
 KINDS = ("generate", "completions", "llamacpp", "text")
 BACKLOG = 1024
@@ -79,7 +78,7 @@ def serve(
         raise typer.BadParameter(
             did_you_mean(upstream_kind, KINDS, "Kinds") or "", param_hint="--upstream-kind"
         )
-    modules = _import_serve()
+    modules = import_serve("turnwise serve")
     changes: dict[str, Any] = {
         "max_body": max_body * 2**20,
         "memory_bytes": memory * 2**20,
@@ -100,6 +99,9 @@ def serve(
     table = modules.ModelTable(
         [modules.load_model(one, tokenizer, max_model_len) for one in models]
     )
+    if upstream is not None and upstream_kind != "text":
+        for model in table:
+            check_tokenizer(model)
     listener = _listen(host, port)
     bound = listener.getsockname()[1]
     if host in ANY_ADDRESS and not allowed_host:
@@ -108,8 +110,24 @@ def serve(
     modules.run_server(modules.Service(table, settings), listener)
 
 
-def _import_serve() -> Any:
-    """Return the service, whose packages only this command needs.
+def check_tokenizer(model: Any) -> None:
+    """Refuse to send ids of a tokenizer that is not the model's.
+
+    Raises:
+        SourceError: the model has no tokenizer of its own.
+    """
+    if model.has_shipped_tokenizer:
+        raise SourceError(
+            f"{model.name} has no tokenizer of its own, so its ids mean nothing to an engine",
+            hint="give the model's with --tokenizer, or use --upstream-kind text",
+        )
+
+
+def import_serve(command: str) -> Any:
+    """Return the service, whose packages only a few commands need.
+
+    Args:
+        command: the command, for the error.
 
     Raises:
         SourceError: they are not installed.
@@ -119,7 +137,7 @@ def _import_serve() -> Any:
     except ImportError as error:
         if (error.name or "").startswith("turnwise"):
             raise
-        raise SourceError(f"{MISSING}: {error.name}", hint=HINT) from error
+        raise SourceError(f"{command} needs the package {error.name}", hint=HINT) from error
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -129,7 +147,8 @@ def _listen(host: str, port: int) -> socket.socket:
         SourceError: the address is taken, or not one of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Named as TCP: asyncio sends small answers at once only where it knows that.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

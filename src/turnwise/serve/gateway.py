@@ -220,6 +220,8 @@ class Gateway:
         prompt = self._renderer.encode(body, model)
         get_template(model, prompt)
         plan = make_plan(body, model, prompt, request_id, self.settings)
+        if not plan.ids:
+            raise RequestError("the template writes nothing of this chat, so there is no prompt")
         return replace(plan, has_lookalikes=bool(prompt.encoded.defused))
 
     def make_calls(self, plan: GenerationPlan) -> list[UpstreamCall]:

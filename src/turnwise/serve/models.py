@@ -55,6 +55,11 @@ class ServedModel:
     tokenizer_place: str
     max_length: int | None = None
 
+    @property
+    def has_shipped_tokenizer(self) -> bool:
+        """Whether the tokenizer is the one of turnwise, which no model has."""
+        return self.tokenizer_place == SHIPPED
+
     @cached_property
     def stop_ids(self) -> list[int]:
         """The ids that end a reply."""

@@ -263,6 +263,8 @@ def make_generate_request(
     """
     encoded = prompt.encoded
     plan = make_plan(body, model, prompt, request_id, settings)
+    if not plan.ids:
+        raise RequestError("the template writes nothing of this chat, so there is no prompt")
     sampling = plan.sampling
     structured = make_structural_tag(plan)
     own = body.get("structured_outputs", dict)

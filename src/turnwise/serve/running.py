@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import socket
+import sys
 from dataclasses import replace
 
 import uvicorn
 
 from turnwise.serve.app import MAX_HEADERS, create_app
+from turnwise.serve.bodies import BodyReader
+from turnwise.serve.gateway import Gateway
 from turnwise.serve.models import ModelTable, load_model
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
+from turnwise.serve.upstreams import StreamUsage
 
-__all__ = ["ModelTable", "ServeSettings", "Service", "load_model", "replace", "run_server"]
+__all__ = [
+    "BodyReader",
+    "Gateway",
+    "ModelTable",
+    "ServeSettings",
+    "Service",
+    "StreamUsage",
+    "load_model",
+    "replace",
+    "run_server",
+]
 
 BACKLOG = 1024
+SWITCH_SECONDS = 0.0005
 KEEP_ALIVE = 30  # seconds that an idle connection stays open
 
 
@@ -25,6 +40,8 @@ def run_server(service: Service, listener: socket.socket) -> None:
         service: the models and limits.
         listener: a bound socket.
     """
+    # The loop asks for the interpreter while threads work; with Python's 5 ms, a health check would wait for each.
+    sys.setswitchinterval(SWITCH_SECONDS)
     make_server(service).run(sockets=[listener])
 
 

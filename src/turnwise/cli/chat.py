@@ -1,0 +1,165 @@
+"""`turnwise chat`: talk to an engine from the terminal; the template is ours, the engine only samples."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import aclosing
+from typing import Annotated, Any
+
+import typer
+
+from turnwise.cli import inputs, output
+from turnwise.cli.render import ColourOption, JsonOption, VariableOption
+from turnwise.cli.serve import KINDS, check_tokenizer, import_serve
+from turnwise.errors import did_you_mean, printable
+
+DIM, RESET = "\x1b[2m", "\x1b[0m"
+PROMPT = "> "
+MAX_LINE = 1 << 20  # characters of a question
+
+
+def chat(
+    base_url: Annotated[
+        str, typer.Option("--base-url", metavar="URL", help="The engine: http://localhost:8000")
+    ],
+    template: Annotated[
+        str, typer.Option("--template", "-t", help="A model folder, a file, or an entry.")
+    ],
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", "-k", metavar="PATH", help="The model's tokenizer.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--upstream-kind",
+            metavar="KIND",
+            help=f"{', '.join(KINDS)}; completions with a tokenizer, else text.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="What the engine calls the model.")
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", help="One question; without it, they are read.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="A system message to put first.")] = None,
+    tools: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A JSON file with a list of tools.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", min=1, help="The most tokens of a reply.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", min=0, help="0 is the likeliest reply.")
+    ] = None,
+    option: VariableOption = None,
+    as_json: JsonOption = False,
+    colour: ColourOption = None,
+) -> None:
+    """Talk to an engine that continues token ids or text; replies are parsed as they arrive.
+
+    Questions are lines of stdin. With --json, each reply is one line: the message.
+
+    Example: turnwise chat --base-url http://localhost:8000 -t ./Qwen3-8B
+    """
+    if kind is not None and kind not in KINDS:
+        raise typer.BadParameter(
+            did_you_mean(kind, KINDS, "Kinds") or "", param_hint="--upstream-kind"
+        )
+    modules = import_serve("turnwise chat")
+    served = modules.load_model(template, tokenizer)
+    is_text = kind == "text" or (kind is None and served.has_shipped_tokenizer)
+    kind = kind or ("text" if is_text else "completions")
+    if not is_text:
+        check_tokenizer(served)
+    settings = modules.ServeSettings(upstream=base_url, upstream_kind=kind, upstream_model=model)
+    fields: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
+    fields["chat_template_kwargs"] = inputs.parse_options(option or [])
+    if tools is not None:
+        fields["tools"] = inputs.read_tools(tools)
+    service = modules.Service(modules.ModelTable([served]), settings)
+    gateway = modules.Gateway(settings, service.renderer)
+    history: list[Any] = [] if system is None else [{"role": "system", "content": system}]
+    painted = output.use_colour(colour)
+    with asyncio.Runner() as runner:
+        try:
+            for question in [user] if user is not None else _read_questions():
+                history.append({"role": "user", "content": question})
+                body = modules.BodyReader({"messages": history, **fields})
+                show = None if as_json else _Printer(painted)
+                message = runner.run(_ask(modules, gateway, body, served, show))
+                history.append(message)
+                if as_json:
+                    output.write_json(message, indent=None)
+        finally:
+            runner.run(gateway.close())
+
+
+def _read_questions() -> Any:
+    """Yield the lines of stdin that are not blank."""
+    while True:
+        if sys.stdin.isatty():
+            output.write(PROMPT)
+        line = sys.stdin.readline(MAX_LINE)
+        if not line:
+            return
+        if line.strip():
+            yield line.rstrip("\n")
+
+
+class _Printer:
+    """Writes the deltas of a reply to the terminal: reasoning dim, calls as `name(arguments)`."""
+
+    def __init__(self, painted: bool) -> None:
+        self._painted = painted
+        self._call: int | None = None
+
+    def show(self, delta: dict[str, Any]) -> None:
+        if delta.get("reasoning_content"):
+            text = delta["reasoning_content"]
+            output.write_styled(f"{DIM}{_plain(text)}{RESET}" if self._painted else text)
+        if delta.get("content"):
+            output.write(delta["content"])
+        for call in delta.get("tool_calls", ()):
+            function = call.get("function", {})
+            if call["index"] != self._call:
+                self.close_call()
+                self._call = call["index"]
+                output.write(f"\n{function.get('name', '')}(")
+            output.write(function.get("arguments", ""))
+        sys.stdout.flush()
+
+    def close_call(self) -> None:
+        if self._call is not None:
+            output.write(")")
+
+    def close(self) -> None:
+        self.close_call()
+        output.write("\n")
+
+
+def _plain(text: str) -> str:
+    """Return a text without escapes of its own, so that only our colours reach the terminal."""
+    return printable(text, limit=len(text))
+
+
+async def _ask(
+    modules: Any, gateway: Any, body: Any, model: Any, show: _Printer | None
+) -> dict[str, Any]:
+    """Ask for a reply, show it as it arrives, and return it as a message of the history."""
+    plan = gateway.plan(body, model, "chatcmpl-terminal")
+    usage = modules.StreamUsage()
+    choices: dict[int, Any] = {}
+    chunks = gateway.stream(
+        plan, gateway.make_calls(plan), lambda _, delta, reason: delta, {}, usage, choices
+    )
+    async with aclosing(chunks):
+        async for delta in chunks:
+            if show is not None:
+                show.show(delta)
+    if show is not None:
+        show.close()
+    message: dict[str, Any] = choices[0].message
+    message.pop("reasoning", None)  # the same text under another name
+    return message
