@@ -21,17 +21,20 @@ PAGE = ROOT / "docs" / "api.md"
 HEAD = """\
 # API
 
-Every public name of `turnwise`, with its docstring. Written by `make api`; a test holds that it is up to date.
+Every public name of `turnwise` and `turnwise.data`, with its docstring. Written by `make api`; a test holds that it
+is up to date.
 """
 
 
 def write_page() -> str:
     """Return the text of the page."""
     import turnwise
+    import turnwise.data
 
     lines = [HEAD]
-    for name in sorted(turnwise.__all__, key=lambda name: (name[0].isupper(), name.lower())):
-        lines += describe(f"turnwise.{name}", getattr(turnwise, name))
+    for module in (turnwise, turnwise.data):
+        for name in sorted(module.__all__, key=lambda name: (name[0].isupper(), name.lower())):
+            lines += describe(f"{module.__name__}.{name}", getattr(module, name))
     return "\n".join(lines).rstrip() + "\n"
 
 

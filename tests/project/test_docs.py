@@ -119,6 +119,7 @@ def test_the_api_page_is_up_to_date() -> None:
 
 PUBLIC_MODULES = [
     "turnwise",
+    "turnwise.data",
     "turnwise.evidence",
     "turnwise.shapes",
     *(

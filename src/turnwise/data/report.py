@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from turnwise.data.schemas import KINDS
 from turnwise.errors import printable
 
 REPORT = "report.html"
@@ -172,7 +173,7 @@ def _write_reasons(manifest: Mapping[str, Any]) -> str:
         kept.append((f"{len(others)} other reasons", sum(count for _, count in others)))
     most = max(count for _, count in kept) or 1
     lines = "".join(
-        f'<tr><td>{_text(reason)}</td><td class="n">{_count(count)}</td>'
+        f'<tr><td>{_text(_explain(reason))}</td><td class="n">{_count(count)}</td>'
         f'<td style="width:40%">{_draw_line(count / most)}</td></tr>'
         for reason, count in kept
     )
@@ -210,6 +211,11 @@ def _write_recipe(manifest: Mapping[str, Any]) -> str:
     return f"<h2>Recipe</h2>\n{notes}\n<pre>{escaped}</pre>"
 
 
+def _explain(reason: str) -> str:
+    """Return a kind of reasons with what it means; another reason as it is."""
+    return f"{reason}: {KINDS[reason]}" if reason in KINDS else reason
+
+
 # -- plots -----------------------------------------------------------------------------------------------------------
 
 
@@ -238,7 +244,8 @@ def _draw_columns(bars: Sequence[Bar]) -> str:
         drawn.append(
             f'<text x="{place:.1f}" y="{HEIGHT + 15}" text-anchor="{anchor}">{_text(bars[number].label)}</text>'
         )
-    return _frame(HEIGHT + LABELS, drawn)
+    shown = ", ".join(f"{bar.label}: {_count(bar.value)}" for bar in bars if bar.value)
+    return _frame(HEIGHT + LABELS, drawn, f"Histogram. {shown}")
 
 
 def _draw_shares(parts: Sequence[tuple[str, float, str]]) -> str:
@@ -259,7 +266,8 @@ def _draw_shares(parts: Sequence[tuple[str, float, str]]) -> str:
         drawn.append(f'<rect class="{css}" x="{legend}" y="29" width="10" height="10"/>')
         drawn.append(f'<text x="{legend + 15}" y="38">{_text(label)}</text>')
         legend += 30 + 7 * len(label)
-    return _frame(44, drawn)
+    shown = ", ".join(f"{name} {_percent(value, total)}" for name, value, _ in parts)
+    return _frame(44, drawn, shown)
 
 
 def _draw_line(share: float) -> str:
@@ -270,8 +278,10 @@ def _draw_line(share: float) -> str:
     )
 
 
-def _frame(height: int, drawn: Iterable[str]) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img">{"".join(drawn)}</svg>'
+def _frame(height: int, drawn: Iterable[str], label: str) -> str:
+    """Return a picture; readers that do not see it get the label, and the titles of its bars."""
+    size = f"0 0 {WIDTH} {height}"
+    return f'<svg viewBox="{size}" role="img" aria-label="{_text(label)}">{"".join(drawn)}</svg>'
 
 
 # -- values of a manifest ----------------------------------------------------------------------------------------------
