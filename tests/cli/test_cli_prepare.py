@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import fields
 from datetime import datetime
@@ -337,3 +339,30 @@ def test_inspect_without_its_tokenizer(out: Path) -> None:
     assert "--tokenizer" in bad("inspect", out)
     good("inspect", out, "-n", "0")
     assert "It' is'" in good("inspect", out, "-n", "1", "-k", "turnwise")
+
+
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.once
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGINT")
+def test_ctrl_c_leaves_what_the_same_command_resumes(tmp_path: Path) -> None:
+    path, folder = tmp_path / "rows.jsonl", tmp_path / "out"
+    path.write_text("\n".join(json.dumps(chat(number)) for number in range(800)))
+    source = str(Path(turnwise.__file__).parents[1])
+    code = f"import sys; sys.path.insert(0, {source!r}); from turnwise.cli import main; main()"
+    # Many small chunks, so that it takes some seconds.
+    call = [sys.executable, "-c", code, "prepare", str(path), *BASE, "-o", str(folder)]
+    call += ["--chunk-bytes", "1024", "--workers", "1"]
+    process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list(folder.glob(".turnwise/done/*.json")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    shown, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and shown == ""
+    assert said == "note: stopped; the same command resumes where it was\n"
+    assert not list(folder.glob("train-*")) and not (folder / "manifest.json").exists()
+    assert "no manifest.json" in bad("inspect", folder)
+    resumed = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert "800 read: 800 written" in resumed.stdout

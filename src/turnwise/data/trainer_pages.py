@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+PAGE_TITLE = "## Train with it"
 FOLDER = "out"  # what the lines call the folder
 
 
@@ -119,7 +120,7 @@ def write_trainer_page(manifest: Mapping[str, Any], folder: str = FOLDER) -> str
         f"### {title}\n\n```{language}\n{lines[title]}\n```"
         for title, language, _ in _list_trainers(manifest["recipe"])
     ]
-    return "## Train with it\n\n" + "\n\n".join(parts) + "\n"
+    return f"{PAGE_TITLE}\n\n" + "\n\n".join(parts) + "\n"
 
 
 def _list_trainers(recipe: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
