@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -208,6 +209,36 @@ def test_templates_of_requests_can_be_forbidden() -> None:
     with client_of(make_service(request_templates=False)) as client:
         error = refuse(client, {"messages": HI, "chat_template": "x"})
         assert error["param"] == "chat_template"
+
+
+def test_calls_of_the_playground_run_in_workers() -> None:
+    with client_of(make_service(playground_seconds=1.0)) as client:
+        names = [entry["name"] for entry in client.get("/api/entries").json()["entries"]]
+        assert "qwen3" in names
+        body = {"template": "qwen3", "messages": HI, "tokenizer": "qwen3"}
+        assert post(client, "/api/encode", body)["text"].startswith("<|im_start|>user")
+        pasted = {"template": {"source": ENDLESS}, "messages": HI}
+        assert post(client, "/api/render", pasted)["error"]["type"] == "TemplateLimitError"
+        slow = {"template": "qwen3", "other": "llama-3.1"}
+        assert post(client, "/api/diff", slow)["equal"] is False
+        assert client.post("/api/nothing", json={}).status_code == 404
+    with client_of(make_service(playground=False)) as client:
+        assert client.get("/api/entries").status_code == 404
+
+
+def test_static_files_are_served_by_table(monkeypatch: Any, tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<p>turnwise")
+    (tmp_path / "js").mkdir()
+    (tmp_path / "js" / "app.js").write_text("1")
+    (tmp_path.parent / "secret.txt").write_text("secret")
+    monkeypatch.setattr("turnwise.serve.app.STATIC", tmp_path)
+    with client_of(make_service()) as client:
+        page = client.get("/")
+        assert page.text == "<p>turnwise" and page.headers["content-type"].startswith("text/html")
+        assert "script-src 'self'" in page.headers["content-security-policy"]
+        assert "javascript" in client.get("/js/app.js").headers["content-type"]
+        for path in ("/../secret.txt", "/js/../../secret.txt", "/%2e%2e/secret.txt", "/js/", "/js"):
+            assert client.get(path).status_code == 404
 
 
 # -- what an operator sees

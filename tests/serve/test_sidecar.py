@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+import corpus
 import turnwise
 from served import ENTRIES, QUIET, SIZES, TIDE, client_of, make_chat, make_service, make_text, post
 from turnwise.serve.memory import ConversationMemory, count_equal, join_ids, make_digests
+from turnwise.serve.models import ModelTable, load_model
+from turnwise.serve.service import Service
+from turnwise.serve.settings import ServeSettings
 
 pytestmark = QUIET
 
@@ -182,6 +186,10 @@ def test_plain_prompts(client: TestClient) -> None:
     known = turnwise.tokens.tokenizers.tokenizer("turnwise")
     assert first["token_ids"] == known.whole(prompts[0])
     assert second["token_ids"] == known.whole(prompts[1])
+    asked = {"prompt": "Low 海 tide", "return_token_offsets": True}
+    (one,) = post(client, "/v1/completions/render", asked)
+    assert "".join(asked["prompt"][a:b] for a, b in one["token_offsets"]).startswith("Low ")
+    assert len(one["token_offsets"]) == len(one["token_ids"])
     (ids,) = post(client, "/v1/completions/render", {"prompt": [5, 6]})
     assert ids["token_ids"] == [5, 6]
 
@@ -210,6 +218,23 @@ def test_changes_and_losses_are_told(client: TestClient) -> None:
     assert answer["warnings"] == [
         "the field 'tempreature' is not read; did you mean 'temperature'?"
     ]
+
+
+@corpus.needs_corpus
+def test_the_special_tokens_of_a_tokenizer_are_added_to_plain_prompts() -> None:
+    folder = str(corpus.tokenizer_folder("mistral_v0_1"))
+    model = load_model("mistral-v3", folder, max_length=100)
+    with client_of(Service(ModelTable([model]), ServeSettings(allowed_hosts=("*",)))) as client:
+        body = {"prompt": "Low tide", "return_token_offsets": True, "max_tokens": 500}
+        (one,) = post(client, "/v1/completions/render", body)
+        bos = model.tokenizer.id("<s>")
+        assert one["token_ids"] == [bos, *model.tokenizer.whole("Low tide")]
+        assert one["token_offsets"][:2] == [[0, 0], [0, 3]]  # the first has no text
+        assert one["sampling_params"]["max_tokens"] == 100 - len(one["token_ids"])
+        (bare,) = post(client, "/v1/completions/render", {**body, "add_special_tokens": False})
+        assert bare["token_ids"] == one["token_ids"][1:]
+        long = {"messages": [{"role": "user", "content": "low " * 200}]}
+        assert "no room" in post(client, RENDER, long, 422)["error"]["message"]
 
 
 # -- the memory itself

@@ -44,6 +44,9 @@ NOT_PASSED = {
     "logprobs": "log-probabilities are not passed on",
     "prompt_logprobs": "log-probabilities are not passed on",
     "audio": "replies are text",
+    "echo": "a prompt is not repeated in a reply",
+    "functions": "this field is out of date: use tools",
+    "function_call": "this field is out of date: use tool_choice",
 }
 CUT = ("length", "abort")
 

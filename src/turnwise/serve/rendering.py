@@ -32,6 +32,7 @@ from turnwise.serve.upstreams import GenerationPlan, has_reasoning, make_structu
 from turnwise.template import Template
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import train_nothing
+from turnwise.tokens.tokenizers.protocol import WHOLE
 
 RESERVED_OPTIONS = (*RENDER_ARGUMENTS, *ENCODE_ARGUMENTS, "messages", "tokenizer", "chat_template")
 UNSUPPORTED = {
@@ -39,9 +40,6 @@ UNSUPPORTED = {
     "truncate_prompt_tokens": "a prompt is never cut: leave out messages instead",
     "add_special_tokens": "a chat template writes its special tokens itself: leave this out",
     "prompt_embeds": "a prompt is tokens, not embeddings",
-    "functions": "this field is out of date: use tools",
-    "function_call": "this field is out of date: use tool_choice",
-    "echo": "a prompt is not repeated in a reply",
 }
 # Fields of vLLM's and OpenAI's requests that are no part of a prompt, and are left to the engine.
 PASSED = (
@@ -293,7 +291,7 @@ def make_generate_request(
 
 def describe_prompt(body: BodyReader, encoded: Encoded) -> dict[str, Any]:
     """Return what a request asks to know of its prompt beside the ids."""
-    answer: dict[str, Any] = {}
+    answer: dict[str, Any] = {"token_offsets": None}
     if body.get("return_token_offsets", bool):
         answer["token_offsets"] = encoded.offsets
     if body.get("return_assistant_tokens_mask", bool):
@@ -343,6 +341,15 @@ def write_with_ids(answer: dict[str, Any], field: str, ids: str) -> bytes:
 def encode_plain(model: ServedModel, prompt: str, add_special_tokens: bool) -> list[int]:
     """Return the ids of a prompt that is no chat, its control tokens recognised: its sender wrote all of it."""
     return model.shim.encode(prompt, add_special_tokens)
+
+
+def find_plain_offsets(model: ServedModel, prompt: str, ids: list[int]) -> list[tuple[int, int]]:
+    """Return the characters of each id of a plain prompt; ids that were added around it have none."""
+    own = model.tokenizer.whole(prompt)
+    offsets = model.tokenizer.offsets(prompt, own, WHOLE)
+    more = len(ids) - len(own)
+    before = next((start for start in range(more) if ids[start : start + len(own)] == own), more)
+    return [(0, 0)] * before + offsets + [(len(prompt), len(prompt))] * (more - before)
 
 
 def read_prompts(body: BodyReader, settings: ServeSettings) -> list[str | list[int]]:

@@ -92,7 +92,7 @@ def _check_bias(bias: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_limit(body: BodyReader, model: ServedModel, prompt_tokens: int) -> int | None:
-    """Return the most tokens of a reply: what the request says, else what the model has room for.
+    """Return the most tokens of a reply: what the request says, and not more than the model has room for.
 
     Raises:
         RequestError: the prompt leaves no room.
@@ -103,13 +103,12 @@ def read_limit(body: BodyReader, model: ServedModel, prompt_tokens: int) -> int 
     if model.max_length is None:
         return asked
     room = model.max_length - prompt_tokens
-    if room < 1 or (asked is not None and asked > room):
-        wanted = "" if asked is None else f" and {asked} tokens of a reply"
+    if room < 1:
         raise RequestError(
-            f"a prompt of {prompt_tokens} tokens{wanted} is more than the {model.max_length} of the model",
-            path="messages" if room < 1 else "max_tokens",
+            f"a prompt of {prompt_tokens} tokens leaves no room in the {model.max_length} of the model",
+            path="messages",
         )
-    return room if asked is None else asked
+    return room if asked is None else min(asked, room)
 
 
 # -- tools

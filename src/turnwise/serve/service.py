@@ -24,6 +24,7 @@ from turnwise.serve.rendering import (
     ChatRenderer,
     describe_prompt,
     encode_plain,
+    find_plain_offsets,
     find_unknown_fields,
     make_generate_request,
     read_prompts,
@@ -137,7 +138,7 @@ class Service:
             limit = read_limit(body, model, len(ids))
             own = sampling if limit is None else {**sampling, "max_tokens": limit}
             suffix = "" if len(prompts) == 1 else f"-{index}"
-            answer = {
+            answer: dict[str, Any] = {
                 "request_id": f"cmpl-{request_id}{suffix}",
                 "model": model.name,
                 "sampling_params": own,
@@ -145,7 +146,10 @@ class Service:
                 "cache_salt": body.get("cache_salt", str),
                 "priority": body.get("priority", int, 0),
                 "features": None,
+                "token_offsets": None,
             }
+            if isinstance(prompt, str) and body.get("return_token_offsets", bool):
+                answer["token_offsets"] = find_plain_offsets(model, prompt, ids)
             answers.append(write_with_ids(answer, "token_ids", join_ids(ids)))
         return b"[" + b",".join(answers) + b"]"
 

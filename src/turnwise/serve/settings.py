@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 MEBIBYTE = 1 << 20
@@ -20,7 +19,8 @@ class ServeSettings:
         max_messages, max_tools, max_depth, max_choices, max_prompts: counts in a request; more are refused with 422.
         read_seconds: how long a client may take to send its request.
         total_seconds: how long an answer may take, streams of a gateway excluded.
-        threads: how many requests are worked on at the same time.
+        threads: how many requests are worked on at the same time. Threads share one interpreter, so more than one
+            takes time from the event loop: with two, health checks waited ten times as long.
         max_waiting: how many requests may wait for a thread; more are refused with 429.
         memory_bytes: the memory for conversations; 0 remembers nothing.
         request_templates: whether a request may bring a `chat_template` of its own, which runs in a worker process.
@@ -45,7 +45,7 @@ class ServeSettings:
     max_prompts: int = 256
     read_seconds: float = 10.0
     total_seconds: float = 30.0
-    threads: int = max(2, min(8, os.cpu_count() or 2))
+    threads: int = 1
     max_waiting: int = 512
     memory_bytes: int = 256 * MEBIBYTE
     request_templates: bool = True
