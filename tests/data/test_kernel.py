@@ -17,6 +17,7 @@ import turnwise
 from data_batches import encode_row, encode_rows, make_batch, make_recipe, talk
 from fine_tuner_rows import read, rows
 from turnwise.data.kernel import Kernel
+from turnwise.data.recipe import COLUMN_NAMES
 from turnwise.data.schemas import ENCODED_SCHEMA, FILTERED, INPUT_SCHEMA, KINDS, REJECTED, SAMPLE
 from turnwise.errors import SourceError, TokenizerError, TurnwiseError
 
@@ -248,6 +249,62 @@ def test_rejected_rows_keep_their_bytes() -> None:
     raw = b'\xef\xbb\xbf{"messages": "caf\xe9"}\r'
     record = encode_row(raw)
     assert (record["status"], record["raw"]) == (REJECTED, raw)
+
+
+NOISE = (
+    None,
+    True,
+    0,
+    -1,
+    0.5,
+    10**30,
+    "",
+    "user",
+    "assistant",
+    "<|im_end|>",
+    [],
+    {},
+    [[]],
+    [{}],
+    {"a": None},
+)
+FIELDS = (
+    "role",
+    "content",
+    "tool_calls",
+    "reasoning_content",
+    "weight",
+    "name",
+    "from",
+    "value",
+    "input",
+    "output",
+)
+noise = st.sampled_from(NOISE)
+odd_messages = st.builds(
+    lambda message, more: {**message, **more},
+    st.sampled_from([*talk("Hi", "Hello!", system="s"), {"role": "tool", "content": "x"}]),
+    st.dictionaries(st.sampled_from(FIELDS), noise, max_size=2),
+)
+odd_turns = st.lists(odd_messages, max_size=4) | noise
+odd_rows = st.dictionaries(st.sampled_from([*COLUMN_NAMES, "options"]), odd_turns, max_size=4)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(odd_rows | odd_turns, min_size=3, max_size=9),
+    st.sampled_from(
+        [
+            {},
+            {"samples": "turns"},
+            {"max_length": 20, "overlong": "split"},
+            {"preferences": "pairs"},
+        ]
+    ),
+)
+def test_no_row_raises(given_rows: list[Any], values: dict[str, Any]) -> None:
+    records = encode_rows(given_rows, template="qwen3", on_flaw="keep", **values)
+    assert {record["row"] for record in records} == {*range(1, len(given_rows) + 1)}
 
 
 # -- splits and duplicates --------------------------------------------------------------------------------------------

@@ -302,6 +302,15 @@ def test_half_of_a_surrogate_pair_is_rejected() -> None:
     assert "U+D800" in record["reason"]
 
 
+@pytest.mark.parametrize("calls", [10**30, "f()", {"name": "f"}, [5], [[]], True])
+def test_calls_that_are_no_list_of_calls_are_rejected(calls: Any) -> None:
+    reply = {"role": "assistant", "content": "", "tool_calls": calls}
+    for samples in ("whole", "turns"):
+        record = encode_row([*talk("Hi"), reply], samples=samples)
+        assert record["status"] == REJECTED
+        assert "messages[1]" in record["reason"]
+
+
 def test_a_template_that_refuses_says_why() -> None:
     text = "{% if messages|length > 2 %}{{ raise_exception('too many turns') }}{% endif %}"
     template = turnwise.compile(text + turnwise.load("chatml").text)

@@ -157,7 +157,7 @@ class SampleMaker:
             samples, flaw = self._encode_flawed(record, error)
         trained = [sample for sample in samples if sample.is_trained]
         if not trained:
-            raise nothing_trained()
+            raise UnusableRow("nothing-trained", flaw.reason) if flaw else nothing_trained()
         if flaw is not None and self._recipe.on_flaw == "reject":
             raise flaw
         return trained, flaw

@@ -43,7 +43,9 @@ def find_missing_fields(message: Mapping[str, Any], text: str) -> tuple[str, ...
         reasoning = [message[name] for name in REASONING_KEYS if message.get(name)]
         if reasoning and not any(map(turn.contains, reasoning)):
             missing.append(REASONING)
-    if not all(_contains_call(turn, call) for call in message.get("tool_calls") or ()):
+    calls = message.get("tool_calls") or ()
+    are_listed = isinstance(calls, (list, tuple))  # the template may take anything
+    if not are_listed or not all(_contains_call(turn, call) for call in calls):
         missing.append(CALLS)
     return tuple(missing)
 
