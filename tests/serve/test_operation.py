@@ -324,6 +324,35 @@ def test_on_a_port_large_headers_and_bodies_get_an_answer() -> None:
             connection.close()
 
 
+def test_clients_that_do_not_finish_their_request_are_left(monkeypatch: Any) -> None:
+    monkeypatch.setattr("turnwise.serve.protocol.ImpatientProtocol.head_seconds", 0.4)
+    with listening(make_service(read_seconds=0.4)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        head = b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        for sent, status in (
+            (b"", b""),
+            (b"GET /healthz HT", b""),
+            (head + b"content-length: 50\r\n\r\n{", b"HTTP/1.1 408"),
+        ):
+            with socket.create_connection((host, int(port)), timeout=10) as connection:
+                connection.sendall(sent)
+                start = time.perf_counter()
+                answer = b""
+                while chunk := connection.recv(65536):
+                    answer += chunk
+                    if status == b"HTTP/1.1 408":
+                        break
+                assert answer.startswith(status) and time.perf_counter() - start < 5
+        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+        for _ in range(3):  # a client that is only idle between requests is not
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read()
+            time.sleep(0.6)
+        connection.sock.sendall(b"GET /hea")  # but one that begins another is
+        assert connection.sock.recv(1) == b""
+        connection.close()
+
+
 @pytest.mark.once
 def test_the_command_serves_and_stops() -> None:
     process = start_command("chatml")

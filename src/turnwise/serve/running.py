@@ -12,6 +12,7 @@ from turnwise.serve.app import MAX_HEADERS, create_app
 from turnwise.serve.bodies import BodyReader
 from turnwise.serve.gateway import Gateway
 from turnwise.serve.models import ModelTable, load_model
+from turnwise.serve.protocol import ImpatientProtocol
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
 from turnwise.serve.upstreams import StreamUsage
@@ -49,7 +50,7 @@ def make_server(service: Service) -> uvicorn.Server:
     """Return the server of a service, which is not started yet."""
     config = uvicorn.Config(
         create_app(service),
-        http="h11",  # which bounds headers that do not end
+        http=ImpatientProtocol,
         h11_max_incomplete_event_size=MAX_HEADERS,
         ws="none",
         lifespan="on",
