@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data_batches import encode_rows
 from turnwise.data.null_padding import table_row_to_json, undo_null_padding
 
 WEATHER = {
@@ -104,6 +105,17 @@ def test_tools_and_calls_come_back_from_a_table() -> None:
         found = undo_null_padding(row)
         assert without_null_content(found.row) == original
         assert found.removed > 0
+
+
+def test_a_table_gives_the_samples_of_the_json_that_it_was_made_of() -> None:
+    expected = encode_rows(ROWS, template="qwen3")
+    assert {record["status"] for record in expected} == {"sample"}
+    texts = [table_row_to_json(row)[0] for row in through_table(ROWS)]
+    found = encode_rows(texts, template="qwen3")
+    for record, other in zip(found, expected, strict=True):
+        assert record["reason"] is None
+        assert record["input_ids"] == other["input_ids"]
+        assert record["labels"] == other["labels"]
 
 
 names = st.text("abc", min_size=1, max_size=2)
