@@ -82,11 +82,22 @@ def expect(name: str, reply: str, tools: Any, as_text: bool) -> dict[str, Any]:
     return message
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", KINDS[::2])
 def test_streams_and_messages_are_what_parse_says(name: str) -> None:
+    check_replies(name, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_all_streams_and_messages_are_what_parse_says(name: str) -> None:
+    check_replies(name, 1000)
+
+
+def check_replies(name: str, count: int) -> None:
+    """Send some of the replies that a model may write through upstreams of several kinds."""
     template = turnwise.load(name)
     replies = list(written_replies(template.grammar).items())
-    for number, (label, reply) in enumerate(replies[:: max(1, len(replies) // 6)]):
+    for number, (label, reply) in enumerate(replies[:: max(1, len(replies) // count)]):
         kind = UPSTREAM_KINDS[number % 3]
         as_text = number % 2 == 1
         upstream = ScriptedUpstream(

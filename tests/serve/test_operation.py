@@ -276,11 +276,14 @@ def test_the_log_has_one_line_for_each_request_and_no_content() -> None:
 
 
 def test_a_defect_is_told_without_its_innards(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = make_service()
+    service, stream = make_service(), io.StringIO()
     monkeypatch.setattr(service.renderer, "encode", lambda *_: {}["secret"])
-    with client_of(service) as client:
+    app = create_app(service, JsonLog(stream))
+    with TestClient(app, raise_server_exceptions=False) as client:
         error = refuse(client, {"messages": HI}, 500)
         assert "secret" not in error["message"] and error["request_id"]
+    log = stream.getvalue()
+    assert "KeyError at test_operation.py:" in log and "secret" not in log
 
 
 def test_too_many_requests_are_shed() -> None:

@@ -45,7 +45,7 @@ from turnwise.serve.operations import (
     tell_warnings,
 )
 from turnwise.serve.playground_api import VERBS
-from turnwise.serve.service import SLOW, Service, SlowWork, explain_failure
+from turnwise.serve.service import SLOW, Service, SlowWork, explain_failure, locate_failure
 from turnwise.serve.settings import ServeSettings
 
 Work = Callable[[BodyReader, str, list[str]], Any]
@@ -293,7 +293,7 @@ class Server:
     def refuse(self, error: TurnwiseError | Exception, request_id: str) -> Response:
         """Return the answer to a request that failed."""
         if not isinstance(error, TurnwiseError):
-            self.log.write("failure", request_id=request_id, error=repr(error)[:500])
+            self.log.write("failure", request_id=request_id, error=locate_failure(error))
             sentence = explain_failure(error)
             return JSONResponse(error_body(sentence, 500, request_id), 500)
         status = status_of(error)

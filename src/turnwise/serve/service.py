@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from turnwise.isolation import WorkerPool, isolated
@@ -239,3 +241,10 @@ def explain_failure(error: Exception) -> str:
     return (
         f"turnwise itself failed ({type(error).__name__}); please report this with the request id"
     )
+
+
+def locate_failure(error: Exception) -> str:
+    """Return where a defect is, for the log: the error's own text may quote the request."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[-3:]]
+    return f"{type(error).__name__} at {' < '.join(reversed(places))}"
