@@ -385,6 +385,16 @@ def test_rows_that_lose_text_are_rejected_or_kept_with_the_reason() -> None:
     assert kept["input_ids"] == encode_row({"messages": talk("Hi", "a")})["input_ids"]
 
 
+def test_a_row_whose_turns_need_samples_of_their_own_says_so() -> None:
+    """Qwen3 drops the reasoning of earlier turns, so the first reply would be trained without it."""
+    chat = {"messages": [*REASONED["messages"], *talk("And?", "b")]}
+    record = encode_row(chat, template="qwen3")
+    assert (record["status"], record["kind"]) == (REJECTED, "loses-text")
+    assert 'Try samples = "turns"' in record["reason"]
+    records = encode_rows([chat], template="qwen3", samples="turns")
+    assert [one["status"] for one in records] == [SAMPLE, SAMPLE]
+
+
 def test_a_flaw_costs_no_other_row_anything() -> None:
     records = encode_rows([GOOD[0], REASONED, GOOD[1]])
     alone = encode_rows([GOOD[0], GOOD[1]])

@@ -24,8 +24,12 @@ from turnwise.errors import (
 )
 from turnwise.template import Template
 from turnwise.tokens.encoded_batch import ID_TYPE
+from turnwise.tokens.label_report import REMEDY
 from turnwise.tokens.loss import IGNORED
 
+REMEDY_IN_RECIPES = (
+    'Try samples = "turns": it trains each turn as it is written when it is the last'
+)
 MAX_FORMS = 1_000  # of rows about which something is remembered
 
 
@@ -174,7 +178,8 @@ class SampleMaker:
             samples = self._encode(record, record.messages, strict=False)
         except TurnwiseError as again:
             raise _problem_of(again) from None
-        return samples, UnusableRow("loses-text", describe_error(error))
+        reason = describe_error(error).replace(REMEDY, REMEDY_IN_RECIPES)
+        return samples, UnusableRow("loses-text", reason)
 
     def _encode(self, record: Record, messages: list[Any], strict: bool) -> list[EncodedSample]:
         with warnings.catch_warnings():
@@ -289,7 +294,7 @@ def _find_roles(messages: list[Any]) -> tuple[str, ...] | None:
 
 def too_long(size: int, limit: int) -> UnusableRow:
     """Return the problem of a row that does not fit."""
-    reason = f"has {size} tokens, more than max_length={limit}. Raise it, or split the row"
+    reason = f"has {size} tokens, more than max_length={limit}. Raise it, or shorten the row"
     return UnusableRow("too-long", reason)
 
 
