@@ -228,10 +228,11 @@ class _TextState(NamedTuple):
 
 
 class _TextEdge(NamedTuple):
-    """A character, and the state after it; None if the text ends there."""
+    """A character, and the state after it; or the text that was read, if one of the texts is complete with it."""
 
-    sign: Node
-    target: _TextState | None = None
+    sign: str  # as it is written
+    target: _TextState | None
+    completed: str = ""
 
 
 class _WrittenEdge(NamedTuple):
@@ -258,15 +259,15 @@ def _find_states(node: FreeTextNode) -> _States:
 
     The texts that end free text are a template's, so they are the same in many requests.
     """
-    start = _TextState("", 0, bool(node.not_first))
-    edges = _TextAutomaton(node).find_edges(start)
+    texts = tuple(sorted({text for text in (node.ending, *node.without) if text}))
+    automaton = _AUTOMATA.get(node.not_first, texts, node.least)
+    edges = {state: _end_edges(node, state, found) for state, found in automaton.items()}
     live = _find_live(edges)
+    start = _TextState("", 0, bool(node.not_first))
     numbers = {state: number for number, state in enumerate({start: None, **live})}
     return tuple(
         tuple(
-            _WrittenEdge(
-                _write_sign(edge.sign), None if edge.target is None else numbers[edge.target]
-            )
+            _WrittenEdge(edge.sign, None if edge.target is None else numbers[edge.target])
             for edge in edges[state]
             if edge.target is None or edge.target in live
         )
@@ -274,13 +275,22 @@ def _find_states(node: FreeTextNode) -> _States:
     )
 
 
+def _end_edges(
+    node: FreeTextNode, state: _TextState, edges: Iterable[_TextEdge]
+) -> list[_TextEdge]:
+    """Return the edges of a state, without those that complete another text than the ending, or end too early."""
+    kept = []
+    for edge in edges:
+        size = state.size + len(edge.completed) - len(node.ending)
+        is_ending = edge.completed.endswith(node.ending) and bool(node.ending)
+        if not edge.completed or (is_ending and size >= node.least):
+            kept.append(edge)
+    if not node.ending and state.size + len(state.read) >= node.least:
+        kept.append(_TextEdge(_quote(""), None))
+    return kept
+
+
 _STATES = SizedCache(_find_states, lambda states: EDGE_BYTES * sum(map(len, states)))
-
-
-def _write_sign(sign: Node) -> str:
-    if isinstance(sign, CharacterNode):
-        return _write_class(sign)
-    return _quote(sign.text if isinstance(sign, LiteralNode) else "")
 
 
 def _find_live(edges: dict[_TextState, list[_TextEdge]]) -> dict[_TextState, None]:
@@ -302,16 +312,19 @@ def _find_live(edges: dict[_TextState, list[_TextEdge]]) -> dict[_TextState, Non
     return live
 
 
-class _TextAutomaton:
-    """Free text as right-linear rules."""
+_Automaton = dict[_TextState, list[_TextEdge]]
 
-    def __init__(self, node: FreeTextNode) -> None:
-        self._node = node
-        self._texts = {text for text in (node.ending, *node.without) if text}
-        self._prefixes = {text[:size] for text in self._texts for size in range(len(text))}
-        self._prefixes |= {""}
+
+class _TextAutomaton:
+    """Free text as right-linear rules, for all endings: which of the texts is the ending changes no other edge."""
+
+    def __init__(self, not_first: str, texts: tuple[str, ...], least: int) -> None:
+        self._not_first = not_first
+        self._texts = texts
+        self._least = least
+        self._prefixes = {text[:size] for text in texts for size in range(len(text))} | {""}
         self._next_signs: dict[str, set[str]] = {}
-        for text in self._texts:
+        for text in texts:
             for size, sign in enumerate(text):
                 self._next_signs.setdefault(text[:size], set()).add(sign)
         # What follows a text that was read is the same for every count of characters before it.
@@ -319,10 +332,10 @@ class _TextAutomaton:
         self._signs: dict[tuple[str, bool], list[str]] = {}
         self._suffixes: dict[str, str] = {}
 
-    def find_edges(self, start: _TextState) -> dict[_TextState, list[_TextEdge]]:
-        """Return all states that can be reached, with their edges."""
-        waiting = [start]
-        edges: dict[_TextState, list[_TextEdge]] = {}
+    def find_edges(self) -> _Automaton:
+        """Return the edges of all states, beginning with the first."""
+        edges: _Automaton = {}
+        waiting = [_TextState("", 0, bool(self._not_first))]
         while waiting:
             state = waiting.pop()
             if state in edges:
@@ -341,10 +354,7 @@ class _TextAutomaton:
             read = state.read + sign
             if self._completes(read):
                 explicit.append(sign)
-                if self._is_ending(read) and self._may_end(
-                    state, len(read) - len(self._node.ending)
-                ):
-                    edges.append(_TextEdge(LiteralNode(sign)))
+                edges.append(_TextEdge(_quote(sign), None, read))
                 continue
             target = self._step(state, sign)
             if target == default:
@@ -353,12 +363,11 @@ class _TextAutomaton:
             if target is not None:
                 targets.setdefault(target, []).append(sign)
         for target, signs in targets.items():
-            edges.append(_TextEdge(CharacterNode(tuple((sign, sign) for sign in signs)), target))
+            some = CharacterNode(tuple((sign, sign) for sign in signs))
+            edges.append(_TextEdge(_write_class(some), target))
         if default is not None:
             others = CharacterNode(tuple((sign, sign) for sign in explicit), negated=True)
-            edges.append(_TextEdge(others, default))
-        if not self._node.ending and self._may_end(state, len(state.read)):
-            edges.append(_TextEdge(NOTHING))
+            edges.append(_TextEdge(_write_class(others), default))
         return edges
 
     def _signs_after(self, state: _TextState) -> list[str]:
@@ -369,21 +378,14 @@ class _TextAutomaton:
             for start in range(len(state.read) + 1):
                 signs |= self._next_signs.get(state.read[start:], set())
             if state.is_start:
-                signs |= {*WHITE_SPACE, *self._node.not_first}
+                signs |= {*WHITE_SPACE, *self._not_first}
             self._signs[key] = sorted(signs)
         return self._signs[key]
 
     def _completes(self, read: str) -> bool:
         if read not in self._completed:
-            self._completed[read] = read.endswith(tuple(self._texts))
+            self._completed[read] = read.endswith(self._texts)
         return self._completed[read]
-
-    def _is_ending(self, read: str) -> bool:
-        return bool(self._node.ending) and read.endswith(self._node.ending)
-
-    def _may_end(self, state: _TextState, more: int) -> bool:
-        """Return whether a text of `more` characters than the state counts may end."""
-        return state.size + more >= self._node.least
 
     def _find_suffix(self, read: str) -> str:
         """Return the longest end of a text with which one of the texts begins."""
@@ -397,7 +399,7 @@ class _TextAutomaton:
     def _step(self, state: _TextState, sign: str) -> _TextState | None:
         """Return the state after a character; None if there is none."""
         read = self._find_suffix(state.read + sign)
-        count = min(state.size + len(state.read) + 1 - len(read), self._node.least)
+        count = min(state.size + len(state.read) + 1 - len(read), self._least)
         if not state.is_start:
             return _TextState(read, count, False)
         if sign in WHITE_SPACE and not state.read.strip():
@@ -405,4 +407,11 @@ class _TextAutomaton:
         whole = (state.read + sign).lstrip()
         if read.lstrip() == whole:  # the ending may have begun; the text is still empty
             return _TextState(read, count, True)
-        return None if whole[0] in self._node.not_first else _TextState(read, count, False)
+        return None if whole[0] in self._not_first else _TextState(read, count, False)
+
+
+def _find_automaton(not_first: str, texts: tuple[str, ...], least: int) -> _Automaton:
+    return _TextAutomaton(not_first, texts, least).find_edges()
+
+
+_AUTOMATA = SizedCache(_find_automaton, lambda found: EDGE_BYTES * sum(map(len, found.values())))
