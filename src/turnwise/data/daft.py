@@ -12,7 +12,7 @@ from typing import Any
 
 from turnwise.data.job import Job, Outcome, Task
 from turnwise.data.local import choose_workers
-from turnwise.data.task_row import perform_row, read_answer
+from turnwise.data.task_row import pass_environment, perform_row, read_answer
 from turnwise.errors import DataError
 
 
@@ -58,8 +58,9 @@ class DaftEngine:
         performer = decorate(TaskPerformer)(pickle.dumps(self._job))
         frame = self._daft.from_pydict({"task": pickled}).into_batches(1)
         frame = frame.select(performer.perform(frame["task"]).alias("answer"))
-        for row in frame.iter_rows():
-            yield read_answer(row["answer"])
+        with pass_environment():
+            for row in frame.iter_rows():
+                yield read_answer(row["answer"])
 
     def close(self) -> None:
         """Do nothing: Daft ends its processes with the query."""

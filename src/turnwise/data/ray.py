@@ -12,15 +12,12 @@ Compressed inputs are unpacked before the tasks begin, by the process that calls
 from __future__ import annotations
 
 import logging
-import os
 import pickle
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from turnwise.data.job import Job, Outcome, Task
-from turnwise.data.local import SETTINGS
-from turnwise.data.task_row import perform_row, read_answer
+from turnwise.data.task_row import pass_environment, perform_row, read_answer
 from turnwise.errors import DataError
 
 
@@ -104,17 +101,6 @@ def _import_ray() -> Any:
 
 def _start_ray_here(ray: Any) -> None:
     """Join the cluster of RAY_ADDRESS, or start one on this machine that finds the same modules as this process."""
-    variables = {**SETTINGS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(
-        variables
-    )  # Ray's processes inherit them; its own way of setting them takes seconds
-    try:
+    with pass_environment():  # Ray's own way of setting variables takes seconds for each process
         ray.init(include_dashboard=False, logging_level="error", log_to_driver=False)
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
     logging.getLogger("ray.data").setLevel(logging.WARNING)

@@ -6,10 +6,15 @@ print) would hide the one sentence that the user needs.
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from turnwise.data.job import Job, Outcome
+from turnwise.data.local import SETTINGS
 from turnwise.errors import TurnwiseError
 
 
@@ -32,3 +37,19 @@ def read_answer(answer: bytes) -> Outcome:
         raise found
     outcome: Outcome = found
     return outcome
+
+
+@contextmanager
+def pass_environment() -> Iterator[None]:
+    """Let processes that another library starts find the modules of this one, and use one thread each."""
+    variables = {**SETTINGS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,196 @@
+"""Ray and Daft write the bytes of local workers, `datasets.map` gives the same samples, and loaders read the shards."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from prepared_folders import make_folder_recipe, make_rows, read_folder, write_jsonl
+from turnwise.data import Report, prepare
+from turnwise.data.datasets import DatasetEncoder
+from turnwise.data.task_row import pass_environment
+from turnwise.errors import DataError
+
+ROWS = make_rows(60)
+BAD = {"messages": [{"role": "user", "content": "nobody answers"}]}
+EVERYTHING = {
+    "shuffle": 1,
+    "deduplicate": True,
+    "validation": 0.2,
+    "packing": "best-fit",
+    "max_length": 256,
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of other people's packages
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_jsonl(tmp_path / "data.jsonl", [*ROWS[:40], b"{", BAD, *ROWS[30:]])
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[Any]:
+    """A cluster of two processors on this machine."""
+    ray = pytest.importorskip("ray")
+    settings = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+        "RAY_worker_niceness": "0",  # or its workers wait for everything else on this machine
+    }
+    with pytest.MonkeyPatch.context() as patch, pass_environment():
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        ray.init(
+            num_cpus=2,
+            include_dashboard=False,
+            object_store_memory=100 << 20,
+            logging_level="error",
+            log_to_driver=False,
+        )
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def check_ray(data: Path, tmp_path: Path, values: dict[str, Any]) -> Report:
+    expected = prepare(make_folder_recipe(data, tmp_path / "local", **values), workers=1)
+    recipe = make_folder_recipe(data, tmp_path / "ray", **values)
+    report = prepare(recipe, engine="ray", workers=2)
+    assert report.manifest == expected.manifest
+    assert read_folder(tmp_path / "ray") == read_folder(tmp_path / "local")
+    return report
+
+
+@pytest.mark.once
+def test_ray_writes_the_same_bytes_and_reads_them(
+    data: Path, tmp_path: Path, ray_cluster: Any
+) -> None:
+    report = check_ray(data, tmp_path, {"validation": 0.2})
+    rows = ray_cluster.data.read_parquet([str(path) for path in report.shards]).count()
+    assert rows == report.manifest["samples"]
+
+
+@pytest.mark.slow
+def test_ray_in_two_stages_writes_the_same_bytes(
+    data: Path, tmp_path: Path, ray_cluster: Any
+) -> None:
+    check_ray(data, tmp_path, EVERYTHING)
+    failing = make_folder_recipe(data, tmp_path / "fails", on_bad_row="fail")
+    with pytest.raises(DataError, match=r"data\.jsonl, row 4[12]"):
+        prepare(failing, engine="ray", workers=1)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("values", [{}, EVERYTHING])
+def test_daft_writes_the_same_bytes(values: dict[str, Any], data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("daft")
+    expected = prepare(make_folder_recipe(data, tmp_path / "local", **values), workers=1)
+    recipe = make_folder_recipe(data, tmp_path / "daft", **values)
+    report = prepare(recipe, engine="daft", workers=1)
+    assert report.manifest == expected.manifest
+    assert read_folder(tmp_path / "daft") == read_folder(tmp_path / "local")
+    failing = make_folder_recipe(data, tmp_path / "fails", on_bad_row="fail")
+    with pytest.raises(DataError, match=r"data\.jsonl, row 4[12]"):
+        prepare(failing, engine="daft", workers=1)
+
+
+@pytest.mark.slow
+def test_daft_in_processes_writes_the_same_bytes(data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("daft")
+    prepare(make_folder_recipe(data, tmp_path / "local"), workers=1)
+    prepare(make_folder_recipe(data, tmp_path / "daft"), engine="daft", workers=2)
+    assert read_folder(tmp_path / "daft") == read_folder(tmp_path / "local")
+
+
+# -- datasets.map ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("processes", [None, 2])
+def test_datasets_map_gives_the_samples_of_prepare(processes: int | None, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = [*ROWS[:20], BAD, *ROWS[20:]]
+    folder = tmp_path / "out"
+    prepare(make_folder_recipe(write_jsonl(tmp_path / "data.jsonl", rows), folder), workers=1)
+    expected = [
+        row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()
+    ]
+    encoder = DatasetEncoder("chatml", "turnwise")
+    data = datasets.Dataset.from_list(rows)
+    # The first batch has no bad row, another one has nothing else: types must not depend on that.
+    encoded = data.map(
+        encoder,
+        batched=True,
+        batch_size=1 if processes is None else 7,
+        with_indices=True,
+        remove_columns=data.column_names,
+        num_proc=processes,
+    )
+    assert encoded["row"][:] == list(range(len(rows)))
+    samples = [row for row in encoded if row["status"] == "sample"]
+    for name in ("input_ids", "labels", "attention_mask", "length"):
+        assert [row[name] for row in samples] == [row[name] for row in expected]
+    (bad,) = [row for row in encoded if row["status"] != "sample"]
+    assert bad["row"] == 20 and bad["reason"] and bad["input_ids"] == []
+
+
+def test_datasets_map_refuses_what_needs_all_rows() -> None:
+    for values in ({"shuffle": 1}, {"deduplicate": True}, {"group_by_length": True}):
+        with pytest.raises(DataError, match="sees one batch at a time"):
+            DatasetEncoder("chatml", "turnwise", **values)
+    with pytest.raises(DataError, match="sees one batch at a time"):
+        DatasetEncoder("chatml", "turnwise", packing="best-fit", max_length=9)
+
+
+def test_datasets_map_can_fail_at_the_first_bad_row() -> None:
+    encoder = DatasetEncoder("chatml", "turnwise", on_bad_row="fail")
+    columns = {"messages": [ROWS[0]["messages"], BAD["messages"]]}
+    with pytest.raises(DataError, match=r"^row 1: "):
+        encoder(columns)
+    with pytest.raises(DataError, match=r"^row 41: "):
+        encoder(columns, [40, 41])
+    copy = pickle.loads(pickle.dumps(encoder))
+    good = {"messages": [ROWS[0]["messages"]]}
+    assert copy(good).equals(encoder(good))
+
+
+# -- loaders ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.once
+def test_shards_load_with_datasets_and_torch(data: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    folder = tmp_path / "out"
+    report = prepare(make_folder_recipe(data, folder, validation=0.2), workers=1)
+    cache = str(tmp_path / "cache")
+    by_pattern = datasets.load_dataset(
+        "parquet", data_files=str(folder / "train-*"), split="train", cache_dir=cache
+    )
+    whole = datasets.load_dataset(str(folder), cache_dir=cache)  # the page names the splits
+    assert set(whole) == {"train", "validation"}
+    assert whole["train"]["source_row"][:] == by_pattern["source_row"][:]
+    assert len(whole["train"]) + len(whole["validation"]) == report.manifest["samples"]
+    try:
+        import torch  # noqa: F401
+
+        kind = "torch"
+    except ImportError:
+        kind = "numpy"
+    row = by_pattern.with_format(kind)[0]
+    assert row["input_ids"].shape == row["labels"].shape == row["attention_mask"].shape
+
+
+@pytest.mark.once
+def test_arrow_shards_load_with_datasets(data: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    report = prepare(make_folder_recipe(data, tmp_path / "out", shard_format="arrow"), workers=1)
+    files = [str(path) for path in report.shards]
+    loaded = datasets.load_dataset("arrow", data_files=files, cache_dir=str(tmp_path / "cache"))
+    assert len(loaded["train"]) == report.manifest["samples"]
