@@ -205,6 +205,37 @@ def test_tokenize_detokenize_apply_template(client: TestClient) -> None:
     assert post(client, "/detokenize", {"tokens": plain["tokens"]})["prompt"] == "Is it low?"
 
 
+def test_the_bodies_of_routers(client: TestClient) -> None:
+    """A router sends what its client sent: every field of OpenAI's API, and messages as the SDK dumps them."""
+    function = {"name": "tide", "arguments": '{"port": "A"}'}
+    call = {"id": "call_1", "type": "function", "function": function}
+    nothing = dict.fromkeys(("refusal", "audio", "function_call", "annotations", "name"))
+    chat = [
+        {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
+        {"role": "user", "content": "Tide?", "name": None},
+        {"role": "assistant", "content": None, "tool_calls": [call], **nothing},
+        {"role": "tool", "content": "low", "tool_call_id": "call_1"},
+        {"role": "assistant", "content": "Low.", "tool_calls": None, **nothing},
+        {"role": "user", "content": [{"type": "text", "text": "And now?"}]},
+    ]
+    more = {
+        **{"temperature": 1, "top_p": 0.9, "n": 1, "seed": 1, "user": "u", "store": False},
+        **{"logprobs": True, "top_logprobs": 2, "logit_bias": {"5": -1}, "metadata": {"a": "b"}},
+        **{"stream": True, "stream_options": {"include_usage": True}, "service_tier": "auto"},
+        **{"parallel_tool_calls": False, "response_format": {"type": "text"}, "stop": None},
+        **{"reasoning_effort": "low", "max_completion_tokens": 100, "presence_penalty": 0.1},
+        **{"tool_choice": "auto", "frequency_penalty": 0, "max_tokens": None, "cache_salt": "s"},
+    }
+    for name in ENTRIES:
+        answer = post(client, RENDER, {"model": name, "messages": chat, "tools": [TIDE], **more})
+        expected = turnwise.load(name).encode(
+            chat, "turnwise", tools=[TIDE], add_generation_prompt=True, reasoning_effort="low"
+        )
+        assert answer["token_ids"] == expected.input_ids
+        assert "warnings" not in answer, answer["warnings"]
+        assert answer["sampling_params"]["logprobs"] == 2
+
+
 def test_changes_and_losses_are_told(client: TestClient) -> None:
     call = {
         "id": "1",

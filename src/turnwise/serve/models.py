@@ -32,6 +32,7 @@ LENGTH_KEYS = (
 )
 MAX_CONFIG = 64 << 20
 NO_LENGTH = 10**9  # transformers writes 1e30 where there is no limit
+SAMPLE = "Hi"
 GREETING = [{"role": "user", "content": "Hi"}]
 
 
@@ -71,10 +72,18 @@ class ServedModel:
         return list(self.template.stops(self.tokenizer))
 
     @cached_property
-    def shim(self) -> TokenizerShim:
-        """The tokenizer as plain prompts need it: with the special tokens that its file adds."""
-        place = files.SHIPPED if self.tokenizer_place == SHIPPED else self.tokenizer_place
-        return TokenizerShim(self.tokenizer, place)
+    def tokens_around(self) -> tuple[list[int], list[int]]:
+        """The special tokens that the tokenizer's file adds before and behind a plain prompt.
+
+        Raises:
+            TokenizerError: the tokenizer does not tell.
+        """
+        place = files.SHIPPED if self.has_shipped_tokenizer else self.tokenizer_place
+        shim = TokenizerShim(self.tokenizer, place)
+        alone, ids = shim.encode(SAMPLE), shim.encode(SAMPLE, add_special_tokens=True)
+        more = len(ids) - len(alone)
+        before = next(start for start in range(more + 1) if ids[start:][: len(alone)] == alone)
+        return ids[:before], ids[before + len(alone) :]
 
     def warm_up(self) -> None:
         """Do what the first request would do: probe the template, derive its grammar, compile its parser."""

@@ -340,16 +340,22 @@ def write_with_ids(answer: dict[str, Any], field: str, ids: str) -> bytes:
 
 def encode_plain(model: ServedModel, prompt: str, add_special_tokens: bool) -> list[int]:
     """Return the ids of a prompt that is no chat, its control tokens recognised: its sender wrote all of it."""
-    return model.shim.encode(prompt, add_special_tokens)
+    ids = model.tokenizer.whole(prompt)
+    if not add_special_tokens:
+        return ids
+    before, behind = model.tokens_around
+    return [*before, *ids, *behind]
 
 
 def find_plain_offsets(model: ServedModel, prompt: str, ids: list[int]) -> list[tuple[int, int]]:
     """Return the characters of each id of a plain prompt; ids that were added around it have none."""
     own = model.tokenizer.whole(prompt)
     offsets = model.tokenizer.offsets(prompt, own, WHOLE)
-    more = len(ids) - len(own)
-    before = next((start for start in range(more) if ids[start : start + len(own)] == own), more)
-    return [(0, 0)] * before + offsets + [(len(prompt), len(prompt))] * (more - before)
+    if len(ids) == len(own):
+        return offsets
+    before, behind = model.tokens_around
+    end = len(prompt)
+    return [(0, 0)] * len(before) + offsets + [(end, end)] * len(behind)
 
 
 def read_prompts(body: BodyReader, settings: ServeSettings) -> list[str | list[int]]:
