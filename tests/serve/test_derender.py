@@ -151,6 +151,18 @@ def test_no_call_where_none_is_allowed(client: TestClient) -> None:
     assert "<tool_call>" in choice["message"]["content"]
 
 
+def test_reasoning_can_be_left_out(client: TestClient) -> None:
+    ids = TOKENIZER.whole(REPLIES["qwen3"][1])
+    chat = {**CHAT, "include_reasoning": False}
+    choice = {"index": 0, "token_ids": ids, "finish_reason": "stop"}
+    body = {"model": "qwen3", "generate_response": {"choices": [choice]}, "chat_request": chat}
+    (whole,) = post(client, DERENDER, body)["choices"]
+    body = {**body, "stream": True, "generate_chunk": {"choices": [choice]}}
+    (part,) = post(client, DERENDER, body)["chunk"]["choices"]
+    assert whole["message"]["content"] == part["delta"]["content"] == "Yes, low."
+    assert "reasoning" not in whole["message"] and "reasoning" not in part["delta"]
+
+
 def test_a_prompt_that_opened_the_reasoning() -> None:
     with client_of(make_service(("deepseek-r1",))) as client:
         ids = TOKENIZER.whole("So low.\n</think>\n\nYes.<｜end▁of▁sentence｜>")

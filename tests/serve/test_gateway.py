@@ -244,6 +244,17 @@ def test_a_reply_that_was_too_long() -> None:
     assert choice["finish_reason"] == "length" and choice["message"]["reasoning"] == "Hm"
 
 
+def test_reasoning_can_be_left_out_and_what_is_not_passed_on_is_told() -> None:
+    with gateway(ScriptedUpstream("generate", PLAIN)) as client:
+        body = {"messages": QUESTION, "include_reasoning": False, "verbosity": "low"}
+        answer = post(client, CHAT, body)
+        message, _ = add_up(read_stream(client, body))
+    assert answer["choices"][0]["message"]["content"] == message["content"] == "Yes, it is low."
+    for one in (answer["choices"][0]["message"], message):
+        assert not {"reasoning", "reasoning_content"} & set(one)
+    assert answer["warnings"] == ["the field 'verbosity' is not read"]
+
+
 # -- failures
 
 

@@ -97,7 +97,7 @@ class ChatRoute:
         include_usage = options is not None and options.get("include_usage", bool, False)
         stream = body.get("stream", bool, False)
         calls = self._gateway.make_calls(plan)
-        return ChatWork(plan, calls, stream, include_usage, [*told, *find_unknown_fields(body)])
+        return ChatWork(plan, calls, stream, include_usage, [*told, *find_unknown_fields(body, ())])
 
     # -- answers
 

@@ -77,7 +77,7 @@ class Derenderer:
             choices.append(
                 {
                     "index": choice.get("index", int, place),
-                    "message": to_wire_message(message),
+                    "message": to_wire_message(message, wants_reasoning(body)),
                     "logprobs": None,
                     "finish_reason": choose_finish_reason(message, reason),
                     "stop_reason": choice.get("stop_reason", (int, str)),
@@ -130,6 +130,9 @@ class Derenderer:
             chunks += stream.close()
         after = before + ids
         delta = join_deltas([one["choices"][0]["delta"] for one in chunks])
+        if not wants_reasoning(body):
+            delta.pop("reasoning_content", None)
+            delta.pop("reasoning", None)
         if state.get("role_sent", bool, False):
             delta.pop("role", None)
         elif not chunks:
@@ -245,9 +248,17 @@ def _make_state(
 # -- what clients see
 
 
-def to_wire_message(message: Message) -> dict[str, Any]:
-    """Return a message as a client gets it: reasoning under the names of both vLLM and everybody else."""
+def wants_reasoning(body: BodyReader) -> bool:
+    """Return whether the client of a derender request wants the reasoning."""
+    chat = body.reader("chat_request")
+    return chat is None or bool(chat.get("include_reasoning", bool, True))
+
+
+def to_wire_message(message: Message, with_reasoning: bool = True) -> dict[str, Any]:
+    """Return a message as a client gets it: reasoning, if it is wanted, under the names of vLLM and everybody else."""
     found = dict(message)
+    if not with_reasoning:
+        found.pop("reasoning_content", None)
     if "reasoning_content" in found:
         found["reasoning"] = found["reasoning_content"]
     return found

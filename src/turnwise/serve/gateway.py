@@ -155,6 +155,8 @@ class ChoiceStream:
             if self._stops.found is not None:
                 break
             delta = dict(chunk["choices"][0]["delta"])
+            if not self._plan.with_reasoning:
+                delta.pop("reasoning_content", None)
             if delta.get("content"):
                 delta["content"] = self._stops.feed(delta["content"])
                 if not delta["content"] and len(delta) == 1:

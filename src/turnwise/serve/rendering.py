@@ -41,14 +41,16 @@ UNSUPPORTED = {
     "add_special_tokens": "a chat template writes its special tokens itself: leave this out",
     "prompt_embeds": "a prompt is tokens, not embeddings",
 }
-# Fields of vLLM's and OpenAI's requests that are no part of a prompt, and are left to the engine.
-PASSED = (
-    "user", "metadata", "store", "service_tier", "session_id", "request_id", "mm_payload", "media_io_kwargs",
-    "mm_processor_kwargs", "length_penalty", "return_token_ids", "return_tokens_as_token_ids", "include_reasoning",
-    "reasoning_effort", "thinking_token_budget", "priority", "cache_salt", "kv_transfer_params",
-    "structured_outputs", "verbosity", "modalities", "prompt_cache_key", "safety_identifier",
-    "truncation_side", "logprob_token_ids", "vllm_xargs", "ec_transfer_params", "return_mm_kwargs",
-    "routed_experts_prompt_start", "watermarking",
+# Fields that say nothing about a prompt or a reply.
+HARMLESS = (
+    "user", "metadata", "store", "service_tier", "session_id", "request_id", "prompt_cache_key",
+    "safety_identifier", "priority", "cache_salt", "return_tokens_as_token_ids",
+)  # fmt: skip
+# Fields that a renderer leaves to the engine; a gateway says that it does not pass them on.
+ENGINE_FIELDS = (
+    "mm_payload", "media_io_kwargs", "mm_processor_kwargs", "length_penalty", "return_token_ids",
+    "kv_transfer_params", "ec_transfer_params", "structured_outputs", "verbosity", "modalities",
+    "truncation_side", "return_mm_kwargs",
 )  # fmt: skip
 READ = (
     "model", "messages", "tools", "tool_choice", "parallel_tool_calls", "documents", "add_generation_prompt",
@@ -58,7 +60,8 @@ READ = (
     "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed",
     "min_tokens", "prompt_logprobs", "ignore_eos", "skip_special_tokens", "spaces_between_special_tokens",
     "include_stop_str_in_output", "allowed_token_ids", "bad_words", "logit_bias", "logprobs", "top_logprobs",
-    "response_format",
+    "response_format", "reasoning_effort", "include_reasoning", "thinking_token_budget", "logprob_token_ids",
+    "routed_experts_prompt_start", "watermarking", "vllm_xargs",
 )  # fmt: skip
 
 
@@ -195,9 +198,14 @@ def read_template_options(body: BodyReader) -> dict[str, Any]:
     return options
 
 
-def find_unknown_fields(body: BodyReader) -> list[str]:
-    """Return a sentence for each field that nobody reads: it may be misspelt."""
-    known = (*READ, *PASSED, *UNSUPPORTED)
+def find_unknown_fields(body: BodyReader, more: tuple[str, ...] = ENGINE_FIELDS) -> list[str]:
+    """Return a sentence for each field that nobody reads: it may be misspelt.
+
+    Args:
+        body: the request.
+        more: fields that are known besides those that are read.
+    """
+    known = (*READ, *HARMLESS, *UNSUPPORTED, *more)
     told = []
     for name in body.value:
         if name not in known:
@@ -238,6 +246,7 @@ def make_plan(
         choice=read_choice(body, prompt.tools),
         parallel=body.get("parallel_tool_calls", bool, True),
         schema=read_response_schema(body),
+        with_reasoning=body.get("include_reasoning", bool, True),
     )
 
 
@@ -278,6 +287,8 @@ def make_generate_request(
         "cache_salt": body.get("cache_salt", str),
         "priority": body.get("priority", int, 0),
         "kv_transfer_params": body.get("kv_transfer_params", dict),
+        "ec_transfer_params": body.get("ec_transfer_params", dict),
+        "return_token_ids": body.get("return_token_ids", bool),
         "features": None,
         "reasoning_ended": True if has_reasoning(structured) else None,
         "common_prefix_tokens": prompt.known.common,

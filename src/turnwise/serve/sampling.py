@@ -25,13 +25,17 @@ NUMBERS: dict[str, tuple[Any, float | None, float | None]] = {
     "seed": (int, None, None),
     "min_tokens": (int, 0, None),
     "prompt_logprobs": (int, -1, None),
+    "thinking_token_budget": (int, 0, None),
+    "routed_experts_prompt_start": (int, 0, None),
 }
 FLAGS = (
     "ignore_eos",
     "skip_special_tokens",
     "spaces_between_special_tokens",
     "include_stop_str_in_output",
+    "watermarking",
 )
+LISTS: dict[str, type] = {"allowed_token_ids": int, "bad_words": str, "logprob_token_ids": int}
 MAX_STOPS = 64
 MAX_BIAS = 1024
 NONE, AUTO, REQUIRED = "none", "auto", "required"
@@ -58,10 +62,13 @@ def read_sampling(body: BodyReader, model: ServedModel, max_choices: int) -> dic
         found["stop"] = stops
     ids = body.token_ids("stop_token_ids", MAX_STOPS) or []
     found["stop_token_ids"] = list(dict.fromkeys([*ids, *model.stop_ids]))
-    for name, kind in (("allowed_token_ids", int), ("bad_words", str)):
+    for name, kind in LISTS.items():
         items = body.list_of(name, kind, 100_000)
         if items:
             found[name] = items
+    extra = body.get("vllm_xargs", dict)
+    if extra:
+        found["extra_args"] = extra
     bias = body.get("logit_bias", dict)
     if bias:
         found["logit_bias"] = _check_bias(bias)

@@ -57,6 +57,7 @@ class GenerationPlan:
         tools, choice, parallel: the tools that were offered, which must be called, and how many at once.
         schema: the JSON schema of the content, None if it is free.
         has_lookalikes: whether messages spell control tokens.
+        with_reasoning: whether the client wants the reasoning.
     """
 
     request_id: str
@@ -70,6 +71,7 @@ class GenerationPlan:
     parallel: bool = True
     schema: dict[str, Any] | None = None
     has_lookalikes: bool = False
+    with_reasoning: bool = True
 
     @property
     def count(self) -> int:
