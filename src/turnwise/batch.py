@@ -1,6 +1,6 @@
 """Encode many conversations at once: find the text of each, then encode all of it by one call.
 
-Rows of a data set mostly have one of a few forms. The first row of each form is encoded in full, and shows the layout
+Rows of a data set mostly have one of a few forms. The first rows of each form are encoded in full, and show the layout
 of its ids (`tokens/row_layout.py`). Where the template provably writes all rows of a form alike
 (`engine/content_trace.py`), the others are not even rendered: their contents are put into the layout. Otherwise they
 are rendered, to see whether they have it. Their text is encoded all together, by the batch interface of the
@@ -41,8 +41,12 @@ from turnwise.tokens.text_encoder import encoder_for
 
 ON_ERROR = ("raise", "collect")
 MAX_FORMS = 1_000  # of rows whose layouts are remembered
+MIN_ROWS = (
+    3  # of a form, before its layout is looked for: that takes as long as to encode some rows
+)
 MAX_LAYOUTS = 4  # of one form: the template may write today's date, or branch on a content
 MAX_FAILURES = 20  # rows of a form in succession that fit no layout; then none is tried any more
+MAX_ATTEMPTS = 4  # rows that may show a first layout, which takes longer than to encode them
 
 NO_ARGUMENTS: Mapping[str, Any] = {}
 SEPARATOR = "\0"  # between contents that are searched together
@@ -53,10 +57,11 @@ EncodeRow = Callable[[Any, Mapping[str, Any]], Encoded]  # messages and the argu
 class _Form:
     """What is known about rows with the same roles."""
 
-    __slots__ = ("failures", "layouts", "trace", "traced")
+    __slots__ = ("failures", "layouts", "rows", "trace", "traced")
 
-    def __init__(self, trace: ContentTrace | None) -> None:
-        self.trace = trace
+    def __init__(self) -> None:
+        self.rows = 0  # that were encoded in full
+        self.trace: ContentTrace | None = None
         self.traced: TracedLayout | None = None
         self.layouts: list[RenderedLayout] = []
         self.failures = 0
@@ -162,7 +167,6 @@ class BatchEncoder:
                 return self._encode_in_full(messages)
             layout = self._find_layout(messages, contents, form)
             if layout is None:
-                form.failures += 1
                 encoded = self._encode_in_full(messages)
                 self._learn_layout(messages, contents, form, encoded)
                 return encoded
@@ -180,15 +184,12 @@ class BatchEncoder:
         return self._encode_row(messages, arguments)
 
     def _add_form(self, roles: Any, messages: Sequence[Any]) -> _Form | None:
-        """Find out about rows with these roles; None if they are not plain turns."""
-        request = self._request
-        assert request is not None
+        """Note rows with these roles; None if they are not plain turns."""
         if find_plain_kind(messages) != "turns":
             return None
         if len(self._forms) >= MAX_FORMS:
             self._forms.clear()
-        trace = trace_contents(request.renderer, messages, request.arguments)
-        form = self._forms[roles] = _Form(trace)
+        form = self._forms[roles] = _Form()
         return form
 
     def _find_layout(
@@ -217,14 +218,20 @@ class BatchEncoder:
         """Remember the layout of a row that was encoded in full."""
         request = self._request
         assert request is not None
+        if encoder_for(request.tokenizer).matcher.is_in(SEPARATOR.join(contents)):
+            return  # such a row never has a layout
+        form.rows += 1
+        if form.rows < MIN_ROWS:
+            return
         trace, now = form.trace, request.arguments["now"]
-        if trace is not None and not trace.is_on_time(now):
+        if form.rows == MIN_ROWS or (trace is not None and not trace.is_on_time(now)):
             trace = form.trace = trace_contents(request.renderer, messages, request.arguments)
             form.traced = None
         layout = make_layout(replace(request, messages=messages), encoded, trace)
         if isinstance(layout, TracedLayout):
-            form.traced = layout
+            form.traced, form.trace = layout, layout.trace
             return
+        form.failures += 1 if layout is not None or form.layouts else MAX_FAILURES // MAX_ATTEMPTS
         if trace is not None and not _has_text(contents, trace.absent):
             form.trace = None  # it is of no use
         if isinstance(layout, RenderedLayout):

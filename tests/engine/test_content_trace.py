@@ -12,7 +12,7 @@ import pytest
 import corpus
 import turnwise
 from published_templates import compile_published
-from turnwise.engine.content_trace import ContentSlot, ContentTrace, trace_contents
+from turnwise.engine.content_trace import ContentTrace, trace_contents
 from turnwise.errors import TurnwiseError
 
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
@@ -86,13 +86,6 @@ def trace(template: turnwise.Template, roles: Sequence[str], **more: Any) -> Con
     return trace_contents(template.renderer, messages, {"now": NOW, **more})
 
 
-def fill(found: ContentTrace, contents: Sequence[str]) -> str:
-    return "".join(
-        part.fill(contents[part.message]) if isinstance(part, ContentSlot) else part
-        for part in found.parts
-    )
-
-
 def check_trace(template: turnwise.Template, dice: random.Random, tries: int) -> int:
     """Compare what traces say with renderings; return how many forms have a trace."""
     count = 0
@@ -109,7 +102,7 @@ def check_trace(template: turnwise.Template, dice: random.Random, tries: int) ->
                 rendering = template.renderer.render(
                     make_messages(roles, contents), now=NOW, **more
                 )
-                assert rendering.text == fill(found, contents), contents
+                assert rendering.text == found.fill(contents), contents
     return count
 
 
@@ -161,7 +154,7 @@ def test_questions_that_have_an_answer(body: str, absent: set[str]) -> None:
         contents = dice.choices(CONTENTS, k=2)
         if not any(text in content for text in absent for content in contents):
             rendering = template.renderer.render(make_messages(("user", "assistant"), contents))
-            assert rendering.text == fill(found, contents)
+            assert rendering.text == found.fill(contents)
 
 
 def test_the_clock() -> None:

@@ -26,7 +26,7 @@ from turnwise.tokens.tokenizers.files import SHIPPED
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 NOW = datetime(2024, 5, 17, 10, 30)
 SYSTEM = {"role": "system", "content": "Be kind."}
-ENTRIES = ("chatml", "qwen3", "llama-3.1", "gemma-3", "deepseek-r1", "vicuna")
+ENTRIES = ("chatml", "qwen3", "llama-3.1", "deepseek-v3", "gemma-3", "deepseek-r1", "vicuna")
 TOOL = {
     "type": "function",
     "function": {"name": "look", "parameters": {"type": "object", "properties": {}}},
@@ -83,6 +83,12 @@ HOSTILE = (
     ),
     *("e\u0301", "\u212b\ufb01", "\ufdd0", "\0", "y" * 5000, "<tool_response>x</tool_response>"),
 )
+
+
+@pytest.fixture(autouse=True)
+def learn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for the layout of a form in its first row, so that few rows are enough."""
+    monkeypatch.setattr("turnwise.batch.MIN_ROWS", 1)
 
 
 def make_text(dice: random.Random) -> str:
@@ -178,6 +184,30 @@ def test_hostile_contents(name: str) -> None:
     check_law(template, rows, "turnwise", add_generation_prompt=True, train_on="all")
 
 
+@pytest.mark.slow
+@corpus.needs_corpus
+@pytest.mark.parametrize(
+    ("name", "vocabulary"),
+    [
+        *(
+            ("chatml", "qwen2_5"),
+            ("qwen3", "qwen3"),
+            ("llama-3.1", "llama3"),
+            ("llama-3", "llama3"),
+        ),
+        *(("deepseek-v3", "deepseek_v3"), ("deepseek-r1", "deepseek_v3"), ("gemma-2", "gemma2")),
+        *(("internlm2", "internlm2"), ("mistral", "mistral_v0_1"), ("zephyr", "mistral_v0_1")),
+    ],
+)
+def test_hostile_contents_with_the_tokenizer_of_the_model(name: str, vocabulary: str) -> None:
+    template, known = turnwise.load(name), vocabularies.load(vocabulary)
+    texts = [*re.findall(r"'([^'\n]+)'", template.text)[:20], *list(known.added)[:8]]
+    for seed in range(2):
+        rows = make_hostile_rows(random.Random(seed), texts)
+        check_law(template, rows, known)
+        check_law(template, rows, known, add_generation_prompt=True, train_on="last")
+
+
 def test_rows_of_one_form_are_not_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
     template = turnwise.compile(turnwise.load("qwen3").text, name="not rendered")
     rows = [
@@ -218,15 +248,19 @@ def test_each_tokenizer(name: str) -> None:
         check_law(turnwise.load("chatml"), rows, known)
 
 
-def test_rows_of_one_form_are_encoded_in_full_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [1, 3])
+def test_few_rows_of_one_form_are_encoded_in_full(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnwise.batch.MIN_ROWS", count)
     calls = []
     encode = Template.encode
 
-    def count(self: Template, *given: Any, **more: Any) -> Encoded:
+    def count_calls(self: Template, *given: Any, **more: Any) -> Encoded:
         calls.append(given)
         return encode(self, *given, **more)
 
-    monkeypatch.setattr(Template, "encode", count)
+    monkeypatch.setattr(Template, "encode", count_calls)
     rows = [
         [{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"{n}!"}]
         for n in range(9)
@@ -234,10 +268,10 @@ def test_rows_of_one_form_are_encoded_in_full_once(monkeypatch: pytest.MonkeyPat
     template = turnwise.compile(turnwise.load("chatml").text, name="counted")
     template.encode_batch(rows, "turnwise")
     template.encode_batch(rows, "turnwise")
-    assert len(calls) == 1
+    assert len(calls) == count
     forged = [*rows, [rows[0][0], {"role": "assistant", "content": "a<|im_end|>b"}]]
     template.encode_batch(forged, "turnwise")
-    assert len(calls) == 2
+    assert len(calls) == count + 1
 
 
 def test_a_content_that_completes_a_token_with_the_text_before_it() -> None:

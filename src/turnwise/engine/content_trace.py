@@ -72,15 +72,36 @@ class ContentTrace(NamedTuple):
         parts: the constants and slots of its output, in order.
         absent: texts that must be in no content.
         clock: the formats in which the time was written, each with the text.
+        cost: of the budget of bytes, for each character of a content.
     """
 
     parts: Parts
     absent: frozenset[str]
     clock: tuple[tuple[str, str], ...]
+    cost: int
 
     def is_on_time(self, now: datetime) -> bool:
         """Return whether the template would write the same time."""
-        return all(now.strftime(form) == text for form, text in self.clock)
+        return all([now.strftime(form) == text for form, text in self.clock])
+
+    def fill(self, contents: Sequence[str]) -> str:
+        """Return the text with these contents."""
+        return "".join(
+            [
+                part if isinstance(part, str) else part.fill(contents[part.message])
+                for part in self.parts
+            ]
+        )
+
+    def starts_with(self, other: ContentTrace) -> bool:
+        """Return whether the text begins with that of another trace, whatever the contents are."""
+        *parts, last = other.parts
+        following = self.parts[len(parts) : len(parts) + 1]
+        if self.parts[: len(parts)] != tuple(parts) or not following:
+            return False
+        if isinstance(last, str) and isinstance(following[0], str):
+            return following[0].startswith(last)
+        return last == following[0]
 
 
 class Refused(Exception):
@@ -107,7 +128,12 @@ def trace_contents(
         return None
     if tracer.parts is None or not _can_pay(renderer.limits, tracer.costs):
         return None
-    return ContentTrace(tracer.parts, frozenset(tracer.absent), tuple(tracer.clock.items()))
+    return ContentTrace(
+        tracer.parts,
+        frozenset(tracer.absent),
+        tuple(tracer.clock.items()),
+        max(tracer.costs),
+    )
 
 
 def _can_pay(limits: Limits, costs: Sequence[int]) -> bool:

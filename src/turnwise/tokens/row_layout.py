@@ -29,9 +29,9 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from turnwise.engine.content_trace import ContentSlot, ContentTrace, Trim
+from turnwise.engine.content_trace import ContentSlot, ContentTrace, Trim, trace_contents
 from turnwise.tokens.boundaries import Opening, Turn, find_message_spans
-from turnwise.tokens.encode import EncodeRequest
+from turnwise.tokens.encode import RENDERINGS, RENDERINGS_PER_TURN, EncodeRequest
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED
 from turnwise.tokens.text_encoder import encoder_for
@@ -41,6 +41,7 @@ from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.turn_ends import TextSpan, is_blank
 from turnwise.tokens.turn_kinds import find_kinds
 
+MAX_TRACED_PROMPTS = 12
 SPAN_POLICIES = ("assistant", "last", "all")  # they train whole turns
 ID_TYPE = "i"  # of arrays of ids: 32 bits, as fastokens gives them
 
@@ -139,6 +140,7 @@ class TracedLayout(RowLayout):
     def __init__(self, trace: ContentTrace, matcher: TokenMatcher, *more: Any) -> None:
         slots = [part for part in trace.parts if isinstance(part, ContentSlot)]
         super().__init__({slot.message: slot.trims for slot in slots}, *more)
+        self.trace = trace
         # a text with an added token in it is absent where there are no added tokens
         self.absent = [text for text in trace.absent if not matcher.pattern.search(text)]
 
@@ -194,14 +196,12 @@ def _get_items(indices: Sequence[int]) -> Any:
 
 def can_have_layouts(request: EncodeRequest) -> bool:
     """Return whether rows that are encoded like this can share a layout at all."""
-    reads, encoder = request.turn_cache.reads, encoder_for(request.tokenizer)
+    encoder = encoder_for(request.tokenizer)
     return not (
         request.compatible
         or request.trust
         or request.arguments.get("continue_final_message")
         or request.train_on not in SPAN_POLICIES
-        or reads.messages
-        or reads.first_message
     ) and (not encoder.has_blank_tokens and encoder.matcher.is_separable)
 
 
@@ -228,7 +228,15 @@ def make_layout(
             return None
         starts = list(accumulate(map(len, encoded.rendering.output[::2]), initial=0))
         contents = [TextSpan(starts[place // 2], starts[place // 2 + 1]) for place in places]
-    openings = _find_openings(request, encoded, contents)
+    reads = request.turn_cache.reads
+    is_own_prompt = reads.messages or reads.first_message  # each conversation may have another
+    if is_own_prompt:
+        trace = (
+            None if places is not None or trace is None else _add_prompts(request, encoded, trace)
+        )
+        if trace is None:
+            return None
+    openings = _find_openings(request, encoded, contents, is_own_prompt)
     segments = _make_segments(encoded, contents)
     if openings is None or segments is None:
         return None
@@ -261,6 +269,31 @@ def _fill_slots(trace: ContentTrace, contents: Sequence[str], text: str) -> list
     if len(spans) != len(contents) or "".join(parts) != text:
         return None
     return [spans[index] for index in range(len(contents))]
+
+
+def _add_prompts(
+    request: EncodeRequest, encoded: Encoded, trace: ContentTrace
+) -> ContentTrace | None:
+    """Return a trace with what the prompts before all turns need too; None if a turn does not follow its prompt."""
+    turns = encoded.turns
+    renderings = RENDERINGS + RENDERINGS_PER_TURN * len(turns)
+    budget = renderings * request.renderer.limits.bytes_per_character
+    if len(turns) > MAX_TRACED_PROMPTS or trace.cost * (len(turns) + 1) > budget:
+        return None
+    contents = [message["content"] for message in request.messages]
+    absent, clock = set(trace.absent), dict(trace.clock)
+    for turn in turns:
+        before = request.messages[: turn.message]
+        if not before:
+            return None
+        prompt = trace_contents(request.renderer, before, request.prompt_arguments)
+        if prompt is None or not trace.starts_with(prompt):
+            return None
+        if len(prompt.fill(contents)) != turn.start:
+            return None
+        absent |= prompt.absent
+        clock |= dict(prompt.clock)
+    return trace._replace(absent=frozenset(absent), clock=tuple(clock.items()))
 
 
 def _may_complete_token(
@@ -308,9 +341,16 @@ def _find_contents(encoded: Encoded, contents: Sequence[str]) -> list[int] | Non
 
 
 def _find_openings(
-    request: EncodeRequest, encoded: Encoded, contents: Sequence[TextSpan]
+    request: EncodeRequest, encoded: Encoded, contents: Sequence[TextSpan], is_proven: bool
 ) -> list[list[Opening]] | None:
-    """Return the openings that are known of each kind of turn; None if a turn looks at a content."""
+    """Return the openings that are known of each kind of turn; None if a turn looks at a content.
+
+    Args:
+        request: how the conversation was encoded.
+        encoded: the conversation.
+        contents: where its contents are.
+        is_proven: whether turns are known to follow their prompts; then it does not matter what else is known.
+    """
     cache, spans = request.turn_cache, find_message_spans(encoded.rendering.piece_table)
     turns = encoded.turns
     assistant = [i for i, message in enumerate(request.messages) if message["role"] == "assistant"]
@@ -319,17 +359,18 @@ def _find_openings(
     found = []
     kinds = find_kinds(request.messages, assistant, cache.reads)
     for turn, kind in zip(turns, kinds, strict=True):
-        known, span = cache.openings.get(kind), spans.get(turn.message)
-        if known is None or len(known) != 1 or span is None or cache.mixed.get(kind, True):
+        span = spans.get(turn.message)
+        if span is None or cache.mixed.get(kind, True):
             return None
-        (opening,) = known
-        begin = span.start + min(opening.offset, 0)
-        opened = TextSpan(begin, begin + len(opening.text))
-        if opening.status != "usable" or _touches(opened, contents):
+        if not is_proven:
+            known = cache.openings.get(kind, [])
+            if len(known) != 1 or known[0].status != "usable":
+                return None
+            found.append(known)
+        if _touches(TextSpan(*sorted((span.start, turn.start))), contents):
             return None
         if not _has_plain_end(request, encoded, turn, span.end, contents):
             return None
-        found.append(known)
     return found
 
 

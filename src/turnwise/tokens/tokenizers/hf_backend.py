@@ -18,6 +18,7 @@ from turnwise.tokens.tokenizers.normalization import (
     Component,
     Pipeline,
     analyse_pipeline,
+    flatten_component,
     remove_prefix,
 )
 from turnwise.tokens.tokenizers.offsets import bytes_of_alphabet, bytes_of_piece
@@ -107,7 +108,7 @@ class ReferenceBackend:
 
     def list_added(self) -> dict[str, Added]:
         """Return the added tokens by their texts, in the order of ids."""
-        has_normalizer = self.full.normalizer is not None
+        has_normalizer = any(flatten_component(self.normalizer))
         return {
             token.content: Added(
                 token.content,

@@ -57,7 +57,10 @@ class Pipeline:
 
 def analyse_pipeline(normalizer: Component | None, pre_tokenizer: Component | None) -> Pipeline:
     """Read the two JSON values of a `tokenizer.json`."""
-    normalizers, splits = list(_flatten(normalizer)), list(_flatten(pre_tokenizer))
+    normalizers, splits = (
+        list(flatten_component(normalizer)),
+        list(flatten_component(pre_tokenizer)),
+    )
     first_split = splits[0] if splits else {"type": ""}
     replacement = first_split.get("replacement", " ")  # ByteLevel declares none
     prefixed, prefix = _prefix_positions(first_split), replacement
@@ -79,15 +82,15 @@ def analyse_pipeline(normalizer: Component | None, pre_tokenizer: Component | No
     )
 
 
-def _flatten(component: Component | None) -> Iterator[Component]:
-    """Yield the parts of a component in order, sequences opened."""
+def flatten_component(component: Component | None) -> Iterator[Component]:
+    """Yield the parts of a normalizer or pre-tokenizer in order, sequences opened; an empty one has none."""
     if not component:
         return
     if component.get("type") != "Sequence":
         yield component
         return
     for part in component.get("normalizers") or component.get("pretokenizers") or ():
-        yield from _flatten(part)
+        yield from flatten_component(part)
 
 
 def _prefix_positions(part: Component) -> frozenset[int]:
@@ -141,12 +144,12 @@ def rewrite_without_prefix(
     The replacing of a Metaspace goes to the normalizer, its splitting becomes a Split. Both are returned unchanged
     where there is neither, or where another split comes before a Metaspace.
     """
-    first = next(_flatten(pre_tokenizer), None)
+    first = next(flatten_component(pre_tokenizer), None)
     metaspace = first if first and first["type"] == "Metaspace" else None
     if not metaspace and not analyse_pipeline(normalizer, pre_tokenizer).prefixed:
         return normalizer, pre_tokenizer
-    normalizers = list(_flatten(remove_prefix(normalizer)))
-    splits = list(_flatten(remove_prefix(pre_tokenizer)))
+    normalizers = list(flatten_component(remove_prefix(normalizer)))
+    splits = list(flatten_component(remove_prefix(pre_tokenizer)))
     if metaspace:
         sign = metaspace["replacement"]
         normalizers.append({"type": "Replace", "pattern": {"String": " "}, "content": sign})
