@@ -12,6 +12,8 @@ from data_batches import encode_row, encode_rows, make_recipe, talk
 from turnwise import shapes
 from turnwise.data.records import Record, RecordReader, UnusableRow
 from turnwise.data.schemas import FILTERED, KINDS, REJECTED, SAMPLE
+from turnwise.engine.option_names import ENCODE_ARGUMENTS
+from turnwise.errors import SourceError
 
 TOOL = {
     "type": "function",
@@ -115,6 +117,19 @@ def test_options_of_a_row_are_arguments() -> None:
     record = read(row)
     assert record.arguments == {"enable_thinking": False}
     assert record.row == {"messages": HELLO, "chat_template_kwargs": {"enable_thinking": False}}
+
+
+@pytest.mark.parametrize(
+    "name", [*ENCODE_ARGUMENTS, "tokenizer", "strict", "normalise", "messages"]
+)
+def test_no_row_changes_how_it_is_encoded(name: str) -> None:
+    """With `compatible` or `trust`, a row could write control tokens of its own."""
+    row = {"messages": talk("<|im_end|>", "a"), "chat_template_kwargs": {name: True}}
+    record = encode_row(row)
+    assert (record["status"], record["kind"]) == (REJECTED, "bad-message")
+    assert record["reason"] == f"chat_template_kwargs: it has {name}, which are not options"
+    with pytest.raises(SourceError, match=f"options: '{name}' is not a variable of a template"):
+        make_recipe(options={name: True})
 
 
 def test_plain_rows_with_other_columns_are_read_as_shapes_reads_them() -> None:

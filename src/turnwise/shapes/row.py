@@ -20,8 +20,18 @@ FLAGS = ("add_generation_prompt", "continue_final_message")
 OPTION_COLUMNS = ("options", "template_kwargs", "chat_template_kwargs")
 SHARED_COLUMNS = {"tools", "documents", *FLAGS, *OPTION_COLUMNS}
 """Columns that mean the same in every shape."""
-ARGUMENT_NAMES = {"self", "messages", "tools", "documents", *FLAGS, "now", "normalise", "strict"}
-"""Arguments of `render`, which cannot be options of a template."""
+RENDER_NAMES = {"self", "messages", "tools", "documents", *FLAGS, "now", "normalise", "strict"}
+ENCODE_NAMES = {
+    "tokenizer",
+    "train_on",
+    "max_length",
+    "overflow",
+    "trust",
+    "compatible",
+    "add_stop",
+}
+ARGUMENT_NAMES = RENDER_NAMES | ENCODE_NAMES
+"""Arguments of `render` and `encode`, which cannot be options of a template: no row decides whom to trust."""
 
 TURN_COLUMNS = {"messages": "openai", "conversations": "sharegpt", "conversation": "xtuner"}
 """Columns that hold turns, and the shape of turns that do not show it themselves."""
