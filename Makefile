@@ -12,7 +12,7 @@ FSCHAT := fschat==0.2.36
 TRL := trl==1.16.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests lint types slow bench conformance integrations fuzz accept docs package api clean
+.PHONY: help demo test tests lint types slow bench conformance integrations fuzz accept docs package api serve site browser clean
 
 help:  ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,6 +118,30 @@ docs: $(TESTING)  ## the documentation as a site, in build/site-docs
 # PYTHONS: the interpreters to try; those that are not there are said, and left out.
 package: $(TESTING)  ## build wheel and sdist, install each alone, and run the demo with it
 	$(BIN)/python scripts/check_package.py $(PYTHONS)
+
+# MODEL: an entry or a model folder.
+MODEL ?= qwen3
+serve: $(PACKAGE)  ## the playground on http://127.0.0.1:8400, and opened in a browser: make serve MODEL=folder
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]'
+	@(sleep 4; $(BIN)/python -m webbrowser -t http://127.0.0.1:8400 >/dev/null 2>&1) &
+	$(BIN)/turnwise serve $(MODEL)
+
+# The engine runs in the browser: CPython in WebAssembly, which npm has.
+PYODIDE := build/pyodide/package
+$(PYODIDE)/pyodide.mjs:
+	mkdir -p build/pyodide
+	cd build/pyodide && npm pack --silent pyodide && tar xzf pyodide-*.tgz && rm pyodide-*.tgz
+
+site: $(PACKAGE) $(PYODIDE)/pyodide.mjs  ## the playground as a static site that needs no server, in build/site
+	$(BIN)/python scripts/build_site.py build/site --pyodide $(PYODIDE)
+	node scripts/compile_engine.mjs build/site
+
+# chromium and chromium-driver are packages of Debian: apt install chromium chromium-driver
+BROWSER := $(INTEGRATIONS)/browser
+browser: site  ## the playground in a real browser, served and static; screenshots in build/screenshots
+	@test -x $(BROWSER)/bin/python || $(PYTHON) -m venv $(BROWSER)
+	$(BROWSER)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]' selenium pytest
+	$(BROWSER)/bin/python -m pytest -m 'slow or not slow' -p no:cacheprovider tests/serve/test_browser.py
 
 api: $(TESTING)  ## write docs/api.md from the docstrings
 	$(BIN)/python scripts/api_reference.py

@@ -22,6 +22,7 @@ import pytest
 import turnwise
 from hostile_markup import PAYLOADS
 from served import listening, make_service
+from turnwise.tokens.tokenizers import files
 
 webdriver = pytest.importorskip("selenium.webdriver")
 pytestmark = pytest.mark.slow
@@ -31,6 +32,7 @@ SITE = ROOT / "build" / "site"
 SCREENSHOTS = ROOT / "build" / "screenshots"
 TABS = ("text", "tokens", "loss", "reply", "grammar", "checks", "stability", "diff", "convert")
 PATIENCE = float(os.environ.get("TURNWISE_BROWSER_SECONDS", "120"))
+TOKENIZER_FILES = [files.SHIPPED / name for name in ("tokenizer.json", "tokenizer_config.json")]
 REPLY = "<think>\nLow?\n</think>\n\nYes.<|im_end|>"
 BROKEN = "{% for m in messages %}\n{{ m.content | shout }}{% endfor %}"
 PLAIN = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
@@ -71,6 +73,11 @@ def address(request: pytest.FixtureRequest) -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
+
+
+def way_of(request: pytest.FixtureRequest) -> str:
+    """Return whether a test has the served page or the static one."""
+    return str(request.node.callspec.params["address"])
 
 
 class Playground:
@@ -130,6 +137,18 @@ class Playground:
             self.run("return document.querySelector(arguments[0])?.textContent ?? ''", selector)
         )
 
+    def texts(self, selector: str) -> list[str]:
+        script = "return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)"
+        found: list[str] = self.run(script, selector)
+        return found
+
+    def set_offline(self, offline: bool) -> None:
+        self.driver.execute_cdp_cmd("Network.enable", {})
+        unlimited = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        self.driver.execute_cdp_cmd(
+            "Network.emulateNetworkConditions", {"offline": offline, **unlimited}
+        )
+
     def tab(self, name: str) -> None:
         self.click(f"#tab-{name}")
 
@@ -185,9 +204,7 @@ def test_tokens_and_loss_are_those_of_the_library(page: Playground) -> None:
     write_messages(page, CHAT)
     page.tab("tokens")
     encoded = turnwise.load("qwen3").encode(CHAT, "turnwise")
-    ids = page.run(
-        'return [...document.querySelectorAll(".chip .id")].map((one) => Number(one.textContent))'
-    )
+    ids = [int(id) for id in page.texts(".chip .id")]
     assert ids == encoded.input_ids
     control = page.run('return document.querySelectorAll(".chip.control").length')
     assert control == len(encoded.control)
@@ -217,9 +234,7 @@ def test_grammar_and_exports(page: Playground) -> None:
     page.click("#example-tool")
     page.tab("grammar")
     assert "<tool_call>" in page.text("#grammar")
-    names = page.run(
-        'return [...document.querySelectorAll(".export summary")].map((one) => one.textContent)'
-    )
+    names = page.texts(".export summary")
     assert {"response_template", "structural_tag", "lark", "gbnf"} == set(names)
 
 
@@ -313,7 +328,7 @@ def test_dark_and_chinese(page: Playground) -> None:
 @pytest.mark.parametrize("width", [1280, 360])
 def test_every_tab_fits(page: Playground, width: int, request: pytest.FixtureRequest) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    way = "static" if "static" in request.node.name else "served"
+    way = way_of(request)
     page.open(width=width)
     for name in TABS:
         page.tab(name)
@@ -373,31 +388,16 @@ def test_nothing_is_asked_of_other_hosts(page: Playground) -> None:
 def test_the_static_page_works_offline_and_reads_a_tokenizer(
     page: Playground, request: pytest.FixtureRequest
 ) -> None:
-    if "static" not in request.node.name:
+    if way_of(request) != "static":
         pytest.skip("the static page only")
-    page.driver.execute_cdp_cmd("Network.enable", {})
-    page.driver.execute_cdp_cmd(
-        "Network.emulateNetworkConditions",
-        {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0},
-    )
+    page.set_offline(True)
     try:
         write_messages(page, CHAT)
-        folder = ROOT / "src" / "turnwise" / "tokens" / "data"
-        field = page.driver.find_element("id", "file")
-        field.send_keys(f"{folder / 'tokenizer.json'}\n{folder / 'tokenizer_config.json'}")
-        page.wait(
-            lambda: page.run(
-                'return document.getElementById("tokenizer").value.startsWith("file 1")'
-            ),
-            "the tokenizer",
-        )
+        page.driver.find_element("id", "file").send_keys("\n".join(map(str, TOKENIZER_FILES)))
+        script = 'return document.getElementById("tokenizer").value.startsWith("file 1")'
+        page.wait(lambda: page.run(script), "the tokenizer")
         page.tab("tokens")
-        ids = page.run(
-            'return [...document.querySelectorAll(".chip .id")].map((one) => Number(one.textContent))'
-        )
-        assert ids
+        ids = [int(id) for id in page.texts(".chip .id")]
+        assert ids == turnwise.load("qwen3").encode(CHAT, "turnwise").input_ids
     finally:
-        page.driver.execute_cdp_cmd(
-            "Network.emulateNetworkConditions",
-            {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1},
-        )
+        page.set_offline(False)

@@ -194,14 +194,14 @@ export class LeftPane {
     const named = new Map(files.map((file) => [file.name, file]));
     const vocabulary = named.get("tokenizer.json");
     if (vocabulary) await this.readTokenizer(vocabulary, named);
-    const template = named.get("chat_template.jinja") ?? named.get("tokenizer_config.json") ?? files.find((file) => file !== vocabulary && TEMPLATE_NAMES.test(file.name));
-    if (template && template.size <= MAX_TEMPLATE) this.takeTemplate(await template.text());
+    const template = await findTemplate(named);
+    if (template !== null) this.takeTemplate(template);
     else if (!vocabulary) this.tell(t("unknownFile"));
   }
 
   takeTemplate(text) {
     const { state } = this;
-    state.source = templateInside(text);
+    state.source = text;
     state.dialect = "";
     this.editor.setValue(state.source);
     this.entryInput.value = "";
@@ -230,16 +230,27 @@ export class LeftPane {
   }
 }
 
-// The template of a tokenizer_config.json, or the text itself.
+// The text of the template among some files: one of its own, that of a tokenizer_config.json, or the first that may be one.
+async function findTemplate(named) {
+  if (named.has("chat_template.jinja")) return named.get("chat_template.jinja").text();
+  const config = named.get("tokenizer_config.json");
+  const inside = config ? templateInside(await config.text()) : null;
+  if (inside !== null) return inside;
+  const known = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json", "generation_config.json"];
+  const found = [...named.values()].find((file) => !known.includes(file.name) && TEMPLATE_NAMES.test(file.name) && file.size <= MAX_TEMPLATE);
+  return found ? found.text() : null;
+}
+
+// The template in the text of a tokenizer_config.json; null if it has none.
 function templateInside(text) {
   try {
-    const config = JSON.parse(text);
-    if (typeof config.chat_template === "string") return config.chat_template;
-    if (Array.isArray(config.chat_template)) return String((config.chat_template.find((one) => one.name === "default") ?? config.chat_template[0]).template);
+    const { chat_template: template } = JSON.parse(text);
+    if (typeof template === "string") return template;
+    if (Array.isArray(template)) return String((template.find((one) => one.name === "default") ?? template[0]).template);
   } catch {
     // not JSON
   }
-  return text;
+  return null;
 }
 
 async function listFiles(entry) {
