@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 import turnwise
 from served import QUIET, TIDE, client_of, make_service, post
-from turnwise.serve.derendering import MAX_KEPT_PARSERS, join_deltas
+from turnwise.serve.derendering import STREAM_SIZE, KeptStreams, join_deltas
 from turnwise.serve.service import Service
 from turnwise.tokens.tokenizers import tokenizer
 
@@ -129,14 +129,28 @@ def test_a_stream_adds_up_to_the_message(
         assert roles == ["assistant"] + [None] * (len(chunks) - 1)
 
 
-def test_kept_parsers_are_used_and_bounded(client: TestClient, monkeypatch: Any) -> None:
+def test_kept_parsers_are_used(client: TestClient, monkeypatch: Any) -> None:
     ids = TOKENIZER.whole("Yes, it is low today.<|im_end|>")
     made = []
     make = service().replies.make_parser
     monkeypatch.setattr(service().replies, "make_parser", lambda *a: made.append(1) or make(*a))
     list(stream(client, "qwen3", ids, list(range(1, len(ids)))))
     assert len(made) == 1, "one parser reads the whole stream"
-    assert len(service().replies._kept) <= MAX_KEPT_PARSERS
+
+
+def test_kept_parsers_are_bounded_by_what_they_read() -> None:
+    kept, stream = (
+        KeptStreams(3 * STREAM_SIZE + 100),
+        turnwise.ChunkStream(turnwise.load("chatml").parser(), id="", model=""),
+    )
+    for number in range(10):
+        kept.keep(b"%d" % number, stream, 30)
+        assert kept.size <= kept.max_ids and len(kept) <= 3
+    assert kept.take(b"0") is None and kept.take(b"9") is stream and kept.take(b"9") is None
+    kept.keep(b"8", stream, 10)  # in the place of the other
+    assert len(kept) == 2 and kept.size == 2 * STREAM_SIZE + 40
+    kept.keep(b"huge", stream, 10**6)
+    assert len(kept) == 0 and kept.size == 0
 
 
 def test_no_call_where_none_is_allowed(client: TestClient) -> None:

@@ -27,7 +27,8 @@ from turnwise.serve.sampling import NONE, read_choice
 from turnwise.serve.settings import ServeSettings
 
 MAX_REPLY_TOKENS = 1_000_000
-MAX_KEPT_PARSERS = 1024
+MAX_KEPT_IDS = 4_000_000  # of replies whose parsers wait for the next chunk
+STREAM_SIZE = 2_000  # what a parser counts for besides: about as much memory as so many ids
 WITHOUT_CALLS = {"without": ["calls"]}
 
 
@@ -42,8 +43,7 @@ class Derenderer:
     def __init__(self, settings: ServeSettings, renderer: ChatRenderer) -> None:
         self.settings = settings
         self._renderer = renderer
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[bytes, ChunkStream] = OrderedDict()
+        self._kept = KeptStreams(MAX_KEPT_IDS)
 
     def make_parser(self, model: ServedModel, body: BodyReader) -> Parser:
         """Return a parser of a reply to `chat_request` and `prompt_token_ids`."""
@@ -106,81 +106,113 @@ class Derenderer:
         state = body.reader("stream_state") or BodyReader({}, "stream_state")
         before = state.token_ids("output_token_ids", MAX_REPLY_TOKENS) or []
         lengths = _read_lengths(state, len(before))
-        frame = given.get("request_id", str, "")
+        frame = {
+            "id": given.get("request_id", str, ""),
+            "object": "chat.completion.chunk",
+            "created": now,
+            "model": model.name,
+        }
         if not choices:  # the last chunk of a stream may have nothing but the usage
-            chunk = {"id": frame, "object": "chat.completion.chunk", "created": now}
             usage = self._read_usage(body, given, len(before))
             return {
-                "chunk": {**chunk, "model": model.name, "choices": [], "usage": usage},
+                "chunk": {**frame, "choices": [], "usage": usage},
                 "stream_state": _make_state(before, lengths, state),
             }
         _, choice = choices[0]
         ids = choice.token_ids("token_ids", MAX_REPLY_TOKENS) or []
-        index = choice.get("index", int, 0, least=0)
         reason = choice.get("finish_reason", str)
-        key = _make_key(body, model, index)
-        stream = self._take(key, before)
-        if stream is None:
-            stream = ChunkStream(
-                self.make_parser(model, body), id=frame, model=model.name, created=now, index=index
-            )
-            stream.feed(before) if before else None
-        chunks = stream.feed(ids) if ids else []
-        if reason is not None:
-            chunks += stream.close()
+        index = choice.get("index", int, 0, least=0)
+        delta, message = self._advance(body, model, before, ids, index, reason is not None)
+        if state.get("role_sent", bool, False):
+            delta.pop("role", None)
+        elif "role" not in delta:
+            delta = {"role": "assistant", "content": "", **delta}
         after = before + ids
+        if ids:
+            lengths = [*lengths, len(ids)]
+        found = {
+            "index": index,
+            "delta": delta,
+            "logprobs": None,
+            "finish_reason": None if message is None else choose_finish_reason(message, reason),
+            "stop_reason": choice.get("stop_reason", (int, str)),
+        }
+        usage = self._read_usage(body, given, len(after))
+        return {
+            "chunk": {**frame, "choices": [found], "usage": usage},
+            "stream_state": _make_state(after, lengths, state, delta),
+        }
+
+    def _advance(
+        self,
+        body: BodyReader,
+        model: ServedModel,
+        before: list[int],
+        ids: list[int],
+        index: int,
+        is_last: bool,
+    ) -> tuple[dict[str, Any], Message | None]:
+        """Return what is new after some ids, and the message if they are the last."""
+        key = _make_key(body, model, index)
+        stream = self._kept.take(_digest_ids(key, before)) if before else None
+        if stream is None:
+            stream = ChunkStream(self.make_parser(model, body), id="", model="")
+            if before:
+                stream.feed(before)
+        chunks = stream.feed(ids) if ids else []
+        if is_last:
+            chunks += stream.close()
+        else:
+            after = before + ids
+            self._kept.keep(_digest_ids(key, after), stream, len(after))
         delta = join_deltas([one["choices"][0]["delta"] for one in chunks])
         if not wants_reasoning(body):
             delta.pop("reasoning_content", None)
             delta.pop("reasoning", None)
-        if state.get("role_sent", bool, False):
-            delta.pop("role", None)
-        elif not chunks:
-            delta = {"role": "assistant", "content": ""}
-        finish = None
-        if reason is not None:
-            assert stream.message is not None
-            finish = choose_finish_reason(stream.message, reason)
-        else:
-            self._keep(key, after, stream)
-        found = {
-            "id": frame,
-            "object": "chat.completion.chunk",
-            "created": now,
-            "model": model.name,
-            "choices": [
-                {
-                    "index": index,
-                    "delta": delta,
-                    "logprobs": None,
-                    "finish_reason": finish,
-                    "stop_reason": choice.get("stop_reason", (int, str)),
-                }
-            ],
-            "usage": self._read_usage(body, given, len(after)),
-        }
-        return {
-            "chunk": found,
-            "stream_state": _make_state(
-                after, [*lengths, len(ids)] if ids else lengths, state, delta
-            ),
-        }
+        return delta, stream.message
 
     def _read_usage(self, body: BodyReader, given: BodyReader, count: int) -> dict[str, Any] | None:
         if given.get("usage", dict) is None:
             return None
         return make_usage(body.get("prompt_tokens", int, 0, least=0), count)
 
-    def _take(self, key: bytes, before: list[int]) -> ChunkStream | None:
-        """Return the stream that has read exactly these ids, for this call alone."""
-        with self._lock:
-            return self._kept.pop(_digest_ids(key, before), None) if before else None
 
-    def _keep(self, key: bytes, after: list[int], stream: ChunkStream) -> None:
+class KeptStreams:
+    """Parsers that wait for the next chunk of their reply; bounded by the ids that they have read."""
+
+    def __init__(self, max_ids: int) -> None:
+        self.max_ids = max_ids
+        self.size = 0
+        self._lock = threading.Lock()
+        self._streams: OrderedDict[bytes, tuple[ChunkStream, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def take(self, key: bytes) -> ChunkStream | None:
+        """Return the stream that has read exactly what the key says, for this call alone."""
         with self._lock:
-            self._kept[_digest_ids(key, after)] = stream
-            while len(self._kept) > MAX_KEPT_PARSERS:
-                self._kept.popitem(last=False)
+            found = self._streams.pop(key, None)
+            if found is None:
+                return None
+            self.size -= found[1]
+            return found[0]
+
+    def keep(self, key: bytes, stream: ChunkStream, count: int) -> None:
+        """Keep a stream that has read so many ids; the oldest ones go."""
+        size = count + STREAM_SIZE
+        with self._lock:
+            replaced = self._streams.pop(key, None)
+            self.size += size - (0 if replaced is None else replaced[1])
+            self._streams[key] = stream, size
+            while self.size > self.max_ids and self._streams:
+                self.size -= self._streams.popitem(last=False)[1][1]
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._streams.clear()
+            self.size = 0
 
 
 def _make_key(body: BodyReader, model: ServedModel, index: int) -> bytes:
