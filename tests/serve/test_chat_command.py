@@ -11,6 +11,7 @@ from typing import Any
 
 import cli_runner
 import turnwise
+from turnwise.cli.serve import _choose_hosts
 
 
 @contextmanager
@@ -94,3 +95,10 @@ def test_what_goes_wrong_is_one_sentence() -> None:
     assert result.exit_code == 2 and "no tokenizer of its own" in result.stderr
     result = cli_runner.run("serve", "no-such-model-anywhere")
     assert result.exit_code == 2 and result.stderr.count("error:") == 1
+
+
+def test_hosts_that_are_answered() -> None:
+    usual = ("localhost", "127.0.0.1")
+    assert _choose_hosts(usual, "0.0.0.0", []) == usual
+    assert _choose_hosts(usual, "10.1.2.3", ["Pod.Example"]) == (*usual, "10.1.2.3", "pod.example")
+    assert _choose_hosts(usual, "::2", ["*"]) == (*usual, "[::2]", "*")

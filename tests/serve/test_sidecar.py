@@ -15,7 +15,7 @@ import corpus
 import turnwise
 from served import ENTRIES, QUIET, SIZES, TIDE, client_of, make_chat, make_service, make_text, post
 from turnwise.serve.memory import ConversationMemory, count_equal, join_ids, make_digests
-from turnwise.serve.models import ModelTable, load_model
+from turnwise.serve.models import ServedModels, load_model
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
 
@@ -255,7 +255,7 @@ def test_changes_and_losses_are_told(client: TestClient) -> None:
 def test_the_special_tokens_of_a_tokenizer_are_added_to_plain_prompts() -> None:
     folder = str(corpus.tokenizer_folder("mistral_v0_1"))
     model = load_model("mistral-v3", folder, max_length=100)
-    with client_of(Service(ModelTable([model]), ServeSettings(allowed_hosts=("*",)))) as client:
+    with client_of(Service(ServedModels([model]), ServeSettings(allowed_hosts=("*",)))) as client:
         body = {"prompt": "Low tide", "return_token_offsets": True, "max_tokens": 500}
         (one,) = post(client, "/v1/completions/render", body)
         bos = model.tokenizer.id("<s>")

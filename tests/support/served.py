@@ -22,7 +22,7 @@ from starlette.testclient import TestClient
 
 import turnwise
 from turnwise.serve.app import create_app
-from turnwise.serve.models import ModelTable, load_model
+from turnwise.serve.models import ServedModels, load_model
 from turnwise.serve.operations import JsonLog
 from turnwise.serve.running import make_server
 from turnwise.serve.service import Service
@@ -60,7 +60,7 @@ def start_command(*arguments: str) -> subprocess.Popen[str]:
 
 
 def make_service(names: Sequence[str] = ("qwen3",), **changes: Any) -> Service:
-    models = ModelTable([load_once(name) for name in names])
+    models = ServedModels([load_once(name) for name in names])
     changes.setdefault("allowed_hosts", ("testserver", "127.0.0.1", "localhost"))
     return Service(models, ServeSettings(**changes))
 

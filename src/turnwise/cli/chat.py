@@ -78,7 +78,7 @@ def chat(
     fields["chat_template_kwargs"] = inputs.parse_options(option or [])
     if tools is not None:
         fields["tools"] = inputs.read_tools(tools)
-    service = modules.Service(modules.ModelTable([served]), settings)
+    service = modules.Service(modules.ServedModels([served]), settings)
     gateway = modules.Gateway(settings, service.renderer)
     history: list[Any] = [] if system is None else [{"role": "system", "content": system}]
     painted = output.use_colour(colour)

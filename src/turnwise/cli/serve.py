@@ -15,6 +15,7 @@ from turnwise.errors import SourceError, did_you_mean
 HINT = "pip install 'turnwise[serve]'"
 KINDS = ("generate", "completions", "llamacpp", "text")
 BACKLOG = 1024
+MEGABYTE = 2**20
 ANY_ADDRESS = ("0.0.0.0", "::", "")
 
 
@@ -79,35 +80,36 @@ def serve(
             did_you_mean(upstream_kind, KINDS, "Kinds") or "", param_hint="--upstream-kind"
         )
     modules = import_serve("turnwise serve")
-    changes: dict[str, Any] = {
-        "max_body": max_body * 2**20,
-        "memory_bytes": memory * 2**20,
-        "request_templates": not no_request_templates,
-        "playground": not no_playground,
-        "upstream": upstream,
-        "upstream_kind": upstream_kind,
-        "upstream_model": upstream_model,
-        "cors_origins": tuple(cors_origin or ()),
-    }
-    if threads is not None:
-        changes["threads"] = threads
-    settings = modules.ServeSettings(**changes)
-    hosts = tuple(name.lower() for name in allowed_host or ()) or settings.allowed_hosts
-    if not allowed_host and host not in ANY_ADDRESS:
-        hosts = (*hosts, host.lower())
-    settings = modules.replace(settings, allowed_hosts=hosts)
-    table = modules.ModelTable(
-        [modules.load_model(one, tokenizer, max_model_len) for one in models]
+    defaults = modules.ServeSettings()
+    settings = modules.replace(
+        defaults,
+        allowed_hosts=_choose_hosts(defaults.allowed_hosts, host, allowed_host or []),
+        cors_origins=tuple(cors_origin or ()),
+        max_body=max_body * MEGABYTE,
+        memory_bytes=memory * MEGABYTE,
+        threads=threads or defaults.threads,
+        request_templates=not no_request_templates,
+        playground=not no_playground,
+        upstream=upstream,
+        upstream_kind=upstream_kind,
+        upstream_model=upstream_model,
     )
+    served = [modules.load_model(one, tokenizer, max_model_len) for one in models]
     if upstream is not None and upstream_kind != "text":
-        for model in table:
+        for model in served:
             check_tokenizer(model)
     listener = _listen(host, port)
-    bound = listener.getsockname()[1]
+    name = "127.0.0.1" if host in ANY_ADDRESS else host
+    output.note(f"http://{name}:{listener.getsockname()[1]}")
     if host in ANY_ADDRESS and not allowed_host:
         output.note("only requests to localhost are answered; --allowed-host adds other names")
-    output.note(f"http://{'127.0.0.1' if host in ANY_ADDRESS else host}:{bound}")
-    modules.run_server(modules.Service(table, settings), listener)
+    modules.run_server(modules.Service(modules.ServedModels(served), settings), listener)
+
+
+def _choose_hosts(usual: tuple[str, ...], host: str, named: list[str]) -> tuple[str, ...]:
+    """Return the Host headers that are answered: the usual ones, the address, and those of the call."""
+    address = [] if host in ANY_ADDRESS else [f"[{host}]" if ":" in host else host]
+    return tuple(name.lower() for name in (*usual, *address, *named))
 
 
 def check_tokenizer(model: Any) -> None:

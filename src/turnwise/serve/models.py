@@ -94,7 +94,7 @@ class ServedModel:
         _ = self.stop_ids
 
 
-class ModelTable:
+class ServedModels:
     """The models of a server by their names; a request without a model means the first."""
 
     def __init__(self, models: Sequence[ServedModel]) -> None:

@@ -11,7 +11,7 @@ import uvicorn
 from turnwise.serve.app import MAX_HEADERS, create_app
 from turnwise.serve.bodies import BodyReader
 from turnwise.serve.gateway import Gateway
-from turnwise.serve.models import ModelTable, load_model
+from turnwise.serve.models import ServedModels, load_model
 from turnwise.serve.protocol import ImpatientProtocol
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
@@ -20,7 +20,7 @@ from turnwise.serve.upstreams import StreamUsage
 __all__ = [
     "BodyReader",
     "Gateway",
-    "ModelTable",
+    "ServedModels",
     "ServeSettings",
     "Service",
     "StreamUsage",

@@ -20,7 +20,7 @@ from turnwise.isolation import WorkerPool, isolated
 from turnwise.serve.bodies import BodyReader, RequestError
 from turnwise.serve.derendering import Derenderer
 from turnwise.serve.memory import ConversationMemory, join_ids
-from turnwise.serve.models import ModelTable, ServedModel
+from turnwise.serve.models import ServedModel, ServedModels
 from turnwise.serve.operations import Metrics
 from turnwise.serve.rendering import (
     ChatRenderer,
@@ -55,7 +55,7 @@ class Service:
         settings: the limits.
     """
 
-    def __init__(self, models: ModelTable, settings: ServeSettings) -> None:
+    def __init__(self, models: ServedModels, settings: ServeSettings) -> None:
         self.models = models
         self.settings = settings
         self.metrics = Metrics()
