@@ -45,10 +45,18 @@ def read_samples(folder: Path, split: str = "train") -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_bytes_do_not_depend_on_workers(name: str, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("everything", (1, 2)),
+        *(pytest.param(name, (1, 2, 4), marks=pytest.mark.once) for name in RECIPES),
+    ],
+)
+def test_bytes_do_not_depend_on_workers(
+    name: str, counts: tuple[int, ...], data: Path, tmp_path: Path
+) -> None:
     folders = []
-    for workers in (1, 2) if name != "everything" else (1, 2, 4):
+    for workers in counts:
         recipe = make_folder_recipe(data, tmp_path / f"out{workers}", **RECIPES[name])
         report = prepare(recipe, workers=workers)
         assert not report.was_finished and report.kept == 0
@@ -193,7 +201,7 @@ def test_a_wrong_column_rejects_every_row_by_name(data: Path, tmp_path: Path) ->
         ({"output": None}, DataError),
     ],
 )
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.once)])
 def test_what_cannot_be_loaded_leaves_nothing_behind(
     values: dict[str, Any], kind: type[TurnwiseError], workers: int, data: Path, tmp_path: Path
 ) -> None:
