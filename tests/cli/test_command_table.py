@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import turnwise
 from turnwise.cli import COMMANDS, app
 
-WITHOUT_JSON = {"demo": "a tour for people", "serve": "it does not end", "chat": "a conversation"}
+WITHOUT_JSON = {"demo": "a tour for people", "serve": "it does not end"}
 HELP_RATIO, RENDER_RATIO = 3.0, 4.0
 ROUNDS = 5
 
