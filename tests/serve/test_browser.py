@@ -73,6 +73,7 @@ def address(request: pytest.FixtureRequest) -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
+    server.server_close()
 
 
 def way_of(request: pytest.FixtureRequest) -> str:
@@ -335,6 +336,8 @@ def test_every_tab_fits(page: Playground, width: int, request: pytest.FixtureReq
         if name == "reply":
             page.click("#sample-reply")
         assert page.run("return document.documentElement.scrollWidth") <= width, name
+        if width < 860 and name != "text":
+            page.run("document.getElementById('tabs').scrollIntoView()")
         page.driver.save_screenshot(str(SCREENSHOTS / f"{way}-{width}-{name}.png"))
 
 

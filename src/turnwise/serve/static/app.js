@@ -29,8 +29,9 @@ let left = null;
 let timer = 0;
 let asked = 0; // the number of the last question; answers to older ones are dropped
 
-function tell(text) {
+function tell(text, isCalm = false) {
   status.textContent = text;
+  status.classList.toggle("calm", isCalm); // nothing that must be seen: left out where there is no room
 }
 
 function change() {
@@ -108,7 +109,7 @@ async function ask() {
   context.facts = facts;
   show(tab, answer);
   result.setAttribute("aria-busy", "false");
-  tell(isStatic ? t("offline") : "");
+  tell(isStatic ? t("offline") : "", true);
 }
 
 function show(tab, answer) {

@@ -1,7 +1,7 @@
 // The words of the page, in English and Chinese. A key that is missing in Chinese is shown in English.
 const WORDS = {
   en: {
-    skip: "Skip to the result", share: "Copy link", copied: "Copied", theme: "Light or dark", input: "Input", result: "Result",
+    skip: "Go to the result", share: "Copy link", copied: "Copied", theme: "Light or dark", input: "Input", result: "Result",
     loading: "Loading the engine …", unpacking: "Unpacking …", ready: "Ready", working: "Working …", offline: "runs in your browser; nothing is sent",
     template: "Template", entry: "Entry", search: "search, e.g. qwen3", source: "Source", dialect: "Dialect", guess: "guess", edited: "edited",
     reset: "Reset", drop: "Drop a template, tokenizer.json or model folder here", open: "Open file …",
