@@ -75,6 +75,23 @@ class _LaidOutRow(NamedTuple):
     layout: RowLayout
 
 
+class _EncodedRow(NamedTuple):
+    """What is kept of a row that was encoded in full: little, since there may be many."""
+
+    ids: array[int]
+    labels: array[int]
+    weights: list[float] | None  # if some are neither 0 nor 1
+
+    @classmethod
+    def of(cls, encoded: Encoded) -> _EncodedRow:
+        is_plain = {0.0, 1.0}.issuperset(encoded.weights)
+        return cls(
+            array(ID_TYPE, encoded.input_ids),
+            array(ID_TYPE, encoded.labels),
+            None if is_plain else encoded.weights,
+        )
+
+
 # Faster than calling the class, which happens for every row.
 make_row: Callable[[tuple[Any, ...]], _LaidOutRow] = partial(tuple.__new__, _LaidOutRow)
 
@@ -109,7 +126,7 @@ class BatchEncoder:
         self._request = request
         self._encode_row = encode_row
         self._on_error = on_error
-        self._rows: list[_LaidOutRow | Encoded | None] = []
+        self._rows: list[_LaidOutRow | _EncodedRow | None] = []
         self._contents: list[str] = []  # of rows with a layout
         self._ready: dict[
             Any, TracedLayout
@@ -146,7 +163,7 @@ class BatchEncoder:
             raise error
         self._errors[index] = error
 
-    def _read(self, row: Any) -> _LaidOutRow | Encoded:
+    def _read(self, row: Any) -> _LaidOutRow | _EncodedRow:
         """Find the layout of a row; encode one without a layout in full."""
         arguments = NO_ARGUMENTS
         if type(row) is list:
@@ -158,18 +175,18 @@ class BatchEncoder:
             messages = arguments.pop("messages")
         turns = None if self._request is None or arguments else _read_plain_turns(messages)
         if turns is None:
-            return self._encode_in_full(messages, arguments)
+            return _EncodedRow.of(self._encode_in_full(messages, arguments))
         roles, contents = turns
         layout: RowLayout | None = self._ready.get(roles)
         if layout is None:
             form = self._forms.get(roles) or self._add_form(roles, messages)
             if form is None or form.failures >= MAX_FAILURES:
-                return self._encode_in_full(messages)
+                return _EncodedRow.of(self._encode_in_full(messages))
             layout = self._find_layout(messages, contents, form)
             if layout is None:
                 encoded = self._encode_in_full(messages)
                 self._learn_layout(messages, contents, form, encoded)
-                return encoded
+                return _EncodedRow.of(encoded)
             form.failures = 0
             if isinstance(layout, TracedLayout):
                 self._ready[roles] = layout
@@ -310,7 +327,7 @@ class BatchEncoder:
             if isinstance(row, _LaidOutRow) and is_wanted(index, row):
                 self._rows[index] = None
                 try:
-                    self._rows[index] = self._encode_in_full(row.messages)
+                    self._rows[index] = _EncodedRow.of(self._encode_in_full(row.messages))
                 except TurnwiseError as error:
                     self._note_error(index, error)
 
@@ -321,10 +338,10 @@ class BatchEncoder:
         ids, labels, offsets = array(ID_TYPE), array(ID_TYPE), array(OFFSET_TYPE, [0])
         weights: dict[int, list[float]] = {}
         for index, row in enumerate(self._rows):
-            if isinstance(row, Encoded):
-                ids.extend(row.input_ids)
-                labels.extend(row.labels)
-                if not {0.0, 1.0}.issuperset(row.weights):
+            if isinstance(row, _EncodedRow):
+                ids += row.ids
+                labels += row.labels
+                if row.weights is not None:
                     weights[index] = row.weights
             elif row is not None:
                 start, end = flat.offsets[index], flat.offsets[index + 1]
