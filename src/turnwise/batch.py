@@ -134,7 +134,9 @@ class BatchEncoder:
         self._errors: dict[int, TurnwiseError] = {}
         self._forms: dict[Any, _Form] = {}
         if request is not None:
-            prompt = bool(request.arguments.get("add_generation_prompt"))
+            prompt = repr(
+                request.arguments.get("add_generation_prompt")
+            )  # the template may print it
             known = request.turn_cache.layouts.setdefault(request.tokenizer, {})
             self._forms = known.setdefault((request.train_on, prompt), {})
 
@@ -383,7 +385,7 @@ def encode_batch(
     def encode_row(messages: Any, own: Mapping[str, Any]) -> Encoded:
         return encode(messages, tokenizer, train_on, **{**more, **given, **own})
 
-    is_plain = given.get("tools") is None and not given.get("documents")
+    is_plain = given.get("tools") is None and given.get("documents") is None
     shared = request if is_plain and can_have_layouts(request) else None
     return BatchEncoder(shared, encode_row, on_error).encode(rows)
 

@@ -221,35 +221,50 @@ def make_layout(
         return None
     texts = [message["content"] for message in request.messages]
     contents = None if trace is None else _fill_slots(trace, texts, encoded.text)
-    places = None
-    if contents is None:
-        places = _find_contents(encoded, texts)
-        if places is None:
-            return None
-        starts = list(accumulate(map(len, encoded.rendering.output[::2]), initial=0))
-        contents = [TextSpan(starts[place // 2], starts[place // 2 + 1]) for place in places]
-    reads = request.turn_cache.reads
-    is_own_prompt = reads.messages or reads.first_message  # each conversation may have another
-    if is_own_prompt:
-        trace = (
-            None if places is not None or trace is None else _add_prompts(request, encoded, trace)
-        )
-        if trace is None:
-            return None
-    openings = _find_openings(request, encoded, contents, is_own_prompt)
-    segments = _make_segments(encoded, contents)
+    if trace is not None and contents is not None:
+        return _make_traced_layout(request, encoded, contents, trace)
+    places = _find_contents(encoded, texts)
+    if places is None or _has_own_prompts(request):
+        return None
+    starts = list(accumulate(map(len, encoded.rendering.output[::2]), initial=0))
+    contents = [TextSpan(starts[place // 2], starts[place // 2 + 1]) for place in places]
+    openings = _find_openings(request, encoded, contents)
+    segments = _find_segments(request, encoded, contents)
     if openings is None or segments is None:
         return None
-    if _may_complete_token(request, encoded, contents):
+    return RenderedLayout(
+        encoded.rendering.output, places, encoded.text, contents, segments, openings
+    )
+
+
+def _make_traced_layout(
+    request: EncodeRequest, encoded: Encoded, contents: Sequence[TextSpan], trace: ContentTrace
+) -> TracedLayout | None:
+    """Return the layout of all conversations that have this trace; None if one decides about its ids."""
+    is_proven = _has_own_prompts(request)
+    with_prompts = _add_prompts(request, encoded, trace) if is_proven else trace
+    openings = _find_openings(request, encoded, contents, is_proven)
+    segments = _find_segments(request, encoded, contents)
+    if with_prompts is None or openings is None or segments is None:
+        return None
+    matcher = encoder_for(request.tokenizer).matcher
+    return TracedLayout(with_prompts, matcher, encoded.text, contents, segments, openings)
+
+
+def _has_own_prompts(request: EncodeRequest) -> bool:
+    """Return whether the generation prompts of a conversation may depend on its contents."""
+    return request.turn_cache.reads.messages or request.turn_cache.reads.first_message
+
+
+def _find_segments(
+    request: EncodeRequest, encoded: Encoded, contents: Sequence[TextSpan]
+) -> list[RowSegment] | None:
+    """Return the parts of which the ids are made; None if they depend on more than the text of each part."""
+    segments = _make_segments(encoded, contents)
+    if segments is None or _may_complete_token(request, encoded, contents):
         return None
     segments = _join_tail(encoded, contents, segments)
-    if not _encodes_alike(request, encoded, segments):
-        return None
-    more = encoded.text, contents, segments, openings
-    if places is None:
-        assert trace is not None
-        return TracedLayout(trace, encoder_for(request.tokenizer).matcher, *more)
-    return RenderedLayout(encoded.rendering.output, places, *more)
+    return segments if _encodes_alike(request, encoded, segments) else None
 
 
 def _fill_slots(trace: ContentTrace, contents: Sequence[str], text: str) -> list[TextSpan] | None:
@@ -341,7 +356,10 @@ def _find_contents(encoded: Encoded, contents: Sequence[str]) -> list[int] | Non
 
 
 def _find_openings(
-    request: EncodeRequest, encoded: Encoded, contents: Sequence[TextSpan], is_proven: bool
+    request: EncodeRequest,
+    encoded: Encoded,
+    contents: Sequence[TextSpan],
+    is_proven: bool = False,
 ) -> list[list[Opening]] | None:
     """Return the openings that are known of each kind of turn; None if a turn looks at a content.
 
