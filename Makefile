@@ -141,7 +141,7 @@ site: $(PACKAGE) $(PYODIDE)/pyodide.mjs  ## the playground as a static site that
 BROWSER := $(INTEGRATIONS)/browser
 browser: site  ## the playground in a real browser, served and static; screenshots in build/screenshots
 	@test -x $(BROWSER)/bin/python || $(PYTHON) -m venv $(BROWSER)
-	$(BROWSER)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]' selenium pytest
+	$(BROWSER)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]' selenium pytest hypothesis
 	$(BROWSER)/bin/python -m pytest -m 'slow or not slow' -p no:cacheprovider tests/serve/test_browser.py
 
 api: $(TESTING)  ## write docs/api.md from the docstrings
