@@ -61,7 +61,8 @@ class ServedProcess:
         assert self.process.stderr is not None
         found = re.search(r"http://127.0.0.1:(\d+)", self.process.stderr.readline())
         assert found is not None
-        self.process.stderr.readline()
+        while '"ready"' not in self.process.stderr.readline():
+            assert self.process.poll() is None
         self.drain = subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=subprocess.DEVNULL)
         self.connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
 

@@ -100,6 +100,8 @@ CASES: dict[str, dict[int, tuple[str, ...]]] = {
         2: (f"syntax.jinja {ONLY}", f"refuses.jinja {ONLY}", "good.jinja --only nothing"),
     },
     "release": {2: ("", "none", "good.jinja")},
+    "serve": {2: ("", "none.jinja", "good.jinja --upstream http://127.0.0.1:9", "syntax.jinja")},
+    "chat": {2: ("-t good.jinja", "--base-url http://127.0.0.1:9 -t good.jinja --user Hi")},
     "demo": {2: ("none.jinja",)},
 }
 """By command and exit code, arguments."""

@@ -61,11 +61,17 @@ FILE = "\x1b]0;a\x07\u202e.jinja"
 ENTRY = {"name": ATTACK, "source": "a.jinja", "notes": ATTACK, "family": ATTACK}
 # Servers, which are started for the call.
 DIFFERING, REFUSING, FAILING, ELSEWHERE = "DIFFERING", "REFUSING", "FAILING", "ELSEWHERE"
+TALKING = "TALKING"
+REPLY = {"index": 0, "text": f"Yes{ATTACK}", "finish_reason": "stop"}
 SERVERS: dict[str, dict[str, Any]] = {
     DIFFERING: {"template": HOSTILE, "after": f"{{}}{ATTACK}".format},
     REFUSING: {"template": "{{ raise_exception(" + repr(ATTACK) + ") }}"},
     FAILING: {"template": "", "raw": (500, {}, ATTACK.encode())},
     ELSEWHERE: {"template": "", "raw": (302, {"Location": f"/{LATIN}"}, b"")},
+    TALKING: {
+        "template": "",
+        "raw": (200, {}, b"data: " + json.dumps({"choices": [REPLY]}).encode() + b"\n\n"),
+    },
 }
 COMMANDS = (
     ["render", "a.jinja", "chat.json"],
@@ -118,6 +124,11 @@ COMMANDS = (
     ["prepare", "lines.jsonl", "-t", ATTACK, "-k", "turnwise", "-o", ATTACK, "--columns", ATTACK],
     ["inspect", "prepared"],
     ["inspect", "prepared", "--json"],
+    ["serve", "a.jinja", "--upstream", "http://127.0.0.1:9"],
+    ["serve", ATTACK],
+    ["chat", "--base-url", TALKING, "-t", "chatml", "--user", ATTACK],
+    ["chat", "--base-url", TALKING, "-t", "chatml", "--user", "Hi", "--json"],
+    ["chat", "--base-url", FAILING, "-t", "a.jinja", "--user", "Hi"],
     ["conform", DIFFERING, "--limit", "5"],
     ["conform", DIFFERING, "--limit", "5", "--json"],
     ["conform", DIFFERING, "--limit", "5", "--template", "b.jinja"],

@@ -363,6 +363,7 @@ def test_the_command_serves_and_stops() -> None:
     try:
         url = re.search(r"http://127.0.0.1:(\d+)", process.stderr.readline())
         assert url is not None
+        assert "has no tokenizer" in process.stderr.readline()
         assert json.loads(process.stderr.readline())["event"] == "ready"
         connection = http.client.HTTPConnection("127.0.0.1", int(url[1]), timeout=20)
         connection.request("GET", "/readyz")

@@ -56,7 +56,8 @@ def running_server() -> Iterator[tuple[int, int]]:
     assert process.stderr is not None
     url = re.search(r"http://127.0.0.1:(\d+)", process.stderr.readline())
     assert url is not None
-    assert "ready" in process.stderr.readline()
+    while '"ready"' not in (line := process.stderr.readline()):
+        assert line, "the server did not start"
     log = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
     try:
         yield int(url[1]), process.pid

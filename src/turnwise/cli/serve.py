@@ -103,6 +103,9 @@ def serve(
     output.note(f"http://{name}:{listener.getsockname()[1]}")
     if host in ANY_ADDRESS and not allowed_host:
         output.note("only requests to localhost are answered; --allowed-host adds other names")
+    for model in served:
+        if model.has_shipped_tokenizer:
+            output.note(f"{model.name} has no tokenizer: its ids are those of a small one")
     modules.run_server(modules.Service(modules.ServedModels(served), settings), listener)
 
 

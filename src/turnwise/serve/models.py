@@ -1,7 +1,7 @@
 """The models of one server: each a template, a tokenizer and a name, loaded and warmed up before the first request.
 
 A model is given as `PLACE` or `NAME=PLACE`. The place is what `turnwise.load` takes: a model folder, a file, an entry,
-the id of a model in the local Hugging Face cache. Its tokenizer is that of the folder; an entry has none of its own, so
+the id of a model in the local Hugging Face cache. Its tokenizer is that of the folder; an entry or a file has none, so
 it gets the one of `--tokenizer`, or the small one that ships with turnwise. Names are looked up in a table, and never
 joined to a path.
 """
@@ -156,7 +156,8 @@ def load_model(
             f"{short_repr(name)} cannot be the name of a model",
             hint="name it: NAME=PLACE, of letters, digits and ._/@:-",
         )
-    where = tokenizer_place or (SHIPPED if is_entry else place)
+    is_alone = is_entry or folder.is_file()  # a template without its tokenizer
+    where = tokenizer_place or (SHIPPED if is_alone else place)
     try:
         known = tokenizer(where)
     except TurnwiseError as error:
