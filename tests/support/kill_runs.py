@@ -173,6 +173,7 @@ def main(data: str, folder: str, runs: str, seed: str, workers: str) -> None:
     harness = Harness(Path(data), Path(folder), int(workers), random.Random(int(seed)))
     for number in range(int(runs)):
         harness.run(number)
+        print(f"{number + 1} of {runs}", dict(harness.counts), file=sys.stderr, flush=True)
     print(json.dumps({"runs": int(runs), **harness.counts}))
 
 
