@@ -42,7 +42,7 @@ class InputChunk:
     Attributes:
         file: the input file, as rows name it.
         number: the number of the file and that of the chunk in it; chunks in this order are in the order of the rows.
-        path: where to read: the file itself, or an unpacked part of it.
+        path: where to read: the file itself, or an unpacked part of it; absolute, for workers elsewhere.
         format: that of the file at `path`: "jsonl", "json", "document", "parquet" or "arrow".
         start, stop: the part: bytes of text, rows of a table, from 0.
         first_row: the number of the first row: a line of JSON Lines, else a row; from 1.
@@ -240,13 +240,13 @@ def _chunk_of_text(file: InputFile, number: int, part: int, cut: _Part) -> Input
     return InputChunk(
         file=file.path,
         number=(number, part),
-        path=file.path,
+        path=os.path.abspath(file.path),
         format=file.format,
         start=cut.start,
         stop=cut.stop,
         first_row=cut.rows_before + 1,
         size=cut.stop - cut.start,
-        folder=file.folder,
+        folder=file.folder and os.path.abspath(file.folder),
     )
 
 
@@ -411,14 +411,14 @@ def _chunk_of_rows(
     return InputChunk(
         file=file.path,
         number=(number, part),
-        path=file.path,
+        path=os.path.abspath(file.path),
         format=file.format,
         start=start,
         stop=stop,
         first_row=start + 1,
         offset=-1,
         size=size,
-        folder=file.folder,
+        folder=file.folder and os.path.abspath(file.folder),
     )
 
 

@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -171,15 +171,28 @@ def prepare(
     found = find_files(recipe.inputs)
     with _open_work_folder(folder) as work:
         chunk_bytes = choose_chunk_bytes(found.files, recipe.chunk_bytes)
-        job = Job(recipe, work.absolute(), _count_partitions(found, chunk_bytes))
+        partitions = _count_partitions(found, chunk_bytes)
+        job = Job(_with_absolute_paths(recipe), work.absolute(), partitions)
         started = ENGINES[engine](job, workers, sum(file.size for file in found.files))
         try:
-            run = _Run(folder, work, job, started, found, chunk_bytes, on_progress)
+            run = _Run(recipe, work, job, started, found, chunk_bytes, on_progress)
             return run.execute()
         except OSError as error:
             raise cannot_write(folder, error) from error
         finally:
             started.close()
+
+
+def _with_absolute_paths(recipe: Recipe) -> Recipe:
+    """Return the recipe as workers with another working directory understand it."""
+    paths: dict[str, Any] = {
+        name: os.path.abspath(given)
+        for name in ("template", "tokenizer")
+        if isinstance(given := getattr(recipe, name), str)
+        and os.sep in given
+        and Path(given).exists()
+    }
+    return replace(recipe, **paths)
 
 
 def _count_partitions(found: FoundFiles, chunk_bytes: int) -> int:
@@ -243,7 +256,7 @@ class _Run:
 
     def __init__(
         self,
-        folder: Path,
+        recipe: Recipe,
         work: Path,
         job: Job,
         engine: Engine,
@@ -251,7 +264,8 @@ class _Run:
         chunk_bytes: int,
         on_progress: Callable[[Progress], object] | None,
     ) -> None:
-        self._folder = folder
+        self._recipe = recipe
+        self._folder = work.parent
         self._work = work
         self._job = job
         self._engine = engine
@@ -266,7 +280,7 @@ class _Run:
         """Do what is left to do."""
         surveys = self._survey()
         digests = {**self._engine.describe(), "inputs": digest_inputs(surveys)}
-        identity = manifest.make_identity(self._job.recipe, digests, surveys)
+        identity = manifest.make_identity(self._recipe, digests, surveys)
         finished = manifest.read_json(self._folder / MANIFEST)
         if finished is not None:
             manifest.refuse_other_run(self._folder, identity, finished)
