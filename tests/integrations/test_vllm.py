@@ -281,7 +281,8 @@ def test_prompts(model_folder: Path) -> None:
             {"role": "user", "content": forged if number % 2 else "When is high water?"},
         ]
         wanted = template.encode(chat, tokens, tools=TOOLS, add_generation_prompt=True)
-        options = {"tools": TOOLS, "add_generation_prompt": True}
+        # vLLM's servers ask for text, and would encode what a user spelled.
+        options = {"tools": TOOLS, "add_generation_prompt": True, "tokenize": False}
         params = ChatParams(chat_template_kwargs=options)
         _, prompt = renderer.render_messages(chat, params)
         _, later = asyncio.run(renderer.render_messages_async(chat, params))

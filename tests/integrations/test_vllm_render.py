@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.slow, needs_corpus]
 
 TEMPLATE = "trl-qwen3"
 TOKENIZER = "qwen3"
+PARSER = ("--enable-auto-tool-choice", "--tool-call-parser", "turnwise")  # for requests with tools
 START_SECONDS = 600  # of a server, on a busy machine
 CONTROL_TOKENS = ("<|im", "<|end", "<think", "<tool", "</")
 CONFIG = {
@@ -104,12 +105,12 @@ def wait_for(address: str, process: subprocess.Popen[bytes], log: Any) -> None:
 
 @pytest.fixture(scope="module")
 def with_turnwise(folder: Path) -> Iterator[str]:
-    yield from serve(folder, "--tokenizer-mode", "turnwise")
+    yield from serve(folder, "--tokenizer-mode", "turnwise", *PARSER)
 
 
 @pytest.fixture(scope="module")
 def without_turnwise(folder: Path) -> Iterator[str]:
-    yield from serve(folder)
+    yield from serve(folder, *PARSER)
 
 
 def render(address: str, model: Path, chat: Any) -> list[int]:
