@@ -359,7 +359,8 @@ class _Tracer:
         if name in TYPE_TESTS:
             return test
         if name in EQUALITIES:
-            return lambda rt, *args: self._run_is_equal(test, rt, *args) is EQUALITIES[name]
+            equal = NAMES["is_equal"]
+            return lambda rt, *args: self._run_is_equal(equal, rt, *args) is EQUALITIES[name]
         return partial(self._run_contains if name == "in" else _run_guarded, test)
 
     def _run_to_text(self, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:
@@ -426,6 +427,7 @@ class _Tracer:
         arguments = [pair[0] for pair in args]
         if more or _holds_unknown(arguments):
             raise Refused
+        function(rt, "", None, name, *args)  # fails for wrong arguments
         if name in STRIP_METHODS:
             return self._strip(rt, value, name, *arguments)
         if name not in ABSENT_RESULTS or not arguments or self._search(rt, value, arguments[0], 2):
@@ -437,14 +439,18 @@ class _Tracer:
     ) -> Any:
         if type(value) is not UnknownText:
             return _run_guarded(function, rt, value, trail, *args, **more)
-        return self._run_call_method(function, rt, value, trail, "strip", *args, **more)
+        function(rt, "", None, *args, **more)  # fails for wrong arguments
+        return self._run_call_method(NAMES["call_method"], rt, value, trail, "strip", *args, **more)
 
     def _run_filter_replace(
         self, function: Any, rt: Runtime, value: Any, trail: Any, *args: Pair, **more: Pair
     ) -> Any:
         if type(value) is not UnknownText:
             return _run_guarded(function, rt, value, trail, *args, **more)
-        return self._run_call_method(function, rt, value, trail, "replace", *args, **more)
+        function(rt, "", None, *args, **more)  # fails for wrong arguments
+        return self._run_call_method(
+            NAMES["call_method"], rt, value, trail, "replace", *args, **more
+        )
 
     def _run_filter_default(
         self, function: Any, rt: Runtime, value: Any, trail: Any, *args: Pair, **more: Pair
