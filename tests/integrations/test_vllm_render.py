@@ -32,7 +32,7 @@ TEMPLATE = "trl-qwen3"
 TOKENIZER = "qwen3"
 PARSER = ("--enable-auto-tool-choice", "--tool-call-parser", "turnwise")  # for requests with tools
 START_SECONDS = 600  # of a server, on a busy machine
-CONTROL_TOKENS = ("<|im", "<|end", "<think", "<tool", "</")
+CONTROL_TOKENS = ("<|im", "<|end", "<think", "<tool")
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],
     "model_type": "qwen3",
