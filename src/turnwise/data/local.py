@@ -38,7 +38,7 @@ main({descriptor!r})
 SETTINGS = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-class Engine(Protocol):
+class TaskEngine(Protocol):
     """Does tasks, in any order.
 
     Attributes:
@@ -65,7 +65,7 @@ def choose_workers(input_bytes: int) -> int:
     return max(1, min(processors, input_bytes // MIN_BYTES_PER_WORKER))
 
 
-def start_local(job: Job, workers: int | None, input_bytes: int) -> Engine:
+def start_local(job: Job, workers: int | None, input_bytes: int) -> TaskEngine:
     """Return the local engine; its workers are starting.
 
     Raises:

@@ -34,7 +34,7 @@ from turnwise.data.job import (
     Task,
     list_encoded,
 )
-from turnwise.data.local import Engine, start_local
+from turnwise.data.local import TaskEngine, start_local
 from turnwise.data.manifest import MANIFEST, REJECTED_FILE, Identity
 from turnwise.data.page import PAGE, write_page
 from turnwise.data.recipe import Recipe
@@ -62,7 +62,7 @@ UNPACKED_RATIO = (
 SURVEY_THREADS = 4
 COPY_BYTES = 1 << 20
 # Each starts an engine for a job, a number of workers (None: as many as make sense) and an amount of input.
-ENGINES: dict[str, Callable[[Job, int | None, int], Engine]] = {
+ENGINES: dict[str, Callable[[Job, int | None, int], TaskEngine]] = {
     "local": start_local,
     "ray": ray.start_ray,
     "daft": daft.start_daft,
@@ -259,7 +259,7 @@ class _Run:
         recipe: Recipe,
         work: Path,
         job: Job,
-        engine: Engine,
+        engine: TaskEngine,
         found: FoundFiles,
         chunk_bytes: int,
         on_progress: Callable[[Progress], object] | None,
