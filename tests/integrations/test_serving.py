@@ -11,6 +11,7 @@ import turnwise
 from reply_messages import TOOLS
 from served_replies import (
     BROKEN_TOOLS,
+    NO_SCHEMA,
     damaged_replies,
     essence,
     expected,
@@ -64,7 +65,7 @@ def test_a_template_without_calls_has_content_only(caplog: pytest.LogCaptureFixt
     assert read_in_halves(served, reply) == (reply, "", [])
 
 
-@pytest.mark.parametrize("tools", BROKEN_TOOLS)
+@pytest.mark.parametrize("tools", [*BROKEN_TOOLS, NO_SCHEMA])
 def test_tools_that_cannot_be_used_are_logged(tools: Any, caplog: pytest.LogCaptureFixture) -> None:
     served = ServedTemplate(template("qwen3"))
     with caplog.at_level(logging.WARNING):

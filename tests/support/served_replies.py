@@ -49,6 +49,8 @@ FOREIGN = (
     "</think>",
     " \n",
 )
+NO_SCHEMA = [{"type": "function", "function": {"name": "now", "parameters": [1]}}]
+"""Servers that check requests refuse it themselves."""
 RECURSIVE = {"type": "object", "properties": {"next": {"$ref": "#"}}}
 BROKEN_TOOLS: tuple[Any, ...] = (
     [{"type": "function", "function": {"name": "now", "parameters": RECURSIVE}}],
@@ -59,7 +61,6 @@ BROKEN_TOOLS: tuple[Any, ...] = (
         }
     ],
     [{"type": "function", "function": {"name": "now", "parameters": {"$ref": "#/nowhere"}}}],
-    [{"type": "function", "function": {"name": "now", "parameters": [1]}}],
     [{"type": "function", "function": {"name": "</tool_call>", "parameters": {"type": "object"}}}],
     [{"type": "function", "function": {"name": "now", "parameters": {"type": "no type"}}}],
     [{"type": "function", "function": {"name": 'a"b\\c', "parameters": {"type": "object"}}}],
