@@ -70,6 +70,9 @@ def test_errors_are_data_too() -> None:
     found = CliRunner().invoke(app, ["grammar", "qwen3", "--to", "larc", "--json"])
     assert found.exit_code == 2
     assert "lark" in json.loads(found.stdout)["error"]["message"]
+    for words in (["render", "chatml", "--bogus"], ["render"], ["parse", "chatml"]):
+        found = CliRunner().invoke(app, [*words, "--json"])
+        assert found.exit_code == 2 and json.loads(found.stdout)["error"]["type"] == "Misuse"
 
 
 def processor_time(*words: str) -> float:

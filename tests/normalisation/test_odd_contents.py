@@ -172,3 +172,36 @@ def test_no_message() -> None:
     with pytest.raises(turnwise.TemplateError) as caught:
         turnwise.load("qwen3").render([])
     assert "there is no message" in str(caught.value)
+
+
+WITHOUT_SYSTEM = "{% for m in messages if m.role != 'system' %}{{ m.role + ': ' + m.content + '<|im_end|>' }}{% endfor %}"
+
+
+def three_turns(system: str, user: str, reply: str) -> list[dict[str, str]]:
+    roles = ("system", "user", "assistant")
+    return [
+        {"role": role, "content": text}
+        for role, text in zip(roles, (system, user, reply), strict=True)
+    ]
+
+
+def test_what_was_encoded_before_changes_nothing() -> None:
+    same = "<think></think>"
+    rows = [
+        three_turns(*texts)
+        for texts in ((" ", "U", "A"), ("S", "U", "A"), (same, same, same), ("\ufeff", "U", "A"))
+    ]
+    for number, row in enumerate(rows):
+        template = turnwise.compile(f"{WITHOUT_SYSTEM}{{# number {number} #}}")
+        alone = template.encode(row, "turnwise", train_on="all").input_ids
+        for other in rows:
+            template.encode(other, "turnwise", train_on="all")
+            assert template.encode(row, "turnwise", train_on="all").input_ids == alone
+        batch = template.encode_batch([*rows, row], "turnwise", train_on="all")
+        assert batch[number].input_ids.tolist() == batch[-1].input_ids.tolist() == alone
+
+
+def test_a_text_that_three_messages_have_is_written_three_times() -> None:
+    same = "Hello there, this is text."
+    template = turnwise.compile(WITHOUT_SYSTEM)
+    assert str(template.render(three_turns(same, same, same))).count(same) == 3

@@ -10,6 +10,7 @@ A command's module is imported when the command is called, not before: the list 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
@@ -17,9 +18,15 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from turnwise.cli.output import ERROR, escape_terminals, report_errors
+from turnwise.cli.output import ERROR, escape_terminals, report_errors, write_json
 
 __all__ = ["app", "main"]
+
+
+AS_JSON = "turnwise.as_json"
+GARBAGE_THRESHOLD = (
+    100_000  # a start makes many objects and no garbage: to look for some took a tenth of it
+)
 
 
 class Command(NamedTuple):
@@ -169,8 +176,20 @@ class LazyGroup(TyperGroup):
         """Return the names in the order of the table."""
         return list(COMMANDS)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that is called; with --json, what is wrong with the call is data, too."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if ctx.meta.get(AS_JSON) and hasattr(
+                error, "format_message"
+            ):  # errors of calls have it
+                write_json({"error": {"type": "Misuse", "message": error.format_message()}})
+            raise
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         """Return the command that is called, and its arguments."""
+        ctx.meta[AS_JSON] = "--json" in args
         name, found, rest = super().resolve_command(ctx, args)
         return name, found and _make_command(name or ""), rest
 
@@ -228,5 +247,6 @@ def _global_options(
 
 def main() -> None:
     """Run the console script."""
+    gc.set_threshold(GARBAGE_THRESHOLD)
     with escape_terminals():
         app(prog_name="turnwise")

@@ -205,12 +205,7 @@ def report_errors(command: Callable[P, None]) -> Callable[P, None]:
                 write_json({"error": error.as_data()})
             typer.echo(f"error: {printable(str(error), limit=10_000)}", err=True)
             raise typer.Exit(ERROR) from None
-        except typer.BadParameter as error:
-            if kwargs.get("as_json"):
-                data = {"type": "Misuse", "message": error.message, "option": error.param_hint}
-                write_json({"error": data})
-            raise
-        except (typer.Exit, typer.Abort, BrokenPipeError):
+        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
             raise
         except Exception as error:  # a defect of turnwise: a short report, not a traceback
             typer.echo(_bug_report(error), err=True)

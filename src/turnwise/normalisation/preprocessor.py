@@ -70,7 +70,6 @@ class Preprocessor:
         self._codec = codec
         self._name = codec.renderer.name
         self._is_openai = dialect == OPENAI_DIALECT
-        self._takes_plain_turns = True  # until a conversation shows that it does not
 
     @cached_property
     def normaliser(self) -> Normaliser:
@@ -179,7 +178,6 @@ class Preprocessor:
         except TemplateRuntimeError:
             if self._has_no_other_form(messages, tools, options):
                 raise
-            self._takes_plain_turns = False
             return None
 
     def _try_usual_forms(
@@ -251,7 +249,7 @@ class Preprocessor:
             given = Normalised(messages, tools)
             result = verb(given)
             lost = self._find_losses(view(result), given, documents, exact=True) if strict else []
-        elif tools is None and self._takes_plain_turns and find_plain_kind(messages) == "turns":
+        elif tools is None and find_plain_kind(messages) == "turns":
             result, given = self._run_on_plain_turns(messages, verb)
             seen = view(result)
             lost = self._find_losses(seen, given, documents)
@@ -259,7 +257,6 @@ class Preprocessor:
             if is_flawed and given.messages is messages and self._is_openai:
                 other = self.normaliser.normalise(messages)
                 if other.changes:
-                    self._takes_plain_turns = False
                     given, result = other, verb(other)
                     lost = self._find_losses(view(result), given, documents)
         else:
@@ -288,7 +285,6 @@ class Preprocessor:
             other = self.normaliser.normalise(messages) if self._is_openai else given
             if not other.changes:
                 raise
-        self._takes_plain_turns = False
         return verb(other), other
 
     def _find_losses(

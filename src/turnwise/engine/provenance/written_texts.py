@@ -92,6 +92,7 @@ def _find_missing(texts: Sequence[str], written: Sequence[str]) -> set[str]:
 def _finds_in_order(text: str, texts: Sequence[str]) -> bool:
     """Whether texts are found in the rendered text, each behind the one before it; False if that is in doubt."""
     position, returns = 0, MAX_RETURNS
+    found: set[int] = set()
     for given in texts:
         part = given.strip()
         if len(part) < MIN_SEARCHED:
@@ -102,8 +103,9 @@ def _finds_in_order(text: str, texts: Sequence[str]) -> bool:
         if place < 0 and returns:  # written before its turn, as a system text may be
             returns -= 1
             place = text.find(part)
-        if place < 0:
+        if place < 0 or place in found:  # one place is not two texts
             return False
+        found.add(place)
         position = place + len(part)
     return True
 

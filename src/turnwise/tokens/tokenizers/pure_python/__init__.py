@@ -26,7 +26,12 @@ from turnwise.tokens.tokenizers.alignment import align_tokens
 from turnwise.tokens.tokenizers.base import BaseTokenizer
 from turnwise.tokens.tokenizers.file_checks import check_tokenizer_file
 from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
-from turnwise.tokens.tokenizers.normalization import Component, analyse_pipeline, remove_prefix
+from turnwise.tokens.tokenizers.normalization import (
+    Component,
+    analyse_pipeline,
+    flatten_component,
+    remove_prefix,
+)
 from turnwise.tokens.tokenizers.offsets import Offsets, bytes_of_alphabet, bytes_of_piece
 from turnwise.tokens.tokenizers.protocol import START, WHOLE, Added
 from turnwise.tokens.tokenizers.pure_python.added_vocabulary import (
@@ -121,7 +126,7 @@ class PurePython(BaseTokenizer):
             token.id: self._plain.normalize(token.text) if token.normalized else token.text
             for token in tokens.values()
         }
-        if normalizer is None:
+        if not any(flatten_component(normalizer)):
             tokens = {text: replace(token, normalized=False) for text, token in tokens.items()}
         super().__init__(name, tokens.values(), declared.named, native)
 
