@@ -174,7 +174,10 @@ def test_no_message() -> None:
     assert "there is no message" in str(caught.value)
 
 
-WITHOUT_SYSTEM = "{% for m in messages if m.role != 'system' %}{{ m.role + ': ' + m.content + '<|im_end|>' }}{% endfor %}"
+WITHOUT_SYSTEM = (
+    "{% for m in messages if m.role != 'system' %}"
+    "{{ m.role + ': ' + m.content + '<|im_end|>' }}{% endfor %}"
+)
 
 
 def three_turns(system: str, user: str, reply: str) -> list[dict[str, str]]:
