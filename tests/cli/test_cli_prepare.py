@@ -132,6 +132,8 @@ def test_flags_come_before_the_file(asked: list[Any], tmp_path: Path) -> None:
         (("a.jsonl", *BASE, "-o", "o", "--engine", "lokal"), "local"),
         (("a.jsonl", *BASE, "-o", "o", "--columns", "messages"), "NAME=COLUMN"),
         (("a.jsonl", *BASE, "-o", "o", "--packing", "best_fit"), "best-fit"),
+        (("a.jsonl", *BASE, "-o", "o", "--options", "enable_thinking"), "--options"),
+        (("a.jsonl", *BASE, "-o", "o", "--options", "messages=1"), "--options"),
         (("--recipe", "none.toml"), "none.toml"),
     ],
 )
@@ -174,6 +176,76 @@ def test_every_row_rejected_is_an_error(tmp_path: Path) -> None:
     assert result.exit_code == 2 and "every row was rejected" in result.stderr
     dry = run("prepare", path, *BASE, "--dry-run")
     assert dry.exit_code == 2 and "oops.jsonl:1" in dry.stderr
+
+
+@pytest.fixture(params=["empty", "empty.gz", "too-long", "column", "mixed"])
+def nothing(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> tuple[tuple[object, ...], tuple[str, ...]]:
+    """Arguments of runs that write nothing, and what their errors must say."""
+    path = tmp_path / "data.jsonl"
+    lines = "".join(json.dumps(chat(number, 9)) + "\n" for number in range(3))
+    path.write_text(lines)
+    if request.param == "empty":
+        path.write_text("")
+        return (path, *BASE), ("there is no row in the inputs", "Name files that have rows")
+    if request.param == "empty.gz":
+        path = tmp_path / "data.jsonl.gz"
+        path.write_bytes(gzip.compress(b""))
+        return (path, *BASE), ("there is no row in the inputs", "Name files that have rows")
+    if request.param == "column":
+        said = "data.jsonl:1: there is no column 'message'. It has: messages. Did you mean"
+        return (path, *BASE, "--columns", "messages=message"), ("every row", "rejected", said)
+    if request.param == "mixed":
+        path.write_text(lines + "{oops\n")
+        expected = ("of 4 rows", "3", "filtered", "data.jsonl:4: ", "Raise --max-length")
+        return (path, *BASE, "--max-length", "20"), expected
+    return (path, *BASE, "--max-length", "20"), ("of 3 rows", "filtered", "Raise --max-length")
+
+
+@pytest.mark.parametrize("is_dry", [False, True])
+def test_a_run_that_writes_nothing_is_an_error(
+    nothing: tuple[tuple[object, ...], tuple[str, ...]], is_dry: bool, tmp_path: Path
+) -> None:
+    given, expected = nothing
+    arguments = (*given, "--dry-run" if is_dry else "--workers=1", "-o", tmp_path / "o")
+    result = run("prepare", *arguments)
+    assert result.exit_code == 2 and "read" in result.stdout
+    for text in expected:
+        assert text in result.stderr
+    as_data = run("prepare", *arguments, "--json")
+    assert as_data.exit_code == 2
+    error = json.loads(as_data.stdout)["error"]  # one document: the error
+    assert error["type"] == "DataError"
+    for text in expected:
+        assert text in f"{error['message']} {error['hint']}"
+
+
+def test_reasons_that_somebody_removed_are_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "oops.jsonl"
+    path.write_text("{oops\n")
+    call = ("prepare", path, *BASE, "-o", tmp_path / "o")
+    assert "oops.jsonl:1: is not JSON" in run(*call).stderr
+    (tmp_path / "o" / "rejected.jsonl").unlink()
+    again = run(*call)
+    assert again.exit_code == 2 and "every row was rejected" in again.stderr
+    assert "is not JSON:" not in again.stderr
+
+
+def test_the_summary_names_notes_and_removed_nulls(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    other = {"type": "function", "function": {"name": "g", "description": "G."}}
+    table = pa.Table.from_pylist([{**chat(0), "tools": [tool]}, {**chat(1), "tools": [other]}])
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    (tmp_path / "none.jsonl").touch()
+    places = (tmp_path / "rows.parquet", tmp_path / "none.jsonl")
+    qwen = ("-t", "qwen3", "-k", "turnwise", "--on-flaw", "keep")
+    shown = run("prepare", *places, *qwen, "-o", tmp_path / "out").stdout
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["nulls_removed"] == 2
+    assert "nulls      2 removed, with which Arrow pads tables\n" in shown
+    assert f"note       {tmp_path / 'none.jsonl'} is empty\n" in shown
+    assert "nulls      2 removed" in good("inspect", tmp_path / "out", "-n", "0")
 
 
 def test_interrupt_says_how_to_go_on(
@@ -314,10 +386,15 @@ def change_manifest(out: Path, **values: Any) -> None:
 
 def test_inspect_refuses_what_is_no_folder_of_shards(out: Path, tmp_path: Path) -> None:
     assert "no manifest.json" in bad("inspect", tmp_path)
-    assert "no manifest.json" in bad("inspect", tmp_path / "none")
+    assert "none' does not exist" in bad("inspect", tmp_path / "none")
+    assert "is not a folder" in bad("inspect", out / "manifest.json")
     assert "validation" in bad("inspect", out, "--split", "valid")
     (out / "train-00000-of-00001.parquet").write_bytes(b"PAR1 broken PAR1")
     assert "train-00000-of-00001.parquet cannot be read" in bad("inspect", out)
+    for name in ("notes", "nulls_removed"):
+        change_manifest(out, **{name: "three"})
+        assert f"{name!r} is missing" in bad("inspect", out)
+        change_manifest(out, **{name: [] if name == "notes" else 0})
     for text in ("[", "[]", "{}", '{"rows": 1}'):
         (out / "manifest.json").write_text(text)
         assert "manifest" in bad("inspect", out)

@@ -229,16 +229,23 @@ def test_folders_of_datasets(tmp_path: Path) -> None:
             for row in read_rows(cut(file, 5_000, tmp_path))
         ]
         assert rows == ROWS
-    assert any("'train' was read, not test" in note for note in found.notes)
+    place = tmp_path / "splits"
+    said = f"{place}: the split 'train' was read, not test (3 rows); "
+    assert found.notes == (f"{said}name the folder of a split to read it: {place / 'test'}",)
+    (test,) = find_files([place / "test"]).files
+    assert len(list(read_rows(cut(test, 5_000, tmp_path)))) == 3
+    Path(test.path).write_bytes(b"no longer Arrow")
+    assert "not test (its rows cannot be counted)" in find_files([place]).notes[0]
     datasets.DatasetDict({"a": data, "b": data}).save_to_disk(tmp_path / "neither")
     with pytest.raises(DataError, match="several splits: a, b"):
         find_files([tmp_path / "neither"])
 
 
-def test_an_empty_file_is_noted(tmp_path: Path) -> None:
-    (tmp_path / "data.jsonl").touch()
-    found = find_files([tmp_path / "data.jsonl"])
-    assert found.notes == (f"{tmp_path / 'data.jsonl'} is empty",)
+@pytest.mark.parametrize("name", ["data.jsonl", "data.jsonl.gz"])
+def test_an_empty_file_is_noted(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(b"") if name.endswith(".gz") else b"")
+    found = find_files([tmp_path / name])
+    assert found.notes == (f"{tmp_path / name} is empty",)
     assert list(read_rows(cut(found.files[0], 1000, tmp_path))) == []
 
 

@@ -231,6 +231,8 @@ def test_equal_replies_still_train_the_last_one() -> None:
         ),
         ({"prompt": "Hi", "chosen": [5], "rejected": "b"}, "messages[1]: a message is a mapping"),
         ({"prompt": "Hi", "rejected": "b", "chosen": None}, "a preference holds two conversations"),
+        ({"chosen": [], "rejected": []}, "chosen: the conversation is empty"),
+        ({"chosen": [*HELLO], "rejected": []}, "rejected: the conversation is empty"),
     ],
 )
 def test_bad_preferences_are_rejected(row: dict[str, Any], reason: str) -> None:
@@ -294,6 +296,9 @@ def test_a_blank_line_is_filtered(raw: bytes) -> None:
             "there is no conversation in this row. It has: mesages. ",
         ),
         (b'{"messages": null}', "bad-message", "messages: 'messages' is null"),
+        (b"[]", "bad-message", "messages: the conversation is empty. Leave such rows out"),
+        (b'{"messages": []}', "bad-message", "messages: the conversation is empty. "),
+        (b'{"messages": [], "tools": []}', "bad-message", "messages: the conversation is empty. "),
         (b'{"messages": [{"role": "user"}]}', "bad-message", "messages[0]: there is no 'content'"),
         (
             b'{"messages": [{"role": 5, "content": "a"}]}',

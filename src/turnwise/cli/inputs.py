@@ -96,17 +96,17 @@ def render_arguments(
     return chat.messages, arguments
 
 
-def parse_options(pairs: list[str]) -> dict[str, Any]:
-    """Return the options of `key=value`; a value that is not JSON is text."""
+def parse_options(pairs: list[str], flag: str = "--option") -> dict[str, Any]:
+    """Return the options of `key=value`, which `flag` gave; a value that is not JSON is text."""
     options = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.isidentifier():
             problem = f"{pair!r} is not of the form key=value"
-            raise typer.BadParameter(problem, param_hint="--option")
+            raise typer.BadParameter(problem, param_hint=flag)
         if key in ARGUMENT_NAMES:
             problem = f"{key!r} is not a variable of the template"
-            raise typer.BadParameter(problem, param_hint="--option")
+            raise typer.BadParameter(problem, param_hint=flag)
         try:
             options[key] = json.loads(text)
         except (ValueError, RecursionError):

@@ -6,6 +6,7 @@ shown on stderr while it works, if that is a terminal; the summary, or the manif
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +43,9 @@ from turnwise.errors import DataError, did_you_mean, printable
 from turnwise.tokens.loss import POLICIES
 
 REASONS_SHOWN = 8
+NOTES_IN_HINT = 3
+TOO_LONG = "too-long"
+SHORTEN = "Raise --max-length, or shorten conversations with --overlong truncate or split."
 INTERRUPTED = 130
 """Exit code of a run that was stopped with Ctrl-C, as shells have it."""
 
@@ -138,7 +142,7 @@ def prepare(
     """Make training shards of ids and labels from conversations: JSON Lines, JSON, Parquet, Arrow.
 
     A second run of the same call resumes where the first one was stopped. Bad rows are written to rejected.jsonl with
-    their file, line and reason. Exits with 1 if there are such rows, and with 2 if there is no good one.
+    their file, line and reason. Exits with 1 if there are such rows, and with 2 if nothing was written.
 
     Example: turnwise prepare chats.jsonl -t qwen3 -k models/qwen3 -o out --max-length 4096 --packing best-fit
     """
@@ -168,7 +172,7 @@ def prepare(
         "shard_format": shard_format,
         "chunk_bytes": chunk_bytes,
         "now": now,
-        "options": inputs.parse_options(option or []) or None,
+        "options": inputs.parse_options(option or [], "--options") or None,
     }
     made = make_recipe(recipe, {name: value for name, value in given.items() if value is not None})
     if dry_run:
@@ -177,30 +181,70 @@ def prepare(
     if made.output is None:
         raise typer.BadParameter("name the folder of the shards", param_hint="--output")
     manifest = _run(made, engine, workers)
-    if as_json:
-        output.write_json(manifest)
-    else:
+    failure = None if manifest["rows"]["out"] else explain_nothing(manifest, made.output)
+    if not as_json:
         output.write_lines(summary_lines(manifest, made.output), output.use_colour(None))
-    rows = manifest["rows"]
-    if rows["rejected"] and rows["rejected"] == rows["in"]:
-        where = os.path.join(made.output, REJECTED_FILE)
-        raise DataError("every row was rejected", hint=f"The reasons are in {where}.")
-    if rows["rejected"]:
+    elif failure is None:  # the error is the one document otherwise
+        output.write_json(manifest)
+    if failure is not None:
+        raise failure
+    if manifest["rows"]["rejected"]:
         raise typer.Exit(output.FOUND)
+
+
+def explain_nothing(manifest: Mapping[str, Any], folder: str) -> DataError:
+    """Return the error of a run that wrote no sample: what became of the rows, and what to do."""
+    rows = manifest["rows"]
+    if not rows["in"]:
+        known = [f"{text}." for text in manifest["notes"][:NOTES_IN_HINT]]
+        hint = " ".join([*known, "Name files that have rows."])
+        return DataError("there is no row in the inputs", hint=hint)
+    hints = []
+    if rows["rejected"]:
+        where = os.path.join(folder, REJECTED_FILE)
+        hints += [*_read_first_reason(where), f"All reasons are in {where}."]
+    if manifest["reasons"].get(TOO_LONG):
+        hints.append(SHORTEN)
+    if rows["rejected"] == rows["in"]:
+        return DataError("every row was rejected", hint=" ".join(hints))
+    parts = [f"{rows[key]:,} {key}" for key in ("rejected", "filtered") if rows[key]]
+    problem = f"nothing was written: of {rows['in']:,} rows, {' and '.join(parts)}"
+    return DataError(problem, hint=" ".join(hints) or None)
+
+
+def _read_first_reason(path: str) -> Iterator[str]:
+    """Yield why the first row was rejected, unless somebody has removed or changed the file since."""
+    try:
+        with open(path, "rb") as file:
+            first = json.loads(file.readline())
+        yield f"{first['file']}:{first['row']}: {first['reason']}"
+    except (OSError, ValueError, TypeError, KeyError):
+        return
 
 
 def _try(recipe: Recipe, as_json: bool) -> None:
     """Say what would come of the first rows."""
     found = try_recipe(recipe)
-    if as_json:
-        output.write_json({**asdict(found), "tokens_estimated": found.tokens_estimated})
-    else:
+    failure = None if found.lengths else _explain_no_sample(found)
+    if not as_json:
         output.write_lines(dry_run_lines(found), output.use_colour(None))
-    rejected = found.rejected.total()
-    if rejected and rejected == found.rows_read:
-        raise DataError("every row that was read would be rejected", hint=found.reasons[0])
-    if rejected:
+    elif failure is None:
+        output.write_json({**asdict(found), "tokens_estimated": found.tokens_estimated})
+    if failure is not None:
+        raise failure
+    if found.rejected:
         raise typer.Exit(output.FOUND)
+
+
+def _explain_no_sample(found: DryRun) -> DataError:
+    """Return the error of a dry run that found no sample."""
+    if not found.rows_read:
+        return DataError("there is no row in the inputs", hint="Name files that have rows.")
+    if found.rejected.total() == found.rows_read:
+        return DataError("every row that was read would be rejected", hint=found.reasons[0])
+    problem = f"of {found.rows_read:,} rows that were read, {found.filtered:,} would be filtered"
+    hint = " ".join([*found.reasons[:1], SHORTEN])
+    return DataError(f"{problem}, and none would be written", hint=hint)
 
 
 def make_recipe(file: str | None, given: Mapping[str, Any]) -> Recipe:
@@ -326,6 +370,10 @@ def summary_lines(manifest: Mapping[str, Any], folder: str) -> Iterator[Text]:
         yield _line("reason", f"{count:,} x {_explain(reason)}")
     if len(reasons) > REASONS_SHOWN:
         yield _line("reason", f"and {len(reasons) - REASONS_SHOWN} others")
+    if manifest["nulls_removed"]:
+        yield _line("nulls", f"{manifest['nulls_removed']:,} removed, with which Arrow pads tables")
+    for text in manifest["notes"]:
+        yield _line("note", printable(str(text)))
     if rows["rejected"]:
         yield _line("rejected", printable(os.path.join(folder, REJECTED_FILE)))
     yield _line("report", printable(os.path.join(folder, REPORT)))

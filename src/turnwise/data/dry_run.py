@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from turnwise.data.chunks import TABLES, InputChunk, survey_file, unpack_file
 from turnwise.data.files import InputFile, find_files, open_input
+from turnwise.data.job import TOO_LARGE
 from turnwise.data.kernel import Kernel
 from turnwise.data.readers import RowTooLong, read_chunk
 from turnwise.data.recipe import PREFERENCE, Recipe
@@ -108,7 +109,7 @@ def try_recipe(recipe: Recipe) -> DryRun:
             before, size = result.rows_read, 0
             for batch in _read_rows(file, number, share, Path(work)):
                 if isinstance(batch, RowTooLong):
-                    result.reject(batch.file, batch.row, "too-long", batch.reason)
+                    result.reject(batch.file, batch.row, TOO_LARGE, batch.reason)
                     result.rows_read += 1
                     size += batch.size
                     continue

@@ -22,7 +22,8 @@ MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST = 64 * 2**20  # bytes
 BATCH_ROWS = 64
 TABLES = ("rows", "tokens", "reasons", "recipe")
-LISTS = ("lengths", "shards")
+LISTS = ("lengths", "shards", "notes")
+NUMBERS = ("nulls_removed",)
 SHARD_VALUES = (("path", str), ("split", str), ("rows", int))
 
 
@@ -80,6 +81,10 @@ class PreparedFolder:
 
     def _read_manifest(self) -> Mapping[str, Any]:
         path = self.path / MANIFEST_NAME
+        if not self.path.is_dir():
+            what = "is not a folder" if self.path.exists() else "does not exist"
+            hint = "name the folder that `turnwise prepare --output` wrote"
+            raise SourceError(f"the folder {short_repr(str(self.path), 200)} {what}", hint=hint)
         if not path.exists():
             reason = f"{short_repr(str(self.path), 200)} has no {MANIFEST_NAME}"
             hint = "it is written last: the same call of `turnwise prepare` ends a run that was stopped"
@@ -122,7 +127,7 @@ def _read_batches(file: BinaryIO, name: str) -> Iterator[pa.RecordBatch]:
 def _check_manifest(manifest: Any, path: Path) -> None:
     """Refuse what is not a manifest, so that others need not doubt each value."""
     is_table = isinstance(manifest, Mapping)
-    for kind, names in ((Mapping, TABLES), (list, LISTS)):
+    for kind, names in ((Mapping, TABLES), (list, LISTS), (int, NUMBERS)):
         for name in names:
             if not is_table or not isinstance(manifest.get(name), kind):
                 problem = f"{path} is not a manifest of `turnwise prepare`: {name!r} is missing"

@@ -9,6 +9,7 @@ The stated outcome for everything that text may hold:
     a key twice in one object      rejected: readers disagree about which of the two is meant
     a number beyond a float        rejected
     an unknown shape or column     rejected, with the columns that the row has
+    no message at all              rejected: the conversation is empty
     a weight other than 0 and 1    rejected: labels cannot hold it
 
 Rows have the shapes of `turnwise.shapes`, told apart row by row, or are preferences: `chosen` and `rejected`, with or
@@ -159,6 +160,7 @@ class RecordReader:
         parsed = shapes.conversation(row, self._shape)
         arguments = dict(parsed.arguments)
         record = Record(arguments.pop("messages"), arguments)
+        _check_not_empty(record.messages, "messages")
         _check_weights(record.messages)
         return record
 
@@ -171,6 +173,12 @@ def _are_plain(messages: list[Any]) -> bool:
         if type(message.get("role")) is not str or type(message.get("content")) is not str:
             return False
     return True
+
+
+def _check_not_empty(messages: list[Any], column: str) -> None:
+    if not messages:
+        hint = "Leave such rows out, or fill them."
+        raise MessageError("the conversation is empty", path=column, hint=hint)
 
 
 def _check_weights(messages: list[Any]) -> None:
@@ -234,6 +242,9 @@ def _read_preference(row: dict[str, Any]) -> Record:
     chosen = _join_prompt(row.get("prompt"), row["chosen"], "chosen")
     given = row.get("rejected")
     rejected = None if given is None else _join_prompt(row.get("prompt"), given, "rejected")
+    _check_not_empty(chosen, "chosen")
+    if rejected is not None:
+        _check_not_empty(rejected, "rejected")
     shared = _count_shared(chosen, rejected, row.get("prompt"))
     used = (*PREFERENCE_COLUMNS, "prompt", "messages")
     others = {key: value for key, value in row.items() if key not in used}
