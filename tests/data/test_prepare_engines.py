@@ -88,10 +88,16 @@ def test_ray_in_two_stages_writes_the_same_bytes(
         prepare(failing, engine="ray", workers=1)
 
 
+@pytest.fixture(scope="module")  # it can be set once in a process
+def native_daft() -> None:
+    """Daft on this machine: of itself it would take the cluster of the tests above, if that still runs."""
+    pytest.importorskip("daft").set_runner_native()
+
+
 @pytest.mark.once
+@pytest.mark.usefixtures("native_daft")
 @pytest.mark.parametrize("values", [{}, EVERYTHING])
 def test_daft_writes_the_same_bytes(values: dict[str, Any], data: Path, tmp_path: Path) -> None:
-    pytest.importorskip("daft")
     expected = prepare(make_folder_recipe(data, tmp_path / "local", **values), workers=1)
     recipe = make_folder_recipe(data, tmp_path / "daft", **values)
     report = prepare(recipe, engine="daft", workers=1)
@@ -103,8 +109,8 @@ def test_daft_writes_the_same_bytes(values: dict[str, Any], data: Path, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("native_daft")
 def test_daft_in_processes_writes_the_same_bytes(data: Path, tmp_path: Path) -> None:
-    pytest.importorskip("daft")
     prepare(make_folder_recipe(data, tmp_path / "local"), workers=1)
     prepare(make_folder_recipe(data, tmp_path / "daft"), engine="daft", workers=2)
     assert read_folder(tmp_path / "daft") == read_folder(tmp_path / "local")
