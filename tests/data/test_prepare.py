@@ -117,8 +117,12 @@ def test_the_first_bad_row_can_end_the_run(data: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_shuffling_is_one_order_of_all_rows(tmp_path: Path) -> None:
-    data = write_jsonl(tmp_path / "data.jsonl", ROWS)
+def test_shuffling_is_one_order_of_all_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the name of the file decides about the order, too
+    write_jsonl(tmp_path / "data.jsonl", ROWS)
+    data = Path("data.jsonl")
     orders = {}
     for seed in (1, 2):
         prepare(make_folder_recipe(data, tmp_path / f"out{seed}", shuffle=seed))
