@@ -180,11 +180,10 @@ class LazyGroup(TyperGroup):
         """Run the command that is called; with --json, what is wrong with the call is data, too."""
         try:
             return super().invoke(ctx)
-        except Exception as error:
-            if ctx.meta.get(AS_JSON) and hasattr(
-                error, "format_message"
-            ):  # errors of calls have it
-                write_json({"error": {"type": "Misuse", "message": error.format_message()}})
+        except Exception as error:  # whatever it is, it is raised again
+            describe = getattr(error, "format_message", None)  # typer's errors of calls have it
+            if describe is not None and ctx.meta.get(AS_JSON):
+                write_json({"error": {"type": "Misuse", "message": describe()}})
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:

@@ -156,7 +156,7 @@ class Job:
             outcome = self._encode(task) if isinstance(task, InputChunk) else self._assemble(task)
         except (TurnwiseError, MemoryError):
             raise
-        except Exception as error:
+        except Exception as error:  # a defect: it is named with the rows that show it
             raise DataError(
                 f"{task.describe()}: unexpected {type(error).__name__}: {error}",
                 hint="This is a defect of turnwise; please report it with these rows.",

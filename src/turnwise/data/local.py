@@ -76,7 +76,7 @@ def start_local(job: Job, workers: int | None, input_bytes: int) -> TaskEngine:
         return InlineEngine(job)
     try:
         pickle.dumps(job)
-    except Exception as error:
+    except Exception as error:  # an object of the caller may raise anything when it is pickled
         raise DataError(
             f"the recipe cannot be sent to worker processes: {error}",
             hint="Give template and tokenizer by their names or paths, or use workers=1.",

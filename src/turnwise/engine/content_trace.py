@@ -174,7 +174,7 @@ class UnknownText(str):
     parts: Parts
     tracer: _Tracer
 
-    @property  # type: ignore[misc]
+    @property  # type: ignore[misc]  # mypy knows `__class__` as an attribute
     def __class__(self) -> type:
         # a string for templates that ask, but no `str` that generated code may read
         return Safe

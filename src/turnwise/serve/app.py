@@ -330,7 +330,7 @@ class Server:
             try:
                 data = await self.read_body(request)
                 answer = await self.run_work(work, data, request_id)
-            except Exception as error:
+            except Exception as error:  # every request gets an answer; defects are logged
                 return self.refuse(error, request_id)
             return Response(answer, media_type=JSON_TYPE)
 
@@ -381,7 +381,7 @@ class Server:
             try:
                 call = self.service.call_playground
                 return JSONResponse(await self.run(call, "entries", {}, is_slow=True))
-            except Exception as error:
+            except Exception as error:  # as for every other request
                 return self.refuse(error, request.state.request_id)
 
         return Route("/api/entries", handle, methods=["GET"])

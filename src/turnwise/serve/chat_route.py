@@ -83,7 +83,7 @@ class ChatRoute:
                 return JSONResponse(await self._complete(work, headers))
             events = self._write_events(work, headers, request_id)
             first = await anext(events)
-        except Exception as error:
+        except Exception as error:  # every request gets an answer; defects are logged
             return self._server.refuse(error, request_id)
         return StreamingResponse(
             _chain(first, events), media_type="text/event-stream", headers=EVENT_HEADERS
@@ -132,7 +132,7 @@ class ChatRoute:
                 last = {**frame, "choices": [], "usage": total_usage(work.plan, usage)}
                 yield _to_event(last)
             yield b"data: [DONE]\n\n"
-        except Exception as error:
+        except Exception as error:  # a stream that has begun ends with an event that says why
             if not has_begun:
                 raise
             if isinstance(error, TurnwiseError):
