@@ -321,6 +321,8 @@ def test_without_pyarrow(tmp_path: Path) -> None:
     found = subprocess.run([*call, "prepare", "a.jsonl"], **settings)
     assert found.returncode == 2 and "pip install 'turnwise[data]'" in found.stderr
     assert "Traceback" not in found.stderr
+    found = subprocess.run([*call, "prepare", "a.jsonl", "--json"], **settings)
+    assert json.loads(found.stdout)["error"]["type"] == "MissingPackage"
     assert subprocess.run([*call, "render", "chatml", "--user", "Hi"], **settings).returncode == 0
 
 

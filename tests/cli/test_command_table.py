@@ -17,7 +17,7 @@ from turnwise.cli import COMMANDS, app
 
 WITHOUT_JSON = {"demo": "a tour for people", "serve": "it does not end"}
 HELP_RATIO, RENDER_RATIO = 3.0, 4.0
-ROUNDS = 5
+ROUNDS = 8
 
 
 def run(*words: str, **environment: str) -> str:
@@ -99,7 +99,7 @@ def test_commands_start_quickly() -> None:
     }
     for call in calls.values():  # writes the bytecode
         processor_time(*call)
-    spent = {name: [processor_time(*call) for _ in range(ROUNDS)] for name, call in calls.items()}
-    least = {name: min(times) for name, times in spent.items()}
-    assert least["help"] < HELP_RATIO * least["base"], least
-    assert least["render"] < RENDER_RATIO * least["base"], least
+    # In turns, and the best round counts: beside other work a start takes longer, now one and now the other.
+    rounds = [{name: processor_time(*call) for name, call in calls.items()} for _ in range(ROUNDS)]
+    assert min(spent["help"] / spent["base"] for spent in rounds) < HELP_RATIO, rounds
+    assert min(spent["render"] / spent["base"] for spent in rounds) < RENDER_RATIO, rounds

@@ -24,9 +24,8 @@ __all__ = ["app", "main"]
 
 
 AS_JSON = "turnwise.as_json"
-GARBAGE_THRESHOLD = (
-    100_000  # a start makes many objects and no garbage: to look for some took a tenth of it
-)
+# A start makes many objects and no garbage: to look for some took a tenth of it.
+GARBAGE_THRESHOLD = 100_000
 
 
 class Command(NamedTuple):
@@ -37,12 +36,8 @@ class Command(NamedTuple):
     summary: str
 
     def load(self) -> Callable[..., None]:
-        """Return the function; without a package that it needs, say which and stop."""
-        try:
-            module = import_module(f"turnwise.cli.{self.module}")
-        except ImportError as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(ERROR) from None
+        """Return the function; an ImportError names the package that it needs."""
+        module = import_module(f"turnwise.cli.{self.module}")
         found: Callable[..., None] = getattr(module, self.function)
         return found
 
@@ -190,7 +185,13 @@ class LazyGroup(TyperGroup):
         """Return the command that is called, and its arguments."""
         ctx.meta[AS_JSON] = "--json" in args
         name, found, rest = super().resolve_command(ctx, args)
-        return name, found and _make_command(name or ""), rest
+        try:
+            return name, found and _make_command(name or ""), rest
+        except ImportError as error:  # an extra is not installed
+            if ctx.meta[AS_JSON]:
+                write_json({"error": {"type": "MissingPackage", "message": str(error)}})
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(ERROR) from None
 
 
 def _make_command(name: str) -> Any:
