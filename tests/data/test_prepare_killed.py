@@ -26,6 +26,7 @@ from prepared_folders import (
 from turnwise.data import prepare
 from turnwise.data.run import DONE, WORK
 from turnwise.data.shards import TEMPORARY
+from turnwise.data.worker_processes import Worker
 from turnwise.errors import DataError
 
 ROWS = make_rows(120)
@@ -71,51 +72,38 @@ def test_killed_runs_end_with_the_same_bytes(
 
 @needs_proc
 @pytest.mark.once
-def test_a_killed_worker_is_replaced(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("victims", [slice(-1, None), slice(0, 1), slice(None)], ids=str)
+def test_killed_processes_are_replaced(victims: slice, data: Path, tmp_path: Path) -> None:
     killed: list[int] = []
 
-    def kill_one(progress: Any) -> None:
-        workers = kill_runs.list_workers(os.getpid())
-        if not killed and progress.rows and workers:
-            killed.append(workers[0])
-            os.kill(workers[0], signal.SIGKILL)
+    def kill_some(progress: Any) -> None:
+        processes = kill_runs.list_workers(os.getpid())  # the server first, then its workers
+        if not killed and progress.rows and len(processes) == 3:
+            for process in processes[victims]:
+                killed.append(process)
+                os.kill(process, signal.SIGKILL)
 
-    expected = prepare(make_folder_recipe(data, tmp_path / "expected"))
-    recipe = make_folder_recipe(data, tmp_path / "out")
-    report = prepare(recipe, workers=2, on_progress=kill_one)
+    recipe = make_folder_recipe(data, tmp_path / "out", chunk_bytes=1024)
+    expected = prepare(make_folder_recipe(data, tmp_path / "expected", chunk_bytes=1024))
+    report = prepare(recipe, workers=2, on_progress=kill_some)
     assert killed and report.manifest == expected.manifest
     assert read_folder(tmp_path / "out") == read_folder(tmp_path / "expected")
     for restart in report.restarts:  # none if it was idle
-        assert "was killed by signal 9" in restart and str(data) in restart
+        assert "was killed" in restart and str(data) in restart
 
 
 def test_a_task_that_kills_its_workers_is_named(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Dying:
-        """A worker that dies at its first task."""
+    def send_and_kill(self: Worker, task: Any) -> None:
+        self.task = task
+        os.kill(self.process, signal.SIGKILL)
 
-        def __init__(self, job: Any) -> None:
-            from multiprocessing import Pipe
-
-            self.connection, self._other = Pipe()
-            self._other.send(("ready", {"template": "a", "tokenizer": "b"}))
-            self.task, self.is_ready = None, False
-
-        def send(self, message: Any) -> None:
-            self._other.close()
-
-        def stop(self) -> int:
-            return 0
-
-        def explain_end(self) -> str:
-            self.connection.close()
-            return "was killed by signal 9"
-
-    monkeypatch.setattr("turnwise.data.local._Worker", Dying)
+    monkeypatch.setattr(Worker, "send", send_and_kill)
     with pytest.raises(DataError) as caught:
         prepare(make_folder_recipe(data, tmp_path / "out"), workers=2)
-    assert f"{data}, from row " in caught.value.message and "3 times" in caught.value.message
+    assert f"{data}, from row " in caught.value.message
+    assert "was killed by signal 9 (out of memory?), 3 times" in caught.value.message
 
 
 @pytest.mark.once

@@ -93,12 +93,13 @@ def wait_for(process: int) -> int:
 
 
 def list_workers(process: int) -> list[int]:
-    """Return the child processes of a run."""
+    """Return the processes that a run has started: a server, and the workers that it forked."""
     try:
-        children = Path(f"/proc/{process}/task/{process}/children").read_text()
+        text = Path(f"/proc/{process}/task/{process}/children").read_text()
     except OSError:
         return []
-    return [int(child) for child in children.split()]
+    children = [int(child) for child in text.split()]
+    return [one for child in children for one in (child, *list_workers(child))]
 
 
 class Harness:

@@ -26,6 +26,7 @@ from turnwise.tokens.tokenizers import AFTER, START, WITHIN, files, huggingface,
 from turnwise.tokens.tokenizers import fastokens_backend as fast
 from turnwise.tokens.tokenizers import normalization as shape
 from turnwise.tokens.tokenizers.offsets import TokenWidths, ends_of_starts
+from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 from vocabularies import (
     NAMES,
     PREPEND,
@@ -383,6 +384,35 @@ def test_fastokens_is_loaded_when_it_pays() -> None:
     ]
 
 
+def test_fastokens_is_loaded_at_once_if_there_will_be_much_text() -> None:
+    data = json.loads(SHIPPED.read_text())
+    data["truncation"] = {
+        "direction": "Right",
+        "max_length": 2,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
+    declared = DeclaredTokens(specials=({"content": "<new>", "special": True},))
+    given = json.dumps(data)
+    slow, quick = (
+        huggingface.HuggingFace(given, declared=declared, backend=name)
+        for name in ("tokenizers", "eager")
+    )
+    assert quick.backend == "fastokens"
+    for text in ("Hello <s> 中文 and more", "a<new>b", ""):
+        assert quick.whole(text) == slow.whole(text)
+        assert quick.encode(text) == slow.encode(text)
+
+
+@pytest.mark.parametrize("high", [1 << 23, 1 << 31])
+def test_a_high_id_is_not_given_to_fastokens(high: int) -> None:
+    data = json.loads(SHIPPED.read_text())
+    data["model"]["vocab"]["\u0120nothing"] = high
+    with pytest.warns(TurnwiseWarning, match=f"it has an id of {high}"):
+        own = huggingface.HuggingFace(json.dumps(data), name=f"high {high}", backend="eager")
+    assert own.backend == "tokenizers"
+
+
 def test_a_process_without_threads_loads_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(self: Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -407,6 +437,8 @@ def test_a_back_end_that_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) 
         encode_until_loaded(huggingface.HuggingFace(SHIPPED.read_text(), name="a name"))
     with pytest.raises(TokenizerError, match="cannot be encoded by fastokens: different ids"):
         huggingface.HuggingFace(SHIPPED.read_text(), backend="fastokens")
+    with pytest.warns(TurnwiseWarning, match="another is encoded by tokenizers"):
+        huggingface.HuggingFace(SHIPPED.read_text(), name="another", backend="eager")
 
 
 @corpus.needs_corpus

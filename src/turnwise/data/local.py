@@ -1,41 +1,30 @@
 """The local engine: tasks on the processors of this machine.
 
-Workers are new interpreters, never forks (see `isolation/process.py`), each with template and tokenizer loaded. They
-read the input and write the shards themselves; the parent hands out tasks one at a time and only keeps accounts. A
-worker that dies is replaced, and its task is done again.
+Workers are forks of one process that has loaded template and tokenizer (`fork_server.py`). They read the input and
+write the shards themselves; the parent hands out tasks one at a time and only keeps accounts. A worker that dies is
+replaced, and its task is done again.
 
 With one worker the work is done in this process.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
-import subprocess
-import sys
 from collections import Counter, deque
 from collections.abc import Iterator
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from turnwise.data.job import Job, Outcome, Task
-from turnwise.data.local_worker import DONE, FAILED, READY
+from turnwise.data.local_worker import FAILED
+from turnwise.data.worker_processes import DEAD, ForkServer, Worker
 from turnwise.errors import DataError
 
-MAX_ATTEMPTS = 3  # to do one task, or to start one worker
+MAX_ATTEMPTS = 3  # to do one task, or to load template and tokenizer
 MIN_BYTES_PER_WORKER = (
     1 << 20
 )  # of input: starting a worker takes as long as encoding some megabytes
-MAIN = """
-import sys
-sys.path[:] = {path!r}
-from turnwise.data.local_worker import main
-main({descriptor!r})
-"""
-# One thread: there is a worker for every processor.
-SETTINGS = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 class TaskEngine(Protocol):
@@ -65,14 +54,24 @@ def choose_workers(input_bytes: int) -> int:
     return max(1, min(processors, input_bytes // MIN_BYTES_PER_WORKER))
 
 
-def start_local(job: Job, workers: int | None, input_bytes: int) -> TaskEngine:
+def start_local(
+    job: Job, workers: int | None, input_bytes: int, server: ForkServer | None = None
+) -> TaskEngine:
     """Return the local engine; its workers are starting.
+
+    Args:
+        job: what is to be done.
+        workers: how many workers; by default as many as make sense for the input.
+        input_bytes: the size of the input.
+        server: a fork server for the tokenizer of the recipe, if there is one.
 
     Raises:
         DataError: the recipe cannot be sent to another process.
     """
     workers = workers or choose_workers(input_bytes)
-    if workers == 1 or os.name == "nt":  # Windows passes no descriptors to new processes
+    if workers == 1 or os.name == "nt":  # Windows cannot fork
+        if server is not None:
+            server.close()
         return InlineEngine(job)
     try:
         pickle.dumps(job)
@@ -81,7 +80,7 @@ def start_local(job: Job, workers: int | None, input_bytes: int) -> TaskEngine:
             f"the recipe cannot be sent to worker processes: {error}",
             hint="Give template and tokenizer by their names or paths, or use workers=1.",
         ) from error
-    return LocalEngine(job, workers)
+    return LocalEngine(job, workers, server)
 
 
 class InlineEngine:
@@ -103,68 +102,33 @@ class InlineEngine:
         """Do nothing: there is nothing that could go on."""
 
 
-class _Worker:
-    """A worker process, its end of the pipe, and what it does now."""
-
-    def __init__(self, job: Job) -> None:
-        self.connection: Connection[Any, Any]
-        self.connection, other = Pipe()
-        code = MAIN.format(path=sys.path, descriptor=other.fileno())
-        with other:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                pass_fds=[other.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **SETTINGS},
-            )
-        self.task: Task | None = None
-        self.is_ready = False
-        self.send(job)
-
-    def send(self, message: Job | Task) -> None:
-        """Send something; a worker that has died is noticed when its answer is read."""
-        with contextlib.suppress(OSError):
-            self.connection.send(message)
-
-    def stop(self) -> int:
-        """End the process, and return its exit code."""
-        self.connection.close()
-        self.process.kill()
-        return self.process.wait()
-
-    def explain_end(self) -> str:
-        """Return how the process ended."""
-        try:
-            code = self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            code = self.stop()
-        self.connection.close()
-        if code < 0:
-            return f"was killed by signal {-code}" + (" (out of memory?)" if code == -9 else "")
-        return f"ended with exit code {code}"
-
-
 class LocalEngine:
     """Does tasks in worker processes.
 
     Args:
         job: what the workers need to know.
         workers: how many there are.
+        server: a fork server for the tokenizer of the job, if there is one.
     """
 
-    def __init__(self, job: Job, workers: int) -> None:
+    def __init__(self, job: Job, workers: int, server: ForkServer | None = None) -> None:
         self.restarts: list[str] = []
         self._job = job
-        self._failures: Counter[str] = Counter()  # by the name of the task; "" for the start
-        self._digests: dict[str, str] | None = None
+        self._count = workers
+        self._failures: Counter[str] = Counter()  # by the name of the task; "" for the server
         self._again: deque[Task] = deque()
-        self._workers = [_Worker(job) for _ in range(workers)]
+        self._workers: list[Worker] = []
+        self._digests: dict[str, str] | None = None  # None until the server is ready
+        self._server = server or ForkServer(job.recipe.tokenizer)
+        self._server.send_job(job)
 
     def describe(self) -> dict[str, str]:
-        """Return the digests of template and tokenizer, from the first worker that is ready."""
+        """Return the digests of template and tokenizer, when they are loaded."""
         while self._digests is None:
-            for _ in self._receive(timeout=None):
-                pass
+            try:
+                self._digests = self._server.receive_digests()
+            except DEAD:
+                self._restart_server()
         return self._digests
 
     def run(self, tasks: Iterator[Task]) -> Iterator[Outcome]:
@@ -173,7 +137,7 @@ class LocalEngine:
         is_exhausted = False
         while True:
             self._hand_out(upcoming)
-            is_wanting = len(upcoming) < len(self._workers) and not is_exhausted
+            is_wanting = len(upcoming) < self._count and not is_exhausted
             if not (is_wanting or upcoming or self._again or self._count_busy()):
                 return
             yield from self._receive(timeout=0 if is_wanting else None)
@@ -185,48 +149,75 @@ class LocalEngine:
 
     def close(self) -> None:
         """Kill the workers; what they have written is whole, or has a temporary name."""
+        self._server.close()
         for worker in self._workers:
-            worker.stop()
+            worker.connection.close()
         self._workers = []
 
     def _count_busy(self) -> int:
         return sum(worker.task is not None for worker in self._workers)
 
     def _hand_out(self, upcoming: deque[Task]) -> None:
-        for worker in self._workers:
-            waiting = self._again or upcoming
-            if worker.is_ready and worker.task is None and waiting:
-                worker.task = waiting.popleft()
-                worker.send(worker.task)
+        """Give a task to each worker that has none; start workers as long as there are tasks for them."""
+        while waiting := self._again or upcoming:
+            idle = next((worker for worker in self._workers if worker.task is None), None)
+            if idle is None and len(self._workers) == self._count:
+                return
+            if idle is None:
+                idle = self._start_worker()
+            idle.send(waiting.popleft())
+
+    def _start_worker(self) -> Worker:
+        while True:
+            self.describe()  # the server is ready then
+            try:
+                self._workers.append(self._server.fork())
+            except DEAD:
+                self._restart_server()
+                continue
+            return self._workers[-1]
 
     def _receive(self, timeout: float | None) -> Iterator[Outcome]:
         """Wait for workers to say something, and yield what they have done."""
-        by_connection: dict[Any, _Worker] = {one.connection: one for one in self._workers}
+        by_connection: dict[Any, Worker] = {one.connection: one for one in self._workers}
         for connection in wait(list(by_connection), timeout):
             worker = by_connection[connection]
             try:
                 kind, answer = worker.connection.recv()
-            except (EOFError, OSError, pickle.UnpicklingError):
-                self._replace(worker)
+            except (*DEAD, pickle.UnpicklingError):
+                self._give_up(worker)
                 continue
             if kind == FAILED:
                 raise answer
-            if kind == READY:
-                worker.is_ready = True
-                self._digests = answer
-            if kind == DONE:
-                worker.task = None
-                yield answer
+            worker.task = None
+            yield answer
 
-    def _replace(self, lost: _Worker) -> None:
-        """Start a worker in the place of one that has died.
+    def _give_up(self, lost: Worker) -> None:
+        """Forget a worker that has died; its task is done again.
 
         Raises:
-            DataError: its task, or starting it, has failed too often.
+            DataError: the task has failed too often.
         """
+        self._workers.remove(lost)
         how = lost.explain_end()
-        name = lost.task.name if lost.task else ""
-        what = lost.task.describe() if lost.task else "a new worker"
+        if lost.task is not None:
+            what = lost.task.describe()
+            self._count_failure(lost.task.name, what, how)
+            self.restarts.append(f"a worker {how}; done again: {what}")
+            self._again.append(lost.task)
+
+    def _restart_server(self) -> None:
+        """Start another server; workers that are there go on.
+
+        Raises:
+            DataError: it has died too often.
+        """
+        self._count_failure("", "a new worker", self._server.close())
+        self._digests = None
+        self._server = ForkServer(self._job.recipe.tokenizer)
+        self._server.send_job(self._job)
+
+    def _count_failure(self, name: str, what: str, how: str) -> None:
         self._failures[name] += 1
         if self._failures[name] >= MAX_ATTEMPTS:
             raise DataError(
@@ -234,7 +225,3 @@ class LocalEngine:
                 hint="If the memory does not suffice, use fewer workers or a smaller chunk_bytes. "
                 "What is done is kept.",
             )
-        if lost.task is not None:
-            self.restarts.append(f"a worker {how}; done again: {what}")
-            self._again.append(lost.task)
-        self._workers[self._workers.index(lost)] = _Worker(self._job)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from turnwise.data.job import Job, Outcome
-from turnwise.data.local import SETTINGS
+from turnwise.data.worker_processes import SETTINGS
 from turnwise.errors import TurnwiseError
 
 

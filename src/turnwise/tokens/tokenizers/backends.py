@@ -9,7 +9,8 @@ from importlib import import_module
 from turnwise.errors import TokenizerError, did_you_mean
 
 PYTHON = "python"
-BACKENDS = ("fastokens", "tokenizers", PYTHON)
+EAGER = "eager"  # fastokens if it agrees with tokenizers, loaded at once instead of when it pays
+BACKENDS = ("fastokens", "tokenizers", PYTHON, EAGER)
 VARIABLE = "TURNWISE_BACKEND"
 # The ids of many texts, as 32-bit numbers one after another, and where those of each text begin; the last is the end.
 FlatIds = tuple[bytes, Sequence[int]]
@@ -27,7 +28,7 @@ def choose_backend(backend: str | None) -> str | None:
 
 def uses_python(backend: str | None) -> bool:
     """Return whether a `tokenizer.json` is encoded in pure Python: if asked for, or if the library is missing."""
-    if backend is not None:
+    if backend not in (None, EAGER):
         return backend == PYTHON
     try:
         import_module("tokenizers")

@@ -3,13 +3,14 @@
 `tokenizers` is the reference (`hf_backend.py`). fastokens reads the same file (`fastokens_backend.py`), is many times
 faster, and is used after it gave the same ids on a fixed set of texts (`selfcheck.py`). Where it does not, a warning
 says so, once. It takes long to load, so that is done when enough text has been encoded (`deferred.py`), or at once if
-the caller asks for it by name.
+the caller asks for it by name, or beside the reference if the caller knows that there will be much text ("eager").
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -18,12 +19,13 @@ import tokenizers as library
 from turnwise.errors import TokenizerError, TurnwiseWarning
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.tokenizers.alignment import align_tokens
-from turnwise.tokens.tokenizers.backends import PYTHON, FlatIds, choose_backend
+from turnwise.tokens.tokenizers.backends import EAGER, PYTHON, FlatIds, choose_backend
 from turnwise.tokens.tokenizers.deferred import (
     ALLOWANCE_PER_TOKEN,
     DeferredBackend,
     FastBackend,
 )
+from turnwise.tokens.tokenizers.file_checks import check_tokenizer_file
 from turnwise.tokens.tokenizers.foreign_errors import (
     NOT_WRAPPED,
     check_text,
@@ -64,7 +66,15 @@ class HuggingFace:
         backend: str | None = None,
     ) -> None:
         self._wanted = choose_backend(backend)
-        with wrap_errors(f"{name} is not a tokenizer that `tokenizers` can read"):
+        loading: Future[Any] | None = None
+        with (
+            wrap_errors(f"{name} is not a tokenizer that `tokenizers` can read"),
+            ThreadPoolExecutor(1) as thread,
+        ):
+            if isinstance(source, str):
+                check_tokenizer_file(source)
+                if self._wanted == EAGER:
+                    loading = _load_beside(source, thread)
             self._reference = ReferenceBackend(source, declared)
             self.name = name
             self.named: Mapping[str, str] = dict(declared.named)
@@ -76,8 +86,8 @@ class HuggingFace:
         self._encoder: Backend = self._reference
         self._decoder: Backend = self._reference
         self.backend = "tokenizers"
-        if self._wanted == "fastokens":
-            self._use_fastokens(self._load_fastokens())
+        if self._wanted in ("fastokens", EAGER):
+            self._use_fastokens(self._load_fastokens(loading))
         elif self._wanted is None:
             allowance = ALLOWANCE_PER_TOKEN * self._reference.full.get_vocab_size()
             self._encoder = DeferredBackend(
@@ -96,15 +106,15 @@ class HuggingFace:
             if token.control and token.text not in unknown and self._reference.is_reachable(token)
         )
 
-    def _load_fastokens(self) -> FastBackend:
-        """Load fastokens and compare it with the reference."""
+    def _load_fastokens(self, loading: Future[Any] | None = None) -> FastBackend:
+        """Load fastokens, unless that is being done, and compare it with the reference."""
         reference = self._reference
         positions = (START, AFTER, WITHIN) if reference.pipeline.prefixed else (START,)
-        highest = max(reference.full.get_vocab().values(), default=0)
-        if highest > MAX_FAST_ID:
+        if loading is None and (highest := reference.find_highest_id()) > MAX_FAST_ID:
             return FastBackend(None, f"it has an id of {highest}, too high for a table of all ids")
         try:
-            fast: Backend = import_adapter("fastokens_backend").FastokensBackend(reference)
+            loaded = loading.result() if loading else None
+            fast: Backend = import_adapter("fastokens_backend").FastokensBackend(reference, loaded)
             problem = find_disagreement(fast, reference, self.added.values(), positions)
             return FastBackend(fast, problem, not problem and have_same_decoder(fast, reference))
         except NOT_WRAPPED:
@@ -121,7 +131,7 @@ class HuggingFace:
                 self._decoder = fast.backend
             return
         self._encoder = self._reference
-        if self._wanted is not None:
+        if self._wanted == "fastokens":
             raise TokenizerError(f"{self.name} cannot be encoded by fastokens: {fast.problem}")
         if self.name not in _warned:
             _warned.add(self.name)
@@ -221,6 +231,15 @@ class HuggingFace:
 
     def __deepcopy__(self, memo: object) -> HuggingFace:
         return self  # it never changes
+
+
+def _load_beside(text: str, thread: ThreadPoolExecutor) -> Future[Any] | None:
+    """Let a thread load fastokens; None if the reference must be there first, or fastokens is not installed."""
+    try:
+        adapter = import_adapter("fastokens_backend")
+    except TokenizerError:
+        return None
+    return thread.submit(adapter.load_file, text) if adapter.can_load_file(text) else None
 
 
 @lru_cache(maxsize=MAX_UNPICKLED)
