@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from starlette.testclient import TestClient
 import corpus
 import turnwise
 from served import ENTRIES, QUIET, SIZES, TIDE, client_of, make_chat, make_service, make_text, post
-from turnwise.serve.memory import ConversationMemory, count_equal, join_ids, make_digests
+from turnwise.serve.memory import ConversationMemory, KnownIds, count_equal, join_ids, make_digests
 from turnwise.serve.models import ServedModels, load_model
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
@@ -271,26 +272,33 @@ def test_the_special_tokens_of_a_tokenizer_are_added_to_plain_prompts() -> None:
 # -- the memory itself
 
 
+def remember(
+    memory: ConversationMemory, key: str, chat: list[dict[str, str]], ids: Sequence[int]
+) -> KnownIds:
+    """Encode a conversation as these ids."""
+    return memory.encode(key, chat, lambda _: SimpleNamespace(input_ids=list(ids)))[1]  # type: ignore[arg-type, return-value]
+
+
 def test_memory_is_bounded_and_forgets_the_oldest() -> None:
     memory = ConversationMemory(20_000)
     for number in range(200):
         chat = [{"role": "user", "content": f"{number}"}]
-        memory.remember("m", chat, [*range(50), number])
+        remember(memory, "m", chat, [*range(50), number])
         assert memory.size <= 20_000
     assert 5 < len(memory) < 100
-    assert memory.remember("m", [{"role": "user", "content": "199"}], range(50)).common == 50
-    assert memory.remember("m", [{"role": "user", "content": "0"}], range(50)).common == 0
+    assert remember(memory, "m", [{"role": "user", "content": "199"}], range(50)).common == 50
+    assert remember(memory, "m", [{"role": "user", "content": "0"}], range(50)).common == 0
     assert memory.size == sum(one.size for one in memory._order.values())
 
 
 def test_memory_knows_any_beginning() -> None:
     memory = ConversationMemory(10**6)
     one, two, three, four = ({"role": "user", "content": text} for text in "abcd")
-    memory.remember("m", [one, two, three], [1, 2, 3, 4])
-    other = memory.remember("m", [one, four], [1, 2, 9])
+    remember(memory, "m", [one, two, three], [1, 2, 3, 4])
+    other = remember(memory, "m", [one, four], [1, 2, 9])
     assert other == (2, "1,2,9")
-    assert memory.remember("m", [one, two, three, four], [1, 2, 3, 4, 5]) == (4, "1,2,3,4,5")
-    assert memory.remember("other model", [one, two], [1, 2]).common == 0
+    assert remember(memory, "m", [one, two, three, four], [1, 2, 3, 4, 5]) == (4, "1,2,3,4,5")
+    assert remember(memory, "other model", [one, two], [1, 2]).common == 0
 
 
 def test_memory_shares_nothing_between_salts(client: TestClient) -> None:
@@ -308,7 +316,7 @@ def test_the_text_of_ids_is_that_of_json(seed: int) -> None:
     for number in range(8):
         del ids[chance.randint(0, len(ids)) :]
         ids += [chance.choice([0, 7, 42, 151643]) for _ in range(chance.randint(0, 9))]
-        found = memory.remember("m", [{"number": 0}, {"number": number}], ids)
+        found = remember(memory, "m", [{"number": 0}, {"number": number}], ids)
         assert found.text == join_ids(ids)
     digests = make_digests("m", [{"a": 1}, {"b": [1, "x"]}])
     assert digests[0] == make_digests("m", [{"a": 1}])[0] and len(set(digests)) == 2

@@ -43,6 +43,8 @@ def find_losses(
         positions: the indices of the messages in the caller's list, for the paths; None if they are the same.
         capabilities: what the template does with calls and reasoning.
     """
+    if not tools and not documents and rendering.writes_turns(messages):
+        return []  # the fast path
     texts = _list_texts(messages, capabilities)
     if texts is not None:
         most_calls = max(map(_count_calls, messages), default=0)

@@ -1,16 +1,17 @@
 """Conversations of earlier requests, kept by prefix: what they have proven of the next one.
 
 A conversation comes again with every turn, a little longer. The memory is a table from every beginning of a
-conversation to the ids of the last request that began so:
+conversation to the last prompt that began so:
 
     digest of nothing + model, tools, options        d0
-    digest of d0 and messages[0]                     d1   -> ids of the request that had it
+    digest of d0 and messages[0]                     d1   -> the prompt of the request that had it
     digest of d1 and messages[1]                     d2   -> ...
 
-So the longest beginning that is known is found from the end, in as many steps as there are new messages. The ids of the
-two requests are compared, and the number of equal ids at the front is what an answer reports: it is proven, not
-estimated from the messages, since a template may write the same message differently the next time. It is what a router
-can expect in the cache of the engine that answered before.
+So the longest beginning that is known is found from the end, in as many steps as there are new messages. Only what
+follows it is analysed and encoded (`tokens/growing.py`). The ids of the two requests are compared, and the number of
+equal ids at the front is what an answer reports: it is proven, not estimated from the messages, since a template may
+write the same message differently the next time. It is what a router can expect in the cache of the engine that
+answered before.
 
 The text of these ids in JSON is kept as well: writing ten thousand numbers takes longer than encoding a turn.
 
@@ -24,10 +25,13 @@ import marshal
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
+
+from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.growing import ID_TYPE, EncodedPrefix, Growth
 
 DIGEST_SIZE = 16
 ENTRY_BYTES = 400  # an entry without its ids and digests
@@ -37,17 +41,18 @@ MARSHAL_VERSION = 2  # the last one that writes equal values as equal bytes
 
 @dataclass(eq=False)
 class RememberedPrompt:
-    """The ids of one request."""
+    """The ids of one request. It never changes, so requests that share a beginning do not disturb one another."""
 
     ids: array[int]
     text: str  # of the ids in JSON, without brackets
     digests: list[bytes] = field(default_factory=list)
+    prefix: EncodedPrefix | None = None  # shares its ids with this
 
     @property
     def size(self) -> int:
         """The memory that it takes, in bytes, about."""
-        length = len(self.ids) * self.ids.itemsize + len(self.text)
-        return length + DIGEST_BYTES * len(self.digests) + ENTRY_BYTES
+        length = len(self.ids) * self.ids.itemsize if self.prefix is None else self.prefix.size
+        return length + len(self.text) + DIGEST_BYTES * len(self.digests) + ENTRY_BYTES
 
 
 class KnownIds(NamedTuple):
@@ -74,29 +79,35 @@ class ConversationMemory:
     def __len__(self) -> int:
         return len(self._order)
 
-    def remember(self, key: Any, messages: Sequence[Any], ids: Sequence[int]) -> KnownIds:
-        """Compare the ids of a prompt with those of the conversation so far, and keep them.
+    def encode(
+        self, key: Any, messages: Sequence[Any], encode: Callable[[Growth | None], Encoded]
+    ) -> tuple[Encoded, KnownIds]:
+        """Encode a prompt after the conversation so far, compare their ids, and keep them.
 
         Args:
             key: everything but the messages that the ids depend on: plain data.
             messages: the conversation as it was sent: plain data.
-            ids: its ids.
+            encode: encodes it.
         """
         if not self.max_bytes:
-            return KnownIds(0, join_ids(ids))
+            encoded = encode(None)
+            return encoded, KnownIds(0, join_ids(encoded.input_ids))
         digests = make_digests(key, messages)
         with self._lock:
             known = self._find(digests)
-        packed = array("I", ids)
+        growth = Growth(None if known is None else known.prefix)
+        encoded = encode(growth)
+        prefix = growth.prefix
+        ids = array(ID_TYPE, encoded.input_ids) if prefix is None else prefix.ids
         if known is None:
             common, text = 0, join_ids(ids)
         else:
-            common = count_equal(known.ids, packed)
-            text = extend_text(known, common, packed)
-        made = RememberedPrompt(packed, text, digests)
+            common = count_equal(known.ids, ids)
+            text = extend_text(known, common, ids)
+        made = RememberedPrompt(ids, text, digests, prefix)
         with self._lock:
             self._add(made)
-        return KnownIds(common, text)
+        return encoded, KnownIds(common, text)
 
     def _find(self, digests: Sequence[bytes]) -> RememberedPrompt | None:
         """Return the prompt with the longest common beginning of at least one message."""

@@ -31,10 +31,18 @@ from turnwise.serve.settings import ServeSettings
 from turnwise.serve.upstreams import GenerationPlan, has_reasoning, make_structural_tag
 from turnwise.template import Template
 from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.growing import Growth
 from turnwise.tokens.loss import train_nothing
 from turnwise.tokens.tokenizers.protocol import WHOLE
 
-RESERVED_OPTIONS = (*RENDER_ARGUMENTS, *ENCODE_ARGUMENTS, "messages", "tokenizer", "chat_template")
+RESERVED_OPTIONS = (
+    *RENDER_ARGUMENTS,
+    *ENCODE_ARGUMENTS,
+    "messages",
+    "tokenizer",
+    "growth",
+    "chat_template",
+)
 UNSUPPORTED = {
     "use_beam_search": "beam search is not a matter of prompts",
     "truncate_prompt_tokens": "a prompt is never cut: leave out messages instead",
@@ -120,12 +128,15 @@ class ChatRenderer:
         policy: Any = (
             "assistant" if body.get("return_assistant_tokens_mask", bool) else train_nothing
         )
-        encoded = model.template.encode(
-            messages, model.tokenizer, policy, add_stop=False, **arguments
-        )
         salt = body.get("cache_salt", str, "")
         key = (model.name, salt, list(arguments.items()))
-        known = self.memory.remember(key, messages, encoded.input_ids)
+
+        def run(growth: Growth | None) -> Encoded:
+            return model.template.encode(
+                messages, model.tokenizer, policy, add_stop=False, growth=growth, **arguments
+            )
+
+        encoded, known = self.memory.encode(key, messages, run)
         return ChatPrompt(encoded, known, arguments.get("tools"), None, arguments)
 
     def render_text(self, body: BodyReader, model: ServedModel) -> str:

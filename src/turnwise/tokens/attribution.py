@@ -81,15 +81,17 @@ class Attribution:
         self._authors: dict[int, tuple[list[int], list[AuthorKey | Field]]] = {}
         self._foreign_json: dict[int, bool] = {}
 
-    def find_allowed_tokens(self, matcher: TokenMatcher, text: str) -> list[TokenMatch]:
-        """Return the added tokens whose authors may write them.
+    def find_allowed_tokens(
+        self, matcher: TokenMatcher, text: str, begin: int = 0
+    ) -> list[TokenMatch]:
+        """Return the added tokens from `begin` on whose authors may write them.
 
         Ordinary tokens written by assistants are included and listed in `assistant_tokens`. Those that delimit
         turns must still be removed, with `remove_delimiters`.
         """
-        matches = find_template_tokens(matcher, text, self.table.starts, self.table.trails)
+        matches = find_template_tokens(matcher, text, self.table.starts, self.table.trails, begin)
         if matches is None:
-            matches = matcher.find(text, self._is_allowed, partial(self._narrow, matcher))
+            matches = matcher.find(text, self._is_allowed, partial(self._narrow, matcher), begin)
         return matches
 
     def _is_allowed(self, token: Added, start: int, end: int) -> bool:

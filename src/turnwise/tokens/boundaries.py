@@ -142,6 +142,7 @@ class TurnCache:
         specials: Sequence[TokenMatch],
         stops: frozenset[str],
         render_prompt: RenderPrompt,
+        first: int = 0,
     ) -> tuple[list[Turn], list[Untrained]]:
         """Return the assistant turns of a rendering, and those whose place could not be found.
 
@@ -151,11 +152,12 @@ class TurnCache:
             specials: the special tokens that the template itself wrote.
             stops: the texts that end turns.
             render_prompt: renders prompts, for openings that are not cached.
+            first: the message to start from.
         """
         assistant = [
             index
-            for index, message in enumerate(messages)
-            if message.get("role") in ASSISTANT_ROLES
+            for index in range(first, len(messages))
+            if messages[index].get("role") in ASSISTANT_ROLES
         ]
         if not assistant:
             return [], []

@@ -177,8 +177,12 @@ class SpecialTokens(NamedTuple):
 
 def encode_once(request: EncodeRequest) -> Encoded:
     """Encode the messages of a request, however long they are."""
+    return encode_rendering(request, request.render(request.messages))
+
+
+def encode_rendering(request: EncodeRequest, rendering: Rendering) -> Encoded:
+    """Encode the messages of a request, which are rendered already."""
     messages = request.messages
-    rendering = request.render(messages)
     specials = find_specials(request, rendering, messages)
     turns, untrained = find_turns(request, rendering, messages, specials)
     return encode_turns(request, rendering, specials, turns, untrained)
@@ -205,7 +209,7 @@ def encode_turns(
     messages = request.messages
     weights = [weight_of(messages, index) for index in range(len(messages))]
     text, matches = rendering.text, specials.matches
-    stop = _find_stop_to_add(request, text, turns, weights) if turns else ""
+    stop = find_stop_to_add(request, text, turns, weights) if turns else ""
     if stop:
         turns[-1] = turns[-1]._replace(end=len(text) + len(stop), stop=len(text))
         matches = _with_stop(request.tokenizer, matches, stop, len(text))
@@ -244,7 +248,7 @@ def trains_stops(request: EncodeRequest) -> bool:
     return not (arguments.get("add_generation_prompt") or arguments.get("continue_final_message"))
 
 
-def _find_stop_to_add(
+def find_stop_to_add(
     request: EncodeRequest, text: str, turns: Sequence[Turn], weights: Sequence[float]
 ) -> str:
     """Return the stop that a conversation must end with and that the template does not write, else nothing.
@@ -275,23 +279,27 @@ def _with_stop(
 
 
 def find_specials(
-    request: EncodeRequest, rendering: Rendering, messages: Messages
+    request: EncodeRequest, rendering: Rendering, messages: Messages, begin: int = 0
 ) -> SpecialTokens:
-    """Return the added tokens in a rendering that their authors may write."""
+    """Return the added tokens in a rendering that their authors may write, from the character `begin` on."""
     matcher = encoder_for(request.tokenizer).matcher
     attribution = Attribution(rendering.piece_table, messages, request.trust)
-    matches = attribution.find_allowed_tokens(matcher, rendering.text)
+    matches = attribution.find_allowed_tokens(matcher, rendering.text, begin)
     if attribution.assistant_tokens:
         matches = attribution.remove_delimiters(matches, find_turn_delimiters(request))
     return SpecialTokens(matches, attribution.template_tokens(matches), attribution.has_lookalikes)
 
 
 def find_turns(
-    request: EncodeRequest, rendering: Rendering, messages: Messages, specials: SpecialTokens
+    request: EncodeRequest,
+    rendering: Rendering,
+    messages: Messages,
+    specials: SpecialTokens,
+    first: int = 0,
 ) -> tuple[list[Turn], list[Untrained]]:
-    """Return the assistant turns of a rendering, and those whose place could not be found."""
+    """Return the assistant turns of a rendering from a message on, and those whose place could not be found."""
     return request.turn_cache.find_turns(
-        rendering, messages, specials.by_template, request.stops, request.render_prompt
+        rendering, messages, specials.by_template, request.stops, request.render_prompt, first
     )
 
 

@@ -52,7 +52,7 @@ class TokenMatcher:
     def __init__(self, added: Mapping[str, Added]) -> None:
         self.added = {text: token for text, token in added.items() if text}
         self._texts = sorted(self.added)
-        self._longest = max(map(len, self._texts), default=0)
+        self.longest = max(map(len, self._texts), default=0)
         firsts = {text[0] for text in self._texts}
         self._first = firsts.pop() if len(firsts) == 1 else ""  # the character with which all begin
         self._shorter = _link_prefixes(self._texts)
@@ -128,7 +128,11 @@ class TokenMatcher:
         )
 
     def find(
-        self, text: str, is_allowed: Filter | None = None, narrow: Narrow | None = None
+        self,
+        text: str,
+        is_allowed: Filter | None = None,
+        narrow: Narrow | None = None,
+        begin: int = 0,
     ) -> list[TokenMatch]:
         """Return the tokens of the text in order.
 
@@ -137,9 +141,10 @@ class TokenMatcher:
             is_allowed: accepts or rejects a token; all count if it is not given.
             narrow: which tokens may count from a rejected one on, and up to which character. So a text of thousands
                 of look-alikes is asked about once.
+            begin: the character to start from.
         """
         matches: list[TokenMatch] = []
-        matcher, limit, position = self, len(text), 0
+        matcher, limit, position = self, len(text), begin
         while True:
             candidate = matcher._search(text, position, limit)
             if candidate is None:
@@ -156,7 +161,7 @@ class TokenMatcher:
                     continue
                 if token.single_word and _is_inside_word(text, start, end):
                     continue
-                previous_end = matches[-1].end if matches else 0
+                previous_end = matches[-1].end if matches else begin
                 match = _with_stripped_space(text, start, end, token, previous_end)
                 matches.append(match)
                 position = match.end
@@ -170,7 +175,7 @@ class TokenMatcher:
         """Return the first place before `limit` where a token begins, and the longest token there."""
         if not self.added:
             return None
-        end = limit + self._longest  # a token may reach beyond the limit
+        end = limit + self.longest  # a token may reach beyond the limit
         candidate = self.pattern.search(text, position, end)
         if candidate is None or candidate.start() >= limit:
             return None
@@ -183,7 +188,7 @@ class TokenMatcher:
         All texts that sort between a prefix of a text and the text itself begin with that prefix. So the token that
         sorts just before the text is the one, or begins with it.
         """
-        following = text[start : start + self._longest]
+        following = text[start : start + self.longest]
         index = bisect_right(self._texts, following)
         known = self._texts[index - 1] if index else None
         while known is not None and not following.startswith(known):

@@ -20,7 +20,7 @@ beyond it is one piece of kind "computed" without sources, and a `TurnwiseWarnin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -183,7 +183,7 @@ class Rendering:
             self._pieces = None  # they may have been asked for, with other numbers
             self._media = None if self._messages else ()
 
-    def writes_turns(self, messages: Sequence[dict[str, Any]]) -> bool:
+    def writes_turns(self, messages: Sequence[Mapping[str, Any]]) -> bool:
         """Whether messages are plain turns of which every text is written as it was given; False if that is in doubt.
 
         Plain turns are texts of users and assistants, perhaps behind one system text.
@@ -273,6 +273,24 @@ class Rendering:
         if start < 0 or "".join(texts[::-1]) != self.text[start:]:
             return [0, len(self.text)], [LOST]
         return starts[::-1], trails[::-1]
+
+    def hide_before(self, item: int, start: int) -> Rendering:
+        """Return the same rendering without the origins of its first characters.
+
+        Args:
+            item: the index in `output` of the mark of a message that the only open loop takes.
+            start: the character at which that message begins.
+        """
+        output = ["", LOOP, self.text[:start], LOST, *self._out[item:]]
+        return Rendering(
+            self.text,
+            output,
+            self._nodes,
+            self._aliases,
+            self._messages,
+            self._budget,
+            self.plain_kind,
+        )
 
     def origin(
         self, leaf: Leaf, message: int | None, generation: bool, part: Path | None = None

@@ -1,0 +1,374 @@
+"""Encode a conversation that has grown: only what is new is analysed and encoded.
+
+A server gets a conversation again with every turn, a little longer. It is rendered as a whole, which is fast, since a
+template may write an earlier message differently now. What the program wrote, texts with their trails, is compared
+with what it wrote before. Where both begin alike, so do the text, the authors of its characters, its special tokens,
+its turns and its ids:
+
+    before   <|user|>Q1<|assistant|>A1<|end|> <|user|>Q2<|end|> <|assistant|>
+    now      <|user|>Q1<|assistant|>A1<|end|> <|user|>Q2<|end|> <|assistant|>A2<|end|> <|user|>Q3<|end|> <|assistant|>
+             ids and turns are kept          ^ checkpoint: from here on as `encode` does it
+
+A checkpoint is the mark of a message in the only loop of the template, behind which comes a special token: the text
+before a special token is encoded by itself. Whatever looks ahead from the text before a checkpoint must see the same as
+before, so all of these are needed, or everything is encoded anew:
+
+* both outputs are equal up to the end of the special token, and as far beyond it as any token or stop may reach;
+* the message at the checkpoint is in both conversations, and is no tool result, which belongs to the turn before it;
+* every turn before the checkpoint is history in both, or in neither: kinds of turns depend on that (`turn_kinds.py`).
+
+The result is that of `encode` in every respect.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from turnwise.engine.provenance.piece_table import is_message
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.provenance.trails import BEGIN, BOUND, DONE, END, LOOP, NEXT, Output
+from turnwise.tokens.attribution import ASSISTANT_ROLES
+from turnwise.tokens.boundaries import RESULT_ROLES, Turn, TurnCache, Untrained, find_seams
+from turnwise.tokens.encode import (
+    EncodeRequest,
+    encode_rendering,
+    find_specials,
+    find_stop_to_add,
+    find_turns,
+)
+from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.loss import weight_of
+from turnwise.tokens.text_encoder import SpanRow, SpanTable, encoder_for
+from turnwise.tokens.token_matcher import TokenMatch
+from turnwise.tokens.tokenizers.protocol import Tokenizer
+from turnwise.tokens.truncation import encode
+
+ID_TYPE = "I"  # of arrays of ids
+MAX_TRAIL_NODES = 100_000  # of all trails that are new; more take too long to compare
+# What things take in memory, in bytes, about.
+NODE_SIZE, ROW_SIZE, MESSAGE_SIZE, TURN_SIZE = 64, 120, 300, 150
+
+_get_start = itemgetter(0)  # of a SpanRow
+
+
+class Checkpoint(NamedTuple):
+    """A message from which on a conversation can be encoded anew.
+
+    Attributes:
+        message: the index of the message that begins here.
+        item: the index of its mark in what the program wrote.
+        start: the character at which its text begins.
+        row: the index of the row of the special token that comes next.
+        end_item: up to here the output decides about what is before the checkpoint.
+    """
+
+    message: int
+    item: int
+    start: int
+    row: int
+    end_item: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedPrefix:
+    """What is kept of an encoded conversation for the next one that begins as it does. It never changes.
+
+    Attributes:
+        rules: what decides about ids beside the output: what is known about turns, the tokenizer, trust.
+        messages: the conversation, in the form that the template takes.
+        output: what the program wrote.
+        ids: its ids.
+        rows: the spans of its ids.
+        turns: its assistant turns.
+        untrained: those whose place could not be found.
+        checkpoints: where it can be taken up again.
+        size: the memory that it takes, in bytes, about.
+    """
+
+    rules: tuple[TurnCache, Tokenizer, Mapping[str, str] | None]
+    messages: Sequence[Mapping[str, Any]]
+    output: Output
+    ids: array[int]
+    rows: Sequence[SpanRow]
+    turns: Sequence[Turn]
+    untrained: Sequence[Untrained]
+    checkpoints: Sequence[Checkpoint]
+    size: int
+
+    def find_checkpoint(self, request: EncodeRequest, output: Output) -> Checkpoint | None:
+        """Return a late checkpoint up to which another conversation is the same; None if there is none.
+
+        Args:
+            request: how the other conversation is encoded.
+            output: what the program wrote of it.
+        """
+        if self.rules != _get_rules(request) or not _can_grow(request):
+            return None
+        limit = _find_first_change(self.messages, request.messages)
+        last = bisect_left(self.checkpoints, limit, key=_get_start)
+        step = 1
+        while last > 0:
+            found = self.checkpoints[last - 1]
+            if self._is_equal_up_to(found, request.messages, output):
+                return found
+            last, step = last - step, 2 * step  # history was rewritten, or messages were replaced
+        return None
+
+    def _is_equal_up_to(
+        self, point: Checkpoint, messages: Sequence[Mapping[str, Any]], output: Output
+    ) -> bool:
+        end = point.message + 1
+        if len(messages) < end or len(output) < point.end_item:
+            return False
+        try:
+            return (
+                self.output[: point.end_item] == output[: point.end_item]
+                and self.messages[:end] == messages[:end]
+            )
+        except RecursionError:  # of values that are nested deeply
+            return False
+
+
+def _get_rules(request: EncodeRequest) -> tuple[TurnCache, Tokenizer, Mapping[str, str] | None]:
+    return request.turn_cache, request.tokenizer, request.trust
+
+
+def _can_grow(request: EncodeRequest) -> bool:
+    """Return whether the ids of a request are those of all of its messages, each written to its end."""
+    is_whole = request.max_length is None and not request.compatible
+    return is_whole and not request.arguments.get("continue_final_message")
+
+
+def _find_first_change(
+    before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
+) -> int:
+    """Return the index after the first message whose turn became history, or is no longer: its kind is another."""
+    places = sorted((_find_last_user(before), _find_last_user(now)))
+    for index in range(places[0], min(places[1], len(before))):
+        if index >= 0 and before[index].get("role") in ASSISTANT_ROLES:
+            return index + 1
+    return len(before)
+
+
+def _find_last_user(messages: Sequence[Mapping[str, Any]]) -> int:
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].get("role") == "user":
+            return index
+    return -1
+
+
+# ---- encoding ----
+
+
+class Growth:
+    """What `encode` keeps of a conversation, so that it costs little to encode it again when it has grown.
+
+    Args:
+        prefix: what another one has kept of a conversation that begins alike.
+
+    Attributes:
+        prefix: what was kept of the last call; None if that cannot be taken up again.
+
+    Example:
+        >>> template, growth = turnwise.load("chatml"), Growth()
+        >>> chat = [{"role": "user", "content": "Hi"}]
+        >>> encoded = template.encode(chat, "turnwise", add_generation_prompt=True, growth=growth)
+        >>> chat += [{"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "Bye"}]
+        >>> longer = template.encode(chat, "turnwise", add_generation_prompt=True, growth=growth)
+        >>> longer.input_ids == template.encode(chat, "turnwise", add_generation_prompt=True).input_ids
+        True
+    """
+
+    def __init__(self, prefix: EncodedPrefix | None = None) -> None:
+        self.prefix = prefix
+
+    def encode(self, request: EncodeRequest) -> Encoded:
+        """Encode a conversation, and keep what the next one may begin with."""
+        if not _can_grow(request):
+            self.prefix = None
+            return encode(request)
+        earlier = self.prefix
+        rendering = request.render(request.messages)
+        point = None if earlier is None else earlier.find_checkpoint(request, rendering.output)
+        if earlier is not None and point is not None:
+            encoded = _encode_from(request, rendering, earlier, point)
+            if encoded is not None:
+                self.prefix = _keep(request, encoded, earlier, point)
+                return encoded
+        encoded = encode_rendering(request, rendering)
+        self.prefix = _keep(request, encoded)
+        return encoded
+
+
+def _encode_from(
+    request: EncodeRequest, rendering: Rendering, earlier: EncodedPrefix, point: Checkpoint
+) -> Encoded | None:
+    """Encode a conversation from a checkpoint on; None if it is not one of this conversation."""
+    messages, text = request.messages, rendering.text
+    begin, first_id, _, token = earlier.rows[point.row]
+    rest = rendering.hide_before(point.item, point.start)
+    specials = find_specials(request, rest, messages, begin)
+    if not specials.matches or specials.matches[0][:3:2] != (begin, token):
+        return None  # the token strips white space before it
+    kept = [turn for turn in earlier.turns if turn.message < point.message]
+    turns, untrained = find_turns(request, rest, messages, specials, point.message)
+    turns = kept + turns
+    weights = [weight_of(messages, index) for index in range(len(messages))]
+    if turns and find_stop_to_add(request, text, turns, weights):
+        return None
+    seams = [seam - begin for seam in find_seams(turns, text) if seam > begin]
+    matches = [
+        TokenMatch(start - begin, end - begin, added, text_start - begin)
+        for start, end, added, text_start in specials.matches
+    ]
+    ids, spans = encoder_for(request.tokenizer).encode_spans(text[begin:], matches, seams)
+    rows = [
+        (start + begin, first + first_id, position, added)
+        for start, first, position, added in spans.rows
+    ]
+    return Encoded(
+        rendering,
+        request.tokenizer,
+        earlier.ids[:first_id].tolist() + ids,
+        SpanTable([*earlier.rows[: point.row], *rows]),
+        turns,
+        [one for one in earlier.untrained if one.message < point.message] + untrained,
+        weights,
+        request.train_on,
+    )
+
+
+# ---- keeping ----
+
+
+def _keep(
+    request: EncodeRequest,
+    encoded: Encoded,
+    earlier: EncodedPrefix | None = None,
+    point: Checkpoint | None = None,
+) -> EncodedPrefix | None:
+    """Return what to keep of an encoded conversation, with the checkpoints of an earlier one up to this one."""
+    if encoded.added_stop:
+        return None
+    output, rows = encoded.rendering.output, encoded.span_rows
+    item, start, row = (point.item, point.start, point.row) if point else (0, 0, 0)
+    nodes = _count_nodes(output, item + 1)
+    if nodes is None:
+        return None
+    messages = list(map(dict, request.messages))
+    found = list(earlier.checkpoints) if earlier and point else []
+    del found[bisect_left(found, item, key=itemgetter(1)) :]
+    found += _find_checkpoints(request, output, rows, Checkpoint(0, item, start, row, 0))
+    ids = array(ID_TYPE)
+    if earlier and point:
+        ids = earlier.ids[: earlier.rows[row][1]]
+    ids.extend(encoded.input_ids[len(ids) :])
+    # What is before the checkpoint is not counted again: as many nodes for each item as in the rest.
+    nodes = nodes * len(output) // max(len(output) - item, 1)
+    size = ids.itemsize * len(ids) + 2 * len(encoded.text) + NODE_SIZE * nodes
+    size += ROW_SIZE * len(rows) + MESSAGE_SIZE * len(messages) + TURN_SIZE * len(encoded.turns)
+    return EncodedPrefix(
+        _get_rules(request),
+        messages,
+        output,
+        ids,
+        rows,
+        encoded.turns,
+        encoded.untrained,
+        found,
+        size,
+    )
+
+
+def _find_checkpoints(
+    request: EncodeRequest, output: Output, rows: Sequence[SpanRow], begin: Checkpoint
+) -> Iterator[Checkpoint]:
+    """Yield the checkpoints of a conversation from one on."""
+    matcher = encoder_for(request.tokenizer).matcher
+    reach = max([matcher.longest, *map(len, request.stops)])
+    row = begin.row
+    ends = _ItemEnds(output, begin.item, begin.start)
+    for message, item, start in _find_marks(output, begin.item, begin.start):
+        if message >= len(request.messages):
+            return
+        if not start or request.messages[message].get("role") in RESULT_ROLES:
+            continue
+        row = bisect_left(rows, start, row, key=_get_start)
+        while row < len(rows) and not _is_control(rows[row]):
+            row += 1
+        end_item = ends.find(rows[row][0] + reach) if row < len(rows) else None
+        if end_item is None:
+            return
+        yield Checkpoint(message, item, start, row, end_item)
+
+
+def _is_control(row: SpanRow) -> bool:
+    return row[3] is not None and row[3].control
+
+
+class _ItemEnds:
+    """The items of an output by the characters at which their texts end, asked in ascending order."""
+
+    def __init__(self, output: Output, item: int, place: int) -> None:
+        self._output = output
+        self._item = item
+        self._place = place
+
+    def find(self, character: int) -> int | None:
+        """Return the index after the item in which a text reaches this character; None if none does."""
+        while self._place < character:
+            if self._item >= len(self._output):
+                return None
+            self._place += len(self._output[self._item])
+            self._item += 2
+        return self._item
+
+
+def _find_marks(output: Output, item: int, place: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the messages that the only open loop takes: index, index of the mark, and character; in ascending order.
+
+    Args:
+        output: what the program wrote.
+        item: where to begin: at the beginning, or at such a mark.
+        place: the character there.
+    """
+    depth, generation, last = int(item > 0), 0, -1
+    for index in range(item, len(output), 2):
+        text, trail = output[index], output[index + 1]
+        if text:
+            place += len(text)
+        elif type(trail) is not tuple:
+            continue
+        elif trail is LOOP or trail is DONE:
+            depth += 1 if trail is LOOP else -1
+        elif trail is BEGIN or trail is END:
+            generation += 1 if trail is BEGIN else -1
+        elif trail is NEXT or trail[0] is BOUND:
+            return  # a loop over numbers: which message it writes is known only later
+        elif is_message(trail):
+            if trail[1] <= last or depth != 1:
+                return  # messages are not written one after another
+            last = trail[1]
+            if not generation:
+                yield last, index, place
+
+
+def _count_nodes(output: Output, first: int) -> int | None:
+    """Return how many values the trails of an output have from an item on; None if they are too many to compare."""
+    count = 0
+    waiting = output[first::2]
+    while waiting:
+        value = waiting.pop()
+        count += 1
+        if type(value) is tuple or type(value) is list:
+            waiting += value
+        elif type(value) is dict:
+            waiting += value.values()
+        if count > MAX_TRAIL_NODES:
+            return None
+    return count

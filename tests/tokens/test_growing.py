@@ -1,0 +1,198 @@
+"""A conversation that grows is encoded from a checkpoint on: the result is that of `encode` in every respect."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import turnwise
+from turnwise.registry import entries
+from turnwise.tokens import growing
+from turnwise.tokens.growing import Growth
+from turnwise.tokens.loss import train_nothing
+
+pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
+
+# Templates that append, that take reasoning out of history, that write the stop at the next turn, and that move things.
+TEMPLATES = (
+    "chatml", "qwen3", "qwen3-thinking", "deepseek-r1", "deepseek-v3.1", "glm-4.5", "llama-3.1",
+    "mistral-v3", "gpt-oss", "kimi-k2",
+)  # fmt: skip
+FIELDS = (
+    "input_ids", "text", "turns", "untrained", "span_rows", "labels", "offsets", "owners", "kept",
+    "media", "added_stop",
+)  # fmt: skip
+TAME = ["the", "tide", "is", "low", "at", "noon", "and", "high", "ships", "wait", "outside"]
+WILD = [*TAME, "<think>", "</think>", "<|im_end|>", "<|im_start|>", "<s>", "\n\n", "[INST]", "潮"]
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "tide",
+        "description": "Says when it is low.",
+        "parameters": {"type": "object", "properties": {"port": {"type": "string"}}},
+    },
+}
+
+
+@pytest.fixture
+def resumed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was encoded from a checkpoint on."""
+    results: list[Any] = []
+    encode_from = growing._encode_from
+
+    def note(*arguments: Any) -> Any:
+        encoded = encode_from(*arguments)
+        if encoded is not None:
+            results.append(encoded)
+        return encoded
+
+    monkeypatch.setattr(growing, "_encode_from", note)
+    return results
+
+
+def make_text(chance: random.Random, words: list[str], count: int) -> str:
+    return " ".join(chance.choice(words) for _ in range(count))
+
+
+def make_conversation(chance: random.Random, kind: str) -> list[dict[str, Any]]:
+    """Return a conversation; `kind` names what it has: "calls", "reasoning", "wild" text."""
+    words = WILD if "wild" in kind else TAME
+    chat: list[dict[str, Any]] = []
+    if chance.random() < 0.7:
+        chat.append({"role": "system", "content": make_text(chance, words, 8)})
+    for number in range(chance.randint(3, 7)):
+        chat.append({"role": "user", "content": make_text(chance, words, 5)})
+        for call in range(chance.randint(0, 3) if "calls" in kind else 0):
+            name = f"call{number}{call:04}"
+            function = {"name": "tide", "arguments": '{"port": "Oslo"}'}
+            content = make_text(chance, words, 3) if chance.random() < 0.5 else None
+            calls = [{"id": name, "type": "function", "function": function}]
+            message = {"role": "assistant", "content": content, "tool_calls": calls}
+            if "reasoning" in kind:
+                message["reasoning_content"] = make_text(chance, words, 4)
+            result = {"role": "tool", "tool_call_id": name, "content": make_text(chance, words, 3)}
+            chat += [message, result]
+        reply = {"role": "assistant", "content": make_text(chance, words, 6)}
+        if "reasoning" in kind:
+            reply["reasoning_content"] = make_text(chance, words, 5)
+        chat.append(reply)
+    return [*chat, {"role": "user", "content": make_text(chance, words, 5)}]
+
+
+def find_prompts(
+    chance: random.Random, chat: list[dict[str, Any]], is_ordered: bool
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the conversation before each reply; in any order, if it is not to grow only."""
+    ends = [index + 1 for index, message in enumerate(chat) if message["role"] in ("user", "tool")]
+    if not is_ordered:
+        chance.shuffle(ends)
+    for end in ends:
+        yield [dict(message) for message in chat[:end]]
+
+
+def encode(template: Any, chat: Any, policy: Any, **arguments: Any) -> Any:
+    try:
+        return template.encode(chat, "turnwise", policy, **arguments)
+    except turnwise.TurnwiseError as error:
+        return error
+
+
+def check_growth(name: str, seed: int, kind: str) -> None:
+    chance = random.Random(f"{name} {seed} {kind}")
+    template, growth = turnwise.load(name), Growth()
+    chat = make_conversation(chance, kind)
+    options: dict[str, Any] = {"tools": [TOOL]} if "calls" in kind else {}
+    for prompt in find_prompts(chance, chat, seed % 2 == 0):
+        if chance.random() < 0.1:
+            options["enable_thinking"] = chance.random() < 0.5
+        if chance.random() < 0.1:
+            prompt[chance.randrange(len(prompt))]["content"] = "Another text"
+        options["add_generation_prompt"] = chance.random() < 0.9
+        options["add_stop"] = chance.random() < 0.2
+        policy: Any = train_nothing if chance.random() < 0.7 else "assistant"
+        wanted = encode(template, prompt, policy, **options)
+        found = encode(template, prompt, policy, growth=growth, **options)
+        if isinstance(wanted, turnwise.TurnwiseError):
+            assert (type(found), str(found)) == (type(wanted), str(wanted))
+            continue
+        for field in FIELDS:
+            assert getattr(found, field) == getattr(wanted, field), (field, prompt, options)
+
+
+@pytest.mark.parametrize("kind", ["", "wild", "calls", "reasoning", "wild calls reasoning"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_everything_is_as_without_growth(name: str, kind: str) -> None:
+    for seed in range(2):
+        check_growth(name, seed, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in entries() if ":" not in name])
+def test_everything_is_as_without_growth_for_all_entries(name: str) -> None:
+    for seed, kind in enumerate(["", "wild", "calls", "calls reasoning", "reasoning", "wild"]):
+        check_growth(name, seed, kind)
+
+
+@pytest.mark.parametrize("name", ["chatml", "qwen3", "deepseek-r1", "glm-4.5", "llama-3.1"])
+def test_only_new_turns_are_analysed(name: str, resumed: list[Any]) -> None:
+    template, growth = turnwise.load(name), Growth()
+    chat: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}]
+    for number in range(12):
+        chat.append({"role": "user", "content": f"Question {number}"})
+        template.encode(chat, "turnwise", growth=growth, add_generation_prompt=True)
+        assert growth.prefix is not None
+        reasoning = f"Thought {number}"
+        chat.append(
+            {"role": "assistant", "content": f"Reply {number}", "reasoning_content": reasoning}
+        )
+    assert len(resumed) >= 10
+    last = growth.prefix.checkpoints[-1]
+    assert last.message >= len(chat) - 4
+
+
+def test_forks_do_not_disturb_one_another() -> None:
+    template, growth = turnwise.load("qwen3"), Growth()
+    chat = [{"role": "user", "content": f"Question {number}"} for number in range(4)]
+    template.encode(chat, "turnwise", growth=growth)
+    prefix = growth.prefix
+    assert prefix is not None
+    kept = (list(prefix.ids), list(prefix.rows), list(prefix.checkpoints), prefix.size)
+    for text in ("left", "right"):
+        longer = [*chat, {"role": "user", "content": text}]
+        found = template.encode(longer, "turnwise", growth=Growth(prefix))
+        assert found.input_ids == template.encode(longer, "turnwise").input_ids
+    assert kept == (list(prefix.ids), list(prefix.rows), list(prefix.checkpoints), prefix.size)
+
+
+def test_a_template_that_writes_old_messages_anew_is_not_taken_at_its_word() -> None:
+    text = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{% if loop.index0 == messages | length - 3 %}(soon over) {% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    template, growth = turnwise.compile(text), Growth()
+    chat: list[dict[str, str]] = []
+    for number in range(8):
+        chat.append({"role": "user", "content": f"Question {number}"})
+        found = template.encode(chat, "turnwise", growth=growth, add_generation_prompt=True)
+        wanted = template.encode(chat, "turnwise", add_generation_prompt=True)
+        assert found.input_ids == wanted.input_ids
+        chat.append({"role": "assistant", "content": f"Reply {number}"})
+
+
+def test_a_text_that_is_the_same_by_another_author_is_another() -> None:
+    """Both prompts begin with the same text; in the second, messages spell what the template wrote in the first."""
+    text = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if messages | length < 5 %}<|im_end|>"
+        "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+    )
+    template, growth = turnwise.compile(text), Growth()
+    chat = [{"role": "user", "content": "<|im_end|>"}] * 5
+    first = template.encode(chat[:4], "turnwise", growth=growth)
+    second = template.encode(chat, "turnwise", growth=growth)
+    assert second.text.startswith(first.text)
+    assert second.input_ids == template.encode(chat, "turnwise").input_ids
+    assert second.input_ids[: len(first)] != first.input_ids
