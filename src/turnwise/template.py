@@ -46,7 +46,7 @@ from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded, renumber_turns
 from turnwise.tokens.encoded_batch import EncodedBatch
-from turnwise.tokens.growing import Growth
+from turnwise.tokens.growing import GrowingPrompt
 from turnwise.tokens.label_report import REMEDY, find_label_problems, report_problems
 from turnwise.tokens.loss import TrainOn
 from turnwise.tokens.markers import Markers, tokenize_markers
@@ -224,7 +224,7 @@ class Template:
         trust: Trust | None = None,
         compatible: bool = False,
         add_stop: bool = True,
-        growth: Growth | None = None,
+        growing: GrowingPrompt | None = None,
         **arguments: Any,
     ) -> Encoded:
         """Encode a conversation as ids, with labels and owners.
@@ -242,7 +242,7 @@ class Template:
             trust: who else may write control tokens: `{"system": "all"}`.
             compatible: encode as transformers does, control tokens in messages included, and add no stop.
             add_stop: end a sample with the stop of its last turn where the template writes none.
-            growth: what the calls with one conversation share, so that a call costs little when it has grown.
+            growing: what the calls with one conversation share, so that a call costs little when it has grown.
             arguments: those of `render`.
         """
         strict = bool(arguments.get("strict"))
@@ -254,9 +254,8 @@ class Template:
         def run(given: Normalised) -> tuple[EncodeRequest, Encoded]:
             named = {**arguments, "tools": given.tools}
             request = self._requests.build(given.messages, tokenizer, train_on, named, **more)
-            for_one_call = request.for_one_call()
-            encoded = encode(for_one_call) if growth is None else growth.encode(for_one_call)
-            return request, encoded
+            encode_whole = encode if growing is None else growing.encode
+            return request, encode_whole(request.for_one_call())
 
         (request, encoded), given = self._inputs.run(
             messages,

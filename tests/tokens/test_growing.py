@@ -10,8 +10,8 @@ import pytest
 
 import turnwise
 from turnwise.registry import entries
-from turnwise.tokens import growing
-from turnwise.tokens.growing import Growth
+from turnwise.tokens import growing as growing_module
+from turnwise.tokens.growing import GrowingPrompt
 from turnwise.tokens.loss import train_nothing
 
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
@@ -41,7 +41,7 @@ TOOL = {
 def resumed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was encoded from a checkpoint on."""
     results: list[Any] = []
-    encode_from = growing._encode_from
+    encode_from = growing_module._encode_from
 
     def note(*arguments: Any) -> Any:
         encoded = encode_from(*arguments)
@@ -49,7 +49,7 @@ def resumed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             results.append(encoded)
         return encoded
 
-    monkeypatch.setattr(growing, "_encode_from", note)
+    monkeypatch.setattr(growing_module, "_encode_from", note)
     return results
 
 
@@ -102,7 +102,7 @@ def encode(template: Any, chat: Any, policy: Any, **arguments: Any) -> Any:
 
 def check_growth(name: str, seed: int, kind: str) -> None:
     chance = random.Random(f"{name} {seed} {kind}")
-    template, growth = turnwise.load(name), Growth()
+    template, growing = turnwise.load(name), GrowingPrompt()
     chat = make_conversation(chance, kind)
     options: dict[str, Any] = {"tools": [TOOL]} if "calls" in kind else {}
     for prompt in find_prompts(chance, chat, seed % 2 == 0):
@@ -114,7 +114,7 @@ def check_growth(name: str, seed: int, kind: str) -> None:
         options["add_stop"] = chance.random() < 0.2
         policy: Any = train_nothing if chance.random() < 0.7 else "assistant"
         wanted = encode(template, prompt, policy, **options)
-        found = encode(template, prompt, policy, growth=growth, **options)
+        found = encode(template, prompt, policy, growing=growing, **options)
         if isinstance(wanted, turnwise.TurnwiseError):
             assert (type(found), str(found)) == (type(wanted), str(wanted))
             continue
@@ -138,31 +138,31 @@ def test_everything_is_as_without_growth_for_all_entries(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["chatml", "qwen3", "deepseek-r1", "glm-4.5", "llama-3.1"])
 def test_only_new_turns_are_analysed(name: str, resumed: list[Any]) -> None:
-    template, growth = turnwise.load(name), Growth()
+    template, growing = turnwise.load(name), GrowingPrompt()
     chat: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}]
     for number in range(12):
         chat.append({"role": "user", "content": f"Question {number}"})
-        template.encode(chat, "turnwise", growth=growth, add_generation_prompt=True)
-        assert growth.prefix is not None
+        template.encode(chat, "turnwise", growing=growing, add_generation_prompt=True)
+        assert growing.prefix is not None
         reasoning = f"Thought {number}"
         chat.append(
             {"role": "assistant", "content": f"Reply {number}", "reasoning_content": reasoning}
         )
     assert len(resumed) >= 10
-    last = growth.prefix.checkpoints[-1]
+    last = growing.prefix.checkpoints[-1]
     assert last.message >= len(chat) - 4
 
 
 def test_forks_do_not_disturb_one_another() -> None:
-    template, growth = turnwise.load("qwen3"), Growth()
+    template, growing = turnwise.load("qwen3"), GrowingPrompt()
     chat = [{"role": "user", "content": f"Question {number}"} for number in range(4)]
-    template.encode(chat, "turnwise", growth=growth)
-    prefix = growth.prefix
+    template.encode(chat, "turnwise", growing=growing)
+    prefix = growing.prefix
     assert prefix is not None
     kept = (list(prefix.ids), list(prefix.rows), list(prefix.checkpoints), prefix.size)
     for text in ("left", "right"):
         longer = [*chat, {"role": "user", "content": text}]
-        found = template.encode(longer, "turnwise", growth=Growth(prefix))
+        found = template.encode(longer, "turnwise", growing=GrowingPrompt(prefix))
         assert found.input_ids == template.encode(longer, "turnwise").input_ids
     assert kept == (list(prefix.ids), list(prefix.rows), list(prefix.checkpoints), prefix.size)
 
@@ -173,11 +173,11 @@ def test_a_template_that_writes_old_messages_anew_is_not_taken_at_its_word() -> 
         "{% if loop.index0 == messages | length - 3 %}(soon over) {% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
-    template, growth = turnwise.compile(text), Growth()
+    template, growing = turnwise.compile(text), GrowingPrompt()
     chat: list[dict[str, str]] = []
     for number in range(8):
         chat.append({"role": "user", "content": f"Question {number}"})
-        found = template.encode(chat, "turnwise", growth=growth, add_generation_prompt=True)
+        found = template.encode(chat, "turnwise", growing=growing, add_generation_prompt=True)
         wanted = template.encode(chat, "turnwise", add_generation_prompt=True)
         assert found.input_ids == wanted.input_ids
         chat.append({"role": "assistant", "content": f"Reply {number}"})
@@ -189,10 +189,10 @@ def test_a_text_that_is_the_same_by_another_author_is_another() -> None:
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if messages | length < 5 %}<|im_end|>"
         "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
     )
-    template, growth = turnwise.compile(text), Growth()
+    template, growing = turnwise.compile(text), GrowingPrompt()
     chat = [{"role": "user", "content": "<|im_end|>"}] * 5
-    first = template.encode(chat[:4], "turnwise", growth=growth)
-    second = template.encode(chat, "turnwise", growth=growth)
+    first = template.encode(chat[:4], "turnwise", growing=growing)
+    second = template.encode(chat, "turnwise", growing=growing)
     assert second.text.startswith(first.text)
     assert second.input_ids == template.encode(chat, "turnwise").input_ids
     assert second.input_ids[: len(first)] != first.input_ids

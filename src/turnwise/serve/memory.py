@@ -31,7 +31,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.growing import ID_TYPE, EncodedPrefix, Growth
+from turnwise.tokens.growing import ID_TYPE, EncodedPrefix, GrowingPrompt
 
 DIGEST_SIZE = 16
 ENTRY_BYTES = 400  # an entry without its ids and digests
@@ -80,7 +80,7 @@ class ConversationMemory:
         return len(self._order)
 
     def encode(
-        self, key: Any, messages: Sequence[Any], encode: Callable[[Growth | None], Encoded]
+        self, key: Any, messages: Sequence[Any], encode: Callable[[GrowingPrompt | None], Encoded]
     ) -> tuple[Encoded, KnownIds]:
         """Encode a prompt after the conversation so far, compare their ids, and keep them.
 
@@ -95,9 +95,9 @@ class ConversationMemory:
         digests = make_digests(key, messages)
         with self._lock:
             known = self._find(digests)
-        growth = Growth(None if known is None else known.prefix)
-        encoded = encode(growth)
-        prefix = growth.prefix
+        growing = GrowingPrompt(None if known is None else known.prefix)
+        encoded = encode(growing)
+        prefix = growing.prefix
         ids = array(ID_TYPE, encoded.input_ids) if prefix is None else prefix.ids
         if known is None:
             common, text = 0, join_ids(ids)

@@ -31,7 +31,7 @@ from turnwise.serve.settings import ServeSettings
 from turnwise.serve.upstreams import GenerationPlan, has_reasoning, make_structural_tag
 from turnwise.template import Template
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.growing import Growth
+from turnwise.tokens.growing import GrowingPrompt
 from turnwise.tokens.loss import train_nothing
 from turnwise.tokens.tokenizers.protocol import WHOLE
 
@@ -40,7 +40,7 @@ RESERVED_OPTIONS = (
     *ENCODE_ARGUMENTS,
     "messages",
     "tokenizer",
-    "growth",
+    "growing",
     "chat_template",
 )
 UNSUPPORTED = {
@@ -131,9 +131,9 @@ class ChatRenderer:
         salt = body.get("cache_salt", str, "")
         key = (model.name, salt, list(arguments.items()))
 
-        def run(growth: Growth | None) -> Encoded:
+        def run(growing: GrowingPrompt | None) -> Encoded:
             return model.template.encode(
-                messages, model.tokenizer, policy, add_stop=False, growth=growth, **arguments
+                messages, model.tokenizer, policy, add_stop=False, growing=growing, **arguments
             )
 
         encoded, known = self.memory.encode(key, messages, run)

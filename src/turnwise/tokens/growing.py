@@ -165,7 +165,7 @@ def _find_last_user(messages: Sequence[Mapping[str, Any]]) -> int:
 # ---- encoding ----
 
 
-class Growth:
+class GrowingPrompt:
     """What `encode` keeps of a conversation, so that it costs little to encode it again when it has grown.
 
     Args:
@@ -175,11 +175,11 @@ class Growth:
         prefix: what was kept of the last call; None if that cannot be taken up again.
 
     Example:
-        >>> template, growth = turnwise.load("chatml"), Growth()
+        >>> template, growing = turnwise.load("chatml"), GrowingPrompt()
         >>> chat = [{"role": "user", "content": "Hi"}]
-        >>> encoded = template.encode(chat, "turnwise", add_generation_prompt=True, growth=growth)
+        >>> encoded = template.encode(chat, "turnwise", add_generation_prompt=True, growing=growing)
         >>> chat += [{"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "Bye"}]
-        >>> longer = template.encode(chat, "turnwise", add_generation_prompt=True, growth=growth)
+        >>> longer = template.encode(chat, "turnwise", add_generation_prompt=True, growing=growing)
         >>> longer.input_ids == template.encode(chat, "turnwise", add_generation_prompt=True).input_ids
         True
     """
