@@ -9,12 +9,16 @@ site` fetches Pyodide with npm first.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
+import json
 import shutil
 import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from turnwise.serve.playground_api import call
 
 ROOT = Path(__file__).resolve().parents[1]
 STATIC = ROOT / "src" / "turnwise" / "serve" / "static"
@@ -30,6 +34,10 @@ LEFT_OUT = ("cli", "integrations", "compat")  # rooms that the page does not cal
 SUFFIXES = (".py", ".json", ".toml", ".jinja", ".txt", ".typed")
 MODE = """// The engine runs in this browser: engine.js. Written by `make site`.
 export const MODE = { kind: "static" };
+"""
+FILE_LIST = """// The files of this site, which offline.js keeps. Written by `make site`.
+self.VERSION = {version};
+self.FILES = {files};
 """
 POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -61,6 +69,22 @@ def build_site(target: Path, pyodide: Path) -> None:
     for name in PYODIDE_FILES:
         shutil.copyfile(pyodide / name, target / "pyodide" / name)
     write_engine(target / "engine.zip")
+    # The list of entries needs no engine: the page shows it while the engine starts.
+    (target / "entries.json").write_text(json.dumps(call("entries", {})), encoding="utf-8")
+    write_file_list(target)
+
+
+def write_file_list(target: Path) -> None:
+    """Write the names of all files, and one version of them: what offline.js keeps."""
+    digest = hashlib.sha256()
+    names = ["./"]
+    for file in sorted(file for file in target.rglob("*") if file.is_file()):
+        names.append(file.relative_to(target).as_posix())
+        digest.update(names[-1].encode() + file.read_bytes())
+    version, files = json.dumps(digest.hexdigest()[:16]), json.dumps(names)
+    (target / "files.js").write_text(
+        FILE_LIST.format(version=version, files=files), encoding="utf-8"
+    )
 
 
 def write_engine(archive: Path) -> None:

@@ -1,34 +1,44 @@
-// Compile the modules in the site's engine.zip to bytecode, with the very Python that runs them in the browser: so the
-// page starts in half the time.
+// Compile the Python modules of the site to bytecode, with the very Python that runs them in the browser: the engine's
+// own, and the standard library, which npm's package has as source. Compiling that at each start took half of it.
 //
 //     node scripts/compile_engine.mjs build/site
 import { readFileSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 
 const site = resolve(process.argv[2] ?? "build/site");
-const archive = `${site}/engine.zip`;
 const { loadPyodide } = await import(`${site}/pyodide/pyodide.mjs`);
 const pyodide = await loadPyodide({ indexURL: `${site}/pyodide/` });
 
-pyodide.unpackArchive(new Uint8Array(readFileSync(archive)).buffer, "zip", { extractDir: "/engine" });
-const data = pyodide.runPython(`
-import compileall, io, os, py_compile, zipfile
+const COMPILE = `
+import compileall, io, os, py_compile, shutil, zipfile
 
-compiled = compileall.compile_dir(
-    "/engine", quiet=1, legacy=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
-)
-assert compiled, "a module cannot be compiled"
-stream = io.BytesIO()
-with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as written:
-    for folder, _, names in sorted(os.walk("/engine")):
-        for name in sorted(names):
-            path = os.path.join(folder, name)
-            if not name.endswith(".py"):  # its bytecode is there
-                entry = zipfile.ZipInfo(os.path.relpath(path, "/engine"), (2020, 1, 1, 0, 0, 0))
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                with open(path, "rb") as opened:
-                    written.writestr(entry, opened.read())
-stream.getvalue()
-`);
-writeFileSync(archive, data.toJs());
-console.log(`${archive}: ${(readFileSync(archive).length / 1e6).toFixed(1)} MB of bytecode`);
+def compile_archive(folder):
+    compiled = compileall.compile_dir(
+        folder, quiet=1, legacy=True, stripdir=folder, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+    )
+    assert compiled, "a module cannot be compiled"
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as written:
+        for place, _, names in sorted(os.walk(folder)):
+            for name in sorted(names):
+                path = os.path.join(place, name)
+                if not name.endswith(".py"):  # its bytecode is there
+                    entry = zipfile.ZipInfo(os.path.relpath(path, folder), (2020, 1, 1, 0, 0, 0))
+                    entry.compress_type = zipfile.ZIP_DEFLATED
+                    with open(path, "rb") as opened:
+                        written.writestr(entry, opened.read())
+    shutil.rmtree(folder)
+    return stream.getvalue()
+
+compile_archive
+`;
+const compileArchive = pyodide.runPython(COMPILE);
+
+for (const name of ["engine.zip", "pyodide/python_stdlib.zip"]) {
+  const archive = `${site}/${name}`;
+  pyodide.unpackArchive(new Uint8Array(readFileSync(archive)).buffer, "zip", { extractDir: "/archive" });
+  const data = compileArchive("/archive");
+  writeFileSync(archive, data.toJs());
+  data.destroy();
+  console.log(`${archive}: ${(readFileSync(archive).length / 1e6).toFixed(1)} MB of bytecode`);
+}

@@ -12,7 +12,9 @@ import os
 import shutil
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "site"
+PYODIDE = ROOT / "build" / "pyodide" / "package"
 SCREENSHOTS = ROOT / "build" / "screenshots"
 TABS = ("text", "tokens", "loss", "reply", "grammar", "checks", "stability", "diff", "convert")
 PATIENCE = float(os.environ.get("TURNWISE_BROWSER_SECONDS", "120"))
@@ -44,8 +47,19 @@ class QuietHandler(SimpleHTTPRequestHandler):
         pass
 
 
-@pytest.fixture(scope="session")
-def driver() -> Iterator[Any]:
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """Serve the files of a folder; the address."""
+    handler = functools.partial(QuietHandler, directory=str(folder))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def start_browser() -> Any:
+    """Start a browser that has loaded nothing yet."""
     if shutil.which("chromedriver") is None:
         pytest.skip("no chromedriver: apt install chromium chromium-driver")
     options = webdriver.ChromeOptions()
@@ -56,6 +70,12 @@ def driver() -> Iterator[Any]:
     service = webdriver.ChromeService(shutil.which("chromedriver"))
     made = webdriver.Chrome(options=options, service=service)
     made.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": "window.forged = 0;"})
+    return made
+
+
+@pytest.fixture(scope="session")
+def driver() -> Iterator[Any]:
+    made = start_browser()
     yield made
     made.quit()
 
@@ -68,12 +88,8 @@ def address(request: pytest.FixtureRequest) -> Iterator[str]:
         return
     if not (SITE / "engine.zip").is_file():
         pytest.skip("no static site: make site")
-    handler = functools.partial(QuietHandler, directory=str(SITE))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with serving(SITE) as found:
+        yield found
 
 
 def way_of(request: pytest.FixtureRequest) -> str:
@@ -150,6 +166,11 @@ class Playground:
             "Network.emulateNetworkConditions", {"offline": offline, **unlimited}
         )
 
+    def remember(self, **choices: str) -> None:
+        """Choose a language and a theme, as an earlier visit would have."""
+        for key, value in choices.items():
+            self.run("localStorage.setItem(`turnwise-${arguments[0]}`, arguments[1])", key, value)
+
     def tab(self, name: str) -> None:
         self.click(f"#tab-{name}")
 
@@ -192,6 +213,7 @@ def test_a_click_shows_the_origin(page: Playground) -> None:
     assert "messages[1].content" in page.text("#origin")
     page.run(f'document.querySelector("[data-piece=\\"{index + 1}\\"]").click()')
     assert "template, line 4" in page.text("#origin")
+    assert page.text(".gutter .shown") == "4" and not page.text(".gutter .bad")
     # and by keys alone
     before = page.text("#origin")
     page.run(
@@ -250,8 +272,13 @@ def test_checks_stability_diff_and_convert(page: Playground) -> None:
     assert "differ" in page.text("#verdict")
     page.type("#other", "qwen3")
     assert "No difference" in page.text("#verdict")
-    page.pick("chatml")
     page.tab("convert")
+    while "leaves that out" in page.text("#error"):
+        page.click("#leave-out")
+    assert "tools" in page.run('return document.getElementById("without").value')
+    assert "TEMPLATE" in page.text("#converted")
+    page.pick("chatml")
+    page.type("#without", "")
     page.type("#to", "xtuner", "change")
     assert "INSTRUCTION" in page.text("#converted")
 
@@ -326,19 +353,54 @@ def test_dark_and_chinese(page: Playground) -> None:
     assert page.text("#tab-tokens") == "Tokens"
 
 
+# What the page says in words of its own: headings, labels, hints, buttons. The rest is data, or comes from the engine.
+OWN_WORDS = """return [...document.querySelectorAll(
+    "h2, h3, th, .hint, .count, .field > span, .check, button:not(.icon):not(#language), #input summary, dt, .verdict")]
+    .map((one) => one.textContent.trim())
+    .concat([...document.querySelectorAll("[aria-label]")].map((one) => one.ariaLabel))
+    .filter((text) => text && !/[\\u4e00-\\u9fff]/.test(text))"""
+SAME_WORDS = {"JSON", "◐", "qwen3", "chatml", "tool_calls"}
+
+
+def test_no_english_word_is_left_in_chinese(page: Playground) -> None:
+    page.click("#language")
+    try:
+        for name in TABS:
+            page.tab(name)
+            if name == "reply":
+                page.click("#sample-reply")
+            if name == "text":
+                page.run('document.querySelector("[data-piece]").click()')
+            assert set(page.run(OWN_WORDS)) <= SAME_WORDS, name
+    finally:
+        page.click("#language")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("width", [1280, 360])
-def test_every_tab_fits(page: Playground, width: int, request: pytest.FixtureRequest) -> None:
+def test_every_tab_fits(
+    page: Playground, width: int, language: str, theme: str, request: pytest.FixtureRequest
+) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    way = way_of(request)
+    look = f"{way_of(request)}-{width}-{language}-{theme}"
+    page.remember(language=language, theme=theme)
     page.open(width=width)
     for name in TABS:
         page.tab(name)
         if name == "reply":
             page.click("#sample-reply")
         assert page.run("return document.documentElement.scrollWidth") <= width, name
+        left, right = page.run(
+            "const place = document.getElementById(arguments[0]).getBoundingClientRect();"
+            "return [place.left, place.right]",
+            f"tab-{name}",
+        )
+        assert left >= 0 and right <= width, "the chosen tab is seen"
         if width < 860 and name != "text":
             page.run("document.getElementById('tabs').scrollIntoView()")
-        page.driver.save_screenshot(str(SCREENSHOTS / f"{way}-{width}-{name}.png"))
+        page.driver.save_screenshot(str(SCREENSHOTS / f"{look}-{name}.png"))
+    page.remember(language="en", theme="light")
 
 
 def test_no_payload_is_executed(page: Playground) -> None:
@@ -388,11 +450,15 @@ def test_nothing_is_asked_of_other_hosts(page: Playground) -> None:
     assert names and all(name.startswith(page.address) for name in names)
 
 
-def test_the_static_page_works_offline_and_reads_a_tokenizer(
-    page: Playground, request: pytest.FixtureRequest
-) -> None:
+@pytest.fixture
+def static_page(page: Playground, request: pytest.FixtureRequest) -> Playground:
     if way_of(request) != "static":
         pytest.skip("the static page only")
+    return page
+
+
+def test_the_static_page_reads_a_tokenizer_offline(static_page: Playground) -> None:
+    page = static_page
     page.set_offline(True)
     try:
         write_messages(page, CHAT)
@@ -404,3 +470,67 @@ def test_the_static_page_works_offline_and_reads_a_tokenizer(
         assert ids == turnwise.load("qwen3").encode(CHAT, "turnwise").input_ids
     finally:
         page.set_offline(False)
+
+
+def test_the_static_page_opens_without_its_server(driver: Any) -> None:
+    """Once it was loaded: a new load has all files from the browser, and every tab works."""
+    if not (SITE / "engine.zip").is_file():
+        pytest.skip("no static site: make site")
+    with serving(SITE) as address:
+        page = Playground(driver, address)
+        page.open()
+        kept = (
+            "return navigator.serviceWorker.getRegistration().then((one) => Boolean(one?.active))"
+        )
+        page.wait(lambda: page.run(kept), "the kept files")
+    with pytest.raises(OSError):
+        urllib.request.urlopen(address, timeout=5)
+    page.open()
+    page.pick("chatml")
+    assert page.text("#rendered").startswith("<|im_start|>system")
+    for name in TABS:
+        page.tab(name)
+        if name == "reply":
+            page.click("#sample-reply")
+        assert page.text("#answer") and not page.text("#error"), name
+
+
+BARE_PAGE = """<script type="module">
+import { loadPyodide } from "./pyodide.mjs";
+const python = await loadPyodide();
+window.seconds = performance.now() / 1000;
+</script>"""
+FIRST_TEXT = """new MutationObserver(() => {
+    if (document.getElementById("entry")) window.editor ??= performance.now() / 1000;
+    if (document.getElementById("rendered")) window.seconds ??= performance.now() / 1000;
+}).observe(document, {childList: true, subtree: true})"""
+
+
+def time_first_load(address: str) -> tuple[float, float]:
+    """Return the seconds until the page set `window.seconds`, and until its editor was there."""
+    browser = start_browser()
+    try:
+        browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": FIRST_TEXT})
+        browser.get(address)
+        page = Playground(browser, address)
+        seconds = page.wait(lambda: page.run("return window.seconds"), "the end of the start")
+        return seconds, page.run("return window.editor ?? 0")
+    finally:
+        browser.quit()
+
+
+def test_the_static_page_starts_soon(tmp_path: Path) -> None:
+    """In no more time than Pyodide alone takes as npm has it, on this machine and under its load."""
+    if not (SITE / "engine.zip").is_file() or not PYODIDE.is_dir():
+        pytest.skip("no static site: make site")
+    bare = tmp_path / "bare"
+    shutil.copytree(PYODIDE, bare)
+    (bare / "index.html").write_text(BARE_PAGE, encoding="utf-8")
+    with serving(SITE) as ours, serving(bare) as theirs:
+        rounds = [(time_first_load(ours), time_first_load(theirs)) for _ in range(2)]
+    text = min(mine[0] for mine, _ in rounds)
+    editor = min(mine[1] for mine, _ in rounds)
+    pyodide = min(other[0] for _, other in rounds)
+    print(f"editor {editor:.1f} s, first text {text:.1f} s, bare Pyodide {pyodide:.1f} s")
+    assert text < 1.15 * pyodide
+    assert editor < 0.3 * pyodide

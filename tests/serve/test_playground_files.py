@@ -92,7 +92,7 @@ def read_words(language: str) -> dict[str, str]:
 def test_every_word_is_there_in_both_languages(page: Page) -> None:
     english, chinese = read_words("en"), read_words("zh")
     assert english.keys() == chinese.keys() and len(english) > 80
-    used = set(re.findall(r'\bt\("(\w+)"\)', CODE))
+    used = set(re.findall(r'\bt\("(\w+)"', CODE))
     used |= set(re.findall(r'\["(tab\w+)", \w+Tab\]', SCRIPTS["app.js"]))
     for _, attributes in page.tags:
         used |= {str(value) for name, value in attributes.items() if name.startswith("data-i18n")}
@@ -108,6 +108,9 @@ def test_the_page_knows_what_the_engine_knows() -> None:
     assert verbs - {"add_tokenizer"} == set(VERBS)
     listed = re.search(r"DIALECTS = (\[.*?\]);", SCRIPTS["left.js"])
     assert listed is not None and set(json.loads(listed[1])) == set(DIALECTS)
+    targets = re.search(r"TARGETS = (\[.*?\]);", SCRIPTS["views_template.js"])
+    written = {name for name, dialect in DIALECTS.items() if dialect.write is not None} | {"jinja"}
+    assert targets is not None and set(json.loads(targets[1])) == written
     policies = re.search(r"POLICIES = (\[.*?\]);", SCRIPTS["views_text.js"])
     assert policies is not None and json.loads(policies[1]) == list(POLICIES)
 
@@ -147,6 +150,25 @@ def test_the_site_runs_the_engine_by_itself(site: Path) -> None:
         policy is not None and "unsafe-inline" not in policy[1] and "'unsafe-eval'" not in policy[1]
     )
     assert '"static"' in (site / "mode.js").read_text(encoding="utf-8")
+
+
+def test_the_list_of_entries_is_there_before_the_engine(site: Path) -> None:
+    listed = json.loads((site / "entries.json").read_text(encoding="utf-8"))
+    assert listed["served"] == [] and {"qwen3", "chatml"} <= {
+        row["name"] for row in listed["entries"]
+    }
+
+
+def test_every_file_is_kept_for_a_time_without_network(site: Path) -> None:
+    """And another build has another version, so that its files are kept in the place of these."""
+    text = (site / "files.js").read_text(encoding="utf-8")
+    kept = re.search(r"FILES = (\[.*\]);", text)
+    assert kept is not None
+    there = {file.relative_to(site).as_posix() for file in site.rglob("*") if file.is_file()}
+    assert set(json.loads(kept[1])) == there - {"files.js"} | {"./"}
+    (site / "mode.js").write_text("changed", encoding="utf-8")
+    build_site.write_file_list(site)
+    assert (site / "files.js").read_text(encoding="utf-8") != text
 
 
 CALLS = """

@@ -1,5 +1,6 @@
 // api(verb, body): the one way to the engine. Served: POST /api/<verb>. Static: the same Python functions, in a worker
 // of this browser. Both answer with data; an error is {error: {message, hint, line, column, text, ...}}.
+import { t } from "./i18n.js";
 import { MODE } from "./mode.js";
 
 const TIMEOUT = 30000; // milliseconds; a template that loops longer is ended with its worker
@@ -7,7 +8,17 @@ const TIMEOUT = 30000; // milliseconds; a template that loops longer is ended wi
 export const isStatic = MODE.kind === "static";
 
 export function api(verb, body) {
-  return isStatic ? callWorker(verb, body) : callServer(verb, body);
+  if (!isStatic) return callServer(verb, body);
+  return verb === "entries" ? readEntries() : callWorker(verb, body);
+}
+
+// `make site` wrote this answer to a file: the page is there before the engine is.
+async function readEntries() {
+  try {
+    return await (await fetch("entries.json")).json();
+  } catch {
+    return failure(t("noEntries"), t("loadAgain"));
+  }
 }
 
 async function callServer(verb, body) {
@@ -19,7 +30,7 @@ async function callServer(verb, body) {
       body: JSON.stringify(body),
     });
   } catch {
-    return failure("the server does not answer", "Is `turnwise serve` still running?");
+    return failure(t("serverSilent"), t("isItRunning"));
   }
   try {
     const data = await answer.json();
@@ -27,7 +38,7 @@ async function callServer(verb, body) {
     if (data && data.error && !data.error.text) data.error.text = data.error.message;
     return data;
   } catch {
-    return failure(`the server's answer is not JSON (status ${answer.status})`, null);
+    return failure(t("notJson", { status: answer.status }), null);
   }
 }
 
@@ -58,7 +69,7 @@ function startWorker() {
     clearTimeout(call.timer);
     call.resolve(data.answer);
   };
-  worker.onerror = (event) => endWorker(`the engine stopped: ${event.message || "it could not be loaded"}`);
+  worker.onerror = (event) => endWorker(t("engineStopped", { reason: event.message || t("notLoaded") }));
   for (const [name, contents] of files) worker.postMessage({ number: 0, verb: "add_tokenizer", body: { name, files: contents } });
 }
 
@@ -80,7 +91,7 @@ function callWorker(verb, body) {
   const own = number;
   return new Promise((resolve) => {
     const limit = isReady ? TIMEOUT : 120000; // the first call waits for the engine
-    const timer = setTimeout(() => endWorker("this takes too long and was ended"), limit);
+    const timer = setTimeout(() => endWorker(t("tooLong")), limit);
     waiting.set(own, { timer, resolve: (answer) => { isReady = true; resolve(answer); } });
     worker.postMessage({ number: own, verb, body });
   });
@@ -88,7 +99,7 @@ function callWorker(verb, body) {
 
 // Make a tokenizer of the user's own files known to the engine; nothing leaves the browser.
 export function addTokenizer(name, contents) {
-  if (!isStatic) return Promise.resolve(failure("the server reads tokenizers from its own folders", "Start it as `turnwise serve FOLDER`."));
+  if (!isStatic) return Promise.resolve(failure(t("noTokenizerHere"), null));
   files.set(name, contents);
   return callWorker("add_tokenizer", { name, files: contents });
 }

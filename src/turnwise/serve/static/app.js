@@ -28,6 +28,7 @@ let state = null;
 let left = null;
 let timer = 0;
 let asked = 0; // the number of the last question; answers to older ones are dropped
+let doing = "working"; // what the engine does when it does not answer at once
 
 function tell(text, isCalm = false) {
   status.textContent = text;
@@ -61,6 +62,9 @@ function drawTabs() {
     document.getElementById(`tab-${names[at]}`).focus();
   };
   result.setAttribute("aria-labelledby", `tab-${state.tab}`);
+  // on a phone the tabs are wider than the screen
+  const chosen = document.getElementById(`tab-${state.tab}`);
+  tabs.scrollLeft = chosen.offsetLeft - (tabs.clientWidth - chosen.offsetWidth) / 2;
 }
 
 function openTab(name) {
@@ -73,6 +77,7 @@ function openTab(name) {
 
 const head = el("div", { id: "head" });
 const answerBox = el("div", { id: "answer" });
+const doingNote = el("p", { class: "hint" });
 
 function drawHead() {
   const tab = TABS[state.tab][1];
@@ -84,6 +89,7 @@ function drawHead() {
 const context = {
   get state() { return state; },
   change,
+  drawHead,
   facts: null,
   showPlace(line, column) { left.editor.show(line, column); },
   useMessages(messages) {
@@ -93,13 +99,19 @@ const context = {
   },
 };
 
+function showDoing() {
+  tell(t(doing));
+  doingNote.textContent = t(doing);
+  if (!answerBox.hasChildNodes()) answerBox.append(doingNote);
+}
+
 async function ask() {
   asked += 1;
   const own = asked;
   const tab = TABS[state.tab][1];
   const body = tab.body(state);
   result.setAttribute("aria-busy", "true");
-  const busy = setTimeout(() => tell(t("working")), 250);
+  const busy = setTimeout(showDoing, 250);
   const [answer, facts] = await Promise.all([
     body === null ? null : api(tab.verb, body),
     tab.also ? api(tab.also.verb, tab.also.body(state)) : null,
@@ -116,7 +128,7 @@ function show(tab, answer) {
   const error = answer?.error;
   left.showError(error && error.line ? error : null);
   if (error) {
-    replaceChildren(answerBox, el("pre", { class: "error", id: "error", role: "alert" }, error.text ?? error.message));
+    replaceChildren(answerBox, tab.remedy?.(error, context), el("pre", { class: "error", id: "error", role: "alert" }, error.text ?? error.message));
     return;
   }
   const warnings = answer?.warnings?.length ? el("ul", { class: "warnings", id: "warnings" }, answer.warnings.map((one) => el("li", {}, one))) : null;
@@ -169,7 +181,12 @@ function redraw() {
   left.draw();
   drawTabs();
   drawHead();
-  ask();
+  return ask();
+}
+
+// Keep the files of the static site for a time without network. Where that is forbidden, the page works all the same.
+function keepFiles() {
+  if (isStatic) navigator.serviceWorker?.register("offline.js", { updateViaCache: "none" }).catch(() => {});
 }
 
 async function main() {
@@ -179,7 +196,8 @@ async function main() {
   bindHeader();
   state = await readHash(location.hash);
   if (!Object.hasOwn(TABS, state.tab)) state.tab = "text";
-  startEngine((progress) => tell(t(progress)));
+  // the engine of the static page starts while the page is used
+  startEngine((progress) => { doing = progress; showDoing(); });
   const catalogue = await api("entries", {});
   if (catalogue.error) {
     tell("");
@@ -192,8 +210,10 @@ async function main() {
     if (!Object.hasOwn(TABS, state.tab)) state.tab = "text";
     redraw();
   });
-  redraw();
+  const first = redraw();
   document.documentElement.dataset.ready = "true";
+  await first;
+  keepFiles();
 }
 
 main();

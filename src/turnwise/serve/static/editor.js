@@ -1,4 +1,4 @@
-// A text area with line numbers, which can mark the line of an error. And one for JSON, which says when it is not JSON.
+// A text area with line numbers, which can mark a line: that of an error, or one that is shown. And one for JSON, which says when it is not JSON.
 import { el } from "./dom.js";
 import { t } from "./i18n.js";
 
@@ -6,11 +6,12 @@ export function makeEditor({ value, label, rows, onInput }) {
   const gutter = el("div", { class: "gutter", "aria-hidden": "true" });
   const area = el("textarea", { class: "code", wrap: "off", spellcheck: "false", autocapitalize: "off", rows, "aria-label": label });
   area.value = value;
-  let marked = null;
+  let marked = null; // the number of a line
+  let mark = "bad"; // how it is marked
 
   function drawGutter() {
     const count = area.value.split("\n").length;
-    gutter.replaceChildren(...Array.from({ length: count }, (_, index) => el("span", { class: index + 1 === marked ? "bad" : null }, index + 1)));
+    gutter.replaceChildren(...Array.from({ length: count }, (_, index) => el("span", { class: index + 1 === marked ? mark : null }, index + 1)));
     gutter.scrollTop = area.scrollTop;
   }
   area.addEventListener("input", () => { marked = null; drawGutter(); onInput(area.value); });
@@ -21,8 +22,8 @@ export function makeEditor({ value, label, rows, onInput }) {
     node: el("div", { class: "editor" }, gutter, area),
     area,
     setValue(text) { area.value = text; marked = null; drawGutter(); },
-    // Mark a line in the margin; null takes the mark away.
-    mark(line) { marked = line; drawGutter(); },
+    // Mark the line of an error in the margin; null takes the mark away.
+    markError(line) { marked = line; mark = "bad"; drawGutter(); },
     // Go to a place and select the line.
     show(line, column) {
       const lines = area.value.split("\n");
@@ -30,7 +31,9 @@ export function makeEditor({ value, label, rows, onInput }) {
       const height = parseFloat(getComputedStyle(area).lineHeight) || 18;
       area.scrollTop = Math.max(0, (line - 4) * height);
       area.setSelectionRange(start + Math.max(0, (column || 1) - 1), start + (lines[line - 1] || "").length);
-      this.mark(line);
+      marked = line;
+      mark = "shown";
+      drawGutter();
     },
   };
 }
@@ -43,7 +46,7 @@ export function makeJsonArea({ value, label, rows, isValid, onValue }) {
     let found;
     try {
       found = area.value.trim() ? JSON.parse(area.value) : isValid.empty;
-      if (!isValid.test(found)) throw new Error(isValid.message);
+      if (!isValid.test(found)) throw new Error(t(isValid.message));
     } catch (error) {
       problem.textContent = `${t("badJson")}: ${error.message}`;
       problem.hidden = false;
@@ -55,8 +58,8 @@ export function makeJsonArea({ value, label, rows, isValid, onValue }) {
   return { node: el("div", {}, area, problem), area };
 }
 
-export const LIST = { empty: [], test: (value) => Array.isArray(value) && value.every((one) => one && typeof one === "object"), message: "a list of objects is needed" };
-export const OBJECT = { empty: {}, test: (value) => value && typeof value === "object" && !Array.isArray(value), message: "an object is needed" };
+export const LIST = { empty: [], test: (value) => Array.isArray(value) && value.every((one) => one && typeof one === "object"), message: "needList" };
+export const OBJECT = { empty: {}, test: (value) => value && typeof value === "object" && !Array.isArray(value), message: "needObject" };
 
 // Let a text area be as high as its text.
 export function grow(area) {

@@ -42,10 +42,9 @@ async function start() {
     loadPyodide({ indexURL: new URL("./pyodide/", import.meta.url).href }),
     fetch(new URL("./engine.zip", import.meta.url)).then((answer) => answer.arrayBuffer()),
   ]);
-  postMessage({ progress: "unpacking" });
   pyodide.unpackArchive(archive, "zip", { extractDir: "/engine" });
   const answer = pyodide.runPython(START);
-  postMessage({ progress: "ready" });
+  postMessage({ progress: "working" });
   return answer;
 }
 

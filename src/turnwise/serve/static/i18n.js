@@ -2,18 +2,19 @@
 const WORDS = {
   en: {
     skip: "Go to the result", share: "Copy link", copied: "Copied", theme: "Light or dark", input: "Input", result: "Result",
-    loading: "Loading the engine …", unpacking: "Unpacking …", ready: "Ready", working: "Working …", offline: "runs in your browser; nothing is sent",
+    loading: "Loading the engine …", working: "Working …", offline: "runs in your browser; nothing is sent",
     template: "Template", entry: "Entry", search: "search, e.g. qwen3", source: "Source", dialect: "Dialect", guess: "guess", edited: "edited",
     reset: "Reset", drop: "Drop a template, tokenizer.json or model folder here", open: "Open file …",
     messages: "Messages", bubbles: "Bubbles", json: "JSON", addMessage: "Add message", role: "Role", content: "Content",
-    reasoning: "Reasoning", calls: "Tool calls", up: "Move up", down: "Move down", remove: "Remove", more: "More fields", callId: "Tool call id", name: "Name",
+    reasoning: "Reasoning", calls: "Tool calls", up: "Move up", down: "Move down", remove: "Remove", callId: "Tool call id", name: "Name",
     tools: "Tools", exampleTool: "Example", options: "Options", prompt: "Generation prompt", continued: "Continue the last message",
     kwargs: "Template options (JSON)", tokenizer: "Tokenizer", shipped: "turnwise (small, ships with the package)", badJson: "This is not JSON",
+    needList: "a list of objects is needed", needObject: "an object is needed", file: "file",
     tabText: "Text", tabTokens: "Tokens", tabLoss: "Loss", tabReply: "Reply", tabGrammar: "Grammar", tabChecks: "Checks",
     tabStability: "Stability", tabDiff: "Diff", tabConvert: "Convert",
     textHelp: "Grey is the template. Each colour is a message. Click a character, or use ← and →, to see where it comes from.",
     origin: "Origin", fromTemplate: "template", fromField: "message field", fromComputed: "computed from", character: "character", changes: "What was changed to fit",
-    line: "line", column: "column",
+    line: "line {line}", place: "line {line}, column {column}", fromInput: "tools and options",
     tokensHelp: "Framed tokens are control tokens. Struck ones were written by a message and are encoded as plain text.",
     control: "control token", controls: "control tokens", defused: "defused", count: "tokens", characters: "characters",
     trainOn: "Train on", trained: "trained", untrained: "Not trained", lossHelp: "Green tokens are trained on; the others get -100.",
@@ -22,25 +23,30 @@ const WORDS = {
     part: "Part", text: "Text", choice: "Tool choice", exports: "Exports", copy: "Copy", noTools: "Add tools to see grammars of calls.",
     findings: "Findings", noFindings: "No findings.", fix: "Fix", example: "Example", capabilities: "Capabilities", stops: "Stop texts", variables: "Variables", ids: "ids",
     stabilityHelp: "Does text that was written stay the same when the conversation grows? Only then can a cache be used, and a mask be trusted.",
-    other: "Other template", compare: "Compare", same: "No difference found", differ: "They differ on this conversation", tried: "conversations tried", first: "First", second: "Second", useWitness: "Use this conversation",
-    to: "To", download: "Download", without: "Leave out (names, separated by commas)", warnings: "Warnings",
+    appending: "Appended", earlier: "Earlier text", conversations: "Conversations",
+    other: "The other template: name of an entry, or source", thisTemplate: "this template", otherTemplate: "the other template", same: "No difference found", differ: "They differ on this conversation", tried: "conversations tried", useWitness: "Use this conversation",
+    to: "To", download: "Download", without: "Leave out (names, separated by commas)", leaveOut: "Leave out: {names}",
     added: "Tokenizer added", noTokenizerHere: "Start the server with the folder of this tokenizer: turnwise serve FOLDER",
     unknownFile: "This file is neither a template nor a tokenizer", feature: "Feature", state: "State", seen: "Seen",
+    serverSilent: "the server does not answer", isItRunning: "Is `turnwise serve` still running?", notJson: "the server's answer is not JSON (status {status})",
+    noEntries: "the list of entries could not be loaded", loadAgain: "Load the page again.", engineStopped: "the engine stopped: {reason}",
+    notLoaded: "it could not be loaded", tooLong: "this takes too long and was ended",
   },
   zh: {
     skip: "跳到结果", share: "复制链接", copied: "已复制", theme: "浅色或深色", input: "输入", result: "结果",
-    loading: "正在加载引擎…", unpacking: "正在解压…", ready: "就绪", working: "计算中…", offline: "在浏览器里运行，不发送任何数据",
+    loading: "正在加载引擎…", working: "计算中…", offline: "在浏览器里运行，不发送任何数据",
     template: "模板", entry: "条目", search: "搜索，例如 qwen3", source: "源码", dialect: "方言", guess: "自动识别", edited: "已修改",
     reset: "还原", drop: "把模板、tokenizer.json 或模型文件夹拖到这里", open: "打开文件…",
     messages: "消息", bubbles: "气泡", json: "JSON", addMessage: "添加消息", role: "角色", content: "内容",
-    reasoning: "思考", calls: "工具调用", up: "上移", down: "下移", remove: "删除", more: "更多字段", callId: "调用编号", name: "名称",
+    reasoning: "思考", calls: "工具调用", up: "上移", down: "下移", remove: "删除", callId: "调用编号", name: "名称",
     tools: "工具", exampleTool: "示例", options: "选项", prompt: "生成提示", continued: "续写最后一条消息",
     kwargs: "模板选项（JSON）", tokenizer: "分词器", shipped: "turnwise（随包附带的小词表）", badJson: "不是合法的 JSON",
+    needList: "需要由对象组成的列表", needObject: "需要一个对象", file: "文件",
     tabText: "文本", tabTokens: "词元", tabLoss: "损失", tabReply: "回复", tabGrammar: "语法", tabChecks: "检查",
     tabStability: "稳定性", tabDiff: "比较", tabConvert: "转换",
     textHelp: "灰色是模板，每种颜色是一条消息。点击任意字符，或按 ← →，查看它的来源。",
     origin: "来源", fromTemplate: "模板", fromField: "消息字段", fromComputed: "由此计算", character: "字符", changes: "为适配所做的改动",
-    line: "行", column: "列",
+    line: "第 {line} 行", place: "第 {line} 行第 {column} 列", fromInput: "工具与选项",
     tokensHelp: "带框的是控制词元。带删除线的由消息写出，已按普通文本编码。",
     control: "控制词元", controls: "个控制词元", defused: "已拆除", count: "个词元", characters: "个字符",
     trainOn: "训练范围", trained: "参与训练", untrained: "未训练", lossHelp: "绿色词元参与训练，其余为 -100。",
@@ -49,10 +55,14 @@ const WORDS = {
     part: "部分", text: "文本", choice: "工具选择", exports: "导出", copy: "复制", noTools: "添加工具后可看到调用的语法。",
     findings: "发现", noFindings: "没有发现问题。", fix: "修复", example: "示例", capabilities: "能力", stops: "停止文本", variables: "变量", ids: "编号",
     stabilityHelp: "对话变长时，已写出的文本是否保持不变？只有不变，缓存才能用，掩码才可信。",
-    other: "另一个模板", compare: "比较", same: "没有发现差异", differ: "它们在这段对话上不同", tried: "段对话已尝试", first: "第一个", second: "第二个", useWitness: "使用这段对话",
-    to: "目标", download: "下载", without: "舍弃（名称，用逗号分隔）", warnings: "警告",
+    appending: "追加的内容", earlier: "先前的文本", conversations: "对话数",
+    other: "另一个模板：条目名称或源码", thisTemplate: "此模板", otherTemplate: "另一个模板", same: "没有发现差异", differ: "它们在这段对话上不同", tried: "段对话已尝试", useWitness: "使用这段对话",
+    to: "目标", download: "下载", without: "舍弃（名称，用逗号分隔）", leaveOut: "舍弃：{names}",
     added: "已添加分词器", noTokenizerHere: "请用该分词器的文件夹启动服务：turnwise serve FOLDER",
     unknownFile: "这个文件既不是模板也不是分词器", feature: "特性", state: "状态", seen: "所见",
+    serverSilent: "服务器没有响应", isItRunning: "`turnwise serve` 还在运行吗？", notJson: "服务器的回答不是 JSON（状态码 {status}）",
+    noEntries: "无法加载条目列表", loadAgain: "请重新加载页面。", engineStopped: "引擎已停止：{reason}",
+    notLoaded: "无法加载", tooLong: "耗时过长，已终止",
   },
 };
 
@@ -69,8 +79,8 @@ export function getLanguage() {
   return language;
 }
 
-export function t(key) {
-  return WORDS[language][key] ?? WORDS.en[key] ?? key;
+// t("line", {line: 3}) -> "line 3"
+export function t(key, values = {}) {
+  const text = WORDS[language][key] ?? WORDS.en[key] ?? key;
+  return text.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 }
-
-export const WORD_LISTS = WORDS;

@@ -6,6 +6,7 @@ import { t } from "./i18n.js";
 import { buildMessages } from "./messages.js";
 import { EXAMPLE_TOOL, templateOf } from "./state.js";
 
+// The dialects that are read; those that are written are in views_template.js.
 export const DIALECTS = ["jinja", "fastchat", "llamafactory", "lmdeploy", "xtuner", "xtuner_v1", "internlm2", "paddlenlp", "ollama"];
 const TEMPLATE_NAMES = /\.(jinja|j2|jinja2|gotmpl|tmpl|txt|json)$|^Modelfile/i;
 const MAX_TEMPLATE = 4_000_000; // characters of a template file
@@ -112,7 +113,7 @@ export class LeftPane {
   showError(error) {
     this.error.hidden = !error;
     this.error.textContent = error ? error.text || error.message : "";
-    if (this.editor) this.editor.mark(error?.line ?? null);
+    if (this.editor) this.editor.markError(error?.line ?? null);
   }
 
   // -- messages, tools, options
@@ -213,7 +214,7 @@ export class LeftPane {
 
   async readTokenizer(file, named) {
     if (!isStatic) return this.tell(t("noTokenizerHere"));
-    const name = `file ${this.catalogue.tokenizers.length + 1} (${Math.round(file.size / 1e6)} MB)`;
+    const name = `${t("file")} ${this.catalogue.tokenizers.length + 1} (${Math.round(file.size / 1e6)} MB)`;
     const contents = { "tokenizer.json": await file.text() };
     for (const beside of ["tokenizer_config.json", "special_tokens_map.json"]) {
       if (named.has(beside)) contents[beside] = await named.get(beside).text();

@@ -77,7 +77,7 @@ export function buildMessages(state, onChange) {
   }
 
   function jsonField(message, key) {
-    const any = { empty: null, test: () => true, message: "" };
+    const any = { empty: null, test: () => true };
     const { node, area } = makeJsonArea({
       value: JSON.stringify(message[key], null, 1),
       label: key,

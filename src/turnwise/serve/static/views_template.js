@@ -1,10 +1,12 @@
 // The tabs about the template itself: checks, stability, diff and convert.
 import { copyButton, downloadText, el, labelled, select } from "./dom.js";
 import { t } from "./i18n.js";
-import { DIALECTS } from "./left.js";
 import { sourceOf, templateOf } from "./state.js";
 
 const FILES = { jinja: "chat_template.jinja", ollama: "Modelfile" };
+const SEVERITIES = ["error", "warning", "note"];
+const TARGETS = ["jinja", "fastchat", "llamafactory", "xtuner", "paddlenlp", "ollama"]; // the dialects that can be written
+const REMEDY = /without=\[([^\]]*)\] leaves that out/; // in the hint of a refusal
 const CAPABILITY = /^(.+?)\s{2,}(\S+)\s*(.*)$/;
 
 export const checksTab = {
@@ -21,8 +23,8 @@ export const checksTab = {
 };
 
 function drawFinding(finding, showPlace) {
-  const place = finding.line ? el("button", { type: "button", class: "small", onclick: () => showPlace(finding.line, finding.column) }, `${t("line")} ${finding.line}`) : null;
-  return el("li", { class: `finding ${finding.severity === "error" ? "is-error" : "is-warning"}` },
+  const place = finding.line ? el("button", { type: "button", class: "small", onclick: () => showPlace(finding.line, finding.column) }, t("line", finding)) : null;
+  return el("li", { class: `finding is-${SEVERITIES.includes(finding.severity) ? finding.severity : "note"}` },
     el("div", { class: "head" }, el("span", { class: "tag" }, finding.severity), el("b", {}, `${finding.code} ${finding.name}`), place),
     el("p", {}, finding.message),
     finding.fix ? el("p", { class: "fix" }, `${t("fix")}: ${finding.fix}`) : null,
@@ -48,7 +50,7 @@ export const stabilityTab = {
     const rows = table.split("\n").map((line) => line.split(/\s{2,}/));
     return [
       el("p", { class: "hint" }, t("stabilityHelp")),
-      el("div", { class: "scroll" }, el("table", { id: "stability" }, el("thead", {}, el("tr", {}, rows[0].map((one) => el("th", {}, one)))),
+      el("div", { class: "scroll" }, el("table", { id: "stability" }, el("thead", {}, el("tr", {}, [t("appending"), t("earlier"), t("conversations")].map((one) => el("th", {}, one)))),
         el("tbody", {}, rows.slice(1).map((row) => el("tr", {}, row.map((one, index) => el("td", { class: index === 1 ? `c-${one === "stable" ? "written" : "dropped"}` : null }, one))))))),
       examples.map((example) => el("pre", { class: "out" }, example)),
     ];
@@ -58,28 +60,31 @@ export const stabilityTab = {
 export const diffTab = {
   verb: "diff",
   body(state) {
-    const isSource = state.other.includes("\n") || /\{[{%#"]/.test(state.other);
-    return { template: templateOf(state), other: isSource ? sourceOf(state.other, "") : state.other.trim(), tokenizer: state.tokenizer };
+    return { template: templateOf(state), other: isSource(state.other) ? sourceOf(state.other, "") : state.other.trim(), tokenizer: state.tokenizer };
   },
   head({ state, change }) {
     const area = el("textarea", { class: "code", id: "other", rows: 2, spellcheck: "false", "aria-label": t("other") });
     area.value = state.other;
     area.addEventListener("input", () => { state.other = area.value; change(); });
-    return labelled(`${t("other")} (${t("entry")} / ${t("source")})`, area);
+    return labelled(t("other"), area);
   },
-  draw(answer, { useMessages }) {
+  draw(answer, { state, useMessages }) {
+    const other = isSource(state.other) ? t("otherTemplate") : state.other;
     if (answer.equal || !answer.witness) {
       return [el("p", { class: "verdict good", id: "verdict" }, `${t("same")} · ${answer.tried} ${t("tried")}`), el("pre", { class: "out" }, answer.text)];
     }
     const { witness } = answer;
     return [
-      el("p", { class: "verdict bad", id: "verdict" }, t("differ")),
-      el("div", { class: "bar" }, el("span", {}), el("button", { type: "button", class: "small", onclick: () => useMessages(witness.messages) }, t("useWitness"))),
+      el("div", { class: "bar" }, el("span", { class: "verdict bad", id: "verdict" }, t("differ")), el("button", { type: "button", class: "small", onclick: () => useMessages(witness.messages) }, t("useWitness"))),
       el("pre", { class: "out" }, witness.messages.map((one) => JSON.stringify(one)).join("\n")),
-      el("div", { class: "sides" }, side(t("first"), witness.a, witness.at), side(t("second"), witness.b, witness.at)),
+      el("div", { class: "sides" }, side(state.source === null ? state.entry : t("thisTemplate"), witness.a, witness.at), side(other, witness.b, witness.at)),
     ];
   },
 };
+
+function isSource(text) {
+  return text.includes("\n") || /\{[{%#"]/.test(text);
+}
 
 function side(label, text, at) {
   const characters = Array.from(text ?? "");
@@ -94,12 +99,20 @@ export const convertTab = {
     return { template: templateOf(state), to: state.to, without };
   },
   head({ state, change }) {
-    const to = select({ id: "to" }, DIALECTS, state.to);
+    const to = select({ id: "to" }, TARGETS, state.to);
     to.addEventListener("change", () => { state.to = to.value; change(); });
     const without = el("input", { id: "without", spellcheck: "false" });
     without.value = state.without;
     without.addEventListener("input", () => { state.without = without.value; change(); });
     return el("div", { class: "row" }, labelled(t("to"), to), labelled(t("without"), without, "grow"));
+  },
+  // What cannot be expressed may be left out.
+  remedy(error, { state, change, drawHead }) {
+    const found = REMEDY.exec(error.hint ?? "");
+    if (!found) return null;
+    const names = found[1].replaceAll("'", "");
+    const leaveOut = () => { state.without = [state.without, names].filter(Boolean).join(", "); drawHead(); change(); };
+    return el("button", { type: "button", class: "small", id: "leave-out", onclick: leaveOut }, t("leaveOut", { names }));
   },
   draw(answer) {
     const name = FILES[answer.dialect] ?? `${answer.dialect}.json`;

@@ -23,7 +23,7 @@ export const textTab = {
     const count = Array.from(answer.text).length;
     return [
       el("div", { class: "bar" }, el("span", { class: "hint" }, t("textHelp")), copyButton(t("copy"), t("copied"), () => answer.text)),
-      legend(state.messages), text,
+      legend(state.messages, answer.pieces), text,
       el("p", { class: "count" }, `${count} ${t("characters")}`),
       origin,
       answer.changes.length ? el("details", { class: "card", open: true }, el("summary", {}, t("changes")), el("ul", {}, answer.changes.map((one) => el("li", {}, one)))) : null,
@@ -37,8 +37,9 @@ function classOf(piece) {
   return `${piece.kind === "field" ? "p-field" : "p-computed"}${colour}`;
 }
 
-function legend(messages) {
-  return el("div", { class: "legend" }, el("span", { class: "p-template" }, t("fromTemplate")),
+function legend(messages, pieces) {
+  const isOther = pieces.some((piece) => piece.kind !== "template" && piece.message === null);
+  return el("div", { class: "legend" }, el("span", { class: "p-template" }, t("fromTemplate")), isOther ? el("span", {}, t("fromInput")) : null,
     messages.slice(0, 24).map((message, index) => el("span", { class: `p-field m${index % COLOURS}` }, `${index} ${message.role ?? ""}`)));
 }
 
@@ -79,14 +80,13 @@ function showOrigin(box, piece, offset, showPlace) {
   const character = Array.from(piece.text)[offset] ?? "";
   const rows = [[t("character"), `${visible(character)}  U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`]];
   if (piece.kind === "template") {
-    const place = `${t("line")} ${piece.line}, ${t("column")} ${piece.column}`;
-    rows.push([t("origin"), `${t("fromTemplate")}, ${place}`]);
+    rows.push([t("origin"), `${t("fromTemplate")}, ${t("place", piece)}`]);
     if (piece.line) showPlace(piece.line, piece.column);
   } else if (piece.kind === "field") {
     rows.push([t("origin"), `${t("fromField")} ${piece.path ?? ""}, ${t("character")} ${offset}`]);
   } else {
     rows.push([t("origin"), `${t("fromComputed")} ${piece.sources.join(", ") || piece.path || "?"}`]);
-    if (piece.line) rows.push([t("fromTemplate"), `${t("line")} ${piece.line}, ${t("column")} ${piece.column}`]);
+    if (piece.line) rows.push([t("fromTemplate"), t("place", piece)]);
   }
   box.replaceChildren(...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
