@@ -128,8 +128,8 @@ def measure_samples(samples: pa.Table) -> tuple[list[int], list[int]]:
     trained: list[int] = []
     for lists in samples["labels"].chunks:
         # The running count of trained tokens at the end of each list, computed in Arrow: a loop over tokens is slow.
-        is_trained = pc.not_equal(lists.flatten(), IGNORED).cast(pa.int64())
-        running = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(is_trained)])
+        is_trained = pc.not_equal(lists.flatten(), IGNORED).cast(pa.int32())
+        running = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(is_trained)])
         ends = running.take(pc.subtract(lists.offsets, lists.offsets[0]))
         trained += pc.subtract(ends[1:], ends[:-1]).to_pylist()
         lengths += pc.list_value_length(lists).to_pylist()
