@@ -1,6 +1,6 @@
 """Data sets of conversations become shards of ids and labels that trainers load as they are.
 
-Each name is loaded when it is first used, so that a program can start a `ForkServer` before it waits for the rest.
+Each name is loaded when it is first used: a worker begins with the tokenizer, and imports the rest meanwhile.
 """
 
 from importlib import import_module
@@ -13,20 +13,18 @@ if find_spec("pyarrow") is None:
 if TYPE_CHECKING:
     from turnwise.data.recipe import Recipe
     from turnwise.data.run import Progress, Report, prepare
-    from turnwise.data.worker_processes import ForkServer
 
-__all__ = ["ForkServer", "Progress", "Recipe", "Report", "prepare"]
+__all__ = ["Progress", "Recipe", "Report", "prepare"]
 
-_MODULES = {"Recipe": "recipe", "ForkServer": "worker_processes"}  # the others are in `run`
+_MODULES = {"Progress": "run", "Recipe": "recipe", "Report": "run", "prepare": "run"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{_MODULES.get(name, 'run')}")
-    value = globals()[name] = getattr(module, name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*globals(), *__all__})

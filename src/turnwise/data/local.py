@@ -54,24 +54,14 @@ def choose_workers(input_bytes: int) -> int:
     return max(1, min(processors, input_bytes // MIN_BYTES_PER_WORKER))
 
 
-def start_local(
-    job: Job, workers: int | None, input_bytes: int, server: ForkServer | None = None
-) -> TaskEngine:
-    """Return the local engine; its workers are starting.
-
-    Args:
-        job: what is to be done.
-        workers: how many workers; by default as many as make sense for the input.
-        input_bytes: the size of the input.
-        server: a fork server for the tokenizer of the recipe, if there is one.
+def start_local(job: Job, workers: int | None, input_bytes: int) -> TaskEngine:
+    """Return the local engine; template and tokenizer are being loaded.
 
     Raises:
         DataError: the recipe cannot be sent to another process.
     """
     workers = workers or choose_workers(input_bytes)
     if workers == 1 or os.name == "nt":  # Windows cannot fork
-        if server is not None:
-            server.close()
         return InlineEngine(job)
     try:
         pickle.dumps(job)
@@ -80,7 +70,7 @@ def start_local(
             f"the recipe cannot be sent to worker processes: {error}",
             hint="Give template and tokenizer by their names or paths, or use workers=1.",
         ) from error
-    return LocalEngine(job, workers, server)
+    return LocalEngine(job, workers)
 
 
 class InlineEngine:
@@ -108,10 +98,9 @@ class LocalEngine:
     Args:
         job: what the workers need to know.
         workers: how many there are.
-        server: a fork server for the tokenizer of the job, if there is one.
     """
 
-    def __init__(self, job: Job, workers: int, server: ForkServer | None = None) -> None:
+    def __init__(self, job: Job, workers: int) -> None:
         self.restarts: list[str] = []
         self._job = job
         self._count = workers
@@ -119,8 +108,7 @@ class LocalEngine:
         self._again: deque[Task] = deque()
         self._workers: list[Worker] = []
         self._digests: dict[str, str] | None = None  # None until the server is ready
-        self._server = server or ForkServer(job.recipe.tokenizer)
-        self._server.send_job(job)
+        self._server = ForkServer(job)
 
     def describe(self) -> dict[str, str]:
         """Return the digests of template and tokenizer, when they are loaded."""
@@ -214,8 +202,7 @@ class LocalEngine:
         """
         self._count_failure("", "a new worker", self._server.close())
         self._digests = None
-        self._server = ForkServer(self._job.recipe.tokenizer)
-        self._server.send_job(self._job)
+        self._server = ForkServer(self._job)
 
     def _count_failure(self, name: str, what: str, how: str) -> None:
         self._failures[name] += 1

@@ -16,7 +16,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,7 +50,6 @@ from turnwise.data.shards import (
     write_file,
 )
 from turnwise.data.tally import Tally
-from turnwise.data.worker_processes import ForkServer
 from turnwise.errors import DataError, did_you_mean, short_repr
 
 __all__ = ["Progress", "Report", "prepare"]
@@ -64,8 +62,7 @@ UNPACKED_RATIO = (
 SURVEY_THREADS = 4
 COPY_BYTES = 1 << 20
 # Each starts an engine for a job, a number of workers (None: as many as make sense) and an amount of input.
-EngineStarter = Callable[[Job, int | None, int], TaskEngine]
-ENGINES: dict[str, EngineStarter] = {
+ENGINES: dict[str, Callable[[Job, int | None, int], TaskEngine]] = {
     "local": start_local,
     "ray": ray.start_ray,
     "daft": daft.start_daft,
@@ -131,7 +128,7 @@ class Report:
 
 def prepare(
     recipe: Recipe,
-    engine: str | ForkServer = "local",
+    engine: str = "local",
     workers: int | None = None,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> Report:
@@ -141,8 +138,7 @@ def prepare(
 
     Args:
         recipe: the recipe; its `output` is the folder to write to.
-        engine: "local" for processes on this machine, "ray" for a cluster, or "daft"; the shards are the same. A
-            `ForkServer` that is loading the tokenizer of the recipe stands for "local" too.
+        engine: "local" for processes on this machine, "ray" for a cluster, or "daft"; the shards are the same.
         workers: how many workers; by default one for each processor.
         on_progress: called after each chunk.
 
@@ -164,7 +160,11 @@ def prepare(
     """
     if recipe.output is None:
         raise DataError("the recipe has no output", hint="Name the folder for the shards.")
-    start = _choose_engine(engine)
+    if not isinstance(engine, str) or engine not in ENGINES:
+        raise DataError(
+            f"there is no engine {short_repr(engine)}",
+            hint=did_you_mean(str(engine), ENGINES, "Engines"),
+        )
     if workers is not None and (type(workers) is not int or workers < 1):
         raise DataError(f"workers is {short_repr(workers)}; it must be a whole number from 1 up")
     folder = Path(recipe.output)
@@ -173,7 +173,7 @@ def prepare(
         chunk_bytes = choose_chunk_bytes(found.files, recipe.chunk_bytes)
         partitions = _count_partitions(found, chunk_bytes)
         job = Job(_with_absolute_paths(recipe), work.absolute(), partitions)
-        started = start(job, workers, sum(file.size for file in found.files))
+        started = ENGINES[engine](job, workers, sum(file.size for file in found.files))
         try:
             run = _Run(recipe, work, job, started, found, chunk_bytes, on_progress)
             return run.execute()
@@ -181,17 +181,6 @@ def prepare(
             raise cannot_write(folder, error) from error
         finally:
             started.close()
-
-
-def _choose_engine(engine: str | ForkServer) -> EngineStarter:
-    if isinstance(engine, ForkServer):
-        return partial(start_local, server=engine)
-    if engine not in ENGINES:
-        raise DataError(
-            f"there is no engine {short_repr(engine)}",
-            hint=did_you_mean(str(engine), ENGINES, "Engines"),
-        )
-    return ENGINES[engine]
 
 
 def _with_absolute_paths(recipe: Recipe) -> Recipe:

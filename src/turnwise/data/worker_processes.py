@@ -57,13 +57,11 @@ class Worker:
 class ForkServer:
     """The process that loads template and tokenizer, and forks workers.
 
-    It begins with the tokenizer at once: what else a run needs can be imported and looked at meanwhile.
-
     Args:
-        tokenizer: the tokenizer of the recipe.
+        job: what is to be done.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, job: Job) -> None:
         self._connection: Connection[Any, Any]
         self._connection, other = Pipe()
         code = MAIN.format(path=sys.path, descriptor=other.fileno())
@@ -74,15 +72,9 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **SETTINGS},
             )
-        self._send(tokenizer)
-
-    def send_job(self, job: Job) -> None:
-        """Tell it what is to be done."""
-        self._send(job)
-
-    def _send(self, message: Any) -> None:
         with contextlib.suppress(OSError):  # it has died: that is noticed when its answer is read
-            self._connection.send(message)
+            self._connection.send(job.recipe.tokenizer)
+            self._connection.send(job)
 
     def receive_digests(self) -> dict[str, str]:
         """Wait until it is ready, and return the digests of template and tokenizer.
