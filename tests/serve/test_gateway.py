@@ -150,6 +150,41 @@ def test_several_replies() -> None:
             assert add_up(chunks, index)[0] == expected
 
 
+class OneReply(ScriptedUpstream):
+    """An engine that samples one reply for each request, whatever `n` says."""
+
+    def _events(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        reply = self.replies.pop(0)
+        kept, self.replies = self.replies, [reply]
+        sampling = body.get("sampling_params", body)
+        yield from super()._events({**body, "n": 1, "sampling_params": {**sampling, "n": 1}})
+        self.replies = kept
+
+
+@pytest.mark.parametrize("kind", UPSTREAM_KINDS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_several_replies_of_an_engine_that_samples_one(kind: str, stream: bool) -> None:
+    replies = ("Yes.<|im_end|>", "No, no.<|im_end|>", "Maybe.<|im_end|>")
+    upstream = (ScriptedUpstream if kind == "llamacpp" else OneReply)(kind, *replies)
+    body = {"messages": QUESTION, "n": 3, "seed": 7, "stream_options": {"include_usage": True}}
+    with gateway(upstream) as client:
+        if stream:
+            *chunks, last = read_stream(client, body)
+            said = [add_up(chunks, index)[0]["content"] for index in range(3)]
+            usage = last["usage"]
+        else:
+            answer = post(client, CHAT, body)
+            said = [choice["message"]["content"] for choice in answer["choices"]]
+            assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
+            usage = answer["usage"]
+    assert said == ["Yes.", "No, no.", "Maybe."]
+    sampling = [request.get("sampling_params", request) for request in upstream.requests]
+    assert [one["seed"] for one in sampling] == [7, 8, 9]
+    assert [one.get("n", 1) for one in sampling[1:]] == [1, 1]
+    if kind != "text":
+        assert usage["completion_tokens"] == sum(len(TOKENIZER.whole(one)) for one in replies)
+
+
 # -- forced calls
 
 
@@ -167,13 +202,77 @@ def test_a_forced_call_cannot_be_evaded(choice: Any) -> None:
         upstream = ScriptedUpstream(kind, PLAIN)  # which ignores the grammar
         with gateway(upstream) as client:
             error = post(client, CHAT, body, 502)["error"]
-            assert "grammar" in error["message"]
-            assert "grammar" in read_stream(client, body)[-1]["error"]["message"]
+            assert "there is no call" in error["message"]
+            assert "there is no call" in read_stream(client, body)[-1]["error"]["message"]
         sampling = upstream.requests[0].get("sampling_params", upstream.requests[0])
         assert "tide" in sampling["structured_outputs"]["structural_tag"]
     with gateway(ScriptedUpstream("text", CALL)) as client:
         error = post(client, CHAT, body, 422)["error"]
         assert error["param"] == "tool_choice"
+
+
+def write_call(name: str = "tide", **arguments: Any) -> str:
+    call = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>\n{call}\n</tool_call><|im_end|>"
+
+
+@pytest.mark.parametrize(
+    ("reply", "more", "problem"),
+    [
+        (PLAIN, {}, "there is no call"),
+        (write_call(port=5), {}, "arguments.port: a string is needed, not 5"),
+        (write_call(port="A", day=1.5), {}, "arguments.day: a whole number is needed"),
+        (write_call(day=1), {}, "the member 'port' is missing"),
+        (write_call(port="A", tide=1), {}, "there is no member 'tide'"),
+        (write_call("sail", port="A"), {}, "the tool 'sail' is called"),
+        (f"It may be low or high just now: {CALL}", {"stop": "w:"}, "there is no call"),
+        (
+            CALL.removesuffix("<|im_end|>") + "\n" + CALL,
+            {"parallel_tool_calls": False},
+            "there are 2 calls",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["generate", "completions"])
+def test_what_breaks_a_forced_call_is_told(
+    kind: str, reply: str, more: dict[str, Any], problem: str
+) -> None:
+    """The engine ignores the grammar, so the gateway has to see it."""
+    body = {"messages": QUESTION, "tools": [TIDE], "tool_choice": "required", **more}
+    with gateway(ScriptedUpstream(kind, reply)) as client:
+        assert problem in post(client, CHAT, body, 502)["error"]["message"]
+        *chunks, last = read_stream(client, body)
+    assert problem in last["error"]["message"] and last["error"]["code"] == 502
+    assert add_up(chunks)[1] is None, "a broken reply has no finish_reason"
+
+
+def test_a_forced_call_that_was_cut_is_told_by_its_finish_reason() -> None:
+    body = {"messages": QUESTION, "tools": [TIDE], "tool_choice": "required"}
+    for reply in (CALL[:-30], "Well"):
+        with gateway(ScriptedUpstream("generate", reply, stop="length")) as client:
+            assert post(client, CHAT, body)["choices"][0]["finish_reason"] == "length"
+
+
+def test_calls_of_strict_tools_fit_their_schemas() -> None:
+    strict = {"type": "function", "function": {**TIDE["function"], "strict": True}}
+    loose = {"name": "sail", "parameters": {"type": "object", "not": {}}}
+    for kind in ("generate", "completions", "text"):
+        upstream = ScriptedUpstream(kind, write_call(port=5))
+        with gateway(upstream) as client:
+            body = {"messages": QUESTION, "tools": [loose, strict]}
+            error = post(client, CHAT, body, 502)["error"]
+            assert "arguments.port" in error["message"]
+            post(client, CHAT, {**body, "tools": [TIDE]})
+            error = post(client, CHAT, {"messages": QUESTION, "tools": [strict]}, 502)["error"]
+        sent = [request.get("sampling_params", request) for request in upstream.requests]
+        # No grammar has the schema of `sail`; alone, the strict tool has one, where grammars are taken.
+        assert ["structured_outputs" in one for one in sent] == [False, False, kind != "text"]
+        with gateway(ScriptedUpstream(kind, CALL)) as client:
+            assert post(client, CHAT, body)["choices"][0]["finish_reason"] == "tool_calls"
+    odd = {"name": "odd", "strict": True, "parameters": {"type": "object", "not": {}}}
+    with gateway(ScriptedUpstream("generate", PLAIN)) as client:
+        error = post(client, CHAT, {"messages": QUESTION, "tools": [TIDE, odd]}, 422)["error"]
+    assert error["param"] == "tools" and "tools[1].parameters" in error["message"]
 
 
 def test_no_calls_where_none_are_allowed() -> None:
@@ -287,6 +386,10 @@ def test_a_stream_that_ends_too_early_is_an_error() -> None:
         {"choices": [5]},
         {"choices": [{"index": 7, "token_ids": []}]},
         {"choices": [{"index": 0, "token_ids": ["x"]}]},
+        {"choices": [{"index": 0, "text": "ids will follow"}]},
+        {"choices": [{"index": 0, "text": 5}]},
+        {"choices": [{"index": 0, "finish_reason": 5}]},
+        {"choices": [{"index": 0, "finish_reason": "error"}]},
         {"error": {"message": "out of \x1b[2J memory"}},
     ],
     ids=repr,
@@ -296,6 +399,35 @@ def test_odd_events_are_told(event: Any) -> None:
     with gateway(upstream) as client:
         message = post(client, CHAT, {"messages": QUESTION}, 502)["error"]["message"]
     assert "the upstream" in message and "\x1b" not in message
+
+
+def test_an_answer_that_is_no_stream_is_told() -> None:
+    upstream = ScriptedUpstream("text", PLAIN, edit=lambda _: [b'{"choices": []}\n'])
+    with gateway(upstream) as client:
+        error = post(client, CHAT, {"messages": QUESTION}, 502)["error"]
+    assert "no event of a reply" in error["message"] and "--upstream-kind" in error["message"]
+
+
+def test_events_may_hold_every_character_as_it_is() -> None:
+    """A line of an event ends at a line feed, and not where Python's `splitlines` would end it."""
+    said = "a\u2028b\x85c\x0bd\x1ce \U0001f600"
+    choice = {"index": 0, "text": said, "finish_reason": "stop"}
+    event = json.dumps({"choices": [choice]}, ensure_ascii=False).replace("\x0b", "\\u000b")
+    raw = b"data: " + event.replace("\x1c", "\\u001c").encode() + b"\r\n\r\n"
+    for seed in range(8):
+        upstream = ScriptedUpstream("text", PLAIN, edit=lambda _: [raw], seed=seed)
+        with gateway(upstream) as client:
+            body = {"messages": QUESTION, "chat_template_kwargs": {"enable_thinking": False}}
+            assert post(client, CHAT, body)["choices"][0]["message"]["content"] == said
+            assert add_up(read_stream(client, body))[0]["content"] == said
+
+
+def test_half_of_a_surrogate_pair_is_replaced() -> None:
+    event = {"choices": [{"index": 0, "text": "a\ud83d", "finish_reason": "stop"}]}
+    with gateway(ScriptedUpstream("text", PLAIN, edit=lambda _: [event])) as client:
+        message = post(client, CHAT, {"messages": QUESTION})["choices"][0]["message"]
+        assert message["content"] == "a\ufffd"
+        assert add_up(read_stream(client, {"messages": QUESTION}))[0]["content"] == "a\ufffd"
 
 
 def test_an_upstream_that_is_not_there_or_dies_on_the_wire() -> None:
@@ -328,6 +460,8 @@ def test_an_upstream_that_is_not_there_or_dies_on_the_wire() -> None:
         ({"n": 1000}, "n"),
         ({"chat_template": "{{ messages[0].content }}"}, "chat_template"),
         ({"tools": [TIDE], "tool_choice": {"function": {"name": "sail"}}}, "tool_choice"),
+        ({"tools": [TIDE], "tool_choice": {"type": "allowed_tools"}}, "tool_choice.type"),
+        ({"stop": ["\ud800"]}, "stop[0]"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": 1}, "stream_options"),
     ],

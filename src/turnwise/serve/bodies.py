@@ -16,6 +16,7 @@ from collections.abc import Collection
 from typing import Any, NoReturn
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.messages import find_lone_surrogate
 
 INVALID, NOT_FOUND, TOO_LARGE = 422, 404, 413
 Kinds = type | tuple[type, ...]
@@ -45,10 +46,12 @@ def parse_body(data: bytes, max_depth: int) -> Any:
     """Return the value of a JSON body.
 
     Raises:
-        RequestError: it is not JSON, has numbers that JSON does not have, or is nested too deeply.
+        RequestError: it is not JSON, has numbers that JSON does not have, is nested too deeply, or has a text that
+            is not Unicode.
     """
     try:
-        value = json.loads(data, parse_constant=_refuse_constant)
+        text = data.decode("utf-8-sig")
+        value = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise _too_deep(max_depth) from None
     except UnicodeDecodeError as error:
@@ -58,11 +61,15 @@ def parse_body(data: bytes, max_depth: int) -> Any:
         raise RequestError(f"the body is not JSON: {error.msg} at {where}") from None
     except RequestError:
         raise
-    except ValueError as error:  # a number of thousands of digits
-        raise RequestError(f"the body is not JSON that can be read: {error!s:.100}") from None
+    except ValueError:  # Python reads no number of thousands of digits
+        raise RequestError("the body has a number with too many digits to be read") from None
     # A body with few brackets cannot be deep, and is not walked.
     if data.count(b"[") + data.count(b"{") > max_depth and is_deeper(value, max_depth):
         raise _too_deep(max_depth)
+    if "\\ud" in text or "\\uD" in text:  # halves of a surrogate pair can only be escapes
+        problem = find_lone_surrogate(value, ())
+        if problem is not None:
+            raise problem
     return value
 
 

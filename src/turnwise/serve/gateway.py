@@ -5,20 +5,24 @@
 A message that is not streamed is the sum of the same deltas, so both ways always agree. The parser holds back what may
 still become a marker and retracts nothing; texts of `stop` are held back and cut off in the same way.
 
-An engine that breaks off, or that evades a forced call, is an error: in a stream an event, which clients raise.
+An engine that breaks off, or whose calls are not those that were asked for, is an error: in a stream an event, which
+clients raise. Calls are checked when a reply ends, whatever grammar the engine was sent: an engine may ignore it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 import httpx
 
+from turnwise.errors import TurnwiseError, short_repr
 from turnwise.replies.chunk_stream import ChunkStream
+from turnwise.replies.export.value_check import find_misfit
 from turnwise.serve.bodies import BodyReader, RequestError
 from turnwise.serve.derendering import WITHOUT_CALLS, join_deltas, make_usage
 from turnwise.serve.models import ServedModel
@@ -26,18 +30,23 @@ from turnwise.serve.rendering import ChatRenderer, get_template, make_plan
 from turnwise.serve.sampling import NONE, REQUIRED, is_forced
 from turnwise.serve.settings import ServeSettings
 from turnwise.serve.upstreams import (
+    LOG_HINT,
     UPSTREAMS,
     GenerationPlan,
     ReplyPiece,
     StreamUsage,
     UpstreamCall,
     UpstreamError,
+    ask_for_one,
     describe_problem,
+    odd_answer,
     read_event,
+    report_failure,
 )
 
 CONNECT_SECONDS = 10.0
-MAX_LINE = 16 << 20  # characters of one event
+MAX_LINE = 16 << 20  # bytes of one event
+LINE_END = re.compile(rb"\r\n|\n|\r")
 MAX_ERROR = 65_536  # bytes of an upstream's error that are read
 DONE = "[DONE]"
 NOT_PASSED = {
@@ -49,6 +58,7 @@ NOT_PASSED = {
     "function_call": "this field is out of date: use tool_choice",
 }
 CUT = ("length", "abort")
+GRAMMAR_HINT = "does it take grammars, and is --upstream-kind right?"
 
 Chunk = dict[str, Any]
 
@@ -115,38 +125,39 @@ class ChoiceStream:
         """Return the deltas of the next piece of the reply."""
         if self.finish_reason is not None:
             return []
-        deltas = self._cut(self._stream.feed(piece.chunk)) if piece.chunk else []
-        if self._stops.found is not None:
-            self.finish_reason = "stop"
-        elif piece.finish_reason is not None:
-            deltas += self._close(piece.finish_reason)
+        deltas = self._cut(self._read(piece.chunk)) if piece.chunk else []
+        is_closed = self._stops.found is None and piece.finish_reason is not None
+        if is_closed:
+            deltas += self._close()
         self.deltas += deltas
+        if is_closed or self._stops.found is not None:
+            self._finish(is_cut=is_closed and piece.finish_reason in CUT)
         return deltas
 
-    def _close(self, reason: str) -> list[dict[str, Any]]:
+    def _read(self, chunk: str | list[int]) -> list[Chunk]:
+        try:
+            return self._stream.feed(chunk)
+        except TurnwiseError as error:  # ids after text, which no parser can put together
+            raise odd_answer(f"a reply that cannot be read: {error.message}") from None
+
+    def _close(self) -> list[dict[str, Any]]:
         deltas = self._cut(self._stream.close())
         held = self._stops.close()
         if held:
             deltas.append({"content": held})
-        assert self._stream.message is not None
-        has_calls = bool(self._stream.message.get("tool_calls"))
-        is_cut = reason in CUT
-        self.finish_reason = "length" if is_cut else "tool_calls" if has_calls else "stop"
-        self._check_choice(is_cut)
         return deltas
 
-    def _check_choice(self, is_cut: bool) -> None:
-        """Refuse a reply without the call that was forced."""
-        choice = self._plan.choice
-        if not is_forced(choice) or is_cut:
-            return
-        assert self._stream.message is not None
-        names = [call["function"]["name"] for call in self._stream.message.get("tool_calls", ())]
-        if not names or (choice != REQUIRED and set(names) != {choice}):
+    def _finish(self, is_cut: bool) -> None:
+        calls = self.message.get("tool_calls", [])
+        problem = find_broken_promise(self._plan, calls, is_cut)
+        if problem is not None:
+            is_stopped = self._stops.found is not None
             raise UpstreamError(
-                "the upstream did not follow the grammar of the call that was forced",
-                hint="does it take grammars, and is its kind right?",
+                f"the upstream's reply is not what was asked for: {problem}",
+                hint="`stop` ended the reply: leave it out" if is_stopped else GRAMMAR_HINT,
             )
+        has_calls = bool(calls) and self._stops.found is None
+        self.finish_reason = "length" if is_cut else "tool_calls" if has_calls else "stop"
 
     def _cut(self, chunks: list[Chunk]) -> list[dict[str, Any]]:
         """Return the deltas of chunks, their content cut at a stop text; nothing follows that."""
@@ -249,7 +260,7 @@ class Gateway:
         Raises:
             UpstreamError: the engine fails, breaks off, or does not follow a grammar.
         """
-        for call in calls:
+        for call in list_calls(plan, calls, choices):
             async with aclosing(self._ask(call, headers, usage)) as pieces:
                 async for piece in pieces:
                     choice = _find_choice(plan, choices, piece, usage)
@@ -260,8 +271,10 @@ class Gateway:
                         yield make_chunk(choice.index, {}, choice.finish_reason)
                     if choice.is_cut_off and _are_finished(plan, choices):
                         break  # the engine need not go on
+        if not choices:
+            raise odd_answer("no event of a reply")
         if not _are_finished(plan, choices):
-            raise UpstreamError("the upstream broke off in the middle of a reply")
+            raise UpstreamError("the upstream broke off in the middle of a reply", hint=LOG_HINT)
 
     async def _ask(
         self, call: UpstreamCall, headers: dict[str, str], usage: StreamUsage
@@ -273,11 +286,9 @@ class Gateway:
             ) as response:
                 if response.status_code != 200:
                     raise await _read_refusal(response)
-                async for line in response.aiter_lines():
-                    if len(line) > MAX_LINE:
-                        raise UpstreamError("the upstream sent an event that is too long")
+                async for line in read_lines(response.aiter_bytes()):
                     if line.startswith("error:"):
-                        raise UpstreamError(f"the upstream failed: {describe_problem(line[6:])}")
+                        raise report_failure(line[6:].strip())
                     if not line.startswith("data:"):
                         continue
                     text = line[5:].strip()
@@ -287,11 +298,38 @@ class Gateway:
                         yield piece
         except httpx.TimeoutException:
             seconds = self.settings.upstream_seconds
-            raise UpstreamError(f"the upstream was silent for {seconds:g} s", status=504) from None
+            raise UpstreamError(
+                f"the upstream was silent for {seconds:g} s", hint=LOG_HINT, status=504
+            ) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UpstreamError(
-                f"the upstream broke off or cannot be reached ({type(error).__name__})"
+                f"the upstream broke off or cannot be reached ({type(error).__name__})",
+                hint="is it running at the address of --upstream?",
             ) from None
+
+
+def find_broken_promise(
+    plan: GenerationPlan, calls: list[dict[str, Any]], is_cut: bool
+) -> str | None:
+    """Return what of a reply's calls is not as it was asked for; None if they are.
+
+    The last call of a reply that was cut may be incomplete, so its arguments are not looked at.
+    """
+    forced = is_forced(plan.choice)
+    if forced and not calls:
+        return None if is_cut else "there is no call"
+    if forced and not plan.parallel and len(calls) > 1:
+        return f"there are {len(calls)} calls, and parallel_tool_calls is false"
+    for number, call in enumerate(calls, 1):
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        is_allowed = name in plan.checked and plan.choice in (REQUIRED, name)
+        if forced and not is_allowed:
+            return f"the tool {short_repr(name)} is called"
+        if name in plan.checked and not (is_cut and number == len(calls)):
+            misfit = find_misfit(arguments, plan.checked[name])
+            if misfit is not None:
+                return f"in the call of {short_repr(name)}, {misfit}"
+    return None
 
 
 NO_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64)
@@ -303,7 +341,7 @@ def _find_choice(
     """Return the reply that a piece belongs to, and count its ids."""
     number = piece.number
     if not 0 <= number < plan.count:
-        raise UpstreamError(f"the upstream sent a choice {number}, and {plan.count} were asked for")
+        raise odd_answer(f"a choice {number}, and {plan.count} were asked for")
     if isinstance(piece.chunk, list):
         usage.counted[number] = usage.counted.get(number, 0) + len(piece.chunk)
     if number not in choices:
@@ -311,16 +349,49 @@ def _find_choice(
     return choices[number]
 
 
+def list_calls(
+    plan: GenerationPlan, calls: list[UpstreamCall], choices: dict[int, ChoiceStream]
+) -> Iterator[UpstreamCall]:
+    """Yield the requests to the engine, each when the one before is done.
+
+    An engine that samples fewer replies than `n` is asked again, once for each that it left out.
+    """
+    yield from calls
+    if all(choice.finish_reason is not None for choice in choices.values()):
+        for number in range(plan.count):
+            if choices and number not in choices:
+                yield ask_for_one(calls[-1], number)
+
+
 def _are_finished(plan: GenerationPlan, choices: dict[int, ChoiceStream]) -> bool:
     finished = [choice for choice in choices.values() if choice.finish_reason is not None]
     return len(finished) == plan.count
+
+
+async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
+    """Yield the lines of a stream of events.
+
+    Only the three line ends of server-sent events count: JSON may hold others as they are, such as U+2028.
+
+    Raises:
+        UpstreamError: a line is too long.
+    """
+    begun = b""
+    async for chunk in chunks:
+        lines = LINE_END.split(begun + chunk)
+        begun = lines.pop()
+        for line in lines:
+            yield line.decode("utf-8", "replace")
+        if len(begun) > MAX_LINE:
+            raise odd_answer("an event that is too long")
+    yield begun.decode("utf-8", "replace")
 
 
 def _parse_event(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise UpstreamError("the upstream sent an event that is not JSON") from None
+        raise odd_answer("an event that is not JSON") from None
 
 
 async def _read_refusal(response: httpx.Response) -> UpstreamError:
@@ -340,9 +411,8 @@ async def _read_refusal(response: httpx.Response) -> UpstreamError:
 
 
 def total_usage(plan: GenerationPlan, usage: StreamUsage) -> dict[str, Any]:
-    """Return the usage of all replies: the ids that arrived, else what the engine told."""
-    counted = sum(usage.counted.values())
-    return make_usage(len(plan.ids), counted or usage.completion_tokens or 0, usage.cached_tokens)
+    """Return the usage of all replies."""
+    return make_usage(len(plan.ids), usage.completion_tokens, usage.cached_tokens)
 
 
 def list_choices(choices: dict[int, ChoiceStream]) -> Iterator[dict[str, Any]]:

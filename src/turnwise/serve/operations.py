@@ -40,11 +40,12 @@ def status_of(error: TurnwiseError) -> int:
 def error_body(error: TurnwiseError | str, status: int, request_id: str = "") -> dict[str, Any]:
     """Return an error in the shape of OpenAI's API."""
     kind = ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    path = getattr(error, "path", None)
     return {
         "error": {
             "message": printable(str(error), MAX_ERROR_LENGTH),
             "type": kind,
-            "param": getattr(error, "path", None) or None,
+            "param": printable(path, MAX_ERROR_LENGTH) if path else None,
             "code": status,
             "request_id": request_id or None,
         }

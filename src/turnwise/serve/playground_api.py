@@ -114,10 +114,11 @@ def call(verb: str, body: Any, resources: Resources = NO_RESOURCES) -> Data:
 
 def describe_error(error: TurnwiseError) -> Data:
     """Return an error as data: its sentence, the place, and what to do."""
+    path = getattr(error, "path", None)
     data: Data = {
         "message": printable(error.message),
         "type": type(error).__name__,
-        "param": getattr(error, "path", None) or None,
+        "param": printable(path) if path else None,
         "hint": None if error.hint is None else printable(error.hint),
         "text": str(error),
     }

@@ -22,6 +22,7 @@ from turnwise.serve.bodies import BodyReader, RequestError
 from turnwise.serve.memory import ConversationMemory, KnownIds, join_ids
 from turnwise.serve.models import ServedModel
 from turnwise.serve.sampling import (
+    read_checked_tools,
     read_choice,
     read_limit,
     read_response_schema,
@@ -246,6 +247,7 @@ def make_plan(
     limit = read_limit(body, model, len(encoded))
     if limit is not None:
         sampling["max_tokens"] = limit
+    choice = read_choice(body, prompt.tools)
     return GenerationPlan(
         request_id=request_id,
         model=model,
@@ -254,7 +256,8 @@ def make_plan(
         text=encoded.text,
         sampling=sampling,
         tools=prompt.tools,
-        choice=read_choice(body, prompt.tools),
+        choice=choice,
+        checked=read_checked_tools(prompt.tools, choice),
         parallel=body.get("parallel_tool_calls", bool, True),
         schema=read_response_schema(body),
         with_reasoning=body.get("include_reasoning", bool, True),

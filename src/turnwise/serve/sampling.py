@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnwise.errors import short_repr
+from turnwise.errors import MessageError, TurnwiseError, short_repr
+from turnwise.replies.export.schema_reader import read_signatures
+from turnwise.replies.export.value_types import ToolSignature
 from turnwise.serve.bodies import NUMBER, BodyReader, RequestError
 from turnwise.serve.models import ServedModel
 
@@ -131,11 +133,18 @@ def read_choice(body: BodyReader, tools: list[Any] | None) -> str:
     if given is None:
         return AUTO if tools else NONE
     if isinstance(given, dict):
+        kind = given.get("type", "function")
+        if kind != "function":
+            raise RequestError(
+                f"{short_repr(kind)} is not accepted",
+                path="tool_choice.type",
+                hint="name one function, or say none, auto or required",
+            )
         function = given.get("function")
         name = function.get("name") if isinstance(function, dict) else given.get("name")
         if not isinstance(name, str) or name in (NONE, AUTO, REQUIRED):
             raise RequestError("the function needs a name", path="tool_choice")
-        if name not in _names_of(tools):
+        if name not in map(_name_of, tools or ()):
             raise RequestError(f"{short_repr(name)} is not one of the tools", path="tool_choice")
         return name
     choice = body.choose("tool_choice", (NONE, AUTO, REQUIRED), AUTO)
@@ -144,14 +153,47 @@ def read_choice(body: BodyReader, tools: list[Any] | None) -> str:
     return choice if tools else NONE
 
 
-def _names_of(tools: list[Any] | None) -> list[str]:
-    functions = [tool.get("function", tool) for tool in tools or [] if isinstance(tool, dict)]
-    return [str(one.get("name")) for one in functions if isinstance(one, dict)]
+def _function_of(tool: dict[str, Any]) -> dict[str, Any]:
+    function = tool.get("function", tool)
+    return function if isinstance(function, dict) else {}
+
+
+def _name_of(tool: dict[str, Any]) -> str:
+    return str(_function_of(tool).get("name"))
+
+
+def _is_strict(tool: dict[str, Any]) -> bool:
+    return _function_of(tool).get("strict") is True
 
 
 def is_forced(choice: str) -> bool:
     """Return whether a reply must have a call."""
     return choice not in (NONE, AUTO)
+
+
+def read_checked_tools(tools: list[Any] | None, choice: str) -> dict[str, ToolSignature]:
+    """Return the tools whose arguments must fit their schemas: all if a call is forced, else those that are strict.
+
+    Raises:
+        RequestError: a schema says something that no grammar can follow.
+    """
+    is_all = is_forced(choice)
+    names = {_name_of(tool) for tool in tools or () if is_all or _is_strict(tool)}
+    if choice == NONE or not names:
+        return {}
+    # A tool that is not checked keeps its place in the list, which errors name, and loses its schema.
+    given = [tool if _name_of(tool) in names else {"name": _name_of(tool)} for tool in tools or ()]
+    try:
+        signatures = read_signatures(given)
+    except MessageError as error:
+        path = "tool_choice" if is_all else "tools"
+        raise cannot_enforce(error, path) from None
+    return {tool.name: tool for tool in signatures if tool.name in names}
+
+
+def cannot_enforce(error: TurnwiseError, path: str) -> RequestError:
+    """Return the error for a promise about a reply that no grammar can keep."""
+    return RequestError(f"it cannot be enforced: {error.message}", path=path, hint=error.hint)
 
 
 def read_response_schema(body: BodyReader) -> dict[str, Any] | None:

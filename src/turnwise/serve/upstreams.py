@@ -14,17 +14,23 @@ none of its special tokens. Every engine is asked for a stream, also if the clie
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
-from turnwise.errors import TurnwiseError, printable
-from turnwise.serve.bodies import RequestError
+from turnwise.errors import TurnwiseError, printable, short_repr
+from turnwise.replies.export.value_types import ToolSignature
+from turnwise.serve.bodies import MAX_INTEGER, RequestError
 from turnwise.serve.models import ServedModel
-from turnwise.serve.sampling import NONE, is_forced
+from turnwise.serve.sampling import NONE, cannot_enforce, is_forced
 
 BAD_GATEWAY = 502
+FAILED = "error"  # vLLM's finish_reason of a reply that could not be sampled to its end
+LOG_HINT = "try again, or see its log"
 MAX_REASON = 300  # characters of an upstream's error that are passed on
+KIND_HINT = "is --upstream-kind right?"
+SURROGATE = re.compile("[\ud800-\udfff]")
 WORD = 1  # llama.cpp's number for a trigger that is a text
 
 
@@ -55,6 +61,7 @@ class GenerationPlan:
         text: the prompt as text.
         sampling: the sampling parameters, with vLLM's names; `n` and `max_tokens` among them.
         tools, choice, parallel: the tools that were offered, which must be called, and how many at once.
+        checked: the tools whose arguments must fit their schemas, by name.
         schema: the JSON schema of the content, None if it is free.
         has_lookalikes: whether messages spell control tokens.
         with_reasoning: whether the client wants the reasoning.
@@ -69,6 +76,7 @@ class GenerationPlan:
     tools: list[Any] | None = None
     choice: str = NONE
     parallel: bool = True
+    checked: Mapping[str, ToolSignature] = field(default_factory=dict)
     schema: dict[str, Any] | None = None
     has_lookalikes: bool = False
     with_reasoning: bool = True
@@ -83,20 +91,32 @@ class GenerationPlan:
 class StreamUsage:
     """The numbers of tokens that an engine tells."""
 
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
+    told: dict[int, int] = field(
+        default_factory=dict
+    )  # tokens of replies, by the request's first choice
     counted: dict[int, int] = field(default_factory=dict)  # ids that have arrived, by choice
+    cached_tokens: int | None = None
 
-    def note(self, usage: Any) -> None:
-        """Take the usage of an event in OpenAI's shape, if it has one."""
+    def note(self, usage: Any, first: int) -> None:
+        """Take the usage of an event in OpenAI's shape, if it has one; the last of a request counts."""
         if not isinstance(usage, dict):
             return
         count, details = usage.get("completion_tokens"), usage.get("prompt_tokens_details")
-        if isinstance(count, int):
-            self.completion_tokens = count
+        if is_count(count):
+            self.told[first] = count
         cached = details.get("cached_tokens") if isinstance(details, dict) else None
-        if isinstance(cached, int):
+        if is_count(cached):
             self.cached_tokens = cached
+
+    @property
+    def completion_tokens(self) -> int:
+        """The tokens of all replies: the ids that arrived, else what the engine told."""
+        return sum(self.counted.values()) or sum(self.told.values())
+
+
+def is_count(value: Any) -> TypeGuard[int]:
+    """Return whether a value of an engine is a number of tokens."""
+    return type(value) is int and 0 <= value <= MAX_INTEGER
 
 
 class UpstreamCall(NamedTuple):
@@ -108,6 +128,23 @@ class UpstreamCall(NamedTuple):
 
 
 # -- requests
+
+
+def ask_for_one(call: UpstreamCall, number: int) -> UpstreamCall:
+    """Return a request for one more reply, for engines that sample one whatever `n` says; its seed is another one."""
+    body = dict(call.body)
+    sampling = body
+    if "sampling_params" in body:
+        sampling = body["sampling_params"] = dict(body["sampling_params"])
+    sampling["n"] = 1
+    _vary_seed(sampling, number)
+    return UpstreamCall(call.path, body, number)
+
+
+def _vary_seed(sampling: dict[str, Any], number: int) -> None:
+    """Change a seed, so that replies of several requests are not all the same."""
+    if "seed" in sampling:
+        sampling["seed"] = (sampling["seed"] + number) % (MAX_INTEGER + 1)
 
 
 def _ask_generate(plan: GenerationPlan) -> list[UpstreamCall]:
@@ -170,7 +207,10 @@ def _ask_llamacpp(plan: GenerationPlan) -> list[UpstreamCall]:
     }
     body |= _make_gbnf(plan)
     # It samples one reply for each request.
-    return [UpstreamCall("/completion", body, number) for number in range(plan.count)]
+    calls = [UpstreamCall("/completion", dict(body), number) for number in range(plan.count)]
+    for call in calls[1:]:
+        _vary_seed(call.body, call.first)
+    return calls
 
 
 def _ask_text(plan: GenerationPlan) -> list[UpstreamCall]:
@@ -216,7 +256,8 @@ def make_structural_tag(plan: GenerationPlan) -> dict[str, Any] | None:
     Raises:
         RequestError: it is asked for, and there is none for this template.
     """
-    if not is_forced(plan.choice) and plan.schema is None:
+    is_asked = is_forced(plan.choice) or plan.schema is not None
+    if not is_asked and not plan.checked:
         return None
     if not plan.tools:
         return {
@@ -232,6 +273,8 @@ def make_structural_tag(plan: GenerationPlan) -> dict[str, Any] | None:
             prompt=plan.text,
         )
     except TurnwiseError as error:
+        if not is_asked:
+            return None  # strict tools: their calls are checked when they have come
         raise _not_enforced(plan, error) from None
     return {"structural_tag": json.dumps(tag, ensure_ascii=False)}
 
@@ -277,7 +320,7 @@ def _make_gbnf(plan: GenerationPlan) -> dict[str, Any]:
 
 def _not_enforced(plan: GenerationPlan, error: TurnwiseError) -> RequestError:
     path = "tool_choice" if is_forced(plan.choice) else "response_format"
-    return RequestError(f"it cannot be enforced: {error.message}", path=path, hint=error.hint)
+    return cannot_enforce(error, path)
 
 
 # -- events
@@ -292,40 +335,38 @@ def read_event(
         UpstreamError: the event is an error, or of a shape that this kind of engine does not have.
     """
     if not isinstance(event, dict):
-        raise UpstreamError("the upstream sent an event that is no object")
+        raise odd_answer("an event that is no object")
     if event.get("error"):
-        raise UpstreamError(f"the upstream failed: {describe_problem(event)}")
+        raise report_failure(event)
     if kind == "llamacpp":
         yield _read_llamacpp(event, call.first, usage)
         return
-    usage.note(event.get("usage"))
+    usage.note(event.get("usage"), call.first)
     choices = event.get("choices")
     if not isinstance(choices, list):
-        raise UpstreamError("the upstream sent an event without choices")
+        raise odd_answer("an event without choices")
     for choice in choices:
         if not isinstance(choice, dict):
-            raise UpstreamError("the upstream sent a choice that is no object")
+            raise odd_answer("a choice that is no object")
         index = choice.get("index", 0)
         if type(index) is not int:
-            raise UpstreamError("the upstream sent a choice without a number")
-        chunk: Any = _read_ids(choice.get("token_ids"))
-        if chunk is None:
-            chunk = choice.get("text") or ""
-        if not isinstance(chunk, (str, list)):
-            raise UpstreamError("the upstream sent text that is no text")
+            raise odd_answer("a choice without a number")
+        chunk = _read_chunk(choice.get("token_ids"), choice.get("text"))
         reason = choice.get("finish_reason")
-        yield ReplyPiece(index, chunk, reason if isinstance(reason, str) else None)
+        if reason is not None and not isinstance(reason, str):
+            raise odd_answer("a finish_reason that is no text")
+        if reason == FAILED:
+            raise UpstreamError("the upstream failed in the middle of a reply", hint=LOG_HINT)
+        yield ReplyPiece(call.first + index, chunk, reason)
 
 
 def _read_llamacpp(event: dict[str, Any], index: int, usage: StreamUsage) -> ReplyPiece:
     cached = event.get("tokens_cached")
-    if isinstance(cached, int) and event.get("stop"):
+    if is_count(cached) and event.get("stop"):
         usage.cached_tokens = cached
-    chunk: Any = _read_ids(event.get("tokens") or None)
-    if chunk is None:
-        chunk = event.get("content") or ""
-    if not isinstance(chunk, (str, list)):
-        raise UpstreamError("the upstream sent text that is no text")
+    if not event.get("stop") and "content" not in event and "tokens" not in event:
+        raise odd_answer("an event without content")
+    chunk = _read_chunk(event.get("tokens") or None, event.get("content"))
     reason = None
     if event.get("stop"):
         reason = "length" if event.get("stop_type") == "limit" else "stop"
@@ -333,13 +374,27 @@ def _read_llamacpp(event: dict[str, Any], index: int, usage: StreamUsage) -> Rep
     return ReplyPiece(index, chunk, reason)
 
 
-def _read_ids(value: Any) -> list[int] | None:
-    """Return token ids; None if there are none."""
-    if not isinstance(value, list):
-        return None
-    if not all(type(id) is int and id >= 0 for id in value):
-        raise UpstreamError("the upstream sent token ids that are none")
-    return value
+def _read_chunk(ids: Any, text: Any) -> str | list[int]:
+    """Return what is new of a reply: its ids, or its text if there are none."""
+    if ids is not None:
+        if not isinstance(ids, list) or not all(map(is_count, ids)):
+            raise odd_answer(f"{short_repr(ids)} in place of token ids")
+        return ids
+    if text is None:
+        return ""
+    if not isinstance(text, str):
+        raise odd_answer(f"{short_repr(text)} in place of a text")
+    return SURROGATE.sub("\ufffd", text)
+
+
+def odd_answer(what: str) -> UpstreamError:
+    """Return the error for an answer of another shape than this kind of engine has."""
+    return UpstreamError(f"the upstream sent {what}", hint=KIND_HINT)
+
+
+def report_failure(value: Any) -> UpstreamError:
+    """Return the error for an event that is itself an error."""
+    return UpstreamError(f"the upstream failed: {describe_problem(value)}", hint=LOG_HINT)
 
 
 def describe_problem(value: Any) -> str:

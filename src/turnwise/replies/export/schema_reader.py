@@ -383,7 +383,8 @@ class _SchemaReader:
     def _bounds(
         self, schema: Mapping[str, Any], low: str, high: str, path: str
     ) -> tuple[int, int | None]:
-        least, most = schema.get(low, 0), schema.get(high)
+        least, most = schema.get(low), schema.get(high)
+        least = 0 if least is None else least
         for key, value in ((low, least), (high, most)):
             if value is not None and (type(value) is not int or value < 0):
                 _refuse(f"{path}.{key}", f"must be a whole number, not {short_repr(value)}")
