@@ -24,7 +24,7 @@ from cli_runner import bad, good, run
 from turnwise.cli import prepare as command
 from turnwise.data.dry_run import try_recipe
 from turnwise.data.recipe import Recipe
-from turnwise.data.run import Progress
+from turnwise.data.run import Progress, prepare
 from turnwise.errors import DataError
 from turnwise.tokens.tokenizers import tokenizer
 
@@ -286,6 +286,19 @@ def test_dry_run_estimates(format: str, tmp_path: Path) -> None:
         encoded = turnwise.load("chatml").encode_batch(chats, "turnwise")
         expected = sum(len(row.input_ids) for row in encoded)
         assert found.tokens_estimated == pytest.approx(expected, rel=0.1)
+
+
+def test_a_dry_run_undoes_null_padding_in_renamed_columns(tmp_path: Path) -> None:
+    functions = []
+    for name in ("first", "second"):  # a table gives each of them the parameter of the other
+        parameters = {"type": "object", "properties": {name: {"type": "string"}}}
+        functions.append({"type": "function", "function": {"name": name, "parameters": parameters}})
+    rows = [{**chat(0), "functions": functions}]
+    path = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+    columns = {"tools": "functions"}
+    recipe = Recipe(str(path), "qwen3", "turnwise", str(tmp_path / "out"), columns=columns)
+    assert try_recipe(recipe).lengths == [prepare(recipe).manifest["tokens"]["all"]]
 
 
 def test_figures_beside_the_bar() -> None:

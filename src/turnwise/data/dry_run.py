@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ def try_recipe(recipe: Recipe) -> DryRun:
     with tempfile.TemporaryDirectory() as work:
         for number, file in enumerate(read_files):
             before, size = result.rows_read, 0
-            for batch in _read_rows(file, number, share, Path(work)):
+            for batch in _read_rows(file, number, share, Path(work), recipe.columns):
                 if isinstance(batch, RowTooLong):
                     result.reject(batch.file, batch.row, TOO_LARGE, batch.reason)
                     result.rows_read += 1
@@ -130,11 +130,11 @@ def try_recipe(recipe: Recipe) -> DryRun:
 
 
 def _read_rows(
-    file: InputFile, number: int, count: int, work: Path
+    file: InputFile, number: int, count: int, work: Path, columns: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch | RowTooLong]:
     """Yield the first rows of a file, at most `count`."""
     for chunk in _first_chunks(file, number, work):
-        for batch in read_chunk(chunk):
+        for batch in read_chunk(chunk, columns):
             if isinstance(batch, pa.RecordBatch):
                 batch = batch.slice(0, count)
             count -= len(batch) if isinstance(batch, pa.RecordBatch) else 1
