@@ -289,14 +289,13 @@ def test_dry_run_estimates(format: str, tmp_path: Path) -> None:
 
 
 def test_a_dry_run_undoes_null_padding_in_renamed_columns(tmp_path: Path) -> None:
-    functions = []
-    for name in ("first", "second"):  # a table gives each of them the parameter of the other
-        parameters = {"type": "object", "properties": {name: {"type": "string"}}}
-        functions.append({"type": "function", "function": {"name": name, "parameters": parameters}})
-    rows = [{**chat(0), "functions": functions}]
+    turns: list[dict[str, Any]] = [{"role": "user", "content": "Hi"}]
+    for name in ("first", "second"):  # a table gives each call the argument of the other
+        call = {"type": "function", "function": {"name": name, "arguments": {name: "x"}}}
+        turns.append({"role": "assistant", "content": "", "tool_calls": [call]})
     path = tmp_path / "rows.parquet"
-    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
-    columns = {"tools": "functions"}
+    pyarrow.parquet.write_table(pa.Table.from_pylist([{"chat": turns}]), path)
+    columns = {"messages": "chat"}
     recipe = Recipe(str(path), "qwen3", "turnwise", str(tmp_path / "out"), columns=columns)
     assert try_recipe(recipe).lengths == [prepare(recipe).manifest["tokens"]["all"]]
 
