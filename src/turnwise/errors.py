@@ -78,7 +78,11 @@ class TurnwiseError(Exception):
 
     def as_data(self) -> dict[str, Any]:
         """Return the error as JSON takes it: its type, message and hint, and the place where it is known."""
-        known = {name: value for name, value in vars(self).items() if isinstance(value, (str, int))}
+        known = {
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(value, (str, int)) and not name.startswith("_")
+        }
         return {"type": type(self).__name__, **known}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -263,7 +267,7 @@ def printable(text: str, limit: int = MAX_MESSAGE_LENGTH) -> str:
     """Make text safe for a terminal: escape control characters, keep at most `limit` characters."""
     shown = text[:limit]
     if not shown.isprintable():
-        shown = "".join(c if c.isprintable() or c in "\n\t" else _escape(c) for c in shown)
+        shown = "".join(c if c.isprintable() or c in "\n\t" else escape_character(c) for c in shown)
     if len(text) > limit:
         shown += f"… ({len(text)} characters)"
     return shown
@@ -276,7 +280,8 @@ def truncate_text(text: str, limit: int) -> str:
     return f"{text[:limit]}… ({len(text)} characters)"
 
 
-def _escape(character: str) -> str:
+def escape_character(character: str) -> str:
+    """Return a character as Python's escape of it: `\\x1b`, `\\u202e`."""
     return character.encode("unicode_escape").decode("ascii")
 
 

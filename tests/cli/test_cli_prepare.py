@@ -401,7 +401,7 @@ def change_manifest(out: Path, **values: Any) -> None:
 def test_inspect_refuses_what_is_no_folder_of_shards(out: Path, tmp_path: Path) -> None:
     assert "no manifest.json" in bad("inspect", tmp_path)
     assert "none' does not exist" in bad("inspect", tmp_path / "none")
-    assert "is not a folder" in bad("inspect", out / "manifest.json")
+    assert "is a file, not a folder" in bad("inspect", out / "manifest.json")
     assert "validation" in bad("inspect", out, "--split", "valid")
     (out / "train-00000-of-00001.parquet").write_bytes(b"PAR1 broken PAR1")
     assert "train-00000-of-00001.parquet cannot be read" in bad("inspect", out)

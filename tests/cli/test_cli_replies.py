@@ -53,7 +53,7 @@ def test_a_text_a_file_or_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     assert data("qwen3", "@reply.txt") == data("qwen3", "-", stdin=REPLY) == data("qwen3", REPLY)
     assert data("qwen3", "reply.txt")["message"]["content"] == "reply.txt"  # a model may say so
-    assert "cannot read 'absent.txt'" in run("parse", "qwen3", "@absent.txt", code=2).stderr
+    assert "'absent.txt' cannot be read" in run("parse", "qwen3", "@absent.txt", code=2).stderr
     assert data("qwen3", "x" * 5000)["message"]["content"] == "x" * 5000
 
 
@@ -128,7 +128,7 @@ def test_the_prompt_decides_where_a_reply_begins(tmp_path: Path) -> None:
         message = data("qwen3-thinking", reply, *more)["message"]
         assert {key: message[key] for key in opened} == opened
     # the question is made up where only options are given
-    message = data("qwen3", "So.", "-o", "enable_thinking=false")["message"]
+    message = data("qwen3", "So.", "--option", "enable_thinking=false")["message"]
     assert message["content"] == "So." and "reasoning_content" not in message
 
 
@@ -163,7 +163,7 @@ def test_what_is_wrong_with_tools_is_said_of_their_file(
     result = run("parse", "qwen3", CALL, "--tools", str(tools), *more, code=2)
     assert re.search(said, result.stderr) and not result.stdout
     assert (
-        "Tools are a JSON file"
+        "Tools are a JSON list"
         in run("parse", "qwen3", CALL, "--tools", str(tmp_path / "absent"), code=2).stderr
     )
 

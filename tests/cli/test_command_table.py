@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from typer.testing import CliRunner
 import turnwise
 from turnwise.cli import COMMANDS, app
 
-WITHOUT_JSON = {"demo": "a tour for people", "serve": "it does not end"}
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND_ROW = re.compile(r"^\| (`turnwise .*?) \|", re.MULTILINE)
 HELP_RATIO, RENDER_RATIO = 3.0, 4.0
 ROUNDS = 8
 
@@ -32,7 +34,7 @@ def test_help_of_a_command(name: str) -> None:
     found = run(name, "--help", COLUMNS="200")
     assert f"Example: turnwise {name}" in found
     assert "<bool>" not in found
-    assert ("--json" in found) == (name not in WITHOUT_JSON)
+    assert all(flag in found for flag in ("--json", "--color", "--no-color"))
 
 
 def test_help_lists_all_commands() -> None:
@@ -60,6 +62,86 @@ def test_colours_by_environment() -> None:
     assert "\x1b" in run(*words, FORCE_COLOR="1")
     assert "\x1b" not in run(*words, FORCE_COLOR="1", NO_COLOR="1")
     assert "\x1b" not in run(*words, "--no-color", FORCE_COLOR="1")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_misuse_of_a_command(name: str) -> None:
+    words = [name, "--no-such-flag"]
+    plain = CliRunner().invoke(app, words)
+    assert plain.exit_code == 2 and plain.stdout == ""
+    assert plain.stderr.startswith(f"error: turnwise {name}: ")
+    assert f"`turnwise {name} --help`" in plain.stderr
+    found = CliRunner().invoke(app, [*words, "--json", "--color"])
+    assert found.exit_code == 2 and "\x1b[31m" in found.stderr and "\x1b" not in found.stdout
+    error = json.loads(found.stdout)["error"]
+    assert error["type"] == "Misuse" and error["command"] == f"turnwise {name}"
+    assert "--no-such-flag" in error["message"] and "--help" in error["hint"]
+
+
+@pytest.mark.parametrize(
+    ("words", "mark"),
+    [
+        (["render", "chatml", "--user", "Hi"], "\x1b[2m<|im_start|>"),
+        (["diff", "chatml", "llama-2"], "\x1b[33m⟪"),
+        (["doctor", "Qwen/Qwen2.5-7B-Instruct", "qwen2.5"], "\x1b[32mok\x1b[0m:"),
+        (["stability", "qwen3"], "\x1b[32m+ {"),
+        (["render", "--help"], "\x1b["),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_colour_flags_of_commands(words: list[str], mark: str) -> None:
+    assert mark in run(*words, "--color", NO_COLOR="1")
+    assert "\x1b[3" not in run(*words, "--no-color", FORCE_COLOR="1")
+
+
+def test_colour_flags_of_notes() -> None:
+    words = ["encode", "chatml", "--user", "Hi"]
+    assert "\x1b[36m\x1b[1mnote:\x1b[0m" in CliRunner().invoke(app, [*words, "--color"]).stderr
+    assert "\x1b" not in CliRunner().invoke(app, words).output
+    words = ["render", "no-such-template", "--user", "\x1b[2J", "--color"]
+    shown = CliRunner().invoke(app, words).stderr
+    assert "\x1b[31m\x1b[1merror:\x1b[0m" in shown and "\x1b[2J" not in shown
+
+
+def test_errors_name_flags() -> None:
+    """The API names its arguments, which are flags here."""
+    words = ["encode", "chatml", "--user", "Hi", "--max-length", "1"]
+    for shown in (run(*words), json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)):
+        text = shown if isinstance(shown, str) else " ".join(map(str, shown["error"].values()))
+        assert "more than --max-length 1" in text and "--overflow truncate cuts" in text
+    shown = run("convert", "qwen3", "--to", "fastchat")
+    assert "--without 'no system text'" in shown and "without=" not in shown
+    assert "(--trained)" in run("doctor", "Qwen/Qwen2.5-7B-Instruct", "qwen2.5")
+
+
+def test_one_table_of_targets() -> None:
+    shown = " ".join(run("convert", "--help", COLUMNS="300").split())
+    targets = re.search(r"One of ([\w, ]+)\.", shown)
+    assert targets and f"One of: {targets[1]}." in run("convert", "chatml", "--to", "cobol")
+    assert targets[1] in run("convert", "chatml", "--to", "lmdeploy")
+
+
+def test_demo_as_data() -> None:
+    found = json.loads(run("demo", "--json"))
+    assert [step["step"] for step in found["steps"]] == ["render", "origins", "tokens", "reply"]
+    rendered, origins, tokens, reply = found["steps"]
+    assert "".join(piece["text"] for piece in rendered["pieces"]) == rendered["text"]
+    assert {piece["origin"]["message"] for piece in origins["pieces"]} == {2}
+    assert len(tokens["defused"]) == 2
+    assert reply["message"]["tool_calls"] and reply["events"][-1]["kind"] == "stop"
+
+
+def test_checks_as_data() -> None:
+    checks = json.loads(run("check", "--list", "--json"))
+    assert {"code", "severity", "name", "title"} == set(checks[0]) and len(checks) > 20
+    (check,) = json.loads(run("check", "--explain", checks[0]["code"], "--json"))
+    assert check["page"].strip() in run("check", "--explain", checks[0]["name"])
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_readme_lists_all_commands(page: str) -> None:
+    rows = COMMAND_ROW.findall((ROOT / page).read_text(encoding="utf-8"))
+    assert sorted(re.findall(r"turnwise (\w+)", " ".join(rows))) == sorted(COMMANDS)
 
 
 def test_errors_are_data_too() -> None:

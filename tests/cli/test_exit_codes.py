@@ -128,5 +128,14 @@ def test_exit_codes(code: int, line: str) -> None:
     assert ("error" in result.stderr.lower()) == (code == 2), result.stderr
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("line", [line for code, line in LINES if code == 2])
+def test_errors_as_data(line: str) -> None:
+    result = run(*line.split(), "--json")
+    error = json.loads(result.stdout.splitlines()[-1])["error"]
+    assert result.exit_code == 2 and error["type"] and error["message"] in result.stderr
+    assert not error.get("hint") or error["hint"] in result.stderr
+
+
 def test_all_commands_have_cases() -> None:
     assert set(CASES) == set(COMMANDS)

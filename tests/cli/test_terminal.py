@@ -287,6 +287,15 @@ def run_on_terminal(folder: Path, command: list[str]) -> str:
     return received.decode()
 
 
+def test_escapes_are_those_of_python(folder: Path) -> None:
+    for command in (
+        ["render", "a.jinja", "chat.json"],
+        ["render", "a.jinja", "chat.json", "--pieces"],
+    ):
+        shown = run_on_terminal(folder, command)
+        assert r"\x1b[2J" in shown and r"\u202e" in shown and r"\x202e" not in shown
+
+
 def test_help_on_a_terminal(folder: Path) -> None:
     """What others write keeps its colours and its drawing."""
     shown = run_on_terminal(folder, ["render", "--help"])

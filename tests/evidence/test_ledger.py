@@ -201,7 +201,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert sorted(turn["line"] for turn in turns) == [1, 2, 3]
     assert totals["totals"]["lost"] == turns[2]["lost"] > 0 and totals["totals"]["problems"] == 1
     trace.write_text("\n".join(rows))
-    stable = RUN.invoke(app, [*call, "-o", "preserve_thinking=true"])
+    stable = RUN.invoke(app, [*call, "--option", "preserve_thinking=true"])
     assert stable.exit_code == 0, stable.output
     missing = RUN.invoke(app, ["ledger", str(tmp_path / "none"), "-t", "chatml", "-k", "turnwise"])
     assert missing.exit_code == 2 and "cannot be read" in missing.stderr

@@ -119,7 +119,7 @@ def test_what_is_no_tool_is_refused(tool: Any, problem: str) -> None:
 def test_tools_that_are_no_list_are_refused_with_a_remedy() -> None:
     with pytest.raises(MessageError, match=r"tools are a list, not dict: \{") as caught:
         turnwise.load("qwen3").render(HI, tools={"type": "function"})  # type: ignore[arg-type]
-    assert caught.value.hint == "put it into a list: tools=[...]"
+    assert caught.value.hint == "Put it into a list."
 
 
 @pytest.mark.parametrize("odd", [{1, 2}, b"Brest"])

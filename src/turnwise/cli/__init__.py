@@ -2,28 +2,48 @@
 
 A command reads its arguments, calls one method and prints the result. Exit codes of all commands: 0 all is well; 1 the
 command answers a question, and the answer is a finding, a difference or a row with a problem; 2 an error, be it in the
-call, a file, the template or the conversation. Errors are written to stderr, results to stdout: escaped on a terminal,
-else the exact bytes. With `--json`, an error is data on stdout, too.
+call, a file, the template or the conversation. A command that is stopped exits as shells have it: 130 by Ctrl-C, 141 if
+nobody reads on. Errors are written to stderr, results to stdout: escaped on a terminal, else the exact bytes. With
+`--json`, an error is data on stdout, too.
+
+What all commands share is here and not in them: --color and --no-color, how errors are shown, and the exit codes.
 
 A command's module is imported when the command is called, not before: the list of all commands is there at once.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from turnwise.cli.output import ERROR, escape_terminals, report_errors, write_json
+from turnwise.cli.output import (
+    ERROR,
+    INTERRUPTED,
+    UNREAD,
+    drop_output,
+    escape_terminals,
+    follow_colour_flag,
+    report_error,
+    report_errors,
+)
 
 __all__ = ["app", "main"]
 
 
-AS_JSON = "turnwise.as_json"
+JSON_FLAG = "--json"
+COLOUR_FLAGS = {"--color": True, "--no-color": False}
+ColourOption = Annotated[
+    bool | None,
+    typer.Option("/".join(COLOUR_FLAGS), help="Colours, or none; by default only on a terminal."),
+]
 # A start makes many objects and no garbage: to look for some took a tenth of it.
 GARBAGE_THRESHOLD = 100_000
 
@@ -171,34 +191,83 @@ class LazyGroup(TyperGroup):
         """Return the names in the order of the table."""
         return list(COMMANDS)
 
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> Any:
+        """Run the command that is called, and exit with its code."""
+        words = sys.argv[1:] if args is None else list(args)
+        settings["standalone_mode"] = False
+        # The flags also hold for help and for what is wrong with the call, so they are found before it is parsed.
+        with follow_colour_flag(_find_colour_flag(words)):
+            try:
+                code = super().main(words, *rest, **settings)
+            except typer.Abort:
+                code = INTERRUPTED
+            except Exception as error:  # whatever is not a wrong call is raised again
+                code = _report_misuse(error, words)
+        sys.exit(code or 0)
+
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that is called; with --json, what is wrong with the call is data, too."""
+        """Run the command that is called, until nobody reads on."""
         try:
             return super().invoke(ctx)
-        except Exception as error:  # whatever it is, it is raised again
-            describe = getattr(error, "format_message", None)  # typer's errors of calls have it
-            if describe is not None and ctx.meta.get(AS_JSON):
-                write_json({"error": {"type": "Misuse", "message": describe()}})
-            raise
+        except BrokenPipeError:
+            drop_output()
+            raise typer.Exit(UNREAD) from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         """Return the command that is called, and its arguments."""
-        ctx.meta[AS_JSON] = "--json" in args
         name, found, rest = super().resolve_command(ctx, args)
         try:
             return name, found and _make_command(name or ""), rest
         except ImportError as error:  # an extra is not installed
-            if ctx.meta[AS_JSON]:
-                write_json({"error": {"type": "MissingPackage", "message": str(error)}})
-            typer.echo(f"error: {error}", err=True)
+            data = {"type": "MissingPackage", "message": str(error)}
+            report_error(str(error), data, JSON_FLAG in args)
             raise typer.Exit(ERROR) from None
 
 
 def _make_command(name: str) -> Any:
     """Import a command; typer makes of its function what it calls."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name, cls=PlainCommand)(report_errors(COMMANDS[name].load()))
+    function = _add_colour_option(report_errors(COMMANDS[name].load()))
+    alone.command(name, cls=PlainCommand)(function)
     return typer.main.get_command(alone)
+
+
+def _add_colour_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with --color and --no-color; the environment has their value already."""
+
+    @functools.wraps(command)
+    def run(*args: Any, colour: bool | None = None, **kwargs: Any) -> None:
+        command(*args, **kwargs)
+
+    hints = get_type_hints(command, include_extras=True)
+    hints["colour"] = ColourOption
+    given = signature(command).parameters.values()
+    own = Parameter("colour", Parameter.KEYWORD_ONLY, default=None)
+    parameters = [one.replace(annotation=hints[one.name]) for one in (*given, own)]
+    run.__annotations__ = hints
+    vars(run)["__signature__"] = Signature(parameters)
+    return run
+
+
+def _find_colour_flag(words: Sequence[str]) -> bool | None:
+    """Return what the last of --color and --no-color says; None if there is neither."""
+    found = [COLOUR_FLAGS[word] for word in words if word in COLOUR_FLAGS]
+    return found[-1] if found else None
+
+
+def _report_misuse(error: Exception, words: Sequence[str]) -> int:
+    """Write what is wrong with the call, as typer's error says it; another error is raised again."""
+    describe = getattr(error, "format_message", None)
+    if describe is None:
+        raise error
+    context = getattr(error, "ctx", None)
+    command = "turnwise" if context is None else context.command_path
+    message = f"{command}: {describe()}"
+    shown = "lists the commands" if command == "turnwise" else "shows what it takes, and an example"
+    hint = f"`{command} --help` {shown}."
+    data = {"type": "Misuse", "message": message, "hint": hint, "command": command}
+    report_error(f"{message}\n  {hint}", data, JSON_FLAG in words)
+    return ERROR
 
 
 def _without_flag_values(params: list[Any]) -> list[Any]:

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from turnwise.cli import inputs, output
-from turnwise.cli.render import ColourOption, JsonOption, VariableOption
+from turnwise.cli.render import JsonOption, VariableOption
 from turnwise.cli.serve import KINDS, check_tokenizer, import_serve
-from turnwise.errors import did_you_mean, printable
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 PROMPT = "> "
@@ -55,7 +54,6 @@ def chat(
     ] = None,
     option: VariableOption = None,
     as_json: JsonOption = False,
-    colour: ColourOption = None,
 ) -> None:
     """Talk to an engine that continues token ids or text; replies are parsed as they arrive.
 
@@ -63,10 +61,7 @@ def chat(
 
     Example: turnwise chat --base-url http://localhost:8000 -t ./Qwen3-8B
     """
-    if kind is not None and kind not in KINDS:
-        raise typer.BadParameter(
-            did_you_mean(kind, KINDS, "Kinds") or "", param_hint="--upstream-kind"
-        )
+    inputs.check_choice(kind, KINDS, "--upstream-kind")
     modules = import_serve("turnwise chat")
     served = modules.load_model(template, tokenizer)
     is_text = kind == "text" or (kind is None and served.has_shipped_tokenizer)
@@ -81,17 +76,19 @@ def chat(
     service = modules.Service(modules.ServedModels([served]), settings)
     gateway = modules.Gateway(settings, service.renderer)
     history: list[Any] = [] if system is None else [{"role": "system", "content": system}]
-    painted = output.use_colour(colour)
     with asyncio.Runner() as runner:
         try:
             for question in [user] if user is not None else _read_questions():
                 history.append({"role": "user", "content": question})
                 body = modules.BodyReader({"messages": history, **fields})
-                show = None if as_json else _Printer(painted)
+                show = None if as_json else _Printer(output.use_colour())
                 message = runner.run(_ask(modules, gateway, body, served, show))
                 history.append(message)
                 if as_json:
                     output.write_json(message, indent=None)
+        except modules.UpstreamError as error:
+            error.hint = error.hint or f"Is the engine running, and is {base_url} its address?"
+            raise
         finally:
             runner.run(gateway.close())
 
@@ -118,7 +115,7 @@ class _Printer:
     def show(self, delta: dict[str, Any]) -> None:
         if delta.get("reasoning_content"):
             text = delta["reasoning_content"]
-            output.write_styled(f"{DIM}{_plain(text)}{RESET}" if self._painted else text)
+            output.write_styled(f"{DIM}{output.escape(text)}{RESET}" if self._painted else text)
         if delta.get("content"):
             output.write(delta["content"])
         for call in delta.get("tool_calls", ()):
@@ -137,11 +134,6 @@ class _Printer:
     def close(self) -> None:
         self.close_call()
         output.write("\n")
-
-
-def _plain(text: str) -> str:
-    """Return a text without escapes of its own, so that only our colours reach the terminal."""
-    return printable(text, limit=len(text))
 
 
 async def _ask(

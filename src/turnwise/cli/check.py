@@ -16,9 +16,10 @@ from rich.text import Text
 
 from turnwise.cli import inputs, output
 from turnwise.cli.check_config import read_ignored
-from turnwise.cli.render import ColourOption, PickOption, make_flag
-from turnwise.errors import SourceError, did_you_mean
+from turnwise.cli.render import PickOption, make_flag
+from turnwise.errors import SourceError
 from turnwise.evidence.checks import CHECKS, CheckReport, check_template, find_check
+from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import SEVERITIES, Severity
 from turnwise.evidence.checks.formats import to_github, to_sarif
 from turnwise.local_files import is_present, read_file
@@ -83,7 +84,6 @@ def check(
     list_checks: Annotated[bool, make_flag("--list", help="List all checks.")] = False,
     as_json: Annotated[bool, make_flag("--json", help="Print JSON: --format json.")] = False,
     pick: PickOption = None,
-    colour: ColourOption = None,
 ) -> None:
     """Check templates against what people send to them; exit with 1 if there is a finding.
 
@@ -93,16 +93,15 @@ def check(
     """
     form = "json" if as_json else form
     if explain is not None:
-        output.write(find_check(explain).page)
+        _describe_checks([find_check(explain)], form, is_list=False)
         return
     if list_checks:
-        rows = [f"{one.code} {one.severity:<8} {one.name:<22} {one.title}\n" for one in CHECKS]
-        output.write("".join(rows))
+        _describe_checks(CHECKS, form, is_list=True)
         return
     if not templates:
         raise typer.BadParameter("give a TEMPLATE, or --explain CODE", param_hint="TEMPLATE")
-    _check_choice(form, FORMATS, "--format")
-    _check_choice(fail_on, SEVERITIES, "--fail-on")
+    inputs.check_choice(form, FORMATS, "--format")
+    inputs.check_choice(fail_on, SEVERITIES, "--fail-on")
     inputs.check_stdin(*templates)
     ignored = (*(ignore or ()), *read_ignored())
     other = None if reference is None else inputs.load_template(reference, None)
@@ -121,15 +120,22 @@ def check(
         WRITERS[form](reports)
     else:
         lines = [line for report in reports for line in format_report(report)]
-        output.write_lines(lines, output.use_colour(colour))
+        output.write_lines(lines, output.use_colour())
     worst = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     if any(finding.severity in worst for report in reports for finding in report):
         raise typer.Exit(output.FOUND)
 
 
-def _check_choice(value: str, known: Sequence[str], option: str) -> None:
-    if value not in known:
-        raise typer.BadParameter(did_you_mean(value, known, "Known") or "", param_hint=option)
+def _describe_checks(checks: Sequence[Check], form: str, is_list: bool) -> None:
+    """Write the pages of checks, or a line for each."""
+    if form == "json":
+        keys = ("code", "severity", "name", "title", *(() if is_list else ("page",)))
+        output.write_json([{key: getattr(one, key) for key in keys} for one in checks])
+    elif is_list:
+        rows = [f"{one.code} {one.severity:<8} {one.name:<22} {one.title}\n" for one in checks]
+        output.write("".join(rows))
+    else:
+        output.write("".join(one.page for one in checks))
 
 
 def format_report(report: CheckReport) -> Iterator[Text]:

@@ -22,6 +22,7 @@ from turnwise.cli.render import (
     TemplateArgument,
     make_flag,
 )
+from turnwise.dialects import DIALECTS, WRITABLE
 from turnwise.evidence import Comparison, diff
 
 
@@ -58,7 +59,7 @@ def compare(
     if as_json:
         output.write_json(_as_data(found))
     else:
-        output.write(f"{found}\n")
+        output.write_report(f"{found}\n")
     if not found.equal:
         raise typer.Exit(output.FOUND)
 
@@ -105,7 +106,7 @@ def convert(
     template: TemplateArgument,
     to: Annotated[
         str,
-        typer.Option("--to", help="jinja, xtuner, fastchat, paddlenlp, llamafactory or ollama."),
+        typer.Option("--to", metavar="DIALECT", help=f"One of {', '.join(WRITABLE)}."),
     ],
     eos: Annotated[
         str | None, typer.Option("--eos", help="The text of eos_token, where the target needs it.")
@@ -128,6 +129,8 @@ def convert(
 
     Example: turnwise convert qwen2.5 --to ollama
     """
+    if to not in DIALECTS:
+        inputs.check_choice(to, WRITABLE, "--to")
     found = inputs.load_template(template, pick, exact)
     text = found.convert(to, eos_token=eos, bos_token=bos, without=without or ())
     if as_json:

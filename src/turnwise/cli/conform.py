@@ -11,7 +11,6 @@ import typer
 from turnwise.cli import inputs, output
 from turnwise.cli.http_client import JsonClient
 from turnwise.cli.render import JsonOption, NowOption, PickOption
-from turnwise.errors import did_you_mean
 from turnwise.evidence.conform import ENGINES, Conformance, Engine, conform, detect_engine
 from turnwise.template import Template, compile_jinja
 
@@ -46,10 +45,7 @@ def conform_engine(
 
     Example: turnwise conform http://localhost:8080
     """
-    if engine is not None and engine not in ENGINES:
-        raise typer.BadParameter(
-            did_you_mean(engine, ENGINES, "Engines") or "", param_hint="--engine"
-        )
+    inputs.check_choice(engine, ENGINES, "--engine")
     client = JsonClient(url, timeout, _parse_headers(header or []))
     asked = ENGINES[engine](client.ask, model) if engine else detect_engine(client.ask, model)
     served = _find_template(asked, template, pick)
@@ -57,7 +53,7 @@ def conform_engine(
     if as_json:
         output.write_json(_as_data(found))
     else:
-        output.write(f"{found}\n")
+        output.write_report(f"{found}\n")
     if not found.equal:
         raise typer.Exit(output.FOUND)
 

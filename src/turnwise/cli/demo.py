@@ -10,8 +10,8 @@ from typing import Any
 from rich.text import Text
 
 from turnwise.cli import encode, output
-from turnwise.cli.parse import CHUNK, event_line
-from turnwise.cli.render import ColourOption, piece_lines, show
+from turnwise.cli.parse import CHUNK, event_data, event_line, message_data
+from turnwise.cli.render import JsonOption, piece_lines, rendering_data, show
 from turnwise.engine.provenance.rendering import COLOURS, COMPUTED, DIM, RESET, Rendering
 from turnwise.registry import load
 from turnwise.template import Template
@@ -67,13 +67,16 @@ REPLY = (
 )
 
 
-def demo(colour: ColourOption = None) -> None:
+def demo(as_json: JsonOption = False) -> None:
     """Show a prompt and its origins, tokens and loss, an attack, and a reply parsed as it arrives.
 
     Example: turnwise demo
     """
-    coloured = output.use_colour(colour)
+    coloured = output.use_colour()
     template = load(ENTRY)
+    if as_json:
+        output.write_json({"template": ENTRY, "steps": list(_list_steps(template))})
+        return
     rendering = template.render(CHAT, tools=TOOLS, add_generation_prompt=True)
     output.write(f"1. Render: a conversation with a tool, as {ENTRY} sees it.\n\n")
     show(rendering, coloured)
@@ -84,6 +87,22 @@ def demo(colour: ColourOption = None) -> None:
     output.write_lines(list(_lines_of_message(rendering, CALL_INDEX)), coloured)
     _show_tokens(template, coloured)
     _show_reply(template, rendering, coloured)
+
+
+def _list_steps(template: Template) -> Iterator[dict[str, Any]]:
+    """Yield the data of the four steps."""
+    prompt = template.render(CHAT, tools=TOOLS, add_generation_prompt=True)
+    rendered = rendering_data(prompt)
+    yield {"step": "render", "messages": CHAT, "tools": TOOLS, **rendered}
+    of_call = [one for one in rendered["pieces"] if one["origin"]["message"] == CALL_INDEX]
+    yield {"step": "origins", "message": CALL_INDEX, "pieces": of_call}
+    encoded = template.encode(ATTACK, SHIPPED)
+    yield {"step": "tokens", "messages": ATTACK, **encode.encoded_data(encoded)}
+    parser = template.parser(prompt, TOOLS)
+    events = [event for chunk in CHUNK.findall(REPLY) for event in parser.feed(chunk)]
+    message = parser.close()
+    shown = [event_data(event) for event in (*events, *message.events)]
+    yield {"step": "reply", "reply": REPLY, "events": shown, **message_data(message)}
 
 
 def _lines_of_message(rendering: Rendering, message: int) -> Iterator[Text]:

@@ -32,6 +32,6 @@ def doctor(
     if as_json:
         output.write_json([asdict(finding) for finding in found])
     else:
-        output.write("\n".join(map(str, found)) + "\n")
+        output.write_report("\n".join(map(str, found)) + "\n")
     if not all(finding.well for finding in found):
         raise typer.Exit(output.FOUND)

@@ -18,7 +18,6 @@ from rich.text import Text
 from turnwise.cli import inputs, output
 from turnwise.cli.render import (
     ChatArgument,
-    ColourOption,
     ContinueOption,
     GenerationOption,
     JsonOption,
@@ -34,7 +33,7 @@ from turnwise.cli.render import (
     make_flag,
     note_changes,
 )
-from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning, did_you_mean, printable
+from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning, printable
 from turnwise.template import Overflow
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import POLICIES
@@ -96,7 +95,6 @@ def encode(
     shape: ShapeOption = None,
     pick: PickOption = None,
     as_json: JsonOption = False,
-    colour: ColourOption = None,
 ) -> None:
     """Encode a conversation and show each token: its kind, and whether it is trained.
 
@@ -105,14 +103,8 @@ def encode(
     inputs.check_stdin(template, chat, tools)
     request = inputs.read_chat(chat, user, system, tools, line, shape)
     messages, arguments = inputs.render_arguments(request, option, generation, continued, now)
-    if train_on not in POLICIES:
-        raise typer.BadParameter(
-            did_you_mean(train_on, POLICIES, "Policies") or "", param_hint="--train-on"
-        )
-    if overflow not in OVERFLOW:
-        raise typer.BadParameter(
-            did_you_mean(overflow, OVERFLOW, "One of") or "", param_hint="--overflow"
-        )
+    inputs.check_choice(train_on, POLICIES, "--train-on")
+    inputs.check_choice(overflow, OVERFLOW, "--overflow")
     loaded, known = inputs.load_template(template, pick), load_tokenizer(tokenizer)
     with catch_warnings(record=True) as caught:
         simplefilter("always", TurnwiseWarning)
@@ -130,9 +122,9 @@ def encode(
         if issubclass(warning.category, TurnwiseWarning):
             output.warn(str(warning.message))
     if as_json:
-        output.write_json(_as_data(encoded))
+        output.write_json(encoded_data(encoded))
     else:
-        _show(encoded, output.use_colour(colour))
+        _show(encoded, output.use_colour())
         note_changes(encoded.rendering)
 
 
@@ -144,7 +136,8 @@ def load_tokenizer(place: str) -> Tokenizer:
         raise SourceError(error.message, hint=error.hint) from None
 
 
-def _as_data(encoded: Encoded) -> dict[str, Any]:
+def encoded_data(encoded: Encoded) -> dict[str, Any]:
+    """Return ids, labels, and what is known of each token, as JSON takes it."""
     return {
         "input_ids": encoded.input_ids,
         "labels": encoded.labels,

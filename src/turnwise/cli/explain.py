@@ -14,7 +14,7 @@ from rich.text import Text
 from turnwise.analysis.conversations import STANDARD_VARIABLES
 from turnwise.analysis.markers import WrittenMarker
 from turnwise.cli import inputs, output
-from turnwise.cli.render import ColourOption, JsonOption, PickOption, TemplateArgument, make_flag
+from turnwise.cli.render import JsonOption, PickOption, TemplateArgument, make_flag
 from turnwise.errors import TurnwiseError, printable
 from turnwise.registry.published import identify
 from turnwise.template import Template
@@ -31,7 +31,6 @@ def explain(
     ] = False,
     pick: PickOption = None,
     as_json: JsonOption = False,
-    colour: ColourOption = None,
 ) -> None:
     """Say what a template reads and writes.
 
@@ -45,7 +44,7 @@ def explain(
         markers = [marker_to_json(marker) for marker in explanation["markers"]]
         output.write_json({**explanation, "markers": markers})
         return
-    output.write_lines(format_lines(explanation), output.use_colour(colour))
+    output.write_lines(format_lines(explanation), output.use_colour())
     if program:
         output.write(printable(loaded.program.python, 10**9) + "\n")
 

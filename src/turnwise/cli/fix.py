@@ -50,10 +50,10 @@ def fix(
     if as_json:
         output.write_json(_as_data(repair, path is not None))
     elif diff:
-        output.write(repair.diff)
+        output.write_report(repair.diff)
     else:
         shown = repair.diff if path is None else ""
-        output.write(f"{repair}\n" + (f"\n{shown}" if shown else ""))
+        output.write_report(f"{repair}\n" + (f"\n{shown}" if shown else ""))
     if repair.unfixed or (repair.changed and path is None):
         raise typer.Exit(output.FOUND)
 

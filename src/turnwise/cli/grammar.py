@@ -10,7 +10,6 @@ import typer
 
 from turnwise.cli import inputs, output
 from turnwise.cli.render import JsonOption, PickOption, TemplateArgument, ToolsOption, make_flag
-from turnwise.errors import did_you_mean
 from turnwise.replies.export.gbnf import GbnfGrammar
 from turnwise.replies.grammar import Grammar
 
@@ -45,8 +44,7 @@ def grammar(
     Example: turnwise grammar qwen3 --tools tools.json --to lark --choice required
     """
     inputs.check_stdin(template, tools or "", content or "")
-    if to not in TARGETS:
-        raise typer.BadParameter(did_you_mean(to, TARGETS, "Accepted") or "", param_hint="--to")
+    inputs.check_choice(to, TARGETS, "--to")
     found = inputs.load_template(template, pick).grammar
     if to == "response-template":
         output.write_json(found.to_response_template(profile=profile, partly=True))

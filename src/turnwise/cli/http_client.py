@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from turnwise.errors import SourceError, printable, short_repr
 from turnwise.evidence.conform import EngineReply
+from turnwise.local_files import error_reason
 
 MAX_ANSWER = 64 * 2**20  # bytes
 CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
@@ -63,9 +64,9 @@ class JsonClient:
                 hint="--timeout waits longer",
             ) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
-            name = type(error).__name__
+            reason = error_reason(error) or type(error).__name__
             raise SourceError(
-                f"{where}: no answer from {host}: {error or name}",
+                f"{where}: no answer from {host}: {reason}",
                 hint="is the server running, and the URL that of its root, as http://localhost:8000?",
             ) from error
         finally:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from turnwise.errors import MessageError, SourceError, did_you_mean, short_repr
 from turnwise.local_files import error_reason, read_file
 from turnwise.messages import InputReader
 from turnwise.registry import compile_source, find_source
-from turnwise.registry.files import read_bytes
+from turnwise.registry.files import names_in_folder, read_bytes
 from turnwise.replies.declared import DECLARATION_KEYS
 from turnwise.shapes import SHAPES, are_rows, conversation
 from turnwise.shapes.row import ARGUMENT_NAMES
@@ -30,6 +32,10 @@ from turnwise.template import Template
 STDIN = "-"
 MAX_CHAT = 256 * 2**20
 OPENAI_SHAPES = ("openai", "list")  # read without a note
+CHAT_HINT = 'A conversation is JSON such as [{"role": "user", "content": "Hi"}].'
+TOOLS_HINT = "Tools are a JSON list of functions, as OpenAI has them."
+DECLARATION_HINT = "A declaration is a TOML file: docs/replies.md, Declarations."
+SCHEMA_HINT = "It should be a JSON schema."
 
 
 @dataclass(slots=True)
@@ -44,6 +50,14 @@ def check_stdin(*places: str | None) -> None:
     """Refuse two arguments that both read stdin."""
     if places.count(STDIN) > 1:
         raise typer.BadParameter("stdin (-) can be read for one argument only", param_hint="-")
+
+
+def check_choice(value: str | None, known: Iterable[str], flag: str) -> None:
+    """Refuse a value of a flag that is not one of the known ones; None is a flag that was not given."""
+    names = list(known)
+    if value is not None and value not in names:
+        hint = did_you_mean(value, names, "One of")
+        raise typer.BadParameter(f"{short_repr(value)} is not known. {hint}", param_hint=flag)
 
 
 def load_template(where: str, pick: str | None, exact: bool = False) -> Template:
@@ -72,8 +86,7 @@ def read_chat(
         raise typer.BadParameter(
             "it is the shape of CHAT, and there is no CHAT", param_hint="--shape"
         )
-    if shape is not None and shape not in SHAPES:
-        raise typer.BadParameter(did_you_mean(shape, SHAPES, "Shapes") or "", param_hint="--shape")
+    check_choice(shape, SHAPES, "--shape")
     chat = ChatInput([{"role": "user", "content": user}])
     if place is not None:
         chat = _read_conversation(place, line, shape)
@@ -129,17 +142,18 @@ def parse_time(text: str | None) -> datetime | None:
 
 def _read_conversation(place: str, line: int | None, shape: str | None) -> ChatInput:
     name = _name_of(place)
-    text = _decode(_read_place(place), name)
+    text = _decode(_read_place(place), name, CHAT_HINT)
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         if error.msg != "Extra data":
-            raise _not_json(name, error) from error
+            raise _not_json(name, error, CHAT_HINT) from error
         value = _parse_json_line(text, name, line)
     except (ValueError, RecursionError) as error:
-        raise _not_json(name, error) from error
-    if are_rows(value):
-        value = _choose_row(dict(enumerate(value, 1)), name, line)[1]
+        raise _not_json(name, error, CHAT_HINT) from error
+    else:
+        rows = value if are_rows(value) else [value]
+        value = _choose_row(dict(enumerate(rows, 1)), name, line)[1]
     return _to_chat(value, name, shape)
 
 
@@ -150,7 +164,7 @@ def _parse_json_line(text: str, name: str, line: int | None) -> Any:
     try:
         return json.loads(row)
     except (ValueError, RecursionError) as error:
-        raise _not_json(name, error, wanted) from error
+        raise _not_json(name, error, CHAT_HINT, wanted) from error
 
 
 def _choose_row(rows: dict[int, Any], name: str, line: int | None) -> tuple[int, Any]:
@@ -168,8 +182,7 @@ def _choose_row(rows: dict[int, Any], name: str, line: int | None) -> tuple[int,
 
 def _to_chat(value: Any, name: str, shape: str | None) -> ChatInput:
     if shape is None and not isinstance(value, list | dict):
-        hint = "A conversation is a list of messages, or an object with `messages`."
-        raise MessageError(f"{name} holds {short_repr(value)}", hint=hint)
+        raise MessageError(f"{name} holds {short_repr(value)}", hint=CHAT_HINT)
     try:
         found = conversation(value, shape)
     except MessageError as error:
@@ -192,19 +205,19 @@ def _with_system(messages: Any, system: str) -> Any:
     return [{"role": "system", "content": system}, *messages]
 
 
-def read_json(place: str, hint: str | None = None) -> Any:
-    """Return the value of a JSON file."""
+def read_json(place: str, hint: str = SCHEMA_HINT) -> Any:
+    """Return the value of a JSON file; the hint says what it should be."""
     name = _name_of(place)
     try:
-        return json.loads(_decode(_read_place(place, hint), name))
+        return json.loads(_decode(_read_place(place, hint), name, hint))
     except (ValueError, RecursionError) as error:
-        raise _not_json(name, error) from error
+        raise _not_json(name, error, hint) from error
 
 
 def read_tools(place: str) -> Any:
     """Return the tools of a JSON file."""
     name = _name_of(place)
-    value = read_json(place, "Tools are a JSON file.")
+    value = read_json(place, TOOLS_HINT)
     found = value["tools"] if isinstance(value, dict) and "tools" in value else value
     try:
         return InputReader().read_tools(found)
@@ -217,15 +230,14 @@ def read_declaration(place: str) -> dict[str, Any]:
     import tomllib  # slow to import, and rarely needed
 
     name = _name_of(place)
-    text = _read_place(place, "A declaration is a TOML file.")
+    text = _read_place(place, DECLARATION_HINT)
     try:
         data = tomllib.loads(text.decode("utf-8-sig"))
     except ValueError as error:  # not UTF-8, not TOML
-        raise SourceError(f"{name} is not TOML: {error}") from error
+        raise SourceError(f"{name} is not TOML: {error}", hint=DECLARATION_HINT) from error
     except RecursionError as error:
-        raise SourceError(
-            f"{name} is not TOML that can be read: it is nested too deeply"
-        ) from error
+        problem = f"{name} is not TOML that can be read: it is nested too deeply"
+        raise SourceError(problem, hint=DECLARATION_HINT) from error
     found = data.get("replies", data)
     if not isinstance(found, dict):
         raise SourceError(f"{name}: replies is {short_repr(found)}", hint="It must be a table.")
@@ -260,24 +272,34 @@ def _read_file(place: str, hint: str | None) -> bytes:
     except (OSError, ValueError) as error:
         if hint is None and not Path(place).suffix:
             hint = f"To render it as a message of the user: --user {short_repr(place)}"
-        raise SourceError(
-            f"{short_repr(place, 200)} cannot be read: {error_reason(error)}", hint=hint
-        ) from error
+        raise unreadable_file(place, error, hint or CHAT_HINT) from error
 
 
-def _decode(data: bytes, name: str) -> str:
+def unreadable_file(place: str, error: Exception, hint: str) -> SourceError:
+    """Return the error for a file that cannot be read; if it is not there, similar names replace the hint."""
+    if isinstance(error, FileNotFoundError):
+        path = Path(place)
+        near = get_close_matches(path.name, names_in_folder(path), n=3)
+        if near:
+            shown = " or ".join(short_repr(str(path.with_name(name)), 200) for name in near)
+            hint = f"Did you mean {shown}?"
+    problem = f"{short_repr(place, 200)} cannot be read: {error_reason(error)}"
+    return SourceError(problem, hint=hint)
+
+
+def _decode(data: bytes, name: str, hint: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise MessageError(
-            f"{name} is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}"
+            f"{name} is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}", hint=hint
         ) from error
 
 
-def _not_json(name: str, error: Exception, line: int | None = None) -> MessageError:
+def _not_json(name: str, error: Exception, hint: str, line: int | None = None) -> MessageError:
     if isinstance(error, json.JSONDecodeError):
-        return MessageError(
-            f"{name} is not JSON: {error.msg} at line {line or error.lineno}, column {error.colno}"
-        )
+        place = f"at line {line or error.lineno}, column {error.colno}"
+        problem = f"is not JSON: {error.msg} {place}" if error.doc.strip() else "is empty"
+        return MessageError(f"{name} {problem}", hint=hint)
     reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return MessageError(f"{name} is not JSON that can be read: {reason}")
+    return MessageError(f"{name} is not JSON that can be read: {reason}", hint=hint)

@@ -13,13 +13,13 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from turnwise.cli import output
+from turnwise.cli import inputs, output
 from turnwise.cli.encode import load_tokenizer, token_lines
 from turnwise.cli.prepare import summary_lines
-from turnwise.cli.render import ColourOption, JsonOption
+from turnwise.cli.render import JsonOption
 from turnwise.data.prepared_folder import PreparedFolder, ShardRow
 from turnwise.data.report import write_report
-from turnwise.errors import SourceError, did_you_mean, printable
+from turnwise.errors import SourceError, printable
 from turnwise.local_files import error_reason
 from turnwise.tokens.loss import IGNORED
 
@@ -48,16 +48,13 @@ def inspect(
         str | None, typer.Option(metavar="FILE", help="Write the report page to this file.")
     ] = None,
     as_json: JsonOption = False,
-    colour: ColourOption = None,
 ) -> None:
     """Show samples of prepared shards with their trained tokens, and a histogram of lengths.
 
     Example: turnwise inspect out --samples 5
     """
     found = PreparedFolder(folder)
-    if split is not None and split not in found.splits:
-        hint = did_you_mean(split, found.splits, "Splits") or ""
-        raise typer.BadParameter(hint, param_hint="--split")
+    inputs.check_choice(split, found.splits, "--split")
     rows = found.read_rows(split, skip, samples)
     known = _find_tokenizer(tokenizer, found.manifest) if rows else None
     if report is not None:
@@ -66,7 +63,7 @@ def inspect(
         samples_data = [_as_data(row, known) for row in rows]
         output.write_json({"manifest": found.manifest, "samples": samples_data})
         return
-    wanted = output.use_colour(colour)
+    wanted = output.use_colour()
     output.write_lines(summary_lines(found.manifest, folder), wanted)
     output.write_lines(histogram_lines(found.manifest["lengths"]), wanted)
     for row in rows:

@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from turnwise.cli.inputs import STDIN
-from turnwise.errors import SourceError, short_repr
-from turnwise.local_files import error_reason
+from turnwise.cli.inputs import STDIN, unreadable_file
+from turnwise.local_files import open_file
 from turnwise.shapes import are_rows
 
 MAX_LINE = 64 * 2**20  # bytes
+ROWS_HINT = "It should be JSON Lines: one row a line."
 MAX_DOCUMENT = 64 * 2**20  # bytes of a file that is not JSON Lines
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -53,16 +53,10 @@ def read_json_lines(place: str) -> Iterator[JsonLine]:
 def _open(place: str, stack: ExitStack) -> BinaryIO:
     if place == STDIN:
         return sys.stdin.buffer
-    path = Path(place)
     try:
-        if not path.is_file():
-            reason = "it is a folder" if path.is_dir() else "there is no such file"
-            raise SourceError(f"{short_repr(place, 200)} cannot be read: {reason}")
-        return stack.enter_context(path.open("rb"))
+        return stack.enter_context(open_file(Path(place)))
     except (OSError, ValueError) as error:
-        raise SourceError(
-            f"{short_repr(place, 200)} cannot be read: {error_reason(error)}"
-        ) from error
+        raise unreadable_file(place, error, ROWS_HINT) from error
 
 
 def _read_stream(stream: BinaryIO) -> Iterator[JsonLine]:

@@ -10,19 +10,22 @@ escape, as in JSON.
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
 import re
+import shlex
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO
 
 import typer
 
-from turnwise.errors import TurnwiseError, TurnwiseWarning, printable
+from turnwise.errors import TemplateRaised, TurnwiseError, TurnwiseWarning, printable
+from turnwise.local_files import error_reason
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -31,10 +34,22 @@ FOUND = 1
 """Exit code for an answer that is no good news: a finding, a difference, a row with a problem."""
 ERROR = 2
 """Exit code for every error: in the call, in a file, in the template or in the conversation."""
+INTERRUPTED, UNREAD = 130, 141
+"""Exit codes as shells have them: stopped with Ctrl-C, and by a pipe that nobody reads."""
 P = ParamSpec("P")
 
+MAX_ERROR_LENGTH = 100_000  # characters of an error that are written
 MAX_INDENTED_ITEMS = 1000  # of a list that is written with a line for each item
 STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
+# `exact=True`, `max_length=8`, `shape='list'`, `without=["white space"]`
+ARGUMENT = re.compile(
+    r"""\b(?P<name>[a-z_]+)=(?:True\b|(?P<number>\d+)|\[?(['"])(?P<text>[\w -]+)\3\]?)"""
+)
+COLOUR_VARIABLES = {True: "FORCE_COLOR", False: "NO_COLOR"}
+LABELS = {"note": "cyan", "warning": "yellow", "error": "red"}
+REPORT_MARK = re.compile(r"^(?:(?:ok|problem)(?=:)|[+-].*|@@.*)|⟪[^⟫]*⟫", re.MULTILINE)
+REPORT_COLOURS = {"o": "green", "p": "red", "+": "green", "-": "red", "@": "cyan", "⟪": "yellow"}
+"""By the first character of what `REPORT_MARK` finds."""
 
 
 class EscapedTerminal:
@@ -59,7 +74,10 @@ class EscapedTerminal:
 
 @contextmanager
 def escape_terminals() -> Iterator[None]:
-    """Let nothing raw reach a terminal, whoever writes to stdout and stderr."""
+    """Let nothing raw reach a terminal, whoever writes to stdout and stderr; a closed stream is an empty one."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the shell's `<&-` or `>&-`
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 as long as the process
     streams = sys.stdout, sys.stderr
     if sys.stdout.isatty():
         sys.stdout = EscapedTerminal(sys.stdout)
@@ -82,20 +100,35 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def use_colour(wanted: bool | None) -> bool:
-    """Return the flag of the call; without one, what NO_COLOR or FORCE_COLOR say, else True on a terminal."""
-    if wanted is not None:
-        return wanted
+def use_colour(stream: TextIO | None = None) -> bool:
+    """Return what NO_COLOR or FORCE_COLOR say; without them, True if the stream (stdout) is a terminal."""
     if os.environ.get("NO_COLOR"):
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or (
-        is_terminal() and os.environ.get("TERM") != "dumb"
-    )
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
+
+
+@contextmanager
+def follow_colour_flag(wanted: bool | None) -> Iterator[None]:
+    """Let the environment say what --color or --no-color says: that is where rich and other processes look."""
+    if wanted is None:
+        yield
+        return
+    before = {name: os.environ.pop(name, None) for name in COLOUR_VARIABLES.values()}
+    os.environ[COLOUR_VARIABLES[wanted]] = "1"
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def write(text: str) -> None:
     """Write a result to stdout; on a terminal its control characters are escaped."""
-    _write(printable(text, limit=len(text)) if is_terminal() else text)
+    _write(escape(text) if is_terminal() else text)
 
 
 def write_styled(text: str) -> None:
@@ -132,8 +165,23 @@ def _is_long(value: Any) -> bool:
 
 def _write(text: str) -> None:
     data = text.encode("utf-8", "backslashreplace")
-    # Bytes keep escape sequences and line ends as they are.
-    typer.echo(data.decode("utf-8") if is_terminal() else data, nl=False)
+    try:
+        # Bytes keep escape sequences and line ends as they are.
+        typer.echo(data.decode("utf-8") if is_terminal() else data, nl=False)
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a full disk
+        drop_output()
+        raise TurnwiseError(
+            f"the output cannot be written: {error_reason(error)}", hint="Send it elsewhere."
+        ) from error
+
+
+def drop_output() -> None:
+    """Write what is left for stdout nowhere: Python would try again when it ends, and complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def write_lines(lines: Iterable[Text], colour: bool) -> None:
@@ -142,21 +190,53 @@ def write_lines(lines: Iterable[Text], colour: bool) -> None:
         Console,  # when it is needed: it takes longer to load than most commands
     )
 
-    console = Console(force_terminal=colour, no_color=not colour, highlight=False, markup=False)
-    with console.capture() as captured:
-        for line in lines:
-            console.print(line, soft_wrap=True)
-    write_styled(captured.get())
+    written = io.StringIO()
+    console = Console(
+        file=written, force_terminal=colour, no_color=not colour, highlight=False, markup=False
+    )
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    write_styled(written.getvalue())
+
+
+def write_report(text: str) -> None:
+    """Write a result of whole lines; in colour, its verdicts, the lines of a diff and the ⟪difference⟫ stand out."""
+    if use_colour():
+        write_styled(REPORT_MARK.sub(_paint_mark, escape(text)))
+    else:
+        write(text)
+
+
+def _paint_mark(found: re.Match[str]) -> str:
+    return typer.style(found[0], fg=REPORT_COLOURS[found[0][0]])
+
+
+def escape(text: str) -> str:
+    """Return a text without control characters, so that only our colours reach the terminal."""
+    return printable(text, limit=len(text))
 
 
 def note(text: str) -> None:
     """Write a note to stderr."""
-    typer.echo(f"note: {printable(text)}", err=True)
+    _tell("note", printable(text))
 
 
 def warn(text: str) -> None:
     """Write a warning to stderr."""
-    typer.echo(f"warning: {printable(text)}", err=True)
+    _tell("warning", printable(text))
+
+
+def report_error(text: str, data: dict[str, Any], as_json: bool) -> None:
+    """Write an error to stderr; with --json it is data on stdout, too: one line, since others may stand before it."""
+    if as_json:
+        write_json({"error": data}, indent=None)
+    _tell("error", printable(text, limit=MAX_ERROR_LENGTH))
+
+
+def _tell(label: str, text: str) -> None:
+    painted = use_colour(sys.stderr)
+    shown = typer.style(f"{label}:", fg=LABELS[label], bold=True) if painted else f"{label}:"
+    typer.echo(f"{shown} {text}", err=True, color=painted)
 
 
 @contextmanager
@@ -201,23 +281,40 @@ def report_errors(command: Callable[P, None]) -> Callable[P, None]:
             with short_warnings():
                 command(*args, **kwargs)
         except TurnwiseError as error:
-            if kwargs.get("as_json"):
-                write_json({"error": error.as_data()})
-            typer.echo(f"error: {printable(str(error), limit=10_000)}", err=True)
+            _adapt_error(error, kwargs)
+            report_error(str(error), error.as_data(), bool(kwargs.get("as_json")))
             raise typer.Exit(ERROR) from None
         except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
             raise
         except Exception as error:  # a defect of turnwise: a short report, not a traceback
-            typer.echo(_bug_report(error), err=True)
+            report = _bug_report(error)
+            data = {"type": "Defect", "message": report}
+            report_error(report, data, bool(kwargs.get("as_json")))
             raise typer.Exit(ERROR) from None
 
     return run
 
 
+def _adapt_error(error: TurnwiseError, arguments: Mapping[str, Any]) -> None:
+    """Name flags where an error of the API names arguments, and say who refuses a conversation."""
+    if isinstance(error, TemplateRaised) and not error.hint:
+        error.hint = "The template itself refuses this conversation."
+
+    def name_flag(found: re.Match[str]) -> str:
+        if found["name"] not in arguments:
+            return found[0]
+        value = found["number"] or found["text"]
+        flag = f"--{found['name'].replace('_', '-')}"
+        return flag if value is None else f"{flag} {shlex.quote(value)}"
+
+    error.message = ARGUMENT.sub(name_flag, error.message)
+    error.hint = error.hint and ARGUMENT.sub(name_flag, error.hint)
+
+
 def _bug_report(error: Exception) -> str:
     if os.environ.get("TURNWISE_DEBUG"):
-        return printable("".join(traceback.format_exception(error)), limit=100_000)
+        return "".join(traceback.format_exception(error))
     where = traceback.extract_tb(error.__traceback__)[-1]
     what = printable(f"{type(error).__name__}: {error}")
     place = f"{os.path.basename(where.filename)}:{where.lineno}"
-    return f"error: turnwise itself failed ({what}, at {place})\n  Please report this; TURNWISE_DEBUG=1 shows more."
+    return f"turnwise itself failed ({what}, at {place})\n  Please report this; TURNWISE_DEBUG=1 shows more."

@@ -24,7 +24,6 @@ from rich.text import Text
 from turnwise.cli import inputs, output
 from turnwise.cli.encode import load_tokenizer
 from turnwise.cli.render import (
-    ColourOption,
     JsonOption,
     NowOption,
     PickOption,
@@ -35,7 +34,7 @@ from turnwise.cli.render import (
     make_flag,
 )
 from turnwise.errors import SourceError, printable
-from turnwise.local_files import error_reason, read_file
+from turnwise.local_files import read_file
 from turnwise.replies.events import STATUSES, Event, Message
 from turnwise.replies.parser.parser import Parser
 from turnwise.template import Template
@@ -79,7 +78,6 @@ def parse(
     now: NowOption = None,
     pick: PickOption = None,
     as_json: JsonOption = False,
-    colour: ColourOption = None,
 ) -> None:
     """Parse a reply into a message: reasoning, content, tool calls, and the stop.
 
@@ -89,7 +87,7 @@ def parse(
     loaded = inputs.load_template(template, pick)
     prompt, offered = _render_prompt(loaded, chat, user, tools, option, now)
     parser = _make_parser(loaded, prompt, offered, tokenizer, declared)
-    painted = output.use_colour(colour)
+    painted = output.use_colour()
     for chunk in _split_reply(reply, stream, ids=tokenizer is not None):
         events = parser.feed(chunk)
         if stream:
@@ -98,7 +96,7 @@ def parse(
     if stream:
         _show_events(message.events, as_json, painted)
     if as_json:
-        output.write_json(_as_data(message), indent=None if stream else 2)
+        output.write_json(message_data(message), indent=None if stream else 2)
     elif not stream:
         output.write_lines(_message_lines(message), painted)
     _note_problems(parser, message)
@@ -187,8 +185,7 @@ def _read_reply(reply: str) -> str:
             return read_file(Path(reply[1:]), MAX_REPLY).decode("utf-8", "replace")
         except (OSError, ValueError) as error:
             hint = "Text that begins with @ is read from stdin: write - and pipe it."
-            problem = f"cannot read {reply[1:]!r}: {error_reason(error)}"
-            raise SourceError(problem, hint=hint) from None
+            raise inputs.unreadable_file(reply[1:], error, hint) from None
     if FILE_NAME.fullmatch(reply):
         output.note(f"{reply!r} was read as the text of a reply; a file is @{reply}")
     return reply
@@ -209,9 +206,14 @@ def _parse_ids(text: str) -> list[int] | None:
 def _show_events(events: Iterable[Event], as_json: bool, painted: bool) -> None:
     if as_json:
         for event in events:
-            output.write_json({**event._asdict(), "delta": event.delta()}, indent=None)
+            output.write_json(event_data(event), indent=None)
     else:
         output.write_lines(map(event_line, events), painted)
+
+
+def event_data(event: Event) -> dict[str, Any]:
+    """Return an event, and the delta that it is for OpenAI."""
+    return {**event._asdict(), "delta": event.delta()}
 
 
 def event_line(event: Event) -> Text:
@@ -225,7 +227,8 @@ def event_line(event: Event) -> Text:
     )
 
 
-def _as_data(message: Message) -> dict[str, Any]:
+def message_data(message: Message) -> dict[str, Any]:
+    """Return a message with the spans and attempts of its parser, as JSON takes it."""
     return {
         "message": dict(message),
         "stop": message.stop,

@@ -39,15 +39,13 @@ from turnwise.data.report import REPORT
 from turnwise.data.run import ENGINES, Progress
 from turnwise.data.run import prepare as run_recipe
 from turnwise.data.schemas import KINDS
-from turnwise.errors import DataError, did_you_mean, printable
+from turnwise.errors import DataError, printable
 from turnwise.tokens.loss import POLICIES
 
 REASONS_SHOWN = 8
 NOTES_IN_HINT = 3
 TOO_LONG = "too-long"
 SHORTEN = "Raise --max-length, or shorten conversations with --overlong truncate or split."
-INTERRUPTED = 130
-"""Exit code of a run that was stopped with Ctrl-C, as shells have it."""
 
 
 def _choice(names: tuple[str, ...], *flags: str, help: str) -> Any:
@@ -126,7 +124,9 @@ def prepare(
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--options", metavar="KEY=VALUE", help="A variable of the template."),
+        typer.Option(
+            "--options", "--option", metavar="KEY=VALUE", help="A variable of the template."
+        ),
     ] = None,
     engine: Annotated[
         str, _choice(tuple(ENGINES), help="What does the work: processes here, or a cluster")
@@ -146,10 +146,7 @@ def prepare(
 
     Example: turnwise prepare chats.jsonl -t qwen3 -k models/qwen3 -o out --max-length 4096 --packing best-fit
     """
-    if engine not in ENGINES:
-        raise typer.BadParameter(
-            did_you_mean(engine, ENGINES, "Engines") or "", param_hint="--engine"
-        )
+    inputs.check_choice(engine, ENGINES, "--engine")
     given = {
         "inputs": data or None,
         "template": template,
@@ -183,7 +180,7 @@ def prepare(
     manifest = _run(made, engine, workers)
     failure = None if manifest["rows"]["out"] else explain_nothing(manifest, made.output)
     if not as_json:
-        output.write_lines(summary_lines(manifest, made.output), output.use_colour(None))
+        output.write_lines(summary_lines(manifest, made.output), output.use_colour())
     elif failure is None:  # the error is the one document otherwise
         output.write_json(manifest)
     if failure is not None:
@@ -227,7 +224,7 @@ def _try(recipe: Recipe, as_json: bool) -> None:
     found = try_recipe(recipe)
     failure = None if found.lengths else _explain_no_sample(found)
     if not as_json:
-        output.write_lines(dry_run_lines(found), output.use_colour(None))
+        output.write_lines(dry_run_lines(found), output.use_colour())
     elif failure is None:
         output.write_json({**asdict(found), "tokens_estimated": found.tokens_estimated})
     if failure is not None:
@@ -280,7 +277,7 @@ def _run(recipe: Recipe, engine: str, workers: int | None) -> Mapping[str, Any]:
             report = run_recipe(recipe, engine=engine, workers=workers, on_progress=show)
     except KeyboardInterrupt:
         output.note("stopped; the same command resumes where it was")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(output.INTERRUPTED) from None
     if report.was_finished:
         output.note(f"{recipe.output} was complete: nothing was done")
     for restart in report.restarts:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from turnwise.cli import output
-from turnwise.cli.render import ColourOption, JsonOption
-from turnwise.errors import did_you_mean, printable
+from turnwise.cli import inputs, output
+from turnwise.cli.render import JsonOption
+from turnwise.errors import printable
 from turnwise.registry import Entry, entries
 from turnwise.registry.match import SOURCES
 from turnwise.registry.match import match as match_model
@@ -20,7 +20,6 @@ def list_entries(
     dialect: Annotated[str | None, typer.Option(help="Only those of a dialect.")] = None,
     family: Annotated[str | None, typer.Option(help="Only those of a family of models.")] = None,
     as_json: JsonOption = False,
-    colour: ColourOption = None,
 ) -> None:
     """List the templates that have a name.
 
@@ -28,20 +27,15 @@ def list_entries(
 
     Example: turnwise list --family qwen
     """
-    for flag, value, known in (
-        ("--dialect", dialect, {entry.dialect for entry in entries().values()}),
-        ("--family", family, {entry.family for entry in entries().values()}),
-    ):
-        if value is not None and value not in known:
-            raise typer.BadParameter(
-                f"{value!r}: {did_you_mean(value, sorted(known), 'there is')}", param_hint=flag
-            )
+    known = entries().values()
+    inputs.check_choice(dialect, sorted({entry.dialect for entry in known}), "--dialect")
+    inputs.check_choice(family, sorted({entry.family for entry in known}), "--family")
     found = entries(dialect, family).values()
     if as_json:
         output.write_json([_as_data(entry) for entry in found])
         return
     width = max((len(entry.name) for entry in found if entry.notes), default=0)
-    output.write_lines((_entry_line(entry, width) for entry in found), output.use_colour(colour))
+    output.write_lines((_entry_line(entry, width) for entry in found), output.use_colour())
 
 
 def match(
@@ -53,7 +47,6 @@ def match(
     ],
     source: Annotated[str | None, typer.Option(help=f"Whose answer: {', '.join(SOURCES)}.")] = None,
     as_json: JsonOption = False,
-    colour: ColourOption = None,
 ) -> None:
     """Show which template a model has, and why.
 
@@ -73,7 +66,7 @@ def match(
         lines = [
             Text.assemble((f"{key:<8}", "dim"), printable(value)) for key, value in facts.items()
         ]
-        output.write_lines(lines, output.use_colour(colour))
+        output.write_lines(lines, output.use_colour())
     if found.warning:
         output.warn(found.warning)
 

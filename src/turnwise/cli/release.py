@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from turnwise.cli import output
+from turnwise.cli import inputs, output
 from turnwise.cli.render import JsonOption, make_flag
-from turnwise.errors import did_you_mean
 from turnwise.publishing import Release, release, verify_release
 
 PROFILES = ("serving", "transformers")
@@ -38,9 +37,7 @@ def release_folder(
 
     Example: turnwise release ./my-model --dry-run
     """
-    if profile not in PROFILES:
-        hint = did_you_mean(profile, PROFILES, "Accepted") or ""
-        raise typer.BadParameter(hint, param_hint="--profile")
+    inputs.check_choice(profile, PROFILES, "--profile")
     if verify:
         differences = verify_release(folder)
         if as_json:
@@ -59,7 +56,7 @@ def release_folder(
     if as_json:
         output.write_json(_as_data(found))
     else:
-        output.write(f"{found}\n" + (f"\n{found.diff}" if dry_run and found.diff else ""))
+        output.write_report(f"{found}\n" + (f"\n{found.diff}" if dry_run and found.diff else ""))
     if not found.is_complete:
         raise typer.Exit(output.FOUND)
 

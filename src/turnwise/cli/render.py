@@ -36,10 +36,6 @@ ExactOption = Annotated[
     make_flag("--exact", help="Other software's template: its text, with its known defects."),
 ]
 JsonOption = Annotated[bool, make_flag("--json", help="Print JSON.")]
-ColourOption = Annotated[
-    bool | None,
-    make_flag("--color/--no-color", help="Colours, or none; by default only on a terminal."),
-]
 ChatArgument = Annotated[
     str | None,
     typer.Argument(metavar="CHAT", show_default=False, help="A JSON file of messages, or -."),
@@ -51,7 +47,7 @@ ToolsOption = Annotated[
 ]
 VariableOption = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="KEY=VALUE", help="A variable of the template."),
+    typer.Option("--option", metavar="KEY=VALUE", help="A variable of the template."),
 ]
 GenerationOption = Annotated[
     bool,
@@ -95,7 +91,6 @@ def render(
     strict: Annotated[
         bool, make_flag("--strict", help="Refuse text that the template does not write.")
     ] = False,
-    colour: ColourOption = None,
 ) -> None:
     """Render a conversation: the text of the template is dim, the fields of the messages are bright.
 
@@ -107,11 +102,11 @@ def render(
     loaded = inputs.load_template(template, pick, exact)
     rendering = loaded.render(messages, strict=strict, **arguments)
     if as_json:
-        output.write_json(_as_data(rendering))
+        output.write_json(rendering_data(rendering))
     elif pieces:
-        output.write_lines(piece_lines(rendering), output.use_colour(colour))
+        output.write_lines(piece_lines(rendering), output.use_colour())
     else:
-        show(rendering, output.use_colour(colour), whitespace)
+        show(rendering, output.use_colour(), whitespace)
     if not as_json:
         note_changes(rendering)
 
@@ -131,7 +126,8 @@ def show(rendering: Rendering, colour: bool, whitespace: bool = False) -> None:
     output.write_styled(text if text.endswith("\n") else text + "\n")
 
 
-def _as_data(rendering: Rendering) -> dict[str, Any]:
+def rendering_data(rendering: Rendering) -> dict[str, Any]:
+    """Return a rendering with the origin of each piece, as JSON takes it."""
     return {
         "text": rendering.text,
         "pieces": [

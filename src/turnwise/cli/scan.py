@@ -62,7 +62,7 @@ def scan_dataset(
     if as_json:
         output.write_json(_as_data(report))
     else:
-        output.write(f"{report}\n")
+        output.write_report(f"{report}\n")
     if report.affected:
         raise typer.Exit(output.FOUND)
 

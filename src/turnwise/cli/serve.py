@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from turnwise.cli import output
-from turnwise.cli.render import make_flag
-from turnwise.errors import SourceError, did_you_mean
+from turnwise.cli import inputs, output
+from turnwise.cli.render import JsonOption, make_flag
+from turnwise.errors import SourceError
+from turnwise.local_files import error_reason
 
 HINT = "pip install 'turnwise[serve]'"
 KINDS = ("generate", "completions", "llamacpp", "text")
@@ -70,15 +72,16 @@ def serve(
     no_playground: Annotated[
         bool, make_flag("--no-playground", help="Offer no playground and no /api paths.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Serve templates over HTTP: the paths of vLLM's renderer, a playground, and with --upstream a chat gateway.
 
+    Requests are logged on stderr, a line of JSON for each. With --json, one line on stdout tells the address and the
+    models before the first request is answered.
+
     Example: turnwise serve ./Qwen3-8B --port 8400
     """
-    if upstream_kind not in KINDS:
-        raise typer.BadParameter(
-            did_you_mean(upstream_kind, KINDS, "Kinds") or "", param_hint="--upstream-kind"
-        )
+    inputs.check_choice(upstream_kind, KINDS, "--upstream-kind")
     modules = import_serve("turnwise serve")
     defaults = modules.ServeSettings()
     settings = modules.replace(
@@ -99,13 +102,19 @@ def serve(
         for model in served:
             check_tokenizer(model)
     listener = _listen(host, port)
-    name = "127.0.0.1" if host in ANY_ADDRESS else host
-    output.note(f"http://{name}:{listener.getsockname()[1]}")
+    notes = []
     if host in ANY_ADDRESS and not allowed_host:
-        output.note("only requests to localhost are answered; --allowed-host adds other names")
+        notes.append("only requests to localhost are answered; --allowed-host adds other names")
     for model in served:
         if model.has_shipped_tokenizer:
-            output.note(f"{model.name} has no tokenizer: its ids are those of a small one")
+            notes.append(f"{model.name} has no tokenizer: its ids are those of a small one")
+    url = _address_of(listener, host)
+    if as_json:
+        names = [model.name for model in served]
+        output.write_json({"url": url, "models": names, "notes": notes}, indent=None)
+    else:
+        for text in (url, *notes):
+            output.note(text)
     modules.run_server(modules.Service(modules.ServedModels(served), settings), listener)
 
 
@@ -145,6 +154,11 @@ def import_serve(command: str) -> Any:
         raise SourceError(f"{command} needs the package {error.name}", hint=HINT) from error
 
 
+def _address_of(listener: socket.socket, host: str) -> str:
+    name = "127.0.0.1" if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{listener.getsockname()[1]}"
+
+
 def _listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens.
 
@@ -160,7 +174,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)  # requests wait until the models are loaded
     except (OSError, OverflowError) as error:
         listener.close()
-        raise SourceError(
-            f"cannot listen on {host}:{port}: {error}", hint="--port 0 takes a free port"
-        ) from error
+        is_taken = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
+        hint = "--port 0 takes a free port" if is_taken else "--host 127.0.0.1 is this machine"
+        problem = f"cannot listen on {host}:{port}: {error_reason(error)}"
+        raise SourceError(problem, hint=hint) from error
     return listener

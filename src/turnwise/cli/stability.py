@@ -24,6 +24,8 @@ from turnwise.cli.render import (
 from turnwise.errors import SourceError
 from turnwise.evidence import CacheLedger, LedgerTotals, LedgerTurn, TraceLine
 
+MAX_WARNINGS = 10  # of lines that cannot be read; all are counted
+TRACE_HINT = 'A line is JSON such as {"messages": [...]} or {"role": "user", "content": "Hi"}.'
 TemplateOption = Annotated[
     str,
     typer.Option("--template", "-t", help="A file, a model folder, a built-in name, or -."),
@@ -45,7 +47,7 @@ def stability(
     if as_json:
         output.write_json(_stability_data(found))
     else:
-        output.write(f"{found}\n")
+        output.write_report(f"{found}\n")
     if not found.stable:
         raise typer.Exit(output.FOUND)
 
@@ -116,22 +118,22 @@ def ledger(
     time = inputs.parse_time(now) or datetime.now()
     found = CacheLedger(inputs.load_template(template, pick), tokenizer, time, options)
     for turn in found.add_trace(_read_trace(trace)):
-        is_turn = isinstance(turn, LedgerTurn)
         if as_json:
-            output.write_json(
-                _turn_data(turn) if isinstance(turn, LedgerTurn) else asdict(turn), None
-            )
-        elif not is_turn:
+            data = _turn_data(turn) if isinstance(turn, LedgerTurn) else asdict(turn)
+            output.write_json(data, None)
+        elif isinstance(turn, LedgerTurn):
+            if every or turn.lost:
+                output.write_report(f"{turn}\n")
+        elif found.totals.problems <= MAX_WARNINGS:
             output.warn(f"{trace}: {turn}")
-        elif every or (isinstance(turn, LedgerTurn) and turn.lost):
-            output.write(f"{turn}\n")
     totals = found.totals
     if not totals.turns:
-        raise SourceError(f"no line of {trace} is a request or a message that the template takes")
+        problem = f"no line of {trace} is a request or a message that the template takes"
+        raise SourceError(problem, hint=TRACE_HINT)
     if as_json:
         output.write_json({"totals": _totals_data(totals)}, None)
     else:
-        output.write(f"{totals}\n")
+        output.write_report(f"{totals}\n")
     if totals.lost or totals.problems:
         raise typer.Exit(output.FOUND)
 

@@ -30,7 +30,7 @@ from turnwise.conversion.features import (
 )
 from turnwise.conversion.observed_turns import DATE_FORMAT, observe_turns
 from turnwise.conversion.verification import Verification
-from turnwise.dialects import translate
+from turnwise.dialects import WRITABLE, translate
 from turnwise.dialects.jinja import with_stop_comment
 from turnwise.dialects.translation import Dialect, Translation, copy_source
 from turnwise.dialects.turns import TOKEN_MARKS, Turns, fill_slots, replace_token_marks
@@ -142,7 +142,8 @@ class Conversion:
         """
         write = self.dialect.write
         if write is None:
-            raise SourceError(f"{self.dialect.name} sources can be read, not written")
+            problem = f"{self.dialect.name} sources can be read, not written"
+            raise SourceError(problem, hint=f"These can be written: {', '.join(WRITABLE)}.")
         for name in details:
             if name not in self.dialect.details:
                 hint = did_you_mean(name, self.dialect.details, "Accepted")

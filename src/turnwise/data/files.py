@@ -152,7 +152,8 @@ def read_block(stream: IO[bytes], size: int, path: str) -> bytes:
 
 def unreadable(path: str, error: Exception) -> DataError:
     """Return the error for a file that cannot be read, with the reason."""
-    return DataError(f"{short_repr(path, 200)} cannot be read: {error_reason(error)}")
+    problem = f"{short_repr(path, 200)} cannot be read: {error_reason(error)}"
+    return DataError(problem, hint="Inputs are files, folders or patterns such as 'data/*.jsonl'.")
 
 
 # -- inputs ----------------------------------------------------------------------------------------------------------

@@ -82,9 +82,9 @@ class PreparedFolder:
     def _read_manifest(self) -> Mapping[str, Any]:
         path = self.path / MANIFEST_NAME
         if not self.path.is_dir():
-            what = "is not a folder" if self.path.exists() else "does not exist"
+            what = "is a file, not a folder" if self.path.exists() else "does not exist"
             hint = "name the folder that `turnwise prepare --output` wrote"
-            raise SourceError(f"the folder {short_repr(str(self.path), 200)} {what}", hint=hint)
+            raise SourceError(f"{short_repr(str(self.path), 200)} {what}", hint=hint)
         if not path.exists():
             reason = f"{short_repr(str(self.path), 200)} has no {MANIFEST_NAME}"
             hint = "it is written last: the same call of `turnwise prepare` ends a run that was stopped"

@@ -31,6 +31,7 @@ from typing import Any
 
 from turnwise import shapes
 from turnwise.errors import SourceError
+from turnwise.local_files import error_reason
 from turnwise.schema import (
     BOOLEAN,
     NON_EMPTY_STRING,
@@ -54,6 +55,7 @@ PREFERENCES = ("chosen", "pairs")
 ON_BAD_ROW = ("quarantine", "fail")
 ON_FLAW = ("reject", "keep")
 SHARD_FORMATS = ("parquet", "arrow")
+RECIPE_HINT = "A recipe is a TOML file: docs/data.md."
 DEFAULT_CHUNK_BYTES = 8 << 20
 MIN_CHUNK_BYTES = 1 << 10
 
@@ -226,9 +228,10 @@ class Recipe:
             values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
             return cls.from_mapping({**values, **overrides})
         except OSError as error:
-            raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
+            problem = f"{path}: cannot be read: {error_reason(error)}"
+            raise SourceError(problem, hint=RECIPE_HINT) from None
         except ValueError as error:  # not TOML, or not UTF-8
-            raise SourceError(f"{path}: is not TOML: {error}") from None
+            raise SourceError(f"{path}: is not TOML: {error}", hint=RECIPE_HINT) from None
         except SourceError as error:
             raise error.within(str(path)) from None
 

@@ -30,6 +30,7 @@ __all__ = [
     "DIALECTS",
     "Dialect",
     "Translation",
+    "WRITABLE",
     "find_dialect",
     "get_dialect",
     "guess_dialect",
@@ -69,6 +70,9 @@ DIALECTS: dict[str, Dialect] = {
         Dialect("jinja"),  # last: any text may be Jinja
     )
 }
+
+WRITABLE = tuple(name for name, one in DIALECTS.items() if one.writer or name == "jinja")
+"""The dialects that `convert` can write."""
 
 # Keys that rows of training data have too: alone they do not identify a dialect.
 COMMON_KEYS = {

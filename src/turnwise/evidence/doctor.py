@@ -84,7 +84,7 @@ def _check_training_format(checked: CheckedModel) -> Iterator[Finding]:
     """Is it the template that the model was trained with?"""
     check = "the format it was trained with"
     if checked.trained is None:
-        yield Finding(check, True, "not checked: give the template with trained=...")
+        yield Finding(check, True, "not checked: that template is not given (--trained)")
         return
     yield Finding(check, *_compare(checked.trained, checked.template))
 

@@ -276,7 +276,7 @@ class InputReader:
             return None
         if not isinstance(values, (list, tuple)):
             found = f"{type(values).__name__}: {short_repr(values)}"
-            hint = f"put it into a list: {name}=[...]"
+            hint = "Put it into a list."
             raise MessageError(f"{name} are a list, not {found}", path=name, hint=hint)
         plain = [self.to_plain(value, name, index) for index, value in enumerate(values)]
         for index, (value, copy) in enumerate(zip(values, plain, strict=True)):

@@ -294,4 +294,7 @@ def _missing_error(place: str) -> SourceError:
     elif not path.parent.exists():
         folder = short_repr(str(path.parent), 200)
         hint = f"There is no folder {folder}. Nothing is looked up on a network. {hint}"
-    return SourceError(f"there is no {short_repr(place, 200)}", hint=hint)
+    problem = (
+        f"there is no {short_repr(place, 200)}: no file, folder or built-in template has this name"
+    )
+    return SourceError(problem, hint=hint)

@@ -53,6 +53,8 @@ MAX_NAMES = 2000
 TEMPLATE_SUFFIXES = (".jinja", ".jinja2", ".j2")
 # A file with one of these keys is a conversation, unless it also defines a separator style.
 CONVERSATION_KEYS = {"messages", "conversations"}
+TEMPLATE_HINT = "A chat template is a text in Jinja, such as chat_template.jinja of a model."
+CONFIG_HINT = "JSON with a chat template is tokenizer_config.json or chat_template.json of a model."
 LFS_HEADER = "version https://git-lfs.github.com/spec/"
 
 
@@ -400,7 +402,7 @@ def unreadable(path: Path | str, error: OSError) -> SourceError:
 def _decode(data: bytes, name: str) -> str:
     if b"\0" in data:
         is_utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-        hint = "It looks like UTF-16; save it as UTF-8." if is_utf16 else None
+        hint = "It looks like UTF-16; save it as UTF-8." if is_utf16 else TEMPLATE_HINT
         raise SourceError(f"{name} is a binary file, not a template", hint=hint)
     try:
         text = data.decode("utf-8-sig")
@@ -416,7 +418,7 @@ def _decode(data: bytes, name: str) -> str:
 
 def _check_template(text: str, name: str) -> None:
     if not text.strip():
-        raise SourceError(f"{name} is empty")
+        raise SourceError(f"{name} is empty", hint=TEMPLATE_HINT)
     if len(text) > MAX_TEXT:
         raise SourceError(f"{name} is larger than {MAX_TEXT:,} bytes, too large for a template")
     if not name.endswith(TEMPLATE_SUFFIXES) and "{{" not in text and "{%" not in text:
@@ -438,13 +440,15 @@ def _parse_json(text: str, name: str) -> dict[str, Any]:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        hint = "It looks like JSON lines, so like a dataset." if error.msg == "Extra data" else None
+        is_dataset = error.msg == "Extra data"
+        hint = "It looks like JSON lines, so like a dataset." if is_dataset else CONFIG_HINT
         raise SourceError(f"{name} is not JSON: {error.msg} at {place}", hint=hint) from error
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise SourceError(f"{name} is not JSON that can be read: {reason}") from error
     if not isinstance(value, dict):
-        raise SourceError(f"{name} holds {_type_name(value)}, not a table with a chat_template")
+        problem = f"{name} holds {_type_name(value)}, not a table with a chat_template"
+        raise SourceError(problem, hint=CONFIG_HINT)
     return value
 
 

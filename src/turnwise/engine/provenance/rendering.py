@@ -45,6 +45,7 @@ from turnwise.engine.provenance.trails import (
 )
 from turnwise.engine.provenance.written_texts import list_leaves, writes_texts, writes_turns
 from turnwise.engine.provenance.written_values import JSON
+from turnwise.errors import escape_character
 from turnwise.messages import Path, PlainKind, format_path
 from turnwise.messages.media import find_media_parts
 
@@ -429,7 +430,7 @@ class ControlEscapes(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         is_shown = character.isprintable() or character in "\n\t"
-        self[code] = character if is_shown else f"\\x{code:02x}"
+        self[code] = character if is_shown else escape_character(character)
         return self[code]
 
 

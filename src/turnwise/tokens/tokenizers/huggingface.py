@@ -66,9 +66,10 @@ class HuggingFace:
         backend: str | None = None,
     ) -> None:
         self._wanted = choose_backend(backend)
+        hint = "It should be the tokenizer.json of a model."
         loading: Future[Any] | None = None
         with (
-            wrap_errors(f"{name} is not a tokenizer that `tokenizers` can read"),
+            wrap_errors(f"{name} is not a tokenizer that `tokenizers` can read", hint),
             ThreadPoolExecutor(1) as thread,
         ):
             if isinstance(source, str):
