@@ -105,7 +105,7 @@ def test_refusals_are_quick(client: TestClient) -> None:
         (b"\xff\xfe{}", "not"),
         (b'{"messages": ' + b"[" * 5000 + b"]" * 5000 + b"}", "nested"),
         (b'{"messages": ' + b"[" * 100 + b"]" * 100 + b"}", "nested"),
-        (b'{"n": ' + b"9" * 5000 + b"}", "not JSON"),
+        (b'{"n": ' + b"9" * 5000 + b"}", "digits"),
         (b"null", "object"),
     ],
     ids=lambda value: repr(value)[:20],
@@ -218,12 +218,27 @@ def test_calls_of_the_playground_run_in_workers() -> None:
         body = {"template": "qwen3", "messages": HI, "tokenizer": "qwen3"}
         assert post(client, "/api/encode", body)["text"].startswith("<|im_start|>user")
         pasted = {"template": {"source": ENDLESS}, "messages": HI}
-        assert post(client, "/api/render", pasted)["error"]["type"] == "TemplateLimitError"
+        assert post(client, "/api/render", pasted, 422)["error"]["type"] == "TemplateLimitError"
         slow = {"template": "qwen3", "other": "llama-3.1"}
         assert post(client, "/api/diff", slow)["equal"] is False
         assert client.post("/api/nothing", json={}).status_code == 404
     with client_of(make_service(playground=False)) as client:
         assert client.get("/api/entries").status_code == 404
+
+
+def test_calls_of_the_playground_that_fail_have_a_status() -> None:
+    with client_of(make_service(playground_seconds=0.5, max_body=20_000)) as client:
+        broken = {"template": {"source": "{% for %}"}, "messages": HI}
+        error = post(client, "/api/render", broken, 422)["error"]
+        assert error["type"] == "TemplateSyntaxError" and "^" in error["text"]
+        assert (
+            post(client, "/api/render", {"template": "qwen3"}, 422)["error"]["param"] == "messages"
+        )
+        large = {"template": "qwen3", "messages": [{"role": "user", "content": "x" * 30_000}]}
+        assert "larger" in post(client, "/api/render", large, 413)["error"]["message"]
+    with client_of(make_service(playground_seconds=0.01)) as client:  # not enough for any check
+        error = post(client, "/api/check", {"template": "qwen3"}, 504)["error"]
+        assert "was ended" in error["message"] and error["code"] == 504
 
 
 def test_static_files_are_served_by_table(monkeypatch: Any, tmp_path: Path) -> None:

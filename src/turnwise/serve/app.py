@@ -45,7 +45,14 @@ from turnwise.serve.operations import (
     tell_warnings,
 )
 from turnwise.serve.playground_api import VERBS
-from turnwise.serve.service import SLOW, Service, SlowWork, explain_failure, locate_failure
+from turnwise.serve.service import (
+    SLOW,
+    RefusedCall,
+    Service,
+    SlowWork,
+    explain_failure,
+    locate_failure,
+)
 from turnwise.serve.settings import ServeSettings
 
 Work = Callable[[BodyReader, str, list[str]], Any]
@@ -298,6 +305,8 @@ class Server:
             return JSONResponse(error_body(sentence, 500, request_id), 500)
         status = status_of(error)
         content = error_body(error, status, request_id)
+        if isinstance(error, RefusedCall):
+            content = error.answer
         if status == TOO_LARGE:
             limit = DRAINED_BODIES * self.settings.max_body
             return RefusedUpload(json.dumps(content).encode(), limit, self.settings.read_seconds)

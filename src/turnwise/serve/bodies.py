@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import find_lone_surrogate
 
-INVALID, NOT_FOUND, TOO_LARGE = 422, 404, 413
+INVALID, NOT_FOUND, TOO_LARGE, TOO_SLOW = 422, 404, 413, 504
 Kinds = type | tuple[type, ...]
 NUMBER = (int, float)
 KIND_NAMES: dict[Any, str] = {

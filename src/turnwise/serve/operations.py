@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from turnwise.errors import TurnwiseError, TurnwiseWarning, printable
-from turnwise.serve.bodies import INVALID, RequestError
+from turnwise.errors import TemplateLimitError, TurnwiseError, TurnwiseWarning, printable
+from turnwise.serve.bodies import INVALID, TOO_SLOW, RequestError
 
 MAX_ERROR_LENGTH = 1000  # characters that a client gets
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -34,7 +34,10 @@ def make_request_id(given: str | None) -> str:
 
 def status_of(error: TurnwiseError) -> int:
     """Return the HTTP status of an error; whatever a request makes a template do is its sender's to change."""
-    return error.status if isinstance(error, RequestError) else INVALID
+    if isinstance(error, RequestError):
+        return error.status
+    is_ended = isinstance(error, TemplateLimitError) and error.budget == "isolation"
+    return TOO_SLOW if is_ended else INVALID
 
 
 def error_body(error: TurnwiseError | str, status: int, request_id: str = "") -> dict[str, Any]:

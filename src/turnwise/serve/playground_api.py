@@ -38,7 +38,7 @@ and these are the verbs:
 
 Everything that was warned of is in `"warnings"`, a list of sentences, if there is any. An error is
 `{"error": {"message", "type", "param", "hint", "line", "column", "source_line", "text"}}`; `text` is all of it as the
-command line shows it, with the line and a caret.
+command line shows it, with the line and a caret. The server sends it with the status 422.
 """
 
 from __future__ import annotations

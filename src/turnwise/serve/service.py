@@ -43,6 +43,14 @@ SLOW = "turnwise-slow"  # the beginning of the names of threads that may wait
 MAX_DETOKENIZED = 4_000_000
 
 
+class RefusedCall(RequestError):
+    """A call of the playground that failed; `answer` is what the page is told, in the shape of the call."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__(answer["error"]["message"])
+        self.answer = answer
+
+
 class SlowWork(Exception):
     """Work for the slow lane was begun in the quick one; it never leaves the server."""
 
@@ -219,7 +227,10 @@ class Service:
         """`/api/<verb>`: a call of the playground."""
 
         def run(body: BodyReader, request_id: str, told: list[str]) -> bytes:
-            return json.dumps(self.call_playground(verb, body.value)).encode()
+            answer = self.call_playground(verb, body.value)
+            if "error" in answer:
+                raise RefusedCall(answer)
+            return json.dumps(answer).encode()
 
         return run
 
