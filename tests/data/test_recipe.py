@@ -129,7 +129,7 @@ def test_unknown_and_missing_keys_are_named(tmp_path: Path) -> None:
     path.write_text("inputs = [")
     with pytest.raises(SourceError, match="is not TOML"):
         Recipe.from_toml(path)
-    with pytest.raises(SourceError, match="cannot be read: No such file"):
+    with pytest.raises(SourceError, match="cannot be read: no such file"):
         Recipe.from_toml(tmp_path / "absent.toml")
     with pytest.raises(SourceError, match="a recipe must be a mapping"):
         Recipe.from_mapping([])  # type: ignore[arg-type]

@@ -42,7 +42,11 @@ JSON_FLAG = "--json"
 COLOUR_FLAGS = {"--color": True, "--no-color": False}
 ColourOption = Annotated[
     bool | None,
-    typer.Option("/".join(COLOUR_FLAGS), help="Colours, or none; by default only on a terminal."),
+    typer.Option(
+        "/".join(COLOUR_FLAGS),
+        show_default=False,
+        help="Colours, or none; by default only on a terminal.",
+    ),
 ]
 # A start makes many objects and no garbage: to look for some took a tenth of it.
 GARBAGE_THRESHOLD = 100_000
