@@ -211,7 +211,11 @@ def test_a_prompt_that_opened_the_reasoning() -> None:
             {
                 "stream": True,
                 "generate_chunk": {"choices": [{"token_ids": [1]}]},
-                "stream_state": {"output_token_ids": [1, 2], "output_chunk_lens": [3]},
+                "stream_state": {
+                    "role_sent": True,
+                    "output_token_ids": [1, 2],
+                    "output_chunk_lens": [3],
+                },
             },
             "stream_state.output_chunk_lens",
         ),
@@ -219,6 +223,28 @@ def test_a_prompt_that_opened_the_reasoning() -> None:
 )
 def test_bad_bodies_name_their_field(client: TestClient, body: Any, param: str) -> None:
     assert post(client, DERENDER, body, 422)["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("state", "param"),
+    [
+        ({"garbage": 1}, "stream_state"),
+        ({"role_sent": True}, "stream_state"),
+        ({"role_sent": True, "output_token_ids": None, "output_chunk_lens": []}, "stream_state"),
+        (
+            {"role_sent": False, "output_token_ids": [1], "output_chunk_lens": [1]},
+            "stream_state.role_sent",
+        ),
+        ("text", "stream_state"),
+    ],
+)
+def test_a_damaged_state_is_no_new_stream(client: TestClient, state: Any, param: str) -> None:
+    chunk = {"choices": [{"token_ids": [1]}]}
+    body = {"stream": True, "generate_chunk": chunk, "stream_state": state}
+    error = post(client, DERENDER, body, 422)["error"]
+    assert error["param"] == param
+    for state in ({}, None):
+        assert post(client, DERENDER, {**body, "stream_state": state})["stream_state"]["role_sent"]
 
 
 @pytest.mark.parametrize("id", [10**6, 2**32, 2**62])

@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+import turnwise
 from served import QUIET, client_of, listening, make_service, post, start_command
 from turnwise.serve.app import create_app
 from turnwise.serve.bodies import BodyReader, RequestError, is_deeper, parse_body
 from turnwise.serve.operations import JsonLog
+from turnwise.serve.service import Service
 
 pytestmark = QUIET
 
@@ -33,7 +35,8 @@ ENDLESS = (
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    with client_of(make_service(max_body=200_000, max_messages=50, max_tools=4)) as client:
+    limits = {"max_body": 200_000, "max_messages": 50, "max_tools": 4}
+    with client_of(make_service(request_templates=True, **limits)) as client:
         yield client
 
 
@@ -201,7 +204,7 @@ def test_a_template_of_a_request_runs_in_a_worker(client: TestClient) -> None:
         "{{ raise_exception('no\x1b[2J') }}",
     ):
         error = refuse(client, {"messages": HI, "chat_template": source})
-        assert "\x1b" not in error["message"]
+        assert "\x1b" not in error["message"] and "with_limits" not in error["message"]
     assert post(client, RENDER, body)["prompt_text"] == "[Hi]"
 
 
@@ -212,7 +215,7 @@ def test_templates_of_requests_can_be_forbidden() -> None:
 
 
 def test_calls_of_the_playground_run_in_workers() -> None:
-    with client_of(make_service(playground_seconds=1.0)) as client:
+    with client_of(make_service(playground=True, playground_seconds=1.0)) as client:
         names = [entry["name"] for entry in client.get("/api/entries").json()["entries"]]
         assert "qwen3" in names
         body = {"template": "qwen3", "messages": HI, "tokenizer": "qwen3"}
@@ -247,7 +250,7 @@ def test_static_files_are_served_by_table(monkeypatch: Any, tmp_path: Path) -> N
     (tmp_path / "js" / "app.js").write_text("1")
     (tmp_path.parent / "secret.txt").write_text("secret")
     monkeypatch.setattr("turnwise.serve.app.STATIC", tmp_path)
-    with client_of(make_service()) as client:
+    with client_of(make_service(playground=True, workers=1)) as client:
         page = client.get("/")
         assert page.text == "<p>turnwise" and page.headers["content-type"].startswith("text/html")
         assert "script-src 'self'" in page.headers["content-security-policy"]
@@ -259,9 +262,61 @@ def test_static_files_are_served_by_table(monkeypatch: Any, tmp_path: Path) -> N
 # -- what an operator sees
 
 
+def wait_until_ready(client: TestClient) -> None:
+    end = time.monotonic() + 120
+    while client.get("/readyz").status_code != 200:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_server_is_ready_when_its_workers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_start = threading.Event()
+    start_workers = Service.start_workers
+
+    def start_later(service: Service) -> None:
+        assert may_start.wait(60)
+        start_workers(service)
+
+    monkeypatch.setattr(Service, "start_workers", start_later)
+    service = make_service(request_templates=True, playground=True, workers=1)
+    with client_of(service) as client:
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/healthz").status_code == 200
+        assert post(client, RENDER, {"messages": HI})["token_ids"]
+        may_start.set()
+        wait_until_ready(client)
+        assert sorted(service._pools) == ["playground", "templates"]
+        start = time.perf_counter()
+        post(client, RENDER, {"messages": HI, "chat_template": "{{ messages[0].content }}"})
+        assert time.perf_counter() - start < 2  # without waiting for a process to start
+
+
+def test_a_server_without_workers_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(service: Service) -> None:
+        raise turnwise.TurnwiseError("no processes here")
+
+    monkeypatch.setattr(Service, "start_workers", fail)
+    with client_of(make_service()) as client:
+        wait_until_ready(client)
+
+
+def test_roles_are_needed_and_unknown_ones_are_told(client: TestClient) -> None:
+    for message in (
+        {"content": "Hi"},
+        {"role": None, "content": "Hi"},
+        {"role": 5, "content": "Hi"},
+    ):
+        error = refuse(client, {"messages": [*HI, message]})
+        assert error["param"] == "messages[1].role"
+    body = {"messages": [{"role": "wizard", "content": "Hi"}]}
+    with client_of(make_service()) as telling:  # after the filters of this test
+        assert "the role 'wizard'" in post(telling, RENDER, body)["warnings"][0]
+        assert "warnings" not in post(telling, RENDER, {"messages": HI})
+
+
 def test_health_models_metrics_and_description(client: TestClient) -> None:
     assert client.get("/healthz").json() == {"status": "ok"}
-    assert client.get("/readyz").status_code == 200
+    wait_until_ready(client)
     (model,) = client.get("/v1/models").json()["data"]
     assert model["id"] == "qwen3"
     post(client, RENDER, {"messages": HI})

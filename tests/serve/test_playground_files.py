@@ -116,7 +116,7 @@ def test_the_page_knows_what_the_engine_knows() -> None:
 
 
 def test_the_server_sends_it_with_a_strict_policy() -> None:
-    with client_of(make_service()) as client:
+    with client_of(make_service(playground=True, workers=1)) as client:
         for path in ("/", *(f"/{file.name}" for file in TEXT_FILES)):
             answer = client.get(path)
             assert answer.status_code == 200, path

@@ -62,6 +62,8 @@ def start_command(*arguments: str) -> subprocess.Popen[str]:
 def make_service(names: Sequence[str] = ("qwen3",), **changes: Any) -> Service:
     models = ServedModels([load_once(name) for name in names])
     changes.setdefault("allowed_hosts", ("testserver", "127.0.0.1", "localhost"))
+    for name in ("request_templates", "playground"):  # they start worker processes
+        changes.setdefault(name, False)
     return Service(models, ServeSettings(**changes))
 
 

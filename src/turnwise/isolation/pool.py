@@ -217,6 +217,17 @@ class WorkerPool:
             with suppress(OSError):  # the next call tries again
                 self._start_worker()
 
+    def wait_until_ready(self) -> None:
+        """Wait until all workers have started, so that the first call does not.
+
+        Raises:
+            TurnwiseError: one did not start.
+        """
+        with self._lock:
+            idle = list(self._idle)
+        for worker in idle:
+            _wait_for(worker)
+
     @property
     def pids(self) -> list[int]:
         """The ids of the worker processes."""

@@ -14,6 +14,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from time import monotonic
 from typing import Any
 
@@ -64,6 +65,7 @@ class WorkerProcess:
         for pipe in (self._requests, self._answers):
             os.set_blocking(pipe.fileno(), False)
         self._is_ready = False
+        self._start_lock = threading.Lock()
 
     @property
     def pid(self) -> int:
@@ -71,16 +73,17 @@ class WorkerProcess:
         return self._process.pid
 
     def wait_until_ready(self) -> None:
-        """Wait until the worker has started.
+        """Wait until the worker has started; threads may wait together.
 
         Raises:
             WorkerLost: it did not.
         """
-        if not self._is_ready:
-            started = self._exchange(b"", len(READY), START_SECONDS, monotonic())
-            if bytes(started) != READY:
-                raise WorkerLost("it did not start")
-            self._is_ready = True
+        with self._start_lock:
+            if not self._is_ready:
+                started = self._exchange(b"", len(READY), START_SECONDS, monotonic())
+                if bytes(started) != READY:
+                    raise WorkerLost("it did not start")
+                self._is_ready = True
 
     def ask(self, request: bytes) -> Answer:
         """Send a request, and wait for the answer.

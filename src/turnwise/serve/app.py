@@ -435,11 +435,11 @@ class Server:
             self._quick.open()
             self._slow.open()
             await self._slow.submit(self.service.warm_up)
-            self.is_ready = True
-            self.log.write("ready", models=[model.name for model in self.service.models])
+            starting = asyncio.create_task(self._start_workers())
             try:
                 yield
             finally:
+                starting.cancel()
                 self.is_ready = False
                 if self._gateway is not None:
                     await self._gateway.close()
@@ -447,6 +447,15 @@ class Server:
                 self._quick.close()
                 self._slow.close()
                 self.log.write("stopped")
+
+    async def _start_workers(self) -> None:
+        """Be ready as soon as the worker processes are; without them, all but strangers' templates works."""
+        try:
+            await self._slow.submit(self.service.start_workers)
+        except TurnwiseError as error:
+            self.log.write("failure", error=str(error))
+        self.is_ready = True
+        self.log.write("ready", models=[model.name for model in self.service.models])
 
     def application(self) -> Starlette:
         """Return the ASGI application."""

@@ -26,6 +26,7 @@ from turnwise.serve.rendering import ChatRenderer
 from turnwise.serve.sampling import NONE, read_choice
 from turnwise.serve.settings import ServeSettings
 
+STATE_FIELDS = ("role_sent", "output_token_ids", "output_chunk_lens")  # that every state has
 MAX_REPLY_TOKENS = 1_000_000
 MAX_KEPT_IDS = 4_000_000  # of replies whose parsers wait for the next chunk
 STREAM_SIZE = 2_000  # what a parser counts for besides: about as much memory as so many ids
@@ -103,7 +104,7 @@ class Derenderer:
             raise RequestError("this field is missing", path="generate_chunk")
         _check_mode(given)
         choices = list(_read_choices(given, 1))
-        state = body.reader("stream_state") or BodyReader({}, "stream_state")
+        state = _read_state(body)
         before = state.token_ids("output_token_ids", MAX_REPLY_TOKENS) or []
         lengths = _read_lengths(state, len(before))
         frame = {
@@ -242,6 +243,31 @@ def _check_mode(given: BodyReader) -> None:
             path=given.name("output_mode"),
             hint='ask the engine for output_mode "tokens"',
         )
+
+
+def _read_state(body: BodyReader) -> BodyReader:
+    """Return the state that the client sent back; an empty one for a new stream.
+
+    Raises:
+        RequestError: it is not as it was sent.
+    """
+    state = body.reader("stream_state")
+    if state is None or not state.value:
+        return BodyReader({}, "stream_state")
+    missing = [name for name in STATE_FIELDS if state.value.get(name) is None]
+    if missing:
+        raise _not_a_state(f"it has no {', '.join(missing)}")
+    if state.value["output_token_ids"] and not state.get("role_sent", bool):
+        raise _not_a_state("it has ids, and no role was sent", "role_sent")
+    return state
+
+
+def _not_a_state(problem: str, field: str = "") -> RequestError:
+    return RequestError(
+        f"this is not the state of a stream: {problem}",
+        path=f"stream_state.{field}" if field else "stream_state",
+        hint="send back the stream_state of the last answer as it came, and none with the first chunk",
+    )
 
 
 def _read_lengths(state: BodyReader, total: int) -> list[int]:

@@ -36,6 +36,7 @@ from turnwise.tokens.growing import ID_TYPE, EncodedPrefix, GrowingPrompt
 DIGEST_SIZE = 16
 ENTRY_BYTES = 400  # an entry without its ids and digests
 DIGEST_BYTES = 150  # a digest in the table and in its entry
+JOINED_IDS = 20_000
 MARSHAL_VERSION = 2  # the last one that writes equal values as equal bytes
 
 
@@ -168,8 +169,12 @@ def count_equal(before: array[int], now: array[int]) -> int:
 
 
 def join_ids(ids: Sequence[int]) -> str:
-    """Return ids as they are written in a list of JSON."""
-    return ",".join(map(str, ids))
+    """Return ids as they are written in a list of JSON.
+
+    Parts are joined, so that other threads get their turn: of millions of ids, one call would take a second.
+    """
+    parts = (ids[start : start + JOINED_IDS] for start in range(0, len(ids), JOINED_IDS))
+    return ",".join([",".join(map(str, part)) for part in parts])
 
 
 def extend_text(known: RememberedPrompt, common: int, ids: Sequence[int]) -> str:

@@ -22,6 +22,8 @@ from turnwise.serve.bodies import INVALID, TOO_SLOW, RequestError
 MAX_ERROR_LENGTH = 1000  # characters that a client gets
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
+# Instead of what a caller in Python can do.
+LIMIT_HINT = "send shorter messages, or a template that does less; this server allows no more"
 ERROR_TYPES = {404: "not_found_error", 429: "rate_limit_error", 502: "upstream_error"}
 
 
@@ -42,6 +44,8 @@ def status_of(error: TurnwiseError) -> int:
 
 def error_body(error: TurnwiseError | str, status: int, request_id: str = "") -> dict[str, Any]:
     """Return an error in the shape of OpenAI's API."""
+    if isinstance(error, TemplateLimitError):
+        error.hint = LIMIT_HINT
     kind = ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     path = getattr(error, "path", None)
     return {

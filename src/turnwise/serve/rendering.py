@@ -16,8 +16,9 @@ from typing import Any
 
 from turnwise.engine.option_names import ENCODE_ARGUMENTS, RENDER_ARGUMENTS
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.errors import did_you_mean, short_repr
+from turnwise.errors import did_you_mean, short_repr, warn_caller
 from turnwise.isolation import WorkerPool
+from turnwise.normalisation.roles import ROLES, describe_role
 from turnwise.serve.bodies import BodyReader, RequestError
 from turnwise.serve.memory import ConversationMemory, KnownIds, join_ids
 from turnwise.serve.models import ServedModel
@@ -155,6 +156,8 @@ class ChatRenderer:
         messages = body.list_of("messages", dict, self.settings.max_messages)
         if not messages:
             raise RequestError("at least one message is needed", path="messages")
+        for index, message in enumerate(messages):
+            check_role(message, index)
         arguments = read_template_options(body)
         tools = body.list_of("tools", dict, self.settings.max_tools)
         if tools:
@@ -192,6 +195,25 @@ class ChatRenderer:
             messages, model.tokenizer_place, add_stop=False, **arguments
         )
         return encoded
+
+
+def check_role(message: dict[str, Any], index: int) -> None:
+    """Refuse a message without a role, as vLLM does; warn of one that templates probably do not know.
+
+    Raises:
+        RequestError: the message has no role, or one that is no text.
+    """
+    role = message.get("role")
+    if role in ROLES:
+        return
+    path = f"messages[{index}]"
+    role = BodyReader(message, path).require("role", str)
+    if describe_role(message, index, ()) is None:  # else it is misspelt, and `encode` says so
+        usual = ", ".join(ROLES[:5])
+        warn_caller(
+            f"{path} has the role {short_repr(role)}, which is given to the template as it is; "
+            f"usual roles are {usual}"
+        )
 
 
 def read_template_options(body: BodyReader) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Nothing is rendered, encoded or parsed on the event loop, so health checks are answered while others work. Threads
 share the interpreter; what may take long or is a stranger's code (a template of a request, the playground) runs in
-worker processes that are started when they are first needed.
+worker processes that are started with the server.
 """
 
 from __future__ import annotations
@@ -79,6 +79,20 @@ class Service:
         for model in self.models:
             model.warm_up()
 
+    def start_workers(self) -> None:
+        """Start the worker processes, and wait until they can work: that takes seconds on a busy machine.
+
+        Raises:
+            TurnwiseError: they do not start.
+        """
+        pools = []
+        if self.settings.request_templates:
+            pools.append(self.find_pool())
+        if self.settings.playground:
+            pools.append(self._find_playground_pool())
+        for pool in pools:
+            pool.wait_until_ready()
+
     def close(self) -> None:
         """End the worker processes."""
         with self._lock:
@@ -97,9 +111,13 @@ class Service:
 
     def call_playground(self, verb: str, body: Any) -> dict[str, Any]:
         """Run a call of the playground in a worker."""
-        pool = self._start_pool("playground", self.settings.playground_seconds, "")
+        pool = self._find_playground_pool()
         answer: dict[str, Any] = pool.run(PLAYGROUND, verb, body, self.models.resources)
         return answer
+
+    def _find_playground_pool(self) -> WorkerPool:
+        module = PLAYGROUND.partition(":")[0]
+        return self._start_pool("playground", self.settings.playground_seconds, f"import {module}")
 
     def _start_pool(self, name: str, seconds: float, setup: str) -> WorkerPool:
         # Whoever waits for a worker must not keep others from a thread.
