@@ -83,7 +83,7 @@ def driver() -> Iterator[Any]:
 @pytest.fixture(scope="module", params=["served", "static"])
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "served":
-        with listening(make_service()) as found:
+        with listening(make_service(playground=True)) as found:
             yield found
         return
     if not (SITE / "engine.zip").is_file():
