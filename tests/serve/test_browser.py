@@ -376,6 +376,24 @@ def test_no_english_word_is_left_in_chinese(page: Playground) -> None:
         page.click("#language")
 
 
+# Texts whose colour stands out less from their ground than the web's guideline for readable text asks (WCAG AA: 4.5).
+PALE_TEXTS = """
+const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+const share = (value) => value <= 10 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4;
+const light = ([red, green, blue]) => 0.05 + 0.2126 * share(red) + 0.7152 * share(green) + 0.0722 * share(blue);
+function ground(node) {
+  const colour = numbers(getComputedStyle(node).backgroundColor);
+  return colour.length < 4 || !node.parentElement ? colour : ground(node.parentElement);
+}
+return [...document.querySelectorAll("body *")].filter((node) => {
+  const isField = node.matches("textarea, input, select");
+  const own = isField ? node.value : [...node.childNodes].filter((one) => one.nodeType === 3).map((one) => one.data).join("");
+  if (!own.trim() || !node.getClientRects().length || node.disabled) return false;
+  const [dark, bright] = [light(numbers(getComputedStyle(node).color)), light(ground(node))].sort((a, b) => a - b);
+  return bright / dark < 4.5;
+}).map((node) => `${node.tagName} ${node.className}: ${node.textContent}`)"""
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("width", [1280, 360])
@@ -397,6 +415,7 @@ def test_every_tab_fits(
             f"tab-{name}",
         )
         assert left >= 0 and right <= width, "the chosen tab is seen"
+        assert page.run(PALE_TEXTS) == [], name
         if width < 860 and name != "text":
             page.run("document.getElementById('tabs').scrollIntoView()")
         page.driver.save_screenshot(str(SCREENSHOTS / f"{look}-{name}.png"))

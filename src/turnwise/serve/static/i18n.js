@@ -3,7 +3,7 @@ const WORDS = {
   en: {
     skip: "Go to the result", share: "Copy link", copied: "Copied", theme: "Light or dark", input: "Input", result: "Result",
     loading: "Loading the engine …", working: "Working …", offline: "runs in your browser; nothing is sent",
-    template: "Template", entry: "Entry", search: "search, e.g. qwen3", source: "Source", dialect: "Dialect", guess: "guess", edited: "edited",
+    template: "Template", entry: "Entry", search: "search, e.g. qwen3", source: "Source", paste: "Paste a template of any dialect", dialect: "Dialect", guess: "guess", edited: "edited",
     reset: "Reset", drop: "Drop a template, tokenizer.json or model folder here", open: "Open file …",
     messages: "Messages", bubbles: "Bubbles", json: "JSON", addMessage: "Add message", role: "Role", content: "Content",
     reasoning: "Reasoning", calls: "Tool calls", up: "Move up", down: "Move down", remove: "Remove", callId: "Tool call id", name: "Name",
@@ -35,7 +35,7 @@ const WORDS = {
   zh: {
     skip: "跳到结果", share: "复制链接", copied: "已复制", theme: "浅色或深色", input: "输入", result: "结果",
     loading: "正在加载引擎…", working: "计算中…", offline: "在浏览器里运行，不发送任何数据",
-    template: "模板", entry: "条目", search: "搜索，例如 qwen3", source: "源码", dialect: "方言", guess: "自动识别", edited: "已修改",
+    template: "模板", entry: "条目", search: "搜索，例如 qwen3", source: "源码", paste: "粘贴任意方言的模板", dialect: "方言", guess: "自动识别", edited: "已修改",
     reset: "还原", drop: "把模板、tokenizer.json 或模型文件夹拖到这里", open: "打开文件…",
     messages: "消息", bubbles: "气泡", json: "JSON", addMessage: "添加消息", role: "角色", content: "内容",
     reasoning: "思考", calls: "工具调用", up: "上移", down: "下移", remove: "删除", callId: "调用编号", name: "名称",

@@ -44,6 +44,7 @@ export class LeftPane {
       this.onChange();
     } });
     this.editor.area.id = "source";
+    this.editor.area.placeholder = t("paste");
     const reset = el("button", { type: "button", class: "small", id: "reset", onclick: () => this.pick(state.entry) }, t("reset"));
     const file = el("input", { type: "file", multiple: true, class: "offscreen", id: "file", "aria-label": t("open") });
     file.addEventListener("change", () => this.readFiles([...file.files]));
