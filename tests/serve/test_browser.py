@@ -387,7 +387,8 @@ function ground(node) {
 }
 return [...document.querySelectorAll("body *")].filter((node) => {
   const isField = node.matches("textarea, input, select");
-  const own = isField ? node.value : [...node.childNodes].filter((one) => one.nodeType === 3).map((one) => one.data).join("");
+  const inside = [...node.childNodes].filter((one) => one.nodeType === Node.TEXT_NODE);
+  const own = isField ? node.value : inside.map((one) => one.data).join("");
   if (!own.trim() || !node.getClientRects().length || node.disabled) return false;
   const [dark, bright] = [light(numbers(getComputedStyle(node).color)), light(ground(node))].sort((a, b) => a - b);
   return bright / dark < 4.5;

@@ -230,7 +230,9 @@ def test_calls_of_the_playground_run_in_workers() -> None:
 
 
 def test_calls_of_the_playground_that_fail_have_a_status() -> None:
-    with client_of(make_service(playground=True, playground_seconds=0.5, max_body=20_000)) as client:
+    with client_of(
+        make_service(playground=True, playground_seconds=0.5, max_body=20_000)
+    ) as client:
         broken = {"template": {"source": "{% for %}"}, "messages": HI}
         error = post(client, "/api/render", broken, 422)["error"]
         assert error["type"] == "TemplateSyntaxError" and "^" in error["text"]
@@ -239,7 +241,9 @@ def test_calls_of_the_playground_that_fail_have_a_status() -> None:
         )
         large = {"template": "qwen3", "messages": [{"role": "user", "content": "x" * 30_000}]}
         assert "larger" in post(client, "/api/render", large, 413)["error"]["message"]
-    with client_of(make_service(playground=True, playground_seconds=0.01)) as client:  # not enough for any check
+    with client_of(
+        make_service(playground=True, playground_seconds=0.01)
+    ) as client:  # not enough for any check
         error = post(client, "/api/check", {"template": "qwen3"}, 504)["error"]
         assert "was ended" in error["message"] and error["code"] == 504
 
