@@ -6,21 +6,22 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import openai
 import pydantic
 import pytest
-from starlette.testclient import TestClient
 
 import turnwise
+from gateway_streams import CHAT, QUESTION, UPSTREAM_KINDS, add_up, gateway, read_stream
 from reply_messages import TOOLS
 from scripted_upstream import TOKENIZER, ScriptedUpstream
 from served import QUIET, TIDE, client_of, make_service, post
 from served_replies import KINDS, written_replies
-from turnwise.serve.derendering import join_deltas
 from turnwise.serve.gateway import StopFilter
+from turnwise.serve.models import ServedModel, ServedModels
+from turnwise.serve.service import Service
+from turnwise.serve.settings import ServeSettings
 
 pytestmark = QUIET
 
@@ -29,47 +30,8 @@ class Tide(pydantic.BaseModel):
     port: str
 
 
-CHAT = "/v1/chat/completions"
-QUESTION = [{"role": "user", "content": "Is it low?"}]
 CALL = '<tool_call>\n{"name": "tide", "arguments": {"port": "A"}}\n</tool_call><|im_end|>'
 PLAIN = "<think>\nHm.\n</think>\n\nYes, it is low.<|im_end|>"
-UPSTREAM_KINDS = ("generate", "completions", "llamacpp", "text")
-
-
-@contextmanager
-def gateway(upstream: ScriptedUpstream, name: str = "qwen3", **more: Any) -> Iterator[TestClient]:
-    service = make_service(
-        (name,), upstream="http://engine", upstream_kind=upstream.kind, playground=False, **more
-    )
-    with client_of(service, upstream) as client:
-        yield client
-
-
-def read_stream(client: TestClient, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of a stream; it ends with [DONE] or with an error."""
-    with client.stream("POST", CHAT, json={**body, "stream": True}) as answer:
-        assert answer.status_code == 200, answer.read()
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        events = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
-    if events[-1] == "[DONE]":
-        del events[-1]
-    else:
-        assert "error" in json.loads(events[-1])
-    return [json.loads(event) for event in events]
-
-
-def add_up(chunks: list[dict[str, Any]], index: int = 0) -> tuple[dict[str, Any], str | None]:
-    """The message and the finish reason of one choice of a stream."""
-    choices = [choice for chunk in chunks for choice in chunk["choices"]]
-    choices = [choice for choice in choices if choice["index"] == index]
-    joined = join_deltas([choice["delta"] for choice in choices])
-    calls = joined.pop("tool_calls", [])
-    if calls:
-        joined["tool_calls"] = [{k: v for k, v in call.items() if k != "index"} for call in calls]
-        joined["content"] = joined["content"] or None
-    reasons = [choice["finish_reason"] for choice in choices if choice["finish_reason"]]
-    assert len(reasons) <= 1
-    return joined, reasons[0] if reasons else None
 
 
 def expect(name: str, reply: str, tools: Any, as_text: bool) -> dict[str, Any]:
@@ -545,3 +507,14 @@ def test_the_openai_client_raises_what_breaks_off() -> None:
         with pytest.raises(openai.APIError, match="broke off"):
             for _ in client.chat.completions.create(model="qwen3", messages=QUESTION, stream=True):
                 pass
+
+
+def test_a_template_that_refuses_a_greeting_is_served() -> None:
+    """Its requests may set what it needs."""
+    template = turnwise.compile("{{ 'Use ' + functions }}: {{ messages[0].content }}")
+    models = ServedModels([ServedModel("m", template, TOKENIZER, "m", "turnwise")])
+    settings = ServeSettings(upstream="http://engine", allowed_hosts=("testserver",))
+    with client_of(Service(models, settings), ScriptedUpstream("generate", "Yes.")) as client:
+        assert "functions" in post(client, CHAT, {"messages": QUESTION}, 422)["error"]["message"]
+        body = {"messages": QUESTION, "chat_template_kwargs": {"functions": "none"}}
+        assert post(client, CHAT, body)["choices"][0]["message"]["content"] == "Yes."

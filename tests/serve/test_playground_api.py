@@ -102,6 +102,10 @@ def test_all_verbs_are_tried() -> None:
             "options.strict",
         ),
         ("render", {"template": {"sauce": ""}, "messages": CHAT}, "template"),
+        ("render", {"template": {"source": 5}, "messages": CHAT}, "template.source"),
+        ("render", {"template": {"name": "x"}, "messages": CHAT}, "template.source"),
+        ("source", {"template": {"source": "x", "dialect": 5}}, "template.dialect"),
+        ("source", {"template": {"source": "x", "options": []}}, "template.options"),
         ("encode", {"template": "qwen3", "messages": CHAT, "tokenizer": "/etc"}, "tokenizer"),
     ],
 )

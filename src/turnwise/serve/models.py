@@ -87,7 +87,10 @@ class ServedModel:
 
     def warm_up(self) -> None:
         """Do what the first request would do: probe the template, derive its grammar, compile its parser."""
-        encoded = self.template.encode(GREETING, self.tokenizer, add_generation_prompt=True)
+        try:
+            encoded = self.template.encode(GREETING, self.tokenizer, add_generation_prompt=True)
+        except TurnwiseError:
+            return  # it needs more than a greeting, such as variables that requests set
         parser = self.template.parser(encoded, tokenizer=self.tokenizer)
         parser.feed(self.tokenizer.encode("Hi"))
         parser.close()

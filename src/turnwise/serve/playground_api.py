@@ -82,7 +82,7 @@ RENDER_FIELDS = {
     "normalise": bool,
     "strict": bool,
 }
-TEMPLATE_FIELDS = ("source", "dialect", "name", "options")
+TEMPLATE_FIELDS = {"source": (str, dict), "dialect": str, "name": str, "options": dict}
 MAX_CHUNKS = 100_000
 NO_RESOURCES: Resources = {}
 
@@ -134,11 +134,12 @@ def describe_error(error: TurnwiseError) -> Data:
 class _Request:
     """The body of one call, read field by field; a field of the wrong type is a MessageError that names it."""
 
-    def __init__(self, body: Any, verb: str, resources: Resources) -> None:
+    def __init__(self, body: Any, verb: str, resources: Resources, prefix: str = "") -> None:
         if not isinstance(body, dict):
             raise MessageError(f"the body of {verb} is an object, not {short_repr(body)}")
         self.body = body
         self.resources = resources
+        self.prefix = prefix  # of the names of fields in errors
 
     def get(self, name: str, kinds: Any, default: Any = None) -> Any:
         """Return a field, or the default if it is missing or null."""
@@ -147,7 +148,8 @@ class _Request:
             return default
         if not isinstance(value, kinds) or (isinstance(value, bool) and not _accepts_bool(kinds)):
             raise MessageError(
-                f"{_describe_kinds(kinds)} is needed, not {short_repr(value)}", path=name
+                f"{_describe_kinds(kinds)} is needed, not {short_repr(value)}",
+                path=self.prefix + name,
             )
         return value
 
@@ -155,7 +157,7 @@ class _Request:
         """Return a field that must be there."""
         value = self.get(name, kinds)
         if value is None:
-            raise MessageError("this field is missing", path=name)
+            raise MessageError("this field is missing", path=self.prefix + name)
         return value
 
     def template(self, name: str = "template") -> Template:
@@ -167,12 +169,13 @@ class _Request:
             if key not in TEMPLATE_FIELDS:
                 hint = did_you_mean(str(key), TEMPLATE_FIELDS, "Fields")
                 raise MessageError(f"unknown field {short_repr(key)}", path=name, hint=hint)
-        source = given.get("source")
-        if not isinstance(source, (str, dict)):
-            raise MessageError("a template is text, or an object", path=f"{name}.source")
-        options = given.get("options")
+        fields = _Request(given, name, self.resources, f"{name}.")
+        read = {key: fields.get(key, kinds) for key, kinds in TEMPLATE_FIELDS.items()}
         return compile(
-            source, given.get("dialect"), name=str(given.get("name") or "template"), options=options
+            fields.require("source", (str, dict)),
+            read["dialect"],
+            name=read["name"] or "template",
+            options=read["options"],
         )
 
     def _load_named(self, given: str, name: str) -> Template:
