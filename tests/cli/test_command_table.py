@@ -131,6 +131,24 @@ def test_demo_as_data() -> None:
     assert reply["message"]["tool_calls"] and reply["events"][-1]["kind"] == "stop"
 
 
+def test_serve_tells_its_address_as_data() -> None:
+    command = [sys.executable, "-m", "turnwise", "serve", "chatml", "--port", "0", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(turnwise.__file__).parents[1])}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    ) as process:
+        assert process.stdout is not None
+        found = json.loads(process.stdout.readline())
+        process.terminate()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", found["url"]) and found["models"] == ["chatml"]
+    assert "no tokenizer" in found["notes"][0]
+
+
+def test_a_call_without_words_shows_help() -> None:
+    found = CliRunner().invoke(app, [])
+    assert "Usage" in found.stdout and found.stderr == ""
+
+
 def test_checks_as_data() -> None:
     checks = json.loads(run("check", "--list", "--json"))
     assert {"code", "severity", "name", "title"} == set(checks[0]) and len(checks) > 20

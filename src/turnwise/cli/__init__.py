@@ -264,6 +264,8 @@ def _report_misuse(error: Exception, words: Sequence[str]) -> int:
     describe = getattr(error, "format_message", None)
     if describe is None:
         raise error
+    if not describe():  # a call without words, for which typer has shown the help
+        return ERROR
     context = getattr(error, "ctx", None)
     command = "turnwise" if context is None else context.command_path
     message = f"{command}: {describe()}"

@@ -86,9 +86,6 @@ def chat(
                 history.append(message)
                 if as_json:
                     output.write_json(message, indent=None)
-        except modules.UpstreamError as error:
-            error.hint = error.hint or f"Is the engine running, and is {base_url} its address?"
-            raise
         finally:
             runner.run(gateway.close())
 

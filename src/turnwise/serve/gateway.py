@@ -304,7 +304,7 @@ class Gateway:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UpstreamError(
                 f"the upstream broke off or cannot be reached ({type(error).__name__})",
-                hint="is it running at the address of --upstream?",
+                hint="is it running at the address that was given?",
             ) from None
 
 

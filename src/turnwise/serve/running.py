@@ -15,7 +15,7 @@ from turnwise.serve.models import ServedModels, load_model
 from turnwise.serve.protocol import ImpatientProtocol
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
-from turnwise.serve.upstreams import StreamUsage, UpstreamError
+from turnwise.serve.upstreams import StreamUsage
 
 __all__ = [
     "BodyReader",
@@ -24,7 +24,6 @@ __all__ = [
     "ServeSettings",
     "Service",
     "StreamUsage",
-    "UpstreamError",
     "load_model",
     "replace",
     "run_server",
