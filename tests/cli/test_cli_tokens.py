@@ -131,6 +131,6 @@ def test_overflow_decides_about_long_conversations(chat: str) -> None:
     assert json.loads(cut.stdout)["input_ids"] == whole["input_ids"][: int(length)]
     assert "cuts off its end" in cut.stderr
     refused = run("encode", "qwen2.5", chat, "--max-length", length, "--overflow", "refuse", code=2)
-    assert "more than max_length" in refused.stderr
+    assert "more than --max-length" in refused.stderr
     unknown = run("encode", "qwen2.5", chat, "--overflow", "trunkate", code=2)
     assert "'truncate'" in unknown.stderr and "--overflow" in unknown.stderr
