@@ -1,127 +1,266 @@
-"""Processor time of the sidecar for each request: short chats, and a conversation that grows turn by turn.
+"""Processor time of the sidecar for each request: short chats, and a conversation that grows to 64 turns.
 
-    python benchmarks/serve.py [MODEL] [TOKENIZER]
+    python benchmarks/serve.py [--vllm COMMAND]
 
-The server is a process of its own on loopback; its processor time is read from /proc, so the client costs nothing here.
-`direct` is `Template.encode` in one process, without HTTP and JSON; `no memory` is the server with `--memory 0`.
+Contestants, all with one template and one tokenizer, and with the same ids before anything is counted:
+
+    memory         `turnwise serve`
+    no memory      `turnwise serve --memory 0`
+    encode         `Template.encode` in this process, without HTTP and JSON
+    transformers   `apply_chat_template` in this process: what vLLM's renderer in Python calls, without its overhead
+    vllm           `vllm launch render`, if `--vllm` names the command
+
+Servers are processes of their own on loopback, and their processor time is read from /proc, so the client costs
+nothing here. Contestants take turns, conversation by conversation, in an order that rotates; figures are medians over
+the rounds, in microseconds of processor time. Every round has conversations of its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
 import os
-import random
-import re
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
 from typing import Any
 
-import turnwise
-from turnwise.tokens.tokenizers import tokenizer
+import measure
+import workloads
 
-WORDS = (
-    "the",
-    "tide",
-    "is",
-    "low",
-    "at",
-    "noon",
-    "and",
-    "high",
-    "ships",
-    "wait",
-    "outside",
-    "harbour",
-)
-TICKS = os.sysconf("SC_CLK_TCK")
-SHORT_REQUESTS = 1000
-TURNS = 60
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+TEMPLATE, TOKENIZER = "npm-qwen3", "qwen3"
+TURNS = 64
+SHORT_REQUESTS = 200  # in a round
+START_SECONDS = 600
+RENDER = "/v1/chat/completions/render"
+# What vLLM wants to know of a model that it never loads.
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 151936,
+    "max_position_embeddings": 131072,
+    "torch_dtype": "float32",
+}
+
+Chat = list[dict[str, Any]]
 
 
-def make_text(chance: random.Random, count: int) -> str:
-    return " ".join(chance.choice(WORDS) for _ in range(count))
+def make_folder(root: Path) -> Path:
+    """Return a model folder with a tokenizer, a template and a config, without weights."""
+    made = root / "model"
+    made.mkdir()
+    for file in workloads.tokenizer_folder(TOKENIZER).iterdir():
+        (made / file.name).write_bytes(file.read_bytes())
+    text = workloads.subjects([TEMPLATE])[0].text
+    (made / "chat_template.jinja").write_text(text, encoding="utf-8")
+    (made / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    return made
 
 
-def make_conversation(chance: random.Random) -> list[dict[str, Any]]:
-    chat = [{"role": "system", "content": make_text(chance, 120)}]
+def make_short(seed: int) -> list[Chat]:
+    dice = workloads.Dice(seed)
+    return [
+        [{"role": "user", "content": workloads.prose(dice, 150)}] for _ in range(SHORT_REQUESTS)
+    ]
+
+
+def make_growing(seed: int) -> list[Chat]:
+    """Return a conversation before each of its replies."""
+    dice = workloads.Dice(seed)
+    chat: Chat = [{"role": "system", "content": workloads.prose(dice, 500)}]
+    prompts = []
     for _ in range(TURNS):
-        chat.append({"role": "user", "content": make_text(chance, 40)})
-        chat.append({"role": "assistant", "content": make_text(chance, 120)})
-    return chat
+        chat.append({"role": "user", "content": workloads.prose(dice, 200)})
+        prompts.append(list(chat))
+        chat.append({"role": "assistant", "content": workloads.prose(dice, 400)})
+    return prompts
+
+
+def find_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 class ServedProcess:
     """A server whose processor time is measured."""
 
-    def __init__(self, model: str, place: str, *more: str) -> None:
-        command = [sys.executable, "-m", "turnwise", "serve", model, "-k", place, "--port", "0"]
-        self.process = subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        found = re.search(r"http://127.0.0.1:(\d+)", self.process.stderr.readline())
-        assert found is not None
-        while '"ready"' not in self.process.stderr.readline():
-            assert self.process.poll() is None
-        self.drain = subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=subprocess.DEVNULL)
-        self.connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
+    def __init__(self, command: list[str], model: str) -> None:
+        self.model = model
+        port = find_port()
+        self.process = subprocess.Popen(
+            [*command, "--port", str(port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "VLLM_NO_USAGE_STATS": "1"},
+        )
+        self._wait(f"http://127.0.0.1:{port}/health")
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
 
-    def post(self, data: bytes) -> bytes:
+    def _wait(self, address: str) -> None:
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                with urllib.request.urlopen(address, timeout=5):
+                    return
+            except OSError:
+                time.sleep(0.5)
+        raise SystemExit("a server did not start")
+
+    def reconnect(self) -> None:
+        """Open a new connection: a server closes one that is idle, while others have their turn."""
+        self.connection.close()
+        self.connection.connect()
+
+    def render(self, chat: Chat) -> list[int]:
+        body = json.dumps({"model": self.model, "messages": chat}).encode()
         headers = {"content-type": "application/json"}
-        self.connection.request("POST", "/v1/chat/completions/render", data, headers)
+        self.connection.request("POST", RENDER, body, headers)
         answer = self.connection.getresponse()
-        body = answer.read()
-        assert answer.status == 200, body
-        return body
+        data = answer.read()
+        assert answer.status == 200, data
+        ids: list[int] = json.loads(data)["token_ids"]
+        return ids
 
     def seconds(self) -> float:
-        """Return the processor time that the process has used."""
-        with open(f"/proc/{self.process.pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        """Return the processor time that the process and those that it started have used, threads included."""
+        total = 0
+        for pid in [self.process.pid, *self._children(self.process.pid)]:
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                total += int((task / "schedstat").read_text().split()[0])
+        return total / 1e9
 
-    def measure(self, bodies: list[bytes]) -> float:
-        """Return the microseconds of a request."""
-        start = self.seconds()
-        for body in bodies:
-            self.post(body)
-        return (self.seconds() - start) / len(bodies) * 1e6
+    def _children(self, pid: int) -> list[int]:
+        found: list[int] = []
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [int(child), *self._children(int(child))]
+        return found
 
     def close(self) -> None:
         self.connection.close()
         self.process.terminate()
         self.process.wait()
-        self.drain.wait()
 
 
-def measure_direct(template: Any, known: Any, chats: list[list[dict[str, Any]]]) -> float:
-    start = time.process_time()
+class InProcess:
+    """A function of this process."""
+
+    def __init__(self, render: Callable[[Chat], list[int]]) -> None:
+        self.render = render
+        self.seconds = time.process_time
+
+    def reconnect(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def make_encode(folder: Path) -> InProcess:
+    import turnwise
+    from turnwise.tokens.tokenizers import tokenizer
+
+    template, known = turnwise.load(folder), tokenizer(folder)
+    return InProcess(
+        lambda chat: template.encode(chat, known, add_generation_prompt=True).input_ids
+    )
+
+
+def make_transformers(folder: Path) -> InProcess:
+    from transformers import PreTrainedTokenizerFast
+
+    reference = PreTrainedTokenizerFast.from_pretrained(folder)
+
+    def render(chat: Chat) -> list[int]:
+        ids: list[int] = reference.apply_chat_template(
+            chat, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        return ids
+
+    return InProcess(render)
+
+
+def count(contestant: Any, chats: list[Chat]) -> list[float]:
+    """Return the microseconds of each request."""
+    spent = []
+    contestant.reconnect()
     for chat in chats:
-        template.encode(chat, known, add_generation_prompt=True)
-    return (time.process_time() - start) / len(chats) * 1e6
+        start = contestant.seconds()
+        contestant.render(chat)
+        spent.append((contestant.seconds() - start) * 1e6)
+    return spent
+
+
+def compare(contestants: dict[str, Any], rounds: int) -> dict[str, dict[str, float]]:
+    """Return for each kind of request the microseconds of each contestant."""
+    samples: dict[str, dict[str, list[float]]] = {}
+    names = list(contestants)
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            one = contestants[name]
+            short = count(one, make_short(100 + number))
+            growing = count(one, make_growing(1000 + number))
+            for kind, spent in (
+                ("short", short),
+                (f"growing to {TURNS}", growing),
+                ("its last 8", growing[-8:]),
+            ):
+                mean = sum(spent) / len(spent)
+                samples.setdefault(kind, {}).setdefault(name, []).append(mean)
+    return {
+        kind: {name: median(values) for name, values in row.items()}
+        for kind, row in samples.items()
+    }
 
 
 def main() -> None:
-    model, place = (
-        [*sys.argv[1:], "qwen3", "turnwise"][:2] if len(sys.argv) > 2 else ("qwen3", "turnwise")
-    )
-    chance = random.Random(1)
-    template, known = turnwise.load(model), tokenizer(place)
-    short = [[{"role": "user", "content": make_text(chance, 30)}] for _ in range(SHORT_REQUESTS)]
-    talk = make_conversation(chance)
-    growing = [talk[:end] for end in range(2, len(talk), 2)]
-    rows: dict[str, list[float]] = {}
-    for more in ((), ("--memory", "0")):
-        server = ServedProcess(model, place, *more)
-        for name, chats in (("short", short), ("growing", growing), ("last turns", growing[-20:])):
-            bodies = [json.dumps({"messages": chat}).encode() for chat in chats]
-            rows.setdefault(name, []).append(server.measure(bodies))
-        server.close()
-    for name, chats in (("short", short), ("growing", growing), ("last turns", growing[-20:])):
-        rows[name].append(measure_direct(template, known, chats))
-    print(f"{'us of processor time':<22}{'memory':>10}{'no memory':>12}{'direct':>10}")
-    for name, (kept, bare, direct) in rows.items():
-        print(f"{name:<22}{kept:>10.0f}{bare:>12.0f}{direct:>10.0f}")
+    parser = argparse.ArgumentParser(description="Processor time of the sidecar.")
+    parser.add_argument("--vllm", metavar="COMMAND", help="vLLM's command, to be measured too")
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as root:
+        folder = make_folder(Path(root))
+        own = [sys.executable, "-m", "turnwise", "serve", f"model={folder}"]
+        own += ["--no-playground", "--no-request-templates"]
+        contestants: dict[str, Any] = {
+            "memory": ServedProcess(own, "model"),
+            "no memory": ServedProcess([*own, "--memory", "0"], "model"),
+            "encode": make_encode(folder),
+            "transformers": make_transformers(folder),
+        }
+        try:
+            if asked.vllm:
+                command = [asked.vllm, "launch", "render", str(folder), "--host", "127.0.0.1"]
+                contestants["vllm"] = ServedProcess(command, str(folder))
+            chats = [*make_short(1)[:20], *make_growing(1)]
+            for chat in chats:
+                wanted = contestants["transformers"].render(chat)
+                for name, one in contestants.items():
+                    assert one.render(chat) == wanted, f"{name} gives other ids"
+            rows = compare(contestants, asked.rounds)
+        finally:
+            for one in contestants.values():
+                one.close()
+    table = [[kind, *(f"{row[name]:,.0f}" for name in contestants)] for kind, row in rows.items()]
+    print(measure.table(["µs of processor time", *contestants], table))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """`vllm launch render`, vLLM's server that renders prompts without a GPU: with our renderer, and with its own.
 
+Its own is also the oracle for `turnwise serve`, which answers on the same path.
+
 `make integrations-vllm` installs it. The folder that is served has a tokenizer, a template and a config, no weights.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -23,6 +26,7 @@ import corpus
 import turnwise
 from corpus import needs_corpus
 from host_chats import conversations
+from served import start_command
 
 pytest.importorskip("vllm")
 
@@ -30,6 +34,7 @@ pytestmark = [pytest.mark.slow, needs_corpus]
 
 TEMPLATE = "trl-qwen3"
 TOKENIZER = "qwen3"
+SIDECAR = "sidecar"  # the name of its model
 PARSER = ("--enable-auto-tool-choice", "--tool-call-parser", "turnwise")  # for requests with tools
 START_SECONDS = 600  # of a server, on a busy machine
 CONTROL_TOKENS = ("<|im", "<|end", "<think", "<tool")
@@ -113,7 +118,22 @@ def without_turnwise(folder: Path) -> Iterator[str]:
     yield from serve(folder, *PARSER)
 
 
-def render(address: str, model: Path, chat: Any) -> list[int]:
+@pytest.fixture(scope="module")
+def sidecar(folder: Path) -> Iterator[str]:
+    process = start_command(f"{SIDECAR}={folder}", "--no-playground", "--no-request-templates")
+    try:
+        assert process.stderr is not None
+        found = re.search(r"http://[0-9.:]+", process.stderr.readline())
+        assert found is not None
+        while '"ready"' not in process.stderr.readline():
+            assert process.poll() is None
+        yield found[0]
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def render(address: str, model: Path | str, chat: Any) -> list[int]:
     body = {"model": str(model), "messages": chat["messages"]}
     if chat["tools"]:
         body["tools"] = chat["tools"]
@@ -163,3 +183,24 @@ def test_its_own_renderer_differs_only_for_forged_tokens(
     chats = prompts()
     same = [render(without_turnwise, folder, chat) == expected(folder, chat) for chat in chats]
     assert same == [not is_forged(chat) for chat in chats]
+
+
+def test_the_sidecar_gives_the_ids_of_vllm(
+    folder: Path, without_turnwise: str, sidecar: str
+) -> None:
+    chats = [chat for chat in prompts() if not is_forged(chat)]
+    assert len(chats) >= 10 and any(chat["tools"] for chat in chats)
+    for chat in chats:
+        wanted = render(without_turnwise, folder, chat)
+        assert render(sidecar, SIDECAR, chat) == wanted, chat
+
+
+def test_a_growing_conversation_has_the_ids_of_vllm_at_every_turn(
+    folder: Path, without_turnwise: str, sidecar: str
+) -> None:
+    messages: list[dict[str, str]] = [{"role": "system", "content": "Be brief."}]
+    for number in range(8):
+        messages.append({"role": "user", "content": f"When is tide {number}?"})
+        chat = {"messages": messages, "tools": None}
+        assert render(sidecar, SIDECAR, chat) == render(without_turnwise, folder, chat)
+        messages.append({"role": "assistant", "content": f"At {number}.\n"})

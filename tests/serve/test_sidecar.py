@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 import corpus
 import turnwise
 from served import ENTRIES, QUIET, SIZES, TIDE, client_of, make_chat, make_service, make_text, post
+from turnwise.evidence.conform import EngineComparison, EngineReply, Vllm, wire_probes
 from turnwise.serve.memory import ConversationMemory, KnownIds, count_equal, join_ids, make_digests
 from turnwise.serve.models import ServedModels, load_model
 from turnwise.serve.service import Service
@@ -332,3 +333,26 @@ def test_count_equal_is_the_length_of_the_common_front() -> None:
             min(len(first), len(second)),
         )
         assert count_equal(array("I", first), array("I", second)) == expected
+
+
+# -- conform
+
+
+def test_conform_finds_only_differences_that_are_meant(client: TestClient) -> None:
+    """A developer's message is written, spelled control tokens stay text, and a turn's tokens merge with no others."""
+
+    def ask(method: str, path: str, body: Any) -> EngineReply:
+        answer = client.request(method, path, json=body)
+        return EngineReply(answer.status_code, answer.json())
+
+    comparison = EngineComparison(Vllm(ask, "qwen3"), turnwise.load("qwen3"), None)
+    found = {probe.covers: comparison.compare(probe) for probe in wire_probes(only_prompts=False)}
+    assert {covers: kind for covers, kind in found.items() if kind} == {
+        "a developer": "text",
+        "system and developer": "text",
+        **dict.fromkeys(
+            [f"markup of {who}" for who in ("a user", "a system", "an assistant")], "ids"
+        ),
+        "newlines of an assistant": "ids",
+        "a start without an end": "ids",
+    }

@@ -211,13 +211,18 @@ def _set_key(mapping: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     return {**mapping, key: value}
 
 
-def with_text_arguments(probe: Probe) -> Probe | None:
-    """Return a probe whose calls have their arguments as JSON text; None if there are no mappings to write."""
+def with_text_arguments(probe: Probe, ascii_only: bool = True) -> Probe | None:
+    """Return a probe whose calls have their arguments as JSON text; None if there are no mappings to write.
+
+    Args:
+        probe: the conversation.
+        ascii_only: escape other characters; `tojson` of templates does not.
+    """
     is_changed = False
     messages = []
     for message in probe.messages:
         calls = message.get("tool_calls") or []
-        written = [_write_arguments(call) for call in calls]
+        written = [_write_arguments(call, ascii_only) for call in calls]
         if written != calls:
             is_changed = True
             message = {**message, "tool_calls": written}
@@ -225,11 +230,13 @@ def with_text_arguments(probe: Probe) -> Probe | None:
     return replace(probe, messages=messages) if is_changed else None
 
 
-def _write_arguments(call: dict[str, Any]) -> dict[str, Any]:
+def _write_arguments(call: dict[str, Any], ascii_only: bool) -> dict[str, Any]:
     if isinstance(call.get("function"), dict):
-        return {**call, "function": _write_arguments(call["function"])}
+        return {**call, "function": _write_arguments(call["function"], ascii_only)}
     arguments = call.get("arguments")
-    return {**call, "arguments": json.dumps(arguments)} if isinstance(arguments, dict) else call
+    if not isinstance(arguments, dict):
+        return call
+    return {**call, "arguments": json.dumps(arguments, ensure_ascii=ascii_only)}
 
 
 def shake(probe: Probe, others: Sequence[Probe], dice: random.Random) -> Probe:

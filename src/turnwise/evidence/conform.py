@@ -435,6 +435,8 @@ def is_wire_probe(probe: Probe, only_prompts: bool) -> bool:
     messages = probe.messages
     if not messages or probe.documents is not None or probe.tools == []:
         return False
+    if not all(tool.get("type") == "function" for tool in probe.tools or ()):
+        return False
     if not all(map(_is_wire_message, messages)):
         return False
     ends_with_assistant = messages[-1]["role"] == "assistant"
@@ -465,7 +467,8 @@ def _is_wire_message(message: Mapping[str, Any]) -> bool:
 
 def wire_request(probe: Probe) -> dict[str, Any]:
     """Return the body of a request for a conversation, in OpenAI's shape."""
-    written = with_text_arguments(probe) or probe
+    # As templates write them, so that an engine may parse the arguments or keep their text.
+    written = with_text_arguments(probe, ascii_only=False) or probe
     body: dict[str, Any] = {
         "messages": written.messages,
         "add_generation_prompt": probe.add_generation_prompt,
