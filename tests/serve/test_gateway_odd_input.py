@@ -215,10 +215,10 @@ def test_odd_calls_of_the_playground() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", UPSTREAM_KINDS)
 def test_many_odd_bodies_and_events(kind: str) -> None:
-    send_bodies(kind, 2000)
-    send_events(kind, 1000)
+    send_bodies(kind, 600)
+    send_events(kind, 300)
 
 
 @pytest.mark.slow
 def test_many_odd_calls_of_the_playground() -> None:
-    call_playground(3000)
+    call_playground(1000)
