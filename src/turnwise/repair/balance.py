@@ -19,7 +19,6 @@ from dataclasses import replace
 
 from turnwise.analysis.conversations import Probe
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import TurnwiseError
 from turnwise.repair.candidates import OTHERS_CHANGE
 from turnwise.repair.edits import Edit, apply_edits
 from turnwise.repair.observation import NotingTemplate, walk_direct
@@ -131,24 +130,25 @@ class BalanceRepair:
         tree = SourceTree(self.text)
         noting = NotingTemplate.make(tree)
         noted = self.bench.change(noting.text)
-        items: dict[object, Data | Output] = {}
+        if noted is None:
+            return
+        items: dict[object, Data | Output] = {}  # by their atoms
         for item in walk_direct(tree.body):
             if isinstance(item, Data):
                 items[item] = item
             elif isinstance(item, Output):
                 items |= dict.fromkeys(find_leaves(item.expression), item)
         seen = set()
-        for probe, text in self.broken if noted is not None else ():
-            try:
-                assert noted is not None
-                noisy = noted.render(probe.messages, **probe.arguments()).text
-            except TurnwiseError:
+        for probe, text in self.broken:
+            written = noting.find_writers(noted, probe, text)
+            if written is None:
                 continue
-            plain, written = noting.read_notes(noisy)
-            for place, closing in self._find_unclosed(text) if plain == text else ():
+            for place, closing in self._find_unclosed(text):
                 atom = next((one.atom for one in reversed(written) if one.start < place), None)
-                last = items.get(noting.atoms[atom]) if atom is not None else None
-                if last is not None and (last.end, closing) not in seen:
+                if atom is None:
+                    continue
+                last = items[noting.atoms[atom]]
+                if (last.end, closing) not in seen:
                     seen.add((last.end, closing))
                     yield self._insert_behind(last, closing)
 

@@ -105,13 +105,10 @@ def _propose_list(tree: SourceTree) -> Iterator[Candidate]:
 def _rewrite_in_loops(tree: SourceTree, rewrite: ContentRewrite) -> Iterator[Edit]:
     """Yield changes of the message at the head of each loop whose element's content is read."""
     for block in walk_direct(tree.body):
-        if not isinstance(block, Block) or block.name != "for":
-            continue
-        tag = block.sections[0].tag
-        name = tag.tokens[2].text
-        if tag.tokens[3].text != "in" or not _reads_content(tree, name, block):
-            continue
-        yield insert_tags(tree.text, tag.end, _rewriting_tags(name, rewrite))
+        name = block.loop_variable if isinstance(block, Block) else ""
+        if isinstance(block, Block) and name and _reads_content(tree, name, block):
+            place = block.sections[0].tag.end
+            yield insert_tags(tree.text, place, _rewriting_tags(name, rewrite))
 
 
 def _reads_content(tree: SourceTree, name: str, block: Block) -> bool:
@@ -162,7 +159,7 @@ def _propose_text_arguments(tree: SourceTree) -> Iterator[Candidate]:
     """Yield changes that write arguments as they are if they are text."""
     finder = ReadFinder(tree)
     known = finder.find_names_set_from(finder.find_key(ARGUMENTS))
-    filtered = [read for read in finder.find_filtered(TO_JSON)]
+    filtered = finder.find_filtered(TO_JSON)
     own = [
         read
         for read in filtered

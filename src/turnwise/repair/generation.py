@@ -8,8 +8,8 @@ In three steps, each of which starts from the text that the one before made:
 3. *Wrap* the longest runs of neighbours of which all is trained. A block is a scope in Jinja: what is set inside is
    unknown behind it. So if the whole run does not prove right, the blocks end before each `{% set %}`.
 
-Whatever comes out is only a proposal: `mark_generation` returns it if every conversation is written as before, and the
-blocks hold exactly the trained spans of each.
+Whatever comes out is only a proposal: `fix` takes the first with which every conversation is written as before, and
+whose blocks hold the trained spans of each (`find_wrong_mask`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from turnwise.engine.program import compile_program
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import TurnwiseError
-from turnwise.repair.atom_roles import AtomPart, AtomRole, watch_atoms
+from turnwise.repair.atom_uses import AtomUse, watch_atoms
 from turnwise.repair.edits import Edit, apply_edits, close_tag, open_tag
-from turnwise.repair.observation import Atom, NotingTemplate
+from turnwise.repair.observation import Atom, NotingTemplate, walk_direct
 from turnwise.repair.output_split import OutputSplitter
+from turnwise.repair.proof import with_text
 from turnwise.repair.source_tree import (
     CAPTURING,
     Block,
     Data,
     Item,
-    Leaf,
     Output,
     SourceTree,
     Statement,
@@ -47,23 +46,23 @@ class CannotMark(Exception):
 
 
 class Strategy(NamedTuple):
-    """How careful blocks are made; the first strategy makes the smallest change."""
+    """What may go wrong with blocks and is avoided; the first strategy makes the smallest change."""
 
-    joined: bool  # operands that stand alone are joined to an empty text
-    careful: bool  # blocks end before every `{% set %}`
+    refuses_other_types: bool  # an operand that stands alone is written as `'' + operand`
+    ends_before_set: bool  # blocks end before every `{% set %}`
 
 
 STRATEGIES = tuple(
-    Strategy(joined, careful) for careful in (False, True) for joined in (False, True)
+    Strategy(refuses, ends_before) for ends_before in (False, True) for refuses in (False, True)
 )
 
 
 @dataclass
 class WatchedTemplate:
-    """A template, with what was seen of each of its atoms."""
+    """A template, with what was seen of each of its atoms that wrote something."""
 
     tree: SourceTree
-    roles: Mapping[Atom, AtomRole]
+    uses: Mapping[Atom, AtomUse]
 
     @classmethod
     def watch(cls, text: str, renderer: Renderer, texts: Sequence[TrainedText]) -> WatchedTemplate:
@@ -76,31 +75,17 @@ class WatchedTemplate:
             raise CannotMark(f"it is too large to be watched: {error.message}") from None
         seen = []
         for trained in texts:
-            try:
-                rendering = noted.render(trained.probe.messages, **trained.probe.arguments())
-            except TurnwiseError:
-                continue  # it is counted when the result is proved
-            plain, written = noting.read_notes(rendering.text)
-            if plain == trained.text:
+            written = noting.find_writers(noted, trained.probe, trained.text)
+            if written is not None:  # the others count when the result is proved
                 seen.append((trained, written))
         if not seen:
             raise CannotMark("which tag writes what cannot be followed")
-        literals = [isinstance(atom, Leaf) and atom.is_literal for atom in noting.atoms]
-        roles = watch_atoms(noting.atoms, literals, seen)
-        return cls(tree, dict(zip(noting.atoms, roles, strict=True)))
+        return cls(tree, watch_atoms(noting.atoms, seen))
 
-    def roles_of(self, item: Data | Output) -> list[AtomRole]:
-        """Return the roles of the atoms of an item that wrote something."""
+    def uses_of(self, item: Data | Output) -> list[AtomUse]:
+        """Return what was seen of the atoms of an item."""
         atoms = [item] if isinstance(item, Data) else find_leaves(item.expression)
-        found = [self.roles.get(atom) for atom in atoms]
-        return [role for role in found if role is not None and role.executions]
-
-
-def with_text(renderer: Renderer, text: str) -> Renderer:
-    """Return a renderer with another text, and the options, limits and allowance of the first."""
-    program = renderer.program
-    changed = compile_program(text, program.name, program.shadowed)
-    return renderer.with_programs(lambda old: changed if old is program else old)
+        return [self.uses[atom] for atom in atoms if atom in self.uses]
 
 
 def propose(text: str, renderer: Renderer, texts: Sequence[TrainedText]) -> Iterator[str]:
@@ -113,8 +98,11 @@ def propose(text: str, renderer: Renderer, texts: Sequence[TrainedText]) -> Iter
     watched = WatchedTemplate.watch(separated, renderer, texts)
     last = ""
     for strategy in STRATEGIES:
-        split = split_outputs(watched, strategy.joined)
-        found = BlockWriter(WatchedTemplate.watch(split, renderer, texts), strategy.careful).write()
+        # Each step changes places in the text, so the template is watched anew.
+        split = WatchedTemplate.watch(
+            split_outputs(watched, strategy.refuses_other_types), renderer, texts
+        )
+        found = BlockWriter(split, strategy.ends_before_set).write()
         if found != last:
             yield found
         last = found
@@ -132,40 +120,44 @@ class RoleSeparator:
         return apply_edits(self.tree.text, self._edit_body(self.tree.body, ()))
 
     def _edit_body(self, body: Sequence[Item], loops: tuple[str, ...]) -> Iterator[Edit]:
+        """Yield the edits of neighbours; `loops` are the variables of the loops around them."""
+        # From the first mixed item to the last: others in between are written in both branches, and need no own one.
         run: list[Item] = []
-        waiting: list[Item] = []
+        between: list[Item] = []  # since the last mixed item
         for item in body:
             if isinstance(item, Block):
                 yield from self._branch(run, loops)
-                run, waiting = [], []
+                run, between = [], []
                 if item.name not in CAPTURING:
+                    variables = (*loops, item.loop_variable) if item.loop_variable else loops
                     for section in item.sections:
-                        yield from self._edit_body(section.body, (*loops, *_loop_names(item)))
+                        yield from self._edit_body(section.body, variables)
             elif self._is_mixed(item):
-                run, waiting = [*run, *waiting, item], []
+                run, between = [*run, *between, item], []
             elif run:
-                waiting.append(item)
+                between.append(item)
         yield from self._branch(run, loops)
 
     def _is_mixed(self, item: Item) -> bool:
         if not isinstance(item, Data | Output):
             return False
-        roles = self.watched.roles_of(item)
-        return any(role.is_mixed for role in roles)
+        return any(use.is_mixed for use in self.watched.uses_of(item))
 
     def _branch(self, run: Sequence[Item], loops: Sequence[str]) -> Iterator[Edit]:
         """Yield the edits that write a run of items twice, for assistants and for others."""
         if not run:
             return
         text, start, end = self.tree.text, run[0].start, run[-1].end
-        opening = open_tag(text, start, f"if {self._condition(loops)} ")
-        yield opening._replace(text=opening.text.replace("  ", " "))
+        yield open_tag(text, start, f"if {self._condition(loops)}")
         copy = text[start:end]
+        # `lstrip_blocks` would drop the indentation at the end of the first copy, `trim_blocks` the line break at the
+        # start of the second.
         left = "+" if copy[-1:] in " \t" and copy.rstrip(" \t").endswith("\n") else ""
         right = "+" if copy.startswith("\n") else ""
         yield Edit(end, end, f"{{%{left} else {right}%}}{copy}{close_tag(text, end, 'endif').text}")
 
     def _condition(self, loops: Sequence[str]) -> str:
+        """Return the test for an assistant's message, spelled as the template reads roles elsewhere."""
         text = self.tree.text
         for name in reversed(loops):
             for read in ROLE_READS:
@@ -176,47 +168,33 @@ class RoleSeparator:
         )
 
 
-def _loop_names(block: Block) -> tuple[str, ...]:
-    """Return the name that a loop gives to each element."""
-    tokens = block.sections[0].tag.tokens
-    return (tokens[2].text,) if block.name == "for" and tokens[3].text == "in" else ()
-
-
-def split_outputs(watched: WatchedTemplate, joined: bool) -> str:
+def split_outputs(watched: WatchedTemplate, refuses_other_types: bool) -> str:
     """Return the text with outputs split where trained text begins or ends."""
-    leaves = {atom: role for atom, role in watched.roles.items() if isinstance(atom, Leaf)}
-    splitter = OutputSplitter(watched.tree, leaves, joined)
+    splitter = OutputSplitter(watched.tree, watched.uses, refuses_other_types)
     edits = []
-
-    def visit(body: Sequence[Item]) -> None:
-        for item in body:
-            if isinstance(item, Output) and splitter.needs_split(item):
-                edits.append(Edit(item.start, item.end, splitter.split(item)))
-            elif isinstance(item, Block) and item.name not in CAPTURING:
-                for section in item.sections:
-                    visit(section.body)
-
-    visit(watched.tree.body)
+    for item in walk_direct(watched.tree.body):
+        tags = splitter.split(item) if isinstance(item, Output) else None
+        if tags is not None:
+            edits.append(Edit(item.start, item.end, tags))
     return apply_edits(watched.tree.text, edits)
 
 
 class Unit(NamedTuple):
-    """An item, or a part of the template's text, that is trained, not trained (False), or either (None)."""
+    """An item, or a part of the template's text: the smallest that a block holds as a whole or not at all."""
 
     start: int
     end: int
-    is_inside: bool | None
+    is_trained: bool | None  # None: it writes nothing, so that a block may hold it or not
     item: Item
-    is_whole: tuple[bool, bool] = (True, True)  # whether it begins and ends where its item does
 
 
 class BlockWriter:
     """Puts blocks around runs of what is trained."""
 
-    def __init__(self, watched: WatchedTemplate, careful: bool) -> None:
+    def __init__(self, watched: WatchedTemplate, ends_before_set: bool) -> None:
         self.watched = watched
         self.tree = watched.tree
-        self.careful = careful
+        self.ends_before_set = ends_before_set
 
     def write(self) -> str:
         """Return the text with blocks."""
@@ -227,70 +205,61 @@ class BlockWriter:
 
     def _edit_body(self, body: Sequence[Item]) -> Iterator[Edit]:
         run: list[Unit] = []
-        for unit in (unit for item in body for unit in self._units(item)):
-            is_inner = unit.is_inside is False and isinstance(unit.item, Block)
-            if unit.is_inside is False or self._ends_run(unit):
-                yield from self._wrap(run)
-                run = []
-            else:
+        for unit in self._list_units(body):
+            if unit.is_trained is not False and not self._ends_run(unit.item):
                 run.append(unit)
-            if is_inner or (isinstance(unit.item, Block) and self._ends_run(unit)):
-                assert isinstance(unit.item, Block)
+                continue
+            yield from self._wrap(run)
+            run = []
+            if isinstance(unit.item, Block):  # a part of it may be trained
                 for section in unit.item.sections:
                     yield from self._edit_body(section.body)
         yield from self._wrap(run)
 
-    def _ends_run(self, unit: Unit) -> bool:
+    def _ends_run(self, item: Item) -> bool:
         """Whether a block cannot hold this: a jump out of it, or a name that is set for what follows."""
-        if isinstance(unit.item, Statement):
-            return unit.item.name in JUMPS or (self.careful and unit.item.name == "set")
-        if isinstance(unit.item, Block):
-            inner = set(_find_statements(unit.item))
-            return bool(inner & set(JUMPS)) or (self.careful and "set" in inner)
-        return False
+        if isinstance(item, Statement):
+            names = {item.name}
+        elif isinstance(item, Block):
+            names = set(_find_statements(item))
+        else:
+            return False
+        return not names.isdisjoint(JUMPS) or (self.ends_before_set and "set" in names)
 
-    def _units(self, item: Item) -> Iterator[Unit]:
-        if isinstance(item, Data):
-            role = self.watched.roles.get(item)
-            parts: list[AtomPart] = role.parts() if role is not None and role.executions else []
-            for part in parts:
+    def _list_units(self, body: Sequence[Item]) -> Iterator[Unit]:
+        for item in body:
+            if not isinstance(item, Data) or item not in self.watched.uses:
+                yield Unit(item.start, item.end, self._judge(item), item)
+                continue
+            for part in self.watched.uses[item].split_literal():
                 start = item.start + part.start
                 end = item.end if part.end is None else item.start + part.end
-                whole = (start == item.start, end == item.end)
-                yield Unit(start, end, part.is_inside, item, whole)
-            if not parts:
-                yield Unit(item.start, item.end, None, item)
-        else:
-            yield Unit(item.start, item.end, self._judge(item), item)
+                yield Unit(start, end, part.is_trained, item)
 
     def _judge(self, item: Item) -> bool | None:
         """Return True if all that an item writes is trained, None if it writes nothing, else False."""
         if isinstance(item, Output):
-            inside = [role.is_inside for role in self.watched.roles_of(item)]
-            return all(inside) if inside else None
-        if not isinstance(item, Block) or item.name in CAPTURING:
+            found = [use.is_trained for use in self.watched.uses_of(item)]
+        elif isinstance(item, Block) and item.name not in CAPTURING:
+            inner = [unit for one in item.sections for unit in self._list_units(one.body)]
+            found = [unit.is_trained for unit in inner if unit.is_trained is not None]
+        else:
             return None
-        found = {unit.is_inside for unit in self._inner_units(item)}
-        if False in found:
-            return False
-        return True if True in found else None
-
-    def _inner_units(self, block: Block) -> Iterator[Unit]:
-        for section in block.sections:
-            for item in section.body:
-                yield from self._units(item)
+        return all(found) if found else None
 
     def _wrap(self, run: list[Unit]) -> Iterator[Edit]:
         """Yield the tags around a run, without what writes nothing at its ends."""
-        while run and not run[0].is_inside:
+        while run and not run[0].is_trained:
             del run[0]
-        while run and not run[-1].is_inside:
+        while run and not run[-1].is_trained:
             del run[-1]
         if run:
             first, last = run[0], run[-1]
             text = self.tree.text
-            yield open_tag(text, first.start, "generation", within=not first.is_whole[0])
-            yield close_tag(text, last.end, "endgeneration", within=not last.is_whole[1])
+            begins_within = first.start > first.item.start
+            ends_within = last.end < last.item.end
+            yield open_tag(text, first.start, "generation", within=begins_within)
+            yield close_tag(text, last.end, "endgeneration", within=ends_within)
 
 
 def _find_statements(block: Block) -> Iterator[str]:

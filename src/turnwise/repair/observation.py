@@ -15,6 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from turnwise.analysis.conversations import Probe
+from turnwise.engine.renderer import Renderer
+from turnwise.errors import TurnwiseError
 from turnwise.repair.edits import Edit, apply_edits
 from turnwise.repair.source_tree import (
     CAPTURING,
@@ -71,8 +74,23 @@ class NotingTemplate:
                 edits.append(Edit(item.start, item.end, text))
         return cls(apply_edits(tree.text, edits), tuple(atoms))
 
+    def find_writers(self, renderer: Renderer, probe: Probe, text: str) -> list[WrittenText] | None:
+        """Return which atom writes which characters of a conversation; None if that cannot be followed.
+
+        Args:
+            renderer: A renderer of this template.
+            probe: The conversation.
+            text: What the template without notes writes.
+        """
+        try:
+            rendering = renderer.render(probe.messages, **probe.arguments())
+        except TurnwiseError:
+            return None
+        plain, written = self.read_notes(rendering.text)
+        return written if plain == text else None
+
     def read_notes(self, text: str) -> tuple[str, list[WrittenText]]:
-        """Return a rendering without its notes, and who wrote what."""
+        """Return a rendering without its notes, and which atom wrote which characters."""
         plain: list[str] = []
         written = []
         place = length = 0

@@ -7,18 +7,19 @@ becomes three tags, of which the second is what the model writes:
     {{ '<|im_start|>' + message.role + '\\n' }}{{ message.content + '<|im_end|>' }}{{ '\\n' }}
 
 Operands that stay together keep the author's text. An operand that is chosen (`a if b else c`) and differs in its two
-outcomes becomes an `{% if %}`. Of an expression that is no literal, the text before the trained one must be known: the
-expression is then split at it.
+outcomes becomes an `{% if %}`. An expression that is no literal is split at the text that always stands before the
+trained one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from turnwise.repair.atom_roles import AtomRole
+from turnwise.repair.atom_uses import AtomUse
 from turnwise.repair.edits import INDENTATION
+from turnwise.repair.observation import Atom
 from turnwise.repair.source_tree import (
     Choice,
     Expression,
@@ -35,11 +36,12 @@ NO_VALUE = "''"
 
 
 class SplitPart(NamedTuple):
-    """A part of the tags that an output becomes: an expression, or a tag between expressions (`if b`)."""
+    """One of the tags that an output becomes: an expression, or a statement between expressions (`if b`)."""
 
     text: str
-    is_inside: bool | None  # None: nothing is known, or it is a tag
-    is_tag: bool = False
+    is_trained: bool | None  # None: nothing is known, or it is a statement
+    is_statement: bool = False
+    source: tuple[int, int] | None = None  # its place in the template, if it is spelled as there
 
 
 class OutputSplitter:
@@ -47,122 +49,119 @@ class OutputSplitter:
 
     Args:
         tree: The template.
-        roles: What was seen of its operands.
-        joined: Keep an operand that stands alone joined to an empty text, so that what is no text is still refused.
+        uses: What was seen of its operands.
+        refuses_other_types: Write an operand that stands alone as `'' + operand`. A sum fails if an operand is null or
+            a number, and so did the template; an output of the operand alone would write it.
     """
 
-    def __init__(self, tree: SourceTree, roles: Mapping[Leaf, AtomRole], joined: bool) -> None:
+    def __init__(
+        self, tree: SourceTree, uses: Mapping[Atom, AtomUse], refuses_other_types: bool
+    ) -> None:
         self.tree = tree
-        self.roles = roles
-        self.joined = joined
+        self.uses = uses
+        self.refuses_other_types = refuses_other_types
 
-    def needs_split(self, output: Output) -> bool:
-        """Whether a part of an output is trained and another one is not."""
-        segments = list(self._segments(output.expression))
-        known = {segment.is_inside for segment in segments if segment.is_inside is not None}
-        return len(known) > 1
-
-    def split(self, output: Output) -> str:
-        """Return the tags that write the same as an output."""
-        segments = list(self._segments(output.expression))
+    def split(self, output: Output) -> str | None:
+        """Return the tags that write the same as an output; None if all of it is trained, or nothing."""
+        parts = list(self._split_expression(output.expression))
+        if not {True, False} <= {part.is_trained for part in parts}:
+            return None
         left, right = output.signs
-        line = INDENTATION.search(self.tree.text[: output.start])
-        spaced = left == "-" and line is not None
-        between = f"\n{line[1]}" if spaced and line is not None else ""
-        sign = "-" if spaced else ""
+        between = sign = ""
+        indentation = INDENTATION.search(self.tree.text[: output.start])
+        if left == "-" and indentation is not None:  # each tag gets a line, too
+            between, sign = f"\n{indentation[1]}", "-"
         tags = []
-        for number, segment in enumerate(segments):
+        for number, part in enumerate(parts):
             first = left if number == 0 else sign
-            last = right if number == len(segments) - 1 else ""
-            marks = ("{%", "%}") if segment.is_tag else ("{{", "}}")
-            tags.append(f"{marks[0]}{first} {segment.text} {last}{marks[1]}")
+            last = right if number == len(parts) - 1 else ""
+            marks = ("{%", "%}") if part.is_statement else ("{{", "}}")
+            tags.append(f"{marks[0]}{first} {part.text} {last}{marks[1]}")
         return between.join(tags)
 
-    def _segments(self, found: Expression) -> Iterator[SplitPart]:
+    def _split_expression(self, found: Expression) -> Iterator[SplitPart]:
         if isinstance(found, Leaf):
             yield from self._split_leaf(found)
         elif isinstance(found, Choice):
-            yield SplitPart(f"if {self.tree.show(*found.test)}", None, True)
-            yield from self._segments(found.yes)
+            yield _make_statement(f"if {self.tree.show(*found.test)}")
+            yield from self._split_expression(found.yes)
             if found.no is not None:
-                yield SplitPart("else", None, True)
-                yield from self._segments(found.no)
-            yield SplitPart("endif", None, True)
+                yield _make_statement("else")
+                yield from self._split_expression(found.no)
+            yield _make_statement("endif")
         else:
             yield from self._split_sum(found)
 
     def _split_sum(self, found: Sum) -> Iterator[SplitPart]:
         """Yield the operands of a sum; neighbours that are trained alike stay one expression."""
-        run: list[SplitPart] = []
-        places: list[tuple[int, int]] = []
+        parts: list[SplitPart] = []
         for operand in found.operands:
-            segments, place = self._split_operand(operand)
-            for segment in segments:
-                is_source = place[0] >= 0
-                if run and not (segment.is_tag or run[-1].is_tag) and _fits(run[-1], segment):
-                    before = run.pop()
-                    text = f"{before.text} + {segment.text}"
-                    if is_source and places[-1][0] >= 0:
-                        text = self.tree.show(places[-1][0], place[1])
-                        places[-1] = (places[-1][0], place[1])
-                    else:
-                        places[-1] = (-1, -1)
-                    inside = segment.is_inside if before.is_inside is None else before.is_inside
-                    run.append(SplitPart(text, inside))
+            for part in self._split_operand(operand):
+                if parts and _fits(parts[-1], part):
+                    parts[-1] = self._join(parts[-1], part)
                 else:
-                    run.append(segment)
-                    places.append(place)
-        for segment in run:
-            is_joined = segment.is_tag or " + " in segment.text or segment.text[:1] in "'\""
-            guarded = self.joined and not is_joined
-            yield segment._replace(text=f"{NO_VALUE} + {segment.text}") if guarded else segment
+                    parts.append(part)
+        for part in parts:
+            is_safe = part.is_statement or " + " in part.text or part.text[:1] in "'\""
+            if self.refuses_other_types and not is_safe:
+                part = part._replace(text=f"{NO_VALUE} + {part.text}")
+            yield part
 
-    def _split_operand(self, operand: Operand) -> tuple[list[SplitPart], tuple[int, int]]:
-        """Return the parts of an operand, and its place in the source if it is one part."""
+    def _join(self, before: SplitPart, part: SplitPart) -> SplitPart:
+        is_trained = part.is_trained if before.is_trained is None else before.is_trained
+        if before.source is None or part.source is None:
+            return SplitPart(f"{before.text} + {part.text}", is_trained)
+        source = before.source[0], part.source[1]
+        return SplitPart(self.tree.show(*source), is_trained, source=source)
+
+    def _split_operand(self, operand: Operand) -> Iterator[SplitPart]:
         known = self._find_trained(operand.expression)
         if len(known) > 1:
-            return list(self._segments(operand.expression)), (-1, -1)
+            yield from self._split_expression(operand.expression)
+            return
+        source = operand.start, operand.end
         is_trained = known.pop() if known else None
-        text = self.tree.show(operand.start, operand.end)
-        return [SplitPart(text, is_trained)], (operand.start, operand.end)
+        yield SplitPart(self.tree.show(*source), is_trained, source=source)
 
-    def _find_trained(self, found: Expression) -> set[bool | None]:
+    def _find_trained(self, found: Expression) -> set[bool]:
         """Return whether the parts of an expression are trained: both if it has to be split, none if unknown."""
-        known: set[bool | None] = set()
-        for leaf in find_leaves(found):
-            role = self.roles.get(leaf)
-            if role is None or not role.executions:
-                continue
-            if role.is_cut:
-                return {True, False}
-            known.add(role.is_inside)
-        return known
+        uses = [self.uses[leaf] for leaf in find_leaves(found) if leaf in self.uses]
+        if any(use.cuts for use in uses):
+            return {True, False}
+        return {use.is_trained for use in uses}
 
     def _split_leaf(self, leaf: Leaf) -> Iterator[SplitPart]:
-        text, role = self.tree.show(leaf.start, leaf.end), self.roles.get(leaf)
-        if role is None or not role.executions:
+        text, use = self.tree.show(leaf.start, leaf.end), self.uses.get(leaf)
+        if use is None:
             yield SplitPart(text, None)
-        elif not role.is_cut:
-            yield SplitPart(text, role.is_inside)
-        elif role.is_literal:
-            for part in role.parts():
-                yield SplitPart(cut_literal(text, part.start, part.end), part.is_inside)
+        elif not use.cuts:
+            yield SplitPart(text, use.is_trained)
+        elif use.is_literal:
+            for part in use.split_literal():
+                yield SplitPart(cut_literal(text, part.start, part.end), part.is_trained)
         else:
-            yield from _split_at_texts(text, role)
+            yield from _split_at_texts(text, use)
 
 
-def _fits(before: SplitPart, segment: SplitPart) -> bool:
-    """Whether two expressions may be one: both are trained, or none is, or one is unknown."""
-    return before.is_inside == segment.is_inside or None in (before.is_inside, segment.is_inside)
+def _make_statement(text: str) -> SplitPart:
+    return SplitPart(text, None, is_statement=True)
 
 
-def _split_at_texts(text: str, role: AtomRole) -> Iterator[SplitPart]:
+def _fits(before: SplitPart, part: SplitPart) -> bool:
+    """Whether two parts may be one expression: both are trained, or none is, or one is unknown."""
+    if before.is_statement or part.is_statement:
+        return False
+    return before.is_trained == part.is_trained or None in (before.is_trained, part.is_trained)
+
+
+def _split_at_texts(text: str, use: AtomUse) -> Iterator[SplitPart]:
     """Yield an expression as the text up to what is trained, what is trained, and the text after it."""
     value = text if re.fullmatch(r"\w+", text) else f"({text})"
-    trained, head, tail = value, role.head, role.tail
+    trained, head, tail = value, use.head, use.tail
     if head:
         known = quote(head)
-        yield SplitPart(f"if {known} in {value}", None, True)
+        # A value that no conversation showed may be without it: then it is written as it is.
+        yield _make_statement(f"if {known} in {value}")
         yield SplitPart(f"{value}.split({known}, 1)[0] + {known}", False)
         trained = f"{value}.split({known}, 1)[1]"
     if tail:
@@ -171,9 +170,9 @@ def _split_at_texts(text: str, role: AtomRole) -> Iterator[SplitPart]:
     else:
         yield SplitPart(trained, True)
     if head:
-        yield SplitPart("else", None, True)
+        yield _make_statement("else")
         yield SplitPart(text, None)
-        yield SplitPart("endif", None, True)
+        yield _make_statement("endif")
 
 
 def quote(text: str) -> str:
@@ -185,18 +184,16 @@ def quote(text: str) -> str:
 def cut_literal(source: str, start: int, end: int | None) -> str:
     """Return characters `start` to `end` of a literal's value as a literal, spelled as in the source."""
     mark = source[0]
-    letters: Sequence[str] = ESCAPE.findall(source[1:-1])
-    values = [_count_letters(letter) for letter in letters]
-    kept, place = [], 0
-    for letter, count in zip(letters, values, strict=True):
+    kept, place = "", 0
+    for letter in ESCAPE.findall(source[1:-1]):
         if place >= start and (end is None or place < end):
-            kept.append(letter)
-        place += count
-    return f"{mark}{''.join(kept)}{mark}"
+            kept += letter
+        place += _count_characters(letter)
+    return f"{mark}{kept}{mark}"
 
 
-def _count_letters(letter: str) -> int:
-    """Return how many characters a letter or an escape of a literal stands for."""
+def _count_characters(letter: str) -> int:
+    """Return how many characters a letter or an escape of a literal stands for: an unknown escape (`\\d`) for two."""
     if len(letter) == 1:
         return 1
     decoded = letter.encode("ascii", "backslashreplace").decode("unicode-escape")

@@ -80,12 +80,10 @@ class Workbench:
         if self.compiled > MAX_COMPILED:
             message = f"more than {MAX_COMPILED} characters of changed templates"
             raise TemplateLimitError(message, budget="call", name=self.renderer.name)
-        program = self.renderer.program
         try:
-            changed = compile_program(text, program.name, program.shadowed)
+            return with_text(self.renderer, text)
         except TurnwiseError:
             return None
-        return self.renderer.with_programs(lambda old: changed if old is program else old)
 
     def list_probes(self) -> list[Probe]:
         """Return the generated set of conversations for this template."""
@@ -103,6 +101,13 @@ class Workbench:
                 (replace(probe, options=tokens) for probe in _list_odd_probes()),
             )
         )
+
+
+def with_text(renderer: Renderer, text: str) -> Renderer:
+    """Return a renderer with another text, and the options, limits and allowance of the first."""
+    program = renderer.program
+    changed = compile_program(text, program.name, program.shadowed)
+    return renderer.with_programs(lambda old: changed if old is program else old)
 
 
 @dataclass(frozen=True)

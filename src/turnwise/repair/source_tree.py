@@ -126,6 +126,12 @@ class Block:
     def end(self) -> int:
         return self.closing.end
 
+    @property
+    def loop_variable(self) -> str:
+        """The name that a loop gives to each element; empty for other blocks and for several names."""
+        tokens = self.sections[0].tag.tokens  # {% for name in
+        return tokens[2].text if self.name == "for" and tokens[3].text == "in" else ""
+
 
 Item = Data | Output | Statement | Block
 

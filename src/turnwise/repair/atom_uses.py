@@ -8,7 +8,7 @@ text stands before the trained one and which after it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import NamedTuple
@@ -19,26 +19,22 @@ from turnwise.repair.trained_turns import Span, TrainedText
 
 
 class AtomPart(NamedTuple):
-    """A part of what an atom writes: characters `start` to `end` of a literal, or all there is (`end` is None)."""
+    """Characters `start` to `end` of a literal, to its last one if `end` is None."""
 
     start: int
     end: int | None
-    is_inside: bool  # it was trained in some conversation
-    is_outside: bool  # it was written for another role, and not trained, in some conversation
-
-    @property
-    def is_mixed(self) -> bool:
-        return self.is_inside and self.is_outside
+    is_trained: bool  # in some conversation
 
 
 @dataclass
-class AtomRole:
+class AtomUse:
     """What was seen of one atom.
 
     Attributes:
         is_literal: Whether it always writes the same text, so that it can be cut anywhere.
-        cuts: The characters of a literal at which trained text begins or ends.
-        heads, tails: What another expression wrote before and after the trained text.
+        cuts: The characters of what it writes at which trained text begins or ends.
+        heads, tails: What an expression that is no literal wrote before and after the trained text.
+        executions: For each text that it wrote, whether it is an assistant's and which spans of it are trained.
     """
 
     is_literal: bool
@@ -58,11 +54,6 @@ class AtomRole:
             self.tails.add(text[spans[-1][1] :])
 
     @property
-    def is_cut(self) -> bool:
-        """Whether a span begins or ends inside of what it writes."""
-        return bool(self.cuts)
-
-    @property
     def head(self) -> str:
         """The text that always stands before the trained one."""
         return commonprefix([head[::-1] for head in self.heads])[::-1]
@@ -73,44 +64,41 @@ class AtomRole:
         return commonprefix(list(self.tails))
 
     @property
-    def is_inside(self) -> bool:
+    def is_trained(self) -> bool:
+        """Whether a piece of it was trained in some conversation."""
         return any(spans for _, spans in self.executions)
 
     @property
-    def is_outside(self) -> bool:
-        return any(not spans and not is_reply for is_reply, spans in self.executions)
-
-    @property
     def is_mixed(self) -> bool:
-        """Whether the same text is trained in one place and not in another."""
-        if not self.is_literal:
-            return self.is_inside and self.is_outside
-        return any(part.is_mixed for part in self.parts())
+        """Whether it is trained in one place, and not trained in the message of another role."""
+        # An assistant's text that is not trained (its opening) does not count: no role tells it apart.
+        is_of_others = any(not spans and not is_reply for is_reply, spans in self.executions)
+        return self.is_trained and is_of_others
 
-    def parts(self) -> list[AtomPart]:
-        """Return a literal as parts that are trained or not as a whole, any other expression as one part."""
-        if not self.is_literal:
-            return [AtomPart(0, None, self.is_inside, self.is_outside)]
-        places = [0, *sorted(self.cuts), None]
+    def split_literal(self) -> list[AtomPart]:
+        """Return a literal as parts that are trained or not as a whole."""
+        starts = [0, *sorted(self.cuts)]
         found = []
-        for start, end in zip(places, places[1:], strict=False):
-            assert start is not None
-            inside = [any(a <= start < b for a, b in spans) for _, spans in self.executions]
-            found.append(AtomPart(start, end, any(inside), self.is_outside))
+        for start, end in zip(starts, [*starts[1:], None], strict=True):
+            is_trained = any(
+                first <= start < last for _, spans in self.executions for first, last in spans
+            )
+            found.append(AtomPart(start, end, is_trained))
         return found
 
 
 def watch_atoms(
-    atoms: Sequence[Atom],
-    literals: Sequence[bool],
-    seen: Sequence[tuple[TrainedText, Sequence[WrittenText]]],
-) -> list[AtomRole]:
-    """Return what was seen of each atom in conversations, whose texts were written by these atoms."""
-    roles = [
-        AtomRole(isinstance(atom, Data) or flag) for atom, flag in zip(atoms, literals, strict=True)
-    ]
+    atoms: Sequence[Atom], seen: Iterable[tuple[TrainedText, Sequence[WrittenText]]]
+) -> dict[Atom, AtomUse]:
+    """Return what was seen of each atom that wrote something.
+
+    Args:
+        atoms: The atoms of a template, by number.
+        seen: Conversations, each with what the atoms wrote of it.
+    """
+    uses: dict[Atom, AtomUse] = {}
     for trained, written in seen:
-        for atom, start, end in written:
+        for number, start, end in written:
             if any(start < stop and begin < end for begin, stop in trained.unknown):
                 continue
             spans = tuple(
@@ -119,5 +107,7 @@ def watch_atoms(
                 if begin < end and start < stop
             )
             is_reply = any(begin <= start < stop for begin, stop in trained.replies)
-            roles[atom].note(trained.text[start:end], spans, is_reply)
-    return roles
+            atom = atoms[number]
+            use = uses.setdefault(atom, AtomUse(isinstance(atom, Data) or atom.is_literal))
+            use.note(trained.text[start:end], spans, is_reply)
+    return uses
