@@ -84,8 +84,16 @@ def drop_space(text: str) -> str:
 CALL, RAIN = make_call_message(("weather", OSLO)), make_tool_result("rain")
 
 
+def _fill_contents(probe: Probe) -> Probe:
+    return change_messages(probe, _fill_content)
+
+
 def _fill_content(message: MessageDict) -> MessageDict:
     return {**message, "content": ""} if message.get("content") is None else message
+
+
+def _drop_contents(probe: Probe) -> Probe:
+    return change_messages(probe, _drop_content)
 
 
 def _drop_content(message: MessageDict) -> MessageDict:
@@ -171,7 +179,7 @@ def _words_of_parts(probe: Probe) -> list[str]:
 
 
 def _read_arguments(probe: Probe) -> Probe:
-    return change_messages(probe, lambda message: _change_arguments(message, _parse_arguments))
+    return change_messages(probe, _read_calls)
 
 
 def _parse_arguments(arguments: Any) -> Any:
@@ -184,20 +192,22 @@ def _parse_arguments(arguments: Any) -> Any:
     return found if isinstance(found, dict) else arguments
 
 
-def _change_arguments(message: MessageDict, change: Callable[[Any], Any]) -> MessageDict:
+def _read_calls(message: MessageDict) -> MessageDict:
     calls = message.get("tool_calls")
     if not isinstance(calls, list):
         return message
-    changed = [_change_call(call, change) for call in calls]
+    changed = [_read_call(call) for call in calls]
     return message if changed == calls else {**message, "tool_calls": changed}
 
 
-def _change_call(call: Any, change: Callable[[Any], Any]) -> Any:
+def _read_call(call: Any) -> Any:
     if not isinstance(call, dict):
         return call
     if isinstance(call.get("function"), dict):
-        return {**call, "function": _change_call(call["function"], change)}
-    return {**call, "arguments": change(call["arguments"])} if "arguments" in call else call
+        return {**call, "function": _read_call(call["function"])}
+    return (
+        {**call, "arguments": _parse_arguments(call["arguments"])} if "arguments" in call else call
+    )
 
 
 def _mapping_cases() -> Iterator[Probe]:
@@ -223,11 +233,8 @@ def _writes_mapping(probe: Probe, text: str, plain: str) -> bool:
 
 
 def _words_of_calls(probe: Probe) -> list[str]:
-    return (
-        ["Oslo"]
-        if any("Oslo" in str(message.get("tool_calls")) for message in probe.messages)
-        else []
-    )
+    has_call = any("Oslo" in str(message.get("tool_calls")) for message in probe.messages)
+    return ["Oslo"] if has_call else []
 
 
 # System texts
@@ -280,16 +287,16 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "null-content",
         _null_cases,
-        lambda probe: change_messages(probe, _fill_content),
+        _fill_contents,
         _writes_no_null,
-        other_plain=lambda probe: change_messages(probe, _drop_content),
+        other_plain=_drop_contents,
     ),
     Defect(
         "reasoning-without-content",
         _reasoning_cases,
-        lambda probe: change_messages(probe, _fill_content),
+        _fill_contents,
         _writes_no_null,
-        other_plain=lambda probe: change_messages(probe, _drop_content),
+        other_plain=_drop_contents,
     ),
     Defect(
         "list-content",

@@ -1,8 +1,9 @@
 """Edits of a template's text: replacements at places, and tags that are put between its parts.
 
 A tag changes the text around it: `trim_blocks` drops the line break after it, `lstrip_blocks` the indentation before
-it, and a sign that stood next to white space now stands next to the tag. `insert_tag` chooses the signs of the new tag
-so that what is written stays the same. Where the neighbour removes white space anyway, the tag gets a line of its own.
+it, and a sign that stood next to white space now stands next to the tag. `open_tag` and `close_tag` choose the signs of
+the new tag so that what is written stays the same. Where the neighbour removes white space anyway, the tag gets a line
+of its own.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def close_tag(text: str, place: int, tag: str, within: bool = False) -> Edit:
     is_tag = before.endswith(("%}", "}}"))
     left = "+" if not is_tag and _is_indentation(before) else ""
     if within:
-        return Edit(place, place, f"{{%{left} {tag} {'+' if after.startswith(chr(10)) else ''}%}}")
+        right = "+" if after.startswith("\n") else ""
+        return Edit(place, place, f"{{%{left} {tag} {right}%}}")
     blank = after[: len(after) - len(after.lstrip())]
     if after[len(blank) :].startswith(("{%-", "{{-")) or before.endswith(("-%}", "-}}")):
         if "\n" in blank and is_tag:

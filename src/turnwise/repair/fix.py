@@ -11,9 +11,9 @@ Everything is paid for by one allowance, so that a hostile template cannot keep 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, SourceError, TemplateLimitError, did_you_mean
@@ -26,7 +26,7 @@ from turnwise.repair.generation import CannotMark, find_wrong_mask, propose
 from turnwise.repair.generation_prompt import GENERATION_PROMPT, PromptRepair
 from turnwise.repair.proof import Proof, Workbench, WrittenSet, find_broken_together, write
 from turnwise.repair.source_tree import SourceTree
-from turnwise.repair.trained_turns import TrainedTurns
+from turnwise.repair.trained_turns import TrainedText, TrainedTurns
 from turnwise.template import Template
 from turnwise.tokens.loss import GENERATION_TAG
 
@@ -36,6 +36,7 @@ MAX_CHARACTERS = (
 )
 MAX_CASES = 25  # broken conversations that are asked which edits are needed
 MAX_EDITS = 60  # of one change; a template that reads a field more often is changed at its loops
+HUNK_START = re.compile(r"^@@ -(\d+)", re.MULTILINE)
 GENERATION = "generation"
 STILL_BROKEN = "repaired in part; still broken"
 MORE_TEXT = "the blocks also hold the end of the opening of some turns, which is the model's own text in others"
@@ -226,12 +227,15 @@ class _Repairing:
         if not edits or len(edits) > MAX_EDITS:
             return None
         kept = list(edits)
-        if not self._keeps_plain(proof, tree, kept):
+        if not self._keeps_plain(
+            proof, tree, kept
+        ):  # then without each edit that is to blame alone
             kept = [edit for edit in edits if self._keeps_plain(proof, tree, [edit])]
-        goal = self._find_repaired(proof, tree, kept)
-        if not any(proof.cases[index].is_core for index in goal):
+        repaired = self._find_repaired(proof, tree, kept)
+        if not any(proof.cases[index].is_core for index in repaired):
             return None
-        kept = self._drop_needless(proof, tree, kept, {i for i in goal if i < MAX_CASES})
+        goal = {index for index in repaired if index < MAX_CASES}
+        kept = self._drop_needless(proof, tree, kept, goal)
         text = apply_edits(tree.text, kept)
         changed = self.bench.change(text)
         if changed is None:
@@ -240,9 +244,9 @@ class _Repairing:
         if other is not None:
             proof.obstacle = other.covers
             return None
-        goal = proof.find_repaired(changed, proof.cases)
+        repaired = proof.find_repaired(changed, proof.cases)
         core = {index for index, case in enumerate(proof.cases) if case.is_core}
-        return _Change(text, changed, kept, len(goal), core <= goal)
+        return _Change(text, changed, kept, len(repaired), core <= repaired)
 
     def _drop_needless(
         self, proof: Proof, tree: SourceTree, kept: list[Edit], goal: set[int]
@@ -294,20 +298,22 @@ class _Repairing:
         if GENERATION_TAG.search(text):
             self.notes.append(f"{GENERATION}: the template has blocks already")
             return
-        facts = self.template.facts
-        trained = list(TrainedTurns(renderer, facts).list_texts())
+        trained = list(TrainedTurns(renderer, self.template.facts).list_texts())
         reasons = list(dict.fromkeys(reason for one in trained for reason in one.reasons))
         if not any(one.spans for one in trained):
             reason = reasons[0] if reasons else "no conversation has a turn of an assistant"
             self.unfixed.append(Unfixed(GENERATION, reason))
             return
-        problem = "no part of the template writes what is trained"
         try:
             proposals = list(propose(text, renderer, trained))
         except CannotMark as error:
             self.unfixed.append(Unfixed(GENERATION, str(error)))
             return
-        for with_openings in (False, True):
+        problem = "with blocks, it does not compile"
+        for with_openings in (
+            False,
+            True,
+        ):  # blocks with more than the trained text only if there are no exact ones
             for text in proposals:
                 changed = self.bench.change(text)
                 if changed is None:
@@ -335,7 +341,7 @@ class _Repairing:
         return ""
 
     def _accept_blocks(
-        self, text: str, changed: Renderer, trained: Sequence[Any], reasons: Sequence[str]
+        self, text: str, changed: Renderer, trained: Sequence[TrainedText], reasons: Sequence[str]
     ) -> None:
         lines = _changed_lines(self.written.text, text)
         count = sum(bool(one.spans) for one in trained)
@@ -374,11 +380,6 @@ class _Change:
 
 
 def _changed_lines(before: str, after: str) -> tuple[int, ...]:
-    """Return the lines of a text that another one does not have, or behind which it has more."""
-    return tuple(sorted(set(_iterate_changed(before, after))))
-
-
-def _iterate_changed(before: str, after: str) -> Iterator[int]:
-    for line in unified_diff(before, after, "").splitlines():
-        if line.startswith("@@"):
-            yield int(line.split()[1].split(",")[0].lstrip("-")) or 1
+    """Return the first line of each part of a text that another one has in another way."""
+    starts = HUNK_START.findall(unified_diff(before, after, ""))
+    return tuple(int(start) or 1 for start in starts)

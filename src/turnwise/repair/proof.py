@@ -182,6 +182,7 @@ class Proof:
             self._sort(renderer, probe, text, is_core)
 
     def _sort(self, renderer: Renderer, probe: Probe, text: str | None, is_core: bool) -> None:
+        """Put a conversation among those that work or the broken ones; nothing is asked of the rest."""
         if text is not None and is_garbled(probe, text):
             text = None
         plain = self.defect.plain(probe)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from turnwise.repair.source_tree import SourceTree, Token
+from turnwise.repair.source_tree import SourceTree, Token, find_closing
 
-CLOSERS = {")": "(", "]": "["}
+CLOSERS = frozenset(")]")
 TAG_BEGINS = ("variable_begin", "block_begin")
 
 
@@ -43,9 +43,7 @@ class ReadFinder:
         found = []
         for index, token in enumerate(self.tokens):
             end = self._end_of_key(index, token, key)
-            if end is None:
-                continue
-            read = self._make_read(index, end)
+            read = self._make_read(end) if end is not None else None
             if read is not None:
                 found.append(read)
         return found
@@ -57,8 +55,8 @@ class ReadFinder:
             following = self.tokens[index + 1]
             if token.text != "|" or following.kind != "name" or following.text != name:
                 continue
-            read = self._make_read(index - 1, index - 1)
-            if read is not None and read.filter:
+            read = self._make_read(index - 1)
+            if read is not None:
                 found.append(read)
         return found
 
@@ -87,7 +85,7 @@ class ReadFinder:
                 return index + 1
         return None
 
-    def _make_read(self, index: int, end: int) -> Read | None:
+    def _make_read(self, end: int) -> Read | None:
         """Return the read that ends with the token `end`; None if it is assigned, or no simple chain."""
         first = self._find_first(end)
         if first is None or self._is_target(first, end):
@@ -98,7 +96,7 @@ class ReadFinder:
         if following == "|":
             last = end + 2
             if self._at(last + 1) == "(":
-                last = self._skip_brackets(last + 1)
+                last = find_closing(self.tokens, last + 1)
             filter_end = self.tokens[last].end
             name = self.tree.text[self.tokens[end + 2].start : filter_end]
         return Read(start, stop, following == "is", name, filter_end)
@@ -129,17 +127,6 @@ class ReadFinder:
                 return index
             index -= 1
         return 0
-
-    def _skip_brackets(self, index: int) -> int:
-        depth = 0
-        while index < len(self.tokens):
-            token = self.tokens[index]
-            if token.kind == "operator":
-                depth += (token.text in "([{") - (token.text in ")]}")
-            if not depth:
-                return index
-            index += 1
-        return len(self.tokens) - 1
 
     def _is_value(self, index: int) -> bool:
         """Whether something that can be indexed ends here."""

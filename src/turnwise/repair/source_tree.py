@@ -223,7 +223,7 @@ def _is_set_block(tag: Statement) -> bool:
 
 def read_expression(tokens: Sequence[Token]) -> Expression:
     """Return an expression as the operands that are written one after the other."""
-    while len(tokens) > 2 and tokens[0].text == "(" and _find_closing(tokens, 0) == len(tokens) - 1:
+    while len(tokens) > 2 and tokens[0].text == "(" and find_closing(tokens, 0) == len(tokens) - 1:
         tokens = tokens[1:-1]
     outer = [(index, token.text) for index, token in _outer_tokens(tokens)]
     has_choice = any(text == "if" for _, text in outer)
@@ -269,7 +269,7 @@ def _outer_tokens(tokens: Sequence[Token]) -> Iterator[tuple[int, Token]]:
             yield index, token
 
 
-def _find_closing(tokens: Sequence[Token], opening: int) -> int:
+def find_closing(tokens: Sequence[Token], opening: int) -> int:
     """Return the index of the bracket that closes the one at `opening`."""
     depth = 0
     for index in range(opening, len(tokens)):

@@ -1,13 +1,13 @@
 """What of a rendered conversation a model is trained on: the spans that `encode` finds without any tags.
 
-`{% generation %}` blocks are made to mark exactly these (`generation.py`). A turn that cannot be trained as it is
-written, since it does not continue the prompt that is served before it, is told apart: nobody can say what its mask
-should be.
+`{% generation %}` blocks are made to mark exactly these (`generation.py`). A turn that does not continue the prompt
+before it cannot be trained as it is written: its characters are *unknown*, since nobody can say what its mask should
+be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -76,13 +76,13 @@ class TrainedTurns:
         names = option_names(self.renderer.variables)[:MAX_OPTIONS]
         for probe in list_training_probes(names):
             options = {**self.tokens, **probe.options}
-            found = None
+            found = None  # the first form without unknown turns, or the first that is not refused
             for form in list_forms(replace(probe, options=options, add_generation_prompt=False)):
                 other = self.find(form)
-                if other is not None and (found is None or not other.unknown):
+                if other is not None and not other.unknown:
                     found = other
-                if found is not None and not found.unknown:
                     break
+                found = found or other
             if found is not None:
                 yield found
 
@@ -104,7 +104,7 @@ class TrainedTurns:
         )
         spans = find_message_spans(rendering.piece_table)
         indices = [turn.message for turn in untrained]
-        if any(index not in spans for index in indices):
+        if any(index not in spans for index in indices):  # where the turn is cannot be told
             whole = (0, len(rendering.text))
             reasons = (untrained[0].reason,)
             return TrainedText(probe, rendering.text, (), (whole,), reasons, (whole,))
@@ -173,7 +173,7 @@ def to_parts(message: MessageDict) -> MessageDict:
     return {**message, "content": [{"type": TEXT_PART, TEXT_PART: content}]}
 
 
-def join_spans(spans: Any) -> tuple[Span, ...]:
+def join_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Return spans in order, without empty ones; neighbours are one."""
     joined: list[Span] = []
     for start, end in sorted(spans):
