@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
 from turnwise.engine.program import NAMES, Program
@@ -151,22 +152,27 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
     raise Refused
 
 
-# What Python needs to make an object, and to tell its type.
+# Attributes of `str` that Python needs to make an object, and to tell its type.
 HARMLESS = frozenset(
-    ["__class__", "__delattr__", "__doc__", "__getattribute__", "__init__", "__init_subclass__"]
-    + ["__new__", "__setattr__", "__subclasshook__"]
+    [
+        *("__class__", "__delattr__", "__doc__", "__getattribute__", "__init__"),
+        *("__init_subclass__", "__new__", "__setattr__", "__subclasshook__"),
+    ]
 )
-# That generated code names.
+# Builtins that generated code names; any other one is a NameError.
 BUILTINS: dict[str, Any] = {
     each.__name__: each for each in (bool, dict, float, int, len, list, str, tuple, zip)
 }
-CHARACTER = "\ufdd0"  # of unknown texts; in Unicode it is none
+# The only character of an unknown text. Unicode has no such character: in the output it tells that an unknown text was
+# read past all guards.
+CHARACTER = "\ufdd0"
 
 
 class UnknownText(str):
     """A text that is not known as a whole: each part is a constant, or a slot for a content.
 
-    The characters of the object are not those of the text, so every operation is refused that would read them.
+    The characters of the object are not those of the text, so every operation is refused that would read them. It is a
+    `str` all the same, because functions of the runtime that only pass it on ask for one.
     """
 
     __slots__ = ("parts", "tracer")
@@ -184,9 +190,8 @@ class UnknownText(str):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
-            self.tracer.is_absent(
-                self, other
-            )  # and if it is in a constant, there is more than that
+            # Where it is in a constant, the text is longer: there is a content beside it, which is not blank.
+            self.tracer.require_absent(self, other)
         return False
 
     def __ne__(self, other: object) -> bool:
@@ -212,6 +217,10 @@ ABSENT_RESULTS: dict[str, Callable[..., Any]] = {
     "startswith": lambda text, *_: False,
 }
 STRIP_METHODS = {"lstrip": ["lstrip"], "rstrip": ["rstrip"], "strip": ["lstrip", "rstrip"]}
+FILTER_METHODS = {
+    "filter_trim": "strip",
+    "filter_replace": "replace",
+}  # the methods that do the same
 
 # Functions that read the elements of a sequence, and nothing of what is in them.
 SEQUENCE_FUNCTIONS = frozenset(
@@ -263,11 +272,11 @@ class _Tracer:
             {**message, "content": self._make_text((ContentSlot(index),))}
             for index, message in enumerate(context["messages"])
         ]
-        parts = _join_parts(run(rt, {**context, "messages": messages})[::2])
+        parts = _join_parts(run(rt, {**context, "messages": messages})[::2])  # without the trails
         if any(CHARACTER in part for part in parts if type(part) is str):
             raise Refused
         self.parts = parts
-        return []
+        return []  # nobody reads the rendering of a trace
 
     # ---- unknown texts ----
 
@@ -293,8 +302,8 @@ class _Tracer:
         self._pay(rt, parts, MAX_CHARACTER_SIZE)
         return self._make_text(parts), None
 
-    def is_absent(self, text: UnknownText, wanted: Any) -> bool:
-        """Return whether a text is not in an unknown one, and note that it must not be; False if it certainly is.
+    def require_absent(self, text: UnknownText, wanted: Any) -> bool:
+        """Note that a text must be in no content, and so not in an unknown text; return False if it certainly is there.
 
         Raises:
             Refused: it may be partly in a content and partly beside it.
@@ -304,11 +313,10 @@ class _Tracer:
         constants = [part for part in text.parts if type(part) is str]
         if any(wanted in part for part in constants):
             return False
-        if wanted and len(text.parts) > 1:
-            for part, following in zip(text.parts, text.parts[1:], strict=False):
+        if wanted:
+            for part, following in pairwise(text.parts):
                 if _may_meet(part, following, wanted):
                     raise Refused
-        if wanted:
             self.absent.add(wanted)
         return True
 
@@ -316,7 +324,8 @@ class _Tracer:
         """Return whether a text is in an unknown one, and pay for searching it so many times."""
         if type(wanted) is not str or not wanted:
             raise Refused
-        is_absent = self.is_absent(text, wanted)
+        is_absent = self.require_absent(text, wanted)
+        # What a search pays for each character (`runtime/measures.py`) is less, with a copy of the text.
         self._pay(rt, text.parts, times * (5 + len(wanted) // 8) + MAX_CHARACTER_SIZE)
         return not is_absent
 
@@ -352,6 +361,8 @@ class _Tracer:
             return partial(_read_field, function)
         if name in SELECTIONS:
             return partial(_select_by_role, function)
+        if name in FILTER_METHODS:
+            return partial(self._run_as_method, FILTER_METHODS[name], function)
         handler = getattr(self, f"_run_{name}", None)
         return partial(_run_guarded if handler is None else handler, function)
 
@@ -370,7 +381,7 @@ class _Tracer:
 
     _run_filter_string = _run_to_text
 
-    def _run_to_texts(self, function: Any, rt: Runtime, parts: Sequence[Any]) -> Any:
+    def _run_to_texts(self, _: Any, rt: Runtime, parts: Sequence[Any]) -> Any:
         texts: list[Any] = []
         for value, trail in zip(parts[::2], parts[1::2], strict=True):
             texts += self._run_to_text(NAMES["to_text"], rt, value, trail)
@@ -381,17 +392,14 @@ class _Tracer:
 
     def _run_concatenate(self, function: Any, rt: Runtime, parts: Sequence[Any]) -> Any:
         texts = self._run_to_texts(function, rt, parts)
-        return self._run_capture_output(function, rt, texts)
+        return self._run_add_values(function, rt, texts)
 
     def _run_add_values(self, function: Any, rt: Runtime, parts: Sequence[Any]) -> Any:
         if _has_unknown(parts):
             return self._concatenate(rt, parts[::2])
         return function(rt, parts)
 
-    def _run_capture_output(self, function: Any, rt: Runtime, out: Sequence[Any]) -> Any:
-        if _has_unknown(out):
-            return self._concatenate(rt, out[::2])
-        return function(rt, out)
+    _run_capture_output = _run_add_values
 
     def _run_contains(self, function: Any, rt: Runtime, value: Any, container: Any) -> Any:
         if type(container) is UnknownText:
@@ -434,23 +442,22 @@ class _Tracer:
             raise Refused
         return ABSENT_RESULTS[name](value, *arguments), None
 
-    def _run_filter_trim(
-        self, function: Any, rt: Runtime, value: Any, trail: Any, *args: Pair, **more: Pair
+    def _run_as_method(
+        self,
+        method: str,
+        function: Any,
+        rt: Runtime,
+        value: Any,
+        trail: Any,
+        /,
+        *args: Pair,
+        **more: Pair,
     ) -> Any:
+        """Run a filter that does what a method does."""
         if type(value) is not UnknownText:
             return _run_guarded(function, rt, value, trail, *args, **more)
         function(rt, "", None, *args, **more)  # fails for wrong arguments
-        return self._run_call_method(NAMES["call_method"], rt, value, trail, "strip", *args, **more)
-
-    def _run_filter_replace(
-        self, function: Any, rt: Runtime, value: Any, trail: Any, *args: Pair, **more: Pair
-    ) -> Any:
-        if type(value) is not UnknownText:
-            return _run_guarded(function, rt, value, trail, *args, **more)
-        function(rt, "", None, *args, **more)  # fails for wrong arguments
-        return self._run_call_method(
-            NAMES["call_method"], rt, value, trail, "replace", *args, **more
-        )
+        return self._run_call_method(NAMES["call_method"], rt, value, trail, method, *args, **more)
 
     def _run_filter_default(
         self, function: Any, rt: Runtime, value: Any, trail: Any, *args: Pair, **more: Pair
@@ -466,7 +473,7 @@ class _Tracer:
     ) -> Any:
         if isinstance(callee, Macro):
             out = callee.body(*match_arguments(callee, args, more))
-            return self._run_capture_output(NAMES["capture_output"], rt, out)
+            return self._run_add_values(NAMES["capture_output"], rt, out)
         return _run_guarded(function, rt, callee, trail, *args, **more)
 
     def _run_assign_attribute(self, function: Any, *args: Any) -> Any:
@@ -517,7 +524,7 @@ def _select_by_role(
 ) -> Any:
     """Run a filter that selects messages by their roles, or lists these."""
     is_list = type(value) in (list, tuple)
-    attribute = more["attribute"] if not args and "attribute" in more else (*args, (None, None))[0]
+    attribute = args[0] if args else more.get("attribute", (None, None))
     if not is_list or attribute[0] != "role" or _holds_unknown((args, more)):
         return _run_guarded(function, rt, value, trail, *args, **more)
     return function(rt, value, trail, *args, **more)

@@ -21,7 +21,7 @@ from turnwise.analysis.conversations import (
 )
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.probe_mutations import with_text_arguments
-from turnwise.engine.compiler.prompt_reads import PromptReads, analyse_prompt
+from turnwise.engine.compiler.prompt_reads import analyse_prompt
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
@@ -67,8 +67,7 @@ class TrainedTurns:
         self.renderer = renderer
         self.tokens = name_tokens(renderer)
         self._stops = frozenset(facts.stops_for(self.tokens))
-        reads = [analyse_prompt(text) for text in renderer.texts]
-        self._reads = PromptReads(*map(any, zip(*reads, strict=True)))
+        self._reads = analyse_prompt(*renderer.texts)
         self._caches: dict[Any, TurnCache] = {}
 
     def list_texts(self) -> Iterator[TrainedText]:

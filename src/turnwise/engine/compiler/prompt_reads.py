@@ -72,9 +72,10 @@ class PromptReads(NamedTuple):
     messages: bool
 
 
-def analyse_prompt(text: str) -> PromptReads:
-    """Return what the generation prompt of the template `text` may depend on."""
-    return PROMPTS.get(text)
+def analyse_prompt(*texts: str) -> PromptReads:
+    """Return what the generation prompt may depend on that one of these templates writes."""
+    reads = [PROMPTS.get(text) for text in texts]
+    return PromptReads(*map(any, zip(*reads, strict=True)))
 
 
 def _analyse_prompt(text: str) -> PromptReads:
@@ -164,10 +165,10 @@ class _Definitions:
         inside = (*conditions, node.test)
         others = (*node.elif_, *node.else_)
         if _mentions_flag(node.test):
-            is_never = _is_false_in_prompts(node.test)
-            self._add_to_prompt(
-                others if is_never else (*node.body, *others), conditions if is_never else inside
-            )
+            if _is_false_in_prompts(node.test):
+                self._add_to_prompt(others, conditions)
+            else:
+                self._add_to_prompt((*node.body, *others), inside)
         elif _mentions_last(node.test) and not any(map(_is_about_assistant, inside)):
             self.prompt_conditions.append(node.test)
         self._read((*node.body, *others), inside)
@@ -185,6 +186,7 @@ class _Definitions:
                 self._add_to_prompt([choice], conditions)
         for call in find_nodes(node, nodes.Call):
             if isinstance(call.node, nodes.Getattr) and call.node.attr == "append":
+                # `names.append(x)` changes the value of `names`, as an assignment does
                 self._define(call.node.node, call.args, conditions)
 
     def _read_macro_calls(self, tree: nodes.Template) -> None:
@@ -209,7 +211,7 @@ class _Definitions:
         for variable in self._find_variables(target):
             self.values[variable] += values
             self.conditions[variable].update((id(node), node) for node in conditions)
-            for call in values:
+            for call in values:  # namespace(first=true) assigns attributes, too
                 if isinstance(variable, str) and _is_call_of(call, NAMESPACE):
                     for pair in find_nodes(call, nodes.Keyword):
                         self.values[variable, pair.key].append(pair.value)
@@ -343,7 +345,7 @@ class _PromptReader:
         sides = [node.expr, *(operand.expr for operand in node.ops)]
         if self._is_key_test(node):
             self._wait(sides[1:], _Use.CONDITION)
-        elif any(map(_is_other_number, sides)):
+        elif any(map(_is_other_number, sides)):  # messages|length > 4
             self._read_all_if(any(map(self._definitions.is_about_messages, sides)))
         else:
             self._wait(sides, _Use.POSITION)
@@ -376,7 +378,7 @@ class _PromptReader:
         elif isinstance(node, nodes.Getitem):
             self._wait([node.node], _Use.VALUE)
             self._wait([node.arg], _Use.POSITION)
-        elif not _is_call_of(node, RAISE):
+        elif not _is_call_of(node, RAISE):  # an error writes no prompt
             children = child_nodes(node)
             is_about_messages = any(map(self._definitions.is_about_messages, children))
             self._read_all_if(is_about_messages and _reads_more(node))
