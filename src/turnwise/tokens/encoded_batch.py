@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, SupportsIndex
 from turnwise.errors import MessageError, TurnwiseError, short_repr
 from turnwise.tokens.loss import IGNORED
 
-ID_TYPE = "i"  # 32 bits
+ID_TYPE = "i"  # 32 bits, as fastokens gives ids
 OFFSET_TYPE = "q"  # 64 bits
 
 

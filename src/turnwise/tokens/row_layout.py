@@ -33,6 +33,7 @@ from turnwise.engine.content_trace import ContentSlot, ContentTrace, Trim, trace
 from turnwise.tokens.boundaries import Opening, Turn, find_message_spans
 from turnwise.tokens.encode import RENDERINGS, RENDERINGS_PER_TURN, EncodeRequest
 from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.encoded_batch import ID_TYPE
 from turnwise.tokens.loss import IGNORED
 from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatcher
@@ -41,9 +42,8 @@ from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.turn_ends import TextSpan, is_blank
 from turnwise.tokens.turn_kinds import find_kinds
 
-MAX_TRACED_PROMPTS = 12
+MAX_TRACED_PROMPTS = 12  # of one conversation; each is one more run of the template
 SPAN_POLICIES = ("assistant", "last", "all")  # they train whole turns
-ID_TYPE = "i"  # of arrays of ids: 32 bits, as fastokens gives them
 
 
 class RowSegment(NamedTuple):
@@ -197,12 +197,11 @@ def _get_items(indices: Sequence[int]) -> Any:
 def can_have_layouts(request: EncodeRequest) -> bool:
     """Return whether rows that are encoded like this can share a layout at all."""
     encoder = encoder_for(request.tokenizer)
-    return not (
-        request.compatible
-        or request.trust
-        or request.arguments.get("continue_final_message")
-        or request.train_on not in SPAN_POLICIES
-    ) and (not encoder.has_blank_tokens and encoder.matcher.is_separable)
+    if request.compatible or request.trust or request.arguments.get("continue_final_message"):
+        return False
+    if request.train_on not in SPAN_POLICIES:
+        return False
+    return not encoder.has_blank_tokens and encoder.matcher.is_separable
 
 
 def make_layout(
@@ -217,19 +216,19 @@ def make_layout(
     """
     if encoded.untrained or encoded.incomplete or encoded.added_stop or encoded.rendering.changes:
         return None
-    if type(encoded.kept) is not range:
+    if type(encoded.kept) is not range:  # messages were left out
         return None
     texts = [message["content"] for message in request.messages]
     contents = None if trace is None else _fill_slots(trace, texts, encoded.text)
     if trace is not None and contents is not None:
-        return _make_traced_layout(request, encoded, contents, trace)
+        return _make_traced_layout(_FirstRow(request, encoded, contents), trace)
     places = _find_contents(encoded, texts)
     if places is None or _has_own_prompts(request):
         return None
     starts = list(accumulate(map(len, encoded.rendering.output[::2]), initial=0))
     contents = [TextSpan(starts[place // 2], starts[place // 2 + 1]) for place in places]
-    openings = _find_openings(request, encoded, contents)
-    segments = _find_segments(request, encoded, contents)
+    row = _FirstRow(request, encoded, contents)
+    openings, segments = row.find_openings(), row.find_segments()
     if openings is None or segments is None:
         return None
     return RenderedLayout(
@@ -237,34 +236,21 @@ def make_layout(
     )
 
 
-def _make_traced_layout(
-    request: EncodeRequest, encoded: Encoded, contents: Sequence[TextSpan], trace: ContentTrace
-) -> TracedLayout | None:
+def _make_traced_layout(row: _FirstRow, trace: ContentTrace) -> TracedLayout | None:
     """Return the layout of all conversations that have this trace; None if one decides about its ids."""
+    request, encoded = row.request, row.encoded
     is_proven = _has_own_prompts(request)
     with_prompts = _add_prompts(request, encoded, trace) if is_proven else trace
-    openings = _find_openings(request, encoded, contents, is_proven)
-    segments = _find_segments(request, encoded, contents)
+    openings, segments = row.find_openings(is_proven), row.find_segments()
     if with_prompts is None or openings is None or segments is None:
         return None
     matcher = encoder_for(request.tokenizer).matcher
-    return TracedLayout(with_prompts, matcher, encoded.text, contents, segments, openings)
+    return TracedLayout(with_prompts, matcher, encoded.text, row.contents, segments, openings)
 
 
 def _has_own_prompts(request: EncodeRequest) -> bool:
     """Return whether the generation prompts of a conversation may depend on its contents."""
     return request.turn_cache.reads.messages or request.turn_cache.reads.first_message
-
-
-def _find_segments(
-    request: EncodeRequest, encoded: Encoded, contents: Sequence[TextSpan]
-) -> list[RowSegment] | None:
-    """Return the parts of which the ids are made; None if they depend on more than the text of each part."""
-    segments = _make_segments(encoded, contents)
-    if segments is None or _may_complete_token(request, encoded, contents):
-        return None
-    segments = _join_tail(encoded, contents, segments)
-    return segments if _encodes_alike(request, encoded, segments) else None
 
 
 def _fill_slots(trace: ContentTrace, contents: Sequence[str], text: str) -> list[TextSpan] | None:
@@ -311,37 +297,6 @@ def _add_prompts(
     return trace._replace(absent=frozenset(absent), clock=tuple(clock.items()))
 
 
-def _may_complete_token(
-    request: EncodeRequest, encoded: Encoded, contents: Sequence[TextSpan]
-) -> bool:
-    """Return whether a content could spell an added token together with the template's text beside it.
-
-    It cannot together with an added token, since these never overlap. So only plain text counts, and that of another
-    content counts as any text.
-    """
-    text, rows = encoded.text, encoded.span_rows
-    tokens = [row[3] for row in rows]
-    edges = [*(row[0] for row in rows), len(text)]
-    spans = [bisect_right(edges, content.start) - 1 for content in contents]
-    if len(set(spans)) < len(spans) or any([tokens[span] is not None for span in spans]):
-        return True
-    can_join = encoder_for(request.tokenizer).matcher.can_join
-    surroundings = {
-        (text[edges[span] : content.start], text[content.end : edges[span + 1]])
-        for span, content in zip(spans, contents, strict=True)
-    }
-    return any([can_join(before, after) for before, after in surroundings])
-
-
-def _encodes_alike(
-    request: EncodeRequest, encoded: Encoded, segments: Sequence[RowSegment]
-) -> bool:
-    """Return whether the library gives the same ids for segments with their added tokens."""
-    parts = [encoded.text[segment.start : segment.end] for segment in segments]
-    ids, _ = encode_flat(request.tokenizer, parts)
-    return array(ID_TYPE, encoded.input_ids).tobytes() == ids
-
-
 def _find_contents(encoded: Encoded, contents: Sequence[str]) -> list[int] | None:
     """Return the index of each content in what a program wrote; None if one was not written as it is, or twice."""
     texts = encoded.rendering.output[::2]
@@ -355,111 +310,149 @@ def _find_contents(encoded: Encoded, contents: Sequence[str]) -> list[int] | Non
     return places
 
 
-def _find_openings(
-    request: EncodeRequest,
-    encoded: Encoded,
-    contents: Sequence[TextSpan],
-    is_proven: bool = False,
-) -> list[list[Opening]] | None:
-    """Return the openings that are known of each kind of turn; None if a turn looks at a content.
+class _FirstRow:
+    """An encoded conversation, asked for what others with the same roles must have in common with it.
 
     Args:
-        request: how the conversation was encoded.
+        request: how it was encoded.
         encoded: the conversation.
-        contents: where its contents are.
-        is_proven: whether turns are known to follow their prompts; then it does not matter what else is known.
+        contents: where its contents are, by the numbers of their messages.
     """
-    cache, spans = request.turn_cache, find_message_spans(encoded.rendering.piece_table)
-    turns = encoded.turns
-    assistant = [i for i, message in enumerate(request.messages) if message["role"] == "assistant"]
-    if [turn.message for turn in turns] != assistant:
-        return None
-    found = []
-    kinds = find_kinds(request.messages, assistant, cache.reads)
-    for turn, kind in zip(turns, kinds, strict=True):
-        span = spans.get(turn.message)
-        if span is None or cache.mixed.get(kind, True):
+
+    def __init__(
+        self, request: EncodeRequest, encoded: Encoded, contents: Sequence[TextSpan]
+    ) -> None:
+        self.request = request
+        self.encoded = encoded
+        self.contents = contents
+        rows = encoded.span_rows
+        self._starts = [start for start, _, _, _ in rows]  # of spans: their first characters
+        self._first_ids = [first for _, first, _, _ in rows]
+        self._tokens = [token for _, _, _, token in rows]  # None for a plain span
+
+    # ---- turns ----
+
+    def find_openings(self, is_proven: bool = False) -> list[list[Opening]] | None:
+        """Return the openings that are known of each kind of turn; None if a turn looks at a content.
+
+        Args:
+            is_proven: whether turns are known to follow their prompts; then it does not matter what else is known.
+        """
+        cache, messages = self.request.turn_cache, self.request.messages
+        turns = self.encoded.turns
+        assistant = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+        if [turn.message for turn in turns] != assistant:
             return None
-        if not is_proven:
-            known = cache.openings.get(kind, [])
-            if len(known) != 1 or known[0].status != "usable":
+        spans = find_message_spans(self.encoded.rendering.piece_table)
+        found = []
+        for turn, kind in zip(turns, find_kinds(messages, assistant, cache.reads), strict=True):
+            span = spans.get(turn.message)
+            if span is None or cache.mixed.get(kind, True):
                 return None
-            found.append(known)
-        if _touches(TextSpan(*sorted((span.start, turn.start))), contents):
+            if not is_proven:
+                known = cache.openings.get(kind, [])
+                if len(known) != 1 or known[0].status != "usable":
+                    return None
+                found.append(known)
+            if self._has_content(*sorted((span.start, turn.start))):
+                return None
+            if not self._has_plain_end(turn, span.end):
+                return None
+        return found
+
+    def _has_plain_end(self, turn: Turn, end: int) -> bool:
+        """Return whether a turn ends with the only stop token in its message, and the template wrote all that follows.
+
+        Args:
+            turn: the turn.
+            end: that of its message.
+        """
+        text, content, stops = self.encoded.text, self.contents[turn.message], self.request.stops
+        if turn.missing or not turn.start <= content.start <= content.end <= turn.stop:
+            return False
+        if any(other.start == turn.end for other in self.contents):
+            return False  # whether the text is split there depends on that content
+        found = [
+            start
+            for start, token in zip(self._starts, self._tokens, strict=True)
+            if token is not None and token.text in stops and turn.start <= start < end
+        ]
+        if found != [turn.stop] or text[turn.stop : turn.end] not in stops:
+            return False
+        return is_blank(text, turn.end, end) and not self._has_content(turn.stop, end)
+
+    def _has_content(self, start: int, end: int) -> bool:
+        """Return whether a content lies between two places, or a part of it."""
+        return any(start < content.end and content.start < end for content in self.contents)
+
+    # ---- segments ----
+
+    def find_segments(self) -> list[RowSegment] | None:
+        """Return the parts of which the ids are made; None if they depend on more than the text of each part."""
+        segments = self._make_segments()
+        if segments is None or self._may_complete_token():
             return None
-        if not _has_plain_end(request, encoded, turn, span.end, contents):
-            return None
-    return found
+        segments = self._join_tail(segments)
+        parts = [self.encoded.text[segment.start : segment.end] for segment in segments]
+        ids, _ = encode_flat(self.request.tokenizer, parts)
+        return segments if array(ID_TYPE, self.encoded.input_ids).tobytes() == ids else None
 
+    def _make_segments(self) -> list[RowSegment] | None:
+        """Return the parts of which the ids of a conversation are made; None if labels change inside of a plain span.
 
-def _has_plain_end(
-    request: EncodeRequest, encoded: Encoded, turn: Turn, end: int, contents: Sequence[TextSpan]
-) -> bool:
-    """Return whether a turn ends with the only stop token in its message, and the template wrote all that follows."""
-    text, content = encoded.text, contents[turn.message]
-    if turn.missing or not turn.start <= content.start <= content.end <= turn.stop:
-        return False
-    if any(other.start == turn.end for other in contents):
-        return False  # whether the text is split there depends on that content
-    stops = [
-        start
-        for start, _, _, token in encoded.span_rows
-        if token is not None and token.text in request.stops and turn.start <= start < end
-    ]
-    if stops != [turn.stop] or not is_blank(text, turn.end, end):
-        return False
-    return text[turn.stop : turn.end] in request.stops and not _touches(
-        TextSpan(turn.stop, end), contents
-    )
+        A part ends where a model's turn begins or ends: text is encoded across all other spans.
+        """
+        encoded = self.encoded
+        turn_starts = {turn.start for turn in encoded.turns}
+        ends = [*self._starts[1:], len(encoded.text)]
+        last_ids = [*self._first_ids[1:], len(encoded.input_ids)]
+        spans = zip(self._starts, ends, self._first_ids, last_ids, strict=True)
+        segments: list[RowSegment] = []
+        for start, end, first, last in spans:
+            trained = {label != IGNORED for label in encoded.labels[first:last]}
+            if len(trained) != 1:
+                return None
+            is_trained = trained.pop()
+            if segments and segments[-1].is_trained == is_trained and start not in turn_starts:
+                start = segments.pop().start
+            segments.append(RowSegment(start, end, is_trained))
+        for segment in segments:
+            if any(content.start < segment.start < content.end for content in self.contents):
+                return None
+        return segments
 
+    def _join_tail(self, segments: list[RowSegment]) -> list[RowSegment]:
+        """Return segments of which the last one is joined with the one before, if it is the same in all rows.
 
-def _touches(span: TextSpan, contents: Sequence[TextSpan]) -> bool:
-    """Return whether a content lies in a span, or a part of it."""
-    return any(span.start < content.end and content.start < span.end for content in contents)
+        That is the line break behind the last turn: an added token is before it, so its ids do not depend on the turn.
+        """
+        *others, tail = segments
+        if not others or not others[-1].is_trained or tail.is_trained:
+            return segments
+        number = self._starts.index(tail.start)
+        is_turn = any(turn.start == tail.start for turn in self.encoded.turns)
+        if self._tokens[number - 1] is None or is_turn or self._has_content(tail.start, tail.end):
+            return segments
+        rest = len(self.encoded.input_ids) - self._first_ids[number]
+        return [*others[:-1], RowSegment(others[-1].start, tail.end, True, rest)]
 
+    def _may_complete_token(self) -> bool:
+        """Return whether a content could spell an added token together with the template's text beside it.
 
-def _make_segments(encoded: Encoded, contents: Sequence[TextSpan]) -> list[RowSegment] | None:
-    """Return the parts of which the ids of a conversation are made; None if labels change inside of a plain span.
-
-    A part ends where a model's turn begins or ends: text is encoded across all other spans.
-    """
-    text, rows = encoded.text, encoded.span_rows
-    changes = {turn.start for turn in encoded.turns}
-    segments: list[RowSegment] = []
-    ends = [(start, first) for start, first, _, _ in rows[1:]]
-    for row, (end, last) in zip(rows, [*ends, (len(text), len(encoded.input_ids))], strict=True):
-        start, first = row[0], row[1]
-        trained = {label != IGNORED for label in encoded.labels[first:last]}
-        if len(trained) != 1:
-            return None
-        is_trained = trained.pop()
-        follows = segments and segments[-1].is_trained == is_trained and start not in changes
-        begin = segments.pop().start if follows else start
-        segments.append(RowSegment(begin, end, is_trained))
-    is_cut = any(
-        content.start < segment.start < content.end for content in contents for segment in segments
-    )
-    return None if is_cut else segments
-
-
-def _join_tail(
-    encoded: Encoded, contents: Sequence[TextSpan], segments: Sequence[RowSegment]
-) -> list[RowSegment]:
-    """Return segments of which the last one is joined with the one before, if it is the same in all rows.
-
-    That is the line break behind the last turn: an added token is before it, so its ids do not depend on the turn.
-    """
-    *others, tail = segments
-    rows = {row[0]: number for number, row in enumerate(encoded.span_rows)}
-    number = rows[tail.start]
-    is_behind_token = number > 0 and encoded.span_rows[number - 1][3] is not None
-    if not others or not others[-1].is_trained or tail.is_trained or not is_behind_token:
-        return list(segments)
-    is_turn = any(turn.start == tail.start for turn in encoded.turns)
-    if is_turn or _touches(TextSpan(tail.start, tail.end), contents):
-        return list(segments)
-    rest = len(encoded.input_ids) - encoded.span_rows[number][1]
-    return [*others[:-1], RowSegment(others[-1].start, tail.end, True, rest)]
+        It cannot together with an added token, since these never overlap. So only plain text counts, and that of
+        another content counts as any text.
+        """
+        text, contents = self.encoded.text, self.contents
+        edges = [*self._starts, len(text)]
+        spans = [bisect_right(edges, content.start) - 1 for content in contents]
+        if len(set(spans)) < len(spans) or any(self._tokens[span] is not None for span in spans):
+            return True
+        can_join = encoder_for(self.request.tokenizer).matcher.can_join
+        surroundings = {
+            (text[edges[span] : content.start], text[content.end : edges[span + 1]])
+            for span, content in zip(spans, contents, strict=True)
+        }
+        return any(can_join(before, after) for before, after in surroundings)
 
 
 def encode_flat(tokenizer: Tokenizer, texts: Sequence[str]) -> FlatIds:
