@@ -93,3 +93,14 @@ def test_blocks_of_a_first_reply_hold_no_opening() -> None:
     repair = turnwise.fix(turnwise.load("zephyr"), [GENERATION])
     block = re.search(r"{% generation %}(.*?){% endgeneration %}", repair.text)
     assert block is not None and block[1] == "{{ message.content + eos_token }}"
+
+
+@pytest.mark.once
+def test_branches_keep_the_indentation() -> None:
+    message = "\n    {{- '<|' + m.role + '|>' }}\n    {{- m.content + '</s>' }}"
+    prompt = "{%- if add_generation_prompt %}<|assistant|>{% endif %}"
+    text = f"{{%- for m in messages %}}{message}\n{{%- endfor %}}\n{prompt}"
+    repair = turnwise.fix(turnwise.compile(text), [GENERATION])
+    assert "{%- if m.role == 'assistant' %}\n    {%- generation %}" in repair.text, repair.text
+    indented = [line for line in repair.text.splitlines() if line.startswith(" ")]
+    assert all(line.startswith("    {") for line in indented), repair.text
