@@ -106,6 +106,18 @@ def _refuse(path: str, problem: str, hint: str | None = None) -> NoReturn:
     raise MessageError(f"{path} {problem}", hint=hint)
 
 
+def _require_list(value: Any, path: str) -> Sequence[Any]:
+    if not isinstance(value, (list, tuple)):
+        _refuse(path, f"must be a list, not {short_repr(value)}")
+    return value
+
+
+def _require_schema(value: Any, path: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        _refuse(path, f"is no JSON schema: {short_repr(value)}")
+    return value
+
+
 class _SchemaReader:
     """Reads the schema of one tool."""
 
@@ -118,10 +130,8 @@ class _SchemaReader:
         self._count = 0
 
     def read_signature(self, name: str) -> ToolSignature:
-        schema = {} if self._root is None else self._root
-        if not isinstance(schema, Mapping):
-            _refuse(self._path, f"is no JSON schema: {short_repr(schema)}")
-        if not schema.keys() - ANNOTATIONS:
+        schema = _require_schema({} if self._root is None else self._root, self._path)
+        if not schema.keys() - ANNOTATIONS:  # a tool without parameters
             schema = {"type": "object", "properties": {}}
         found = self.read_schema(schema, self._path, 0)
         self.check_aliases()
@@ -146,8 +156,7 @@ class _SchemaReader:
             _refuse(path, "is nested too deeply, or too large")
         if schema is True or schema == {}:
             return ANY
-        if not isinstance(schema, Mapping):
-            _refuse(path, f"is no JSON schema: {short_repr(schema)}")
+        schema = _require_schema(schema, path)
         self._check_keywords(schema, path)
         if "$ref" in schema and not schema.keys() - {"$ref"} - ANNOTATIONS:
             found: ValueType = self._read_reference(schema["$ref"], path, depth)
@@ -184,72 +193,32 @@ class _SchemaReader:
 
     def _merge_parts(self, schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         """Return one schema for `allOf`, and for a reference with other keywords beside it."""
-        rest = {key: value for key, value in schema.items() if key not in ("allOf", "$ref")}
-        parts = [*self._list(schema.get("allOf", ()), f"{path}.allOf")]
-        if "$ref" in schema:
-            parts.insert(0, {"$ref": schema["$ref"]})
-        merged: dict[str, Any] = rest
-        for part in parts:
-            merged = self._merge_two(merged, self._follow(part, path), path)
+        merged = {key: value for key, value in schema.items() if key not in ("allOf", "$ref")}
+        parts = [{"$ref": schema["$ref"]}] if "$ref" in schema else []
+        for part in (*parts, *_require_list(schema.get("allOf", ()), f"{path}.allOf")):
+            merged = _merge_two(merged, self._follow(part, path), path)
         return merged
 
     def _follow(self, part: Any, path: str) -> Mapping[str, Any]:
-        """Return the schema behind references that have nothing beside them."""
+        """Return a schema with its reference, and those behind it, replaced by what they refer to."""
         for _ in range(MAX_DEPTH):
-            if not isinstance(part, Mapping):
-                _refuse(path, f"is no JSON schema: {short_repr(part)}")
-            if "$ref" not in part:
-                return part
-            target = resolve_pointer(self._root, str(part["$ref"]))
-            rest = {key: value for key, value in part.items() if key != "$ref"}
-            part = self._merge_two(rest, target, path) if rest else target
+            found = _require_schema(part, path)
+            if "$ref" not in found:
+                return found
+            target = resolve_pointer(self._root, str(found["$ref"]))
+            rest = {key: value for key, value in found.items() if key != "$ref"}
+            part = _merge_two(rest, target, path) if rest else target
         _refuse(path, "recurses without end")
-
-    def _merge_two(self, first: Mapping[str, Any], second: Any, path: str) -> dict[str, Any]:
-        if not isinstance(second, Mapping):
-            _refuse(path, f"is no JSON schema: {short_repr(second)}")
-        try:
-            return self._merge_keywords(first, second, path)
-        except (TypeError, ValueError):  # a keyword with a value of another type
-            _refuse(path, "has parts that cannot be put together")
-
-    def _merge_keywords(
-        self, first: Mapping[str, Any], second: Mapping[str, Any], path: str
-    ) -> dict[str, Any]:
-        merged = dict(first)
-        for key, value in second.items():
-            if key not in merged or key in ANNOTATIONS or merged[key] == value:
-                merged.setdefault(key, value)
-            elif key == "properties":
-                merged[key] = self._merge_properties(merged[key], value, path)
-            elif key == "required":
-                merged[key] = list(dict.fromkeys([*merged[key], *value]))
-            elif key == "type":
-                merged[key] = _common_types(merged[key], value)
-            elif key in ("minimum", "minLength", "minItems"):
-                merged[key] = max(merged[key], value)
-            elif key in ("maximum", "maxLength", "maxItems"):
-                merged[key] = min(merged[key], value)
-            else:
-                problem = f"says {key!r} twice, in a way that cannot be put together"
-                _refuse(path, problem)
-        return merged
-
-    def _merge_properties(self, first: Any, second: Any, path: str) -> dict[str, Any]:
-        merged = dict(first)
-        for name, schema in dict(second).items():
-            merged[name] = {"allOf": [merged[name], schema]} if name in merged else schema
-        return merged
 
     def _read_union(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
         key = "anyOf" if "anyOf" in schema else "oneOf"
         rest = {name: value for name, value in schema.items() if name != key}
         limits = rest.keys() - ANNOTATIONS
         options = []
-        for index, option in enumerate(self._list(schema[key], f"{path}.{key}")):
+        for index, option in enumerate(_require_list(schema[key], f"{path}.{key}")):
             place = f"{path}.{key}[{index}]"
-            if limits:
-                option = self._merge_two(rest, self._follow(option, place), place)
+            if limits:  # what is declared beside the union holds for each option
+                option = _merge_two(rest, self._follow(option, place), place)
                 if option.get("type") == []:
                     continue  # the types beside the union exclude it
             options.append(self.read_schema(option, place, depth + 1))
@@ -272,7 +241,8 @@ class _SchemaReader:
     def _read_constants(self, schema: Mapping[str, Any], path: str) -> ValueType:
         values = [schema["const"]] if "const" in schema else schema["enum"]
         names = _type_names(schema.get("type"))
-        fitting = [value for value in self._list(values, f"{path}.enum") if _fits(value, names)]
+        listed = _require_list(values, f"{path}.enum")
+        fitting = [value for value in listed if _fits(value, names)]
         if not fitting:
             _refuse(path, "has no value that fits its type")
         return ConstantType(tuple(_to_json(value, path) for value in fitting))
@@ -302,9 +272,10 @@ class _SchemaReader:
         other = schema.get("additionalProperties", "properties" not in schema)
         if not isinstance(other, (bool, Mapping)):
             _refuse(f"{path}.additionalProperties", f"is no JSON schema: {short_repr(other)}")
-        required = [name for name in self._list(schema.get("required", ()), f"{path}.required")]
-        declared = dict.fromkeys([*map(str, properties), *map(str, required)], other or {})
-        declared |= {str(name): inner for name, inner in properties.items()}
+        required = [*map(str, _require_list(schema.get("required", ()), f"{path}.required"))]
+        declared = {str(name): inner for name, inner in properties.items()}
+        for name in required:  # one that is not declared is of the type of other members
+            declared.setdefault(name, other or {})
         if any(len(name) > MAX_NAME for name in declared):
             _refuse(path, f"has a member with a name of more than {MAX_NAME} characters")
         members = tuple(
@@ -314,7 +285,7 @@ class _SchemaReader:
         rest = None
         if other is not False:
             rest = self.read_schema(other, f"{path}.additionalProperties", depth + 1)
-        return ObjectType(members, frozenset(map(str, required)), rest)
+        return ObjectType(members, frozenset(required), rest)
 
     def _read_array(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
         items, leading = schema.get("items", True), schema.get("prefixItems", ())
@@ -322,12 +293,12 @@ class _SchemaReader:
             items, leading = True, items
         first = tuple(
             self.read_schema(one, f"{path}.prefixItems[{index}]", depth + 1)
-            for index, one in enumerate(self._list(leading, f"{path}.prefixItems"))
+            for index, one in enumerate(_require_list(leading, f"{path}.prefixItems"))
         )
         element = None
         if items is not False:
             element = self.read_schema(items, f"{path}.items", depth + 1)
-        least, most = self._bounds(schema, "minItems", "maxItems", path)
+        least, most = _read_counts(schema, "minItems", "maxItems", path)
         if element is None:
             most = len(first) if most is None else min(most, len(first))
         return ArrayType(element, first, least, most)
@@ -336,7 +307,7 @@ class _SchemaReader:
         pattern = schema.get("pattern")
         if pattern is not None and not isinstance(pattern, str):
             _refuse(f"{path}.pattern", f"must be a string, not {short_repr(pattern)}")
-        least, most = self._bounds(schema, "minLength", "maxLength", path)
+        least, most = _read_counts(schema, "minLength", "maxLength", path)
         if pattern is not None and (least or most is not None):
             _refuse(path, "has a pattern and a length, and a grammar can follow one of them")
         if pattern is not None:
@@ -347,12 +318,11 @@ class _SchemaReader:
         return StringType(least, most, pattern)
 
     def _read_number(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
-        low, high = (
-            self._number_bound(schema, "minimum", path),
-            self._number_bound(schema, "maximum", path),
-        )
-        above = self._number_bound(schema, "exclusiveMinimum", path)
-        below = self._number_bound(schema, "exclusiveMaximum", path)
+        low = _read_number_bound(schema, "minimum", path)
+        high = _read_number_bound(schema, "maximum", path)
+        above = _read_number_bound(schema, "exclusiveMinimum", path)
+        below = _read_number_bound(schema, "exclusiveMaximum", path)
+        # of two bounds on one side, the narrower one holds
         excludes_low = above is not None and (low is None or above >= low)
         excludes_high = below is not None and (high is None or below <= high)
         low, high = above if excludes_low else low, below if excludes_high else high
@@ -366,39 +336,6 @@ class _SchemaReader:
         low = _limit_bound(low, is_whole, 1, path)
         high = _limit_bound(high, is_whole, -1, path)
         return NumberType(is_whole, low, high, excludes_low, excludes_high)
-
-    def _number_bound(self, schema: Mapping[str, Any], key: str, path: str) -> float | None:
-        value = schema.get(key)
-        if isinstance(value, bool):  # before 2019, this was a flag beside `minimum`
-            plain = schema.get(key.removeprefix("exclusive").lower())
-            value = plain if value else None
-        if (
-            value is None
-            or isinstance(value, int)
-            or (isinstance(value, float) and isfinite(value))
-        ):
-            return value
-        _refuse(f"{path}.{key}", f"must be a number, not {short_repr(value)}")
-
-    def _bounds(
-        self, schema: Mapping[str, Any], low: str, high: str, path: str
-    ) -> tuple[int, int | None]:
-        least, most = schema.get(low), schema.get(high)
-        least = 0 if least is None else least
-        for key, value in ((low, least), (high, most)):
-            if value is not None and (type(value) is not int or value < 0):
-                _refuse(f"{path}.{key}", f"must be a whole number, not {short_repr(value)}")
-        if least > MAX_REPEATS:
-            _refuse(f"{path}.{low}", f"is beyond {MAX_REPEATS}, which a grammar would write out")
-        if most is not None and most < least:
-            _refuse(path, f"has {high} below {low}")
-        # A bound that no reply reaches is none, rather than a grammar of that size.
-        return least, None if most is not None and most > MAX_REPEATS else most
-
-    def _list(self, value: Any, path: str) -> Sequence[Any]:
-        if not isinstance(value, (list, tuple)):
-            _refuse(path, f"must be a list, not {short_repr(value)}")
-        return value
 
     # -- recursion
 
@@ -438,6 +375,74 @@ class _SchemaReader:
                 if part not in ending:
                     users.setdefault(part, set()).add(name)
         return _can_end(root, ending)
+
+
+# ---- parts of schemas ----
+
+
+def _merge_two(first: Mapping[str, Any], second: Any, path: str) -> dict[str, Any]:
+    """Return the schema of values that both schemas allow."""
+    other = _require_schema(second, path)
+    try:
+        return _merge_keywords(first, other, path)
+    except (TypeError, ValueError):  # a keyword with a value of another type
+        _refuse(path, "has parts that cannot be put together")
+
+
+def _merge_keywords(
+    first: Mapping[str, Any], second: Mapping[str, Any], path: str
+) -> dict[str, Any]:
+    merged = dict(first)
+    for key, value in second.items():
+        if key not in merged or key in ANNOTATIONS or merged[key] == value:
+            merged.setdefault(key, value)
+        elif key == "properties":
+            merged[key] = _merge_properties(merged[key], value)
+        elif key == "required":
+            merged[key] = list(dict.fromkeys([*merged[key], *value]))
+        elif key == "type":
+            merged[key] = _common_types(merged[key], value)
+        elif key in ("minimum", "minLength", "minItems"):
+            merged[key] = max(merged[key], value)
+        elif key in ("maximum", "maxLength", "maxItems"):
+            merged[key] = min(merged[key], value)
+        else:
+            _refuse(path, f"says {key!r} twice, in a way that cannot be put together")
+    return merged
+
+
+def _merge_properties(first: Any, second: Any) -> dict[str, Any]:
+    merged = dict(first)
+    for name, schema in dict(second).items():
+        merged[name] = {"allOf": [merged[name], schema]} if name in merged else schema
+    return merged
+
+
+def _read_number_bound(schema: Mapping[str, Any], key: str, path: str) -> float | None:
+    value = schema.get(key)
+    if isinstance(value, bool):  # before 2019, this was a flag beside `minimum`
+        value = schema.get(key.removeprefix("exclusive").lower()) if value else None
+    is_number = isinstance(value, int) or (isinstance(value, float) and isfinite(value))
+    if value is not None and not is_number:
+        _refuse(f"{path}.{key}", f"must be a number, not {short_repr(value)}")
+    return value
+
+
+def _read_counts(
+    schema: Mapping[str, Any], low: str, high: str, path: str
+) -> tuple[int, int | None]:
+    """Return how many characters or items there are at least and at most."""
+    least, most = schema.get(low), schema.get(high)
+    least = 0 if least is None else least
+    for key, value in ((low, least), (high, most)):
+        if value is not None and (type(value) is not int or value < 0):
+            _refuse(f"{path}.{key}", f"must be a whole number, not {short_repr(value)}")
+    if least > MAX_REPEATS:
+        _refuse(f"{path}.{low}", f"is beyond {MAX_REPEATS}, which a grammar would write out")
+    if most is not None and most < least:
+        _refuse(path, f"has {high} below {low}")
+    # A bound that no reply reaches is none, rather than a grammar of that size.
+    return least, None if most is not None and most > MAX_REPEATS else most
 
 
 def _can_end(value: ValueType, ending: set[str]) -> bool:
