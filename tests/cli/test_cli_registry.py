@@ -129,7 +129,7 @@ def test_exact_is_a_flag(tmp_path: Path) -> None:
     )
     assert ours.endswith(" ASSISTANT: </s>") and theirs.endswith(
         " ASSISTANT:"
-    )  # an empty answer is open there (C23)
+    )  # FastChat leaves an empty answer open
     file = tmp_path / "mine.json"
     file.write_text(good("convert", "fastchat:vicuna_v1.1", "--to", "fastchat"))
     assert good("render", str(file), str(chat), "--exact") == theirs

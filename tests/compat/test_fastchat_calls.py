@@ -104,7 +104,7 @@ def test_vicuna() -> None:
 
 
 def test_llama_2() -> None:
-    """R190: the seed's text needs the system message (C2) and the bos token (C1)."""
+    """R190: the required text has the system message and the bos token, which FastChat is given by its caller."""
     system = "You are a helpful, respectful and honest assistant."
     text = f"[INST] <<SYS>>\n{system}\n<</SYS>>\n\nHello! [/INST] Hi there! </s><s>[INST] How are you? [/INST]"
     chat = [{"role": "system", "content": system}, *CHAT]
@@ -117,7 +117,7 @@ def test_llama_2() -> None:
 
 
 def test_chatglm() -> None:
-    """R191: the seed's text is chatglm2 (C3)."""
+    """R191: the required text is that of chatglm2; chatglm counts rounds from 0."""
     chat = [
         {"role": "user", "content": "你好"},
         {"role": "assistant", "content": "你好！有什么我可以帮助你的吗？"},
@@ -129,7 +129,7 @@ def test_chatglm() -> None:
 
 
 def test_chatml() -> None:
-    """R192: our own (C4). The seed's definition is read, with doubts."""
+    """R192: an entry of our own; the required definition is read, with doubts."""
     text = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nHello!<|im_end|>\n"
     text += "<|im_start|>assistant\nHi there!<|im_end|>\n<|im_start|>user\nHow are you?<|im_end|>\n"
     assert held(get_conv_template("chatml"), CHAT).get_prompt() == text + "<|im_start|>assistant\n"

@@ -26,7 +26,6 @@ SPACES = re.compile(rf"{SPACE}+")
 MAX_NESTING = 40
 MAX_PATTERN_LENGTH = 128  # characters of one token: compiling takes some microseconds for each
 RARE = 500  # a character is rare if it is less than one in so many
-MAX_SEPARABLE = 2_000  # tokens that are compared with each other; more take too long
 
 Filter = Callable[[Added, int, int], bool]  # may this token count at characters start to end?
 # From a character on: the tokens that may count, and up to which character; None if all may.

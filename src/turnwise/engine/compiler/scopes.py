@@ -40,8 +40,8 @@ class KnownMacro(NamedTuple):
 class Scope(Symbols):
     """jinja2's symbol table of one scope, with the variables of the inputs that the scope reads."""
 
-    def __init__(self, parent: Symbols | None = None, level: int | None = None) -> None:
-        super().__init__(parent, level)
+    def __init__(self, parent: Symbols | None = None) -> None:
+        super().__init__(parent)
         self.inputs: dict[str, str] = {}
 
     def find_owner(self, name: str) -> Scope:

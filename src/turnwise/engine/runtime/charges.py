@@ -17,7 +17,6 @@ from turnwise.engine.runtime.measures import (
     PART_BYTES,
     bound_integer,
     char_bytes,
-    charge_comparison,
     charge_key,
     charge_keys,
     charge_search,
@@ -414,10 +413,6 @@ def pay_modulo(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trai
 
 
 # ---- tests: `value` and arguments without trails ----
-
-
-def pay_equality(rt: Runtime, value: Any, other: Any) -> None:
-    charge_comparison(rt, value, other)
 
 
 def pay_membership(rt: Runtime, value: Any, container: Any) -> None:

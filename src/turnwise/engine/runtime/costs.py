@@ -31,7 +31,6 @@ from turnwise.engine.runtime.charges import (
     pay_division,
     pay_elements,
     pay_entries,
-    pay_equality,
     pay_escape,
     pay_expandtabs,
     pay_find,
@@ -261,7 +260,6 @@ FILTER_COSTS: dict[str, Cost] = {
     "wordwrap": Cost(5000, pay_wordwrap),
 }
 
-COMPARISON_COST = Cost(50, pay_equality)
 TEST_COSTS: dict[str, Cost] = {
     **dict.fromkeys(["defined", "undefined", "none", "string", "mapping"], CONSTANT),
     **dict.fromkeys(["boolean", "true", "false", "callable", "escaped"], CONSTANT),

@@ -16,7 +16,7 @@ from turnwise.engine.provenance.container_rules import ITEMS, TIMES, chain_trail
 from turnwise.engine.provenance.text_rules import JOINED, RECASED, REPEATED
 from turnwise.engine.provenance.trails import Output, Trail
 from turnwise.engine.runtime.access import get_attribute, to_sequence, type_name
-from turnwise.engine.runtime.charges import pay_equality, pay_membership
+from turnwise.engine.runtime.charges import pay_membership
 from turnwise.engine.runtime.costs import OPERATOR_COSTS, attach_costs
 from turnwise.engine.runtime.formatting import format_percent, join_parts
 from turnwise.engine.runtime.limits import Runtime
@@ -26,6 +26,7 @@ from turnwise.engine.runtime.measures import (
     RESULT_BYTES,
     bound_integer,
     char_bytes,
+    charge_comparison,
 )
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import (
@@ -180,7 +181,7 @@ def is_equal(rt: Runtime, left: Any, right: Any) -> bool:
 
 def compare(rt: Runtime, name: str, left: Any, right: Any) -> Any:
     """Return `left < right` and the like; `name` is jinja2's name of the operator."""
-    pay_equality(rt, left, right)
+    charge_comparison(rt, left, right)
     try:
         return COMPARISONS[name](left, right)
     except TypeError as error:

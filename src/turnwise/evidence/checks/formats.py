@@ -15,7 +15,6 @@ from turnwise.evidence.checks.findings import CheckFinding, CheckReport, Severit
 GITHUB_COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "notice"}
 SARIF_LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "note"}
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-DOCUMENTATION = "docs/checks/README.md"
 
 
 def to_github(reports: Iterable[CheckReport]) -> Iterator[str]:

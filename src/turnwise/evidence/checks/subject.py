@@ -246,9 +246,9 @@ class Subject:
         call = self.chat(self.user(), self.call(), tools=TOOLS)
         return self.writes_messages(call) or self.takes_calls
 
-    def tool_round(self, call: MessageDict | None = None) -> Probe:
+    def tool_round(self) -> Probe:
         """Return a conversation with a call, its result and an answer."""
-        return self.chat(self.user(), call or self.call(), self.result(), self.reply(), tools=TOOLS)
+        return self.chat(self.user(), self.call(), self.result(), self.reply(), tools=TOOLS)
 
     # Places and smaller conversations
 

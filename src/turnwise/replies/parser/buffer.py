@@ -96,12 +96,12 @@ class ParseBuffer:
 
     # -- take what comes next
 
-    def take_exact(self, text: str, kind: str = "marker") -> Answer:
-        """Take exactly this text if it comes next."""
+    def take_exact(self, text: str) -> Answer:
+        """Take exactly this marker if it comes next."""
         while True:
             following = self.text[self.position : self.position + len(text)]
             if following == text:
-                self.consume(len(text), kind)
+                self.consume(len(text), "marker")
                 return True
             if not text.startswith(following) or self.ended:
                 return False
