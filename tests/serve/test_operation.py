@@ -22,6 +22,7 @@ from turnwise.serve.app import create_app
 from turnwise.serve.bodies import BodyReader, RequestError, is_deeper, parse_body
 from turnwise.serve.operations import JsonLog
 from turnwise.serve.service import Service
+from turnwise.tokens.tokenizers.deferred import DeferredBackend
 
 pytestmark = QUIET
 
@@ -293,6 +294,14 @@ def test_a_server_is_ready_when_its_workers_are(monkeypatch: pytest.MonkeyPatch)
         start = time.perf_counter()
         post(client, RENDER, {"messages": HI, "chat_template": "{{ messages[0].content }}"})
         assert time.perf_counter() - start < 2  # without waiting for a process to start
+
+
+def test_a_warm_server_has_loaded_what_encodes_fast() -> None:
+    """Else the first large text waits for it, and so does everybody else: loading holds the interpreter."""
+    service = make_service()
+    service.warm_up()
+    (model,) = service.models
+    assert not isinstance(model.tokenizer._encoder, DeferredBackend)
 
 
 def test_a_server_without_workers_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:

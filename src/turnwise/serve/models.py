@@ -86,7 +86,10 @@ class ServedModel:
         return ids[:before], ids[before + len(alone) :]
 
     def warm_up(self) -> None:
-        """Do what the first request would do: probe the template, derive its grammar, compile its parser."""
+        """Do what the first requests would do: load what encodes fast, probe the template, compile its parser."""
+        load_fast_backend = getattr(self.tokenizer, "load_fast_backend", None)
+        if load_fast_backend is not None:  # not every library has one
+            load_fast_backend()
         try:
             encoded = self.template.encode(GREETING, self.tokenizer, add_generation_prompt=True)
         except TurnwiseError:

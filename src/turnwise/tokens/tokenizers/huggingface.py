@@ -8,6 +8,7 @@ the caller asks for it by name, or beside the reference if the caller knows that
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -151,6 +152,11 @@ class HuggingFace:
             check_text(text)
             with wrap_errors(f"{self.name} cannot encode a text of {len(text)} characters"):
                 return self._reference.encode(text, position)
+
+    def load_fast_backend(self) -> None:
+        """Load the fast back end now, and not behind the first texts: loading holds up the threads of a server."""
+        if isinstance(self._encoder, DeferredBackend):
+            self._encoder.load_for(sys.maxsize)
 
     def whole_flat(self, texts: Sequence[str]) -> FlatIds | None:
         """Return the ids that `whole` gives for many texts, by one call; None if each must be encoded by itself."""
