@@ -85,7 +85,7 @@ def _analyse_prompt(text: str) -> PromptReads:
     reader.follow(definitions.prompt_conditions, _Use.CONDITION)
     reader.follow(definitions.prompt, _Use.VALUE)
     reader.follow(_find_statements_after_messages(tree, definitions), _Use.VALUE)
-    return reader.found
+    return reader.reads
 
 
 PROMPTS = SizedCache(_analyse_prompt)
@@ -145,7 +145,7 @@ class _Definitions:
             if isinstance(node, nodes.If):
                 self._read_if(node, conditions)
             elif isinstance(node, nodes.For):
-                tests = _given(node.test)
+                tests = _list_given(node.test)
                 self._define(node.target, [node.iter], (*conditions, *tests))
                 self.loop_targets.update(str(name) for name in self._find_variables(node.target))
                 self._read((*node.body, *node.else_), (*conditions, node.iter, *tests))
@@ -153,7 +153,7 @@ class _Definitions:
                 self._define(node.target, [node.node], conditions)
                 self._read_expression(node.node, conditions)
             elif isinstance(node, nodes.AssignBlock):
-                self._define(node.target, [*node.body, *_given(node.filter)], conditions)
+                self._define(node.target, [*node.body, *_list_given(node.filter)], conditions)
                 self._read(node.body, conditions)
             elif isinstance(node, nodes.Macro):
                 self.values[node.name] += [*node.body, *node.defaults]
@@ -281,7 +281,7 @@ class _PromptReader:
         self._reads_all = False
 
     @property
-    def found(self) -> PromptReads:
+    def reads(self) -> PromptReads:
         """What was read until now."""
         return PromptReads(self._reads_shapes, self._reads_first, self._reads_all)
 
@@ -308,11 +308,11 @@ class _PromptReader:
             self._wait([node.test], _Use.CONDITION)
             self._wait([*node.body, *node.elif_, *node.else_], use)
         elif isinstance(node, nodes.For):
-            self._wait([node.iter, *_given(node.test)], _Use.CONDITION)
+            self._wait([node.iter, *_list_given(node.test)], _Use.CONDITION)
             self._wait([*node.body, *node.else_], use)
         elif isinstance(node, nodes.CondExpr):
             self._wait([node.test], _Use.CONDITION)
-            self._wait([node.expr1, *_given(node.expr2)], use)
+            self._wait([node.expr1, *_list_given(node.expr2)], use)
         elif _is_call_of(node, RANGE) and use is not _Use.VALUE:
             self._wait(child_nodes(node), _Use.POSITION)
         elif use is _Use.POSITION:
@@ -354,9 +354,9 @@ class _PromptReader:
         if isinstance(node, nodes.Getattr) and _is_loop(node.node):
             return
         if isinstance(node, nodes.Filter) and node.name in COUNTS:
-            self._wait(_given(node.node), _Use.CONDITION)
+            self._wait(_list_given(node.node), _Use.CONDITION)
         elif isinstance(node, nodes.Filter) and node.name == "int":
-            self._wait(_given(node.node), _Use.POSITION)
+            self._wait(_list_given(node.node), _Use.POSITION)
         elif isinstance(node, (nodes.Add, nodes.Sub, nodes.Neg)):
             self._wait(child_nodes(node), _Use.POSITION)
         elif isinstance(node, (nodes.Compare, nodes.Test, nodes.And, nodes.Or, nodes.Not)):
@@ -475,7 +475,8 @@ def _is_about_assistant(test: nodes.Node) -> bool:
 # ---- nodes ----
 
 
-def _given(node: nodes.Node | None) -> list[nodes.Node]:
+def _list_given(node: nodes.Node | None) -> list[nodes.Node]:
+    """Return an optional child of a node as a list: `for` may have a test, and a choice an else."""
     return [] if node is None else [node]
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from markupsafe import escape
 
 from turnwise.engine.provenance.container_rules import ITEMS, TIMES, chain_trails
-from turnwise.engine.provenance.text_rules import JOINED, RECASED, REPEATED
-from turnwise.engine.provenance.trails import Output, Trail
+from turnwise.engine.provenance.text_rules import RECASED, REPEATED
+from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import get_attribute, to_sequence, type_name
 from turnwise.engine.runtime.charges import pay_membership
 from turnwise.engine.runtime.costs import OPERATOR_COSTS, attach_costs
@@ -25,7 +25,6 @@ from turnwise.engine.runtime.measures import (
     MAX_FREE_LENGTH,
     RESULT_BYTES,
     bound_integer,
-    char_bytes,
     charge_comparison,
 )
 from turnwise.engine.runtime.methods import METHODS
@@ -266,14 +265,7 @@ def match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair
     return given
 
 
-def capture_output(rt: Runtime, out: Output) -> Pair:
-    """Return what a block or macro wrote as one text."""
-    texts = out[::2]
-    rt.charge_bytes(RESULT_BYTES + sum(map(len, texts)))
-    result = "".join(texts)
-    if not result.isascii():  # as wide as its widest character
-        rt.charge_bytes((char_bytes(result) - 1) * len(result))
-    return result, (JOINED, out)
+capture_output = join_parts  # what a block or macro wrote, as one text
 
 
 def spread_arguments(rt: Runtime, value: Any, trail: Trail) -> list[Pair]:

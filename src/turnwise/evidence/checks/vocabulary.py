@@ -103,7 +103,7 @@ def check_stop_is_token(subject: Subject) -> Iterator[Symptom]:
     tokenizer = subject.tokenizer
     if tokenizer is None:
         return
-    stops = [stop for stop in subject.facts.stops_for(tokenizer.named)]
+    stops = subject.facts.stops_for(tokenizer.named)
     wrong = [stop for stop in stops if find_token_id(stop, tokenizer) is None]
     written = [stop for stop in wrong if stop in subject.facts.stops_as_written]
     for stop in written[:1]:
