@@ -69,35 +69,34 @@ def open_tag(text: str, place: int, tag: str, within: bool = False) -> Edit:
     following = text[place : place + 3]
     if following.startswith(("{%-", "{{-")):
         indentation = INDENTATION.search(text[:place])
-        if indentation is not None:
-            return Edit(place, place, f"{{%- {tag} %}}\n{indentation[1]}")
-        return Edit(place, place, f"{{%- {tag} %}}")
-    left = right = ""
-    if (within or following.startswith(("{%+", "{{"))) and _is_indentation(text[:place]):
-        left = "+"
-    if following.startswith("\n"):
-        right = "+"
+        line = f"\n{indentation[1]}" if indentation is not None else ""
+        return Edit(place, place, f"{{%- {tag} %}}{line}")
+    is_kept = within or following.startswith(("{%+", "{{"))  # what `lstrip_blocks` would drop
+    left = "+" if is_kept and _is_indentation(text[:place]) else ""
+    right = "+" if following.startswith("\n") else ""  # what `trim_blocks` would drop
     return Edit(place, place, f"{{%{left} {tag} {right}%}}")
 
 
 def close_tag(text: str, place: int, tag: str, within: bool = False) -> Edit:
     """Return the insertion of a tag behind what ends at `place`; the arguments are those of `open_tag`."""
     before, after = text[:place], text[place:]
+    blank = after[: len(after) - len(after.lstrip())]
+    following = after[len(blank) :]
     is_tag = before.endswith(("%}", "}}"))
+    is_stripping = before.endswith(("-%}", "-}}"))
+    # `lstrip_blocks` would drop the template's own indentation.
     left = "+" if not is_tag and _is_indentation(before) else ""
+    right = ""
     if within:
         right = "+" if after.startswith("\n") else ""
-        return Edit(place, place, f"{{%{left} {tag} {right}%}}")
-    blank = after[: len(after) - len(after.lstrip())]
-    if after[len(blank) :].startswith(("{%-", "{{-")) or before.endswith(("-%}", "-}}")):
-        if "\n" in blank and is_tag:
-            right = "-" if before.endswith(("-%}", "-}}")) else ""
+    elif is_stripping or following.startswith(("{%-", "{{-")):
+        if is_tag and "\n" in blank:  # it is removed, so there is room for a line
+            right = "-" if is_stripping else ""
             return Edit(place, place, f"\n{find_indentation(text, place)}{{%- {tag} {right}%}}")
-        return Edit(place, place, f"{{%{left} {tag} -%}}")
-    right = ""
-    if before.endswith("+%}") or (before.endswith("}}") and after.startswith("\n")):
-        right = "+"
-    elif not is_tag and blank and after[len(blank) :].startswith("{%"):
+        right = "-"
+    elif before.endswith("+%}") or (before.endswith("}}") and after.startswith("\n")):
+        right = "+"  # `trim_blocks` would drop a line break that was written
+    elif not is_tag and blank and following.startswith("{%"):
         right = "-"  # what `lstrip_blocks` removed before the next tag, which is no longer the first on its line
     return Edit(place, place, f"{{%{left} {tag} {right}%}}")
 
