@@ -1,6 +1,13 @@
 """Put `{% generation %}` blocks around what a model is trained on, so that other trainers mask what turnwise trains.
 
-In three steps, each of which starts from the text that the one before made:
+    {% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}
+
+becomes
+
+    {% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}
+    {% generation %}{{ m.content }}</s>{% endgeneration %}{% else %}{{ m.content }}</s>{% endif %}{% endfor %}
+
+in three steps, each of which starts from the text that the one before made:
 
 1. *Separate*: text that is written for every role and trained for one (`{{ message.content }}<|im_end|>`) becomes
    `{% if message.role == 'assistant' %} ... {% else %} ... {% endif %}`, with the author's text in both branches.
@@ -121,8 +128,9 @@ class RoleSeparator:
 
     def _edit_body(self, body: Sequence[Item], loops: tuple[str, ...]) -> Iterator[Edit]:
         """Yield the edits of neighbours; `loops` are the variables of the loops around them."""
-        # From the first mixed item to the last: others in between are written in both branches, and need no own one.
-        run: list[Item] = []
+        run: list[
+            Item
+        ] = []  # from the first mixed item to the last, with those between them to keep their order
         between: list[Item] = []  # since the last mixed item
         for item in body:
             if isinstance(item, Block):
@@ -204,6 +212,7 @@ class BlockWriter:
         return apply_edits(self.tree.text, edits)
 
     def _edit_body(self, body: Sequence[Item]) -> Iterator[Edit]:
+        """Yield the tags around the longest runs of neighbours that are trained as a whole."""
         run: list[Unit] = []
         for unit in self._list_units(body):
             if unit.is_trained is not False and not self._ends_run(unit.item):
