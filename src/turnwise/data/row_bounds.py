@@ -15,8 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-LINE_FEED = ord("\n")
-QUOTE, BACKSLASH, COMMA = b'"\\,'
+QUOTE, COMMA = b'",'
 OPENING, CLOSING = b"[{", b"]}"
 STRUCTURE = re.compile(rb'["\[\]{},]')
 STRING_BODY = re.compile(rb'(?:[^"\\]+|\\.)*+', re.DOTALL)

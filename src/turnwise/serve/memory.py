@@ -31,7 +31,8 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.growing import ID_TYPE, EncodedPrefix, GrowingPrompt
+from turnwise.tokens.encoded_batch import ID_TYPE
+from turnwise.tokens.growing import EncodedPrefix, GrowingPrompt
 
 DIGEST_SIZE = 16
 ENTRY_BYTES = 400  # an entry without its ids and digests

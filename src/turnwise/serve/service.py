@@ -11,7 +11,6 @@ import json
 import threading
 import time
 import traceback
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -251,11 +250,6 @@ class Service:
             return json.dumps(answer).encode()
 
         return run
-
-
-def make_completion_id() -> str:
-    """Return a new id of a completion."""
-    return f"chatcmpl-{uuid.uuid4().hex}"
 
 
 def _write(answer: dict[str, Any], told: list[str]) -> bytes:

@@ -42,13 +42,13 @@ from turnwise.tokens.encode import (
     find_turns,
 )
 from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.encoded_batch import ID_TYPE
 from turnwise.tokens.loss import weight_of
 from turnwise.tokens.text_encoder import SpanRow, SpanTable, encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.truncation import encode
 
-ID_TYPE = "I"  # of arrays of ids
 MAX_TRAIL_NODES = 100_000  # of all trails that are new; more take too long to compare
 # What things take in memory, in bytes, about.
 NODE_SIZE, ROW_SIZE, MESSAGE_SIZE, TURN_SIZE = 64, 120, 300, 150
