@@ -78,6 +78,25 @@ def test_a_second_release_writes_nothing(folder: Path) -> None:
     ] != [False]
 
 
+@pytest.mark.parametrize("module", [None, "no_such_module"])
+def test_what_cannot_be_proved_here_is_not_written(
+    module: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if module is None:  # transformers is not installed
+        monkeypatch.setattr("turnwise.publishing.validators.find_spec", lambda name: None)
+    else:  # it is too old to read response templates
+        missing = {"transformers": (module, "validate")}
+        monkeypatch.setattr("turnwise.publishing.validators.VALIDATORS", missing)
+    folder = make_folder(tmp_path / "model")
+    result = run("release", folder)
+    assert result.exit_code == 1, result.output
+    line = next(line for line in result.stdout.splitlines() if "response template" in line)
+    assert ": not proved: " in line and "pip install -U transformers" in line
+    assert "written: tokenizer_config.json" not in result.stdout
+    assert (folder / "tokenizer_config.json").read_text(encoding="utf-8") == CONFIG
+    assert set(contents(folder)) >= NEW_FILES  # what is proved without it
+
+
 def test_what_is_there_is_kept_unless_asked(folder: Path) -> None:
     (folder / CARD_FILE).write_text("mine", encoding="utf-8")
     (folder / "generation_config.json").write_text(

@@ -33,7 +33,8 @@ def release_folder(
 ) -> None:
     """Write what a model folder lacks: response template, training template, stops, a card, a golden file.
 
-    Each part is proved first. What is there is not overwritten. Exits with 1 if something is missing or differs.
+    Each part is proved first, the response template by transformers, which must be installed for it. What is there is
+    not overwritten. Exits with 1 if something is missing, differs or is not proved.
 
     Example: turnwise release ./my-model --dry-run
     """

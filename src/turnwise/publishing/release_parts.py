@@ -9,6 +9,7 @@
     card                      a page that says what the template takes.
     golden                    renderings and parsed replies, which `verify_release` compares.
 
+A part whose proof needs a package that is not installed is reported as not proved, and not written.
 What is there stays: a part that differs from what would be written is reported, and written with `overwrite`.
 """
 
@@ -38,8 +39,9 @@ from turnwise.tokens.loss import GENERATION_TAG, IGNORED
 
 TRAINING_FILE = "chat_template_training.jinja"
 RESPONSE_KEY, STOPS_KEY = "response_template", "eos_token_id"
+INSTALL_TRANSFORMERS = "its parser is the proof: pip install -U transformers"
 
-PartStatus = Literal["missing", "present", "differs", "not possible"]
+PartStatus = Literal["missing", "present", "differs", "not possible", "not proved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class ReleasePart:
     Attributes:
         name: what it is.
         file: the file that holds it.
-        status: "missing", "present", "differs" from what would be written, or "not possible".
+        status: "missing", "present", "differs" from what would be written, "not possible", or "not proved" here.
         detail: the proof, or the reason.
         text: the file with this part; empty if there is nothing to write.
         before: the file as it is.
@@ -172,6 +174,9 @@ def _make_response_template(model: ModelFolder, profile: str) -> ReleasePart:
     refused = [verdict for verdict in verdicts if verdict.accepted is False]
     if refused:
         return ReleasePart(name, CONFIG_FILE, "not possible", str(refused[0]))
+    if any(verdict.accepted is None for verdict in verdicts):
+        reason = f"{INSTALL_TRANSFORMERS} ({verdicts[0].detail or verdicts[1].detail})"
+        return ReleasePart(name, CONFIG_FILE, "not proved", reason)
     text = model.set_key(CONFIG_FILE, RESPONSE_KEY, wanted)
     return ReleasePart(
         name,
