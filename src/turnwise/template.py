@@ -139,7 +139,7 @@ class Template:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the template does with each form of input: written, dropped, refused, or as repr; printable."""
+        """What the template does with each form of input (see `Capability.verdict`); printable."""
         return self._inputs.normaliser.capabilities(with_tools=True)
 
     @property

@@ -66,6 +66,7 @@ def test_every_part_is_written(folder: Path) -> None:
     assert set(template.stops(folder).ids) <= set(stops)
     card = (folder / CARD_FILE).read_text(encoding="utf-8")
     assert "| parallel calls | yes |" in card and "--verify" in card
+    assert "| arguments as text | no: it is written as a text in quotes |" in card  # as T301 says
 
 
 def test_a_second_release_writes_nothing(folder: Path) -> None:

@@ -6,8 +6,8 @@
 
 A row is a probe: a conversation whose every field is a word that no template writes, and the words that should be in
 the rendering. It is *written* if all of them are, *dropped* if one is missing, *refused* if the template raises an
-error, and *as repr* if they are inside of Python's or JSON's notation of a value that nobody meant to be read: a list
-of parts, the word None, JSON text in quotes.
+error, *in quotes* if JSON text is written as a string, with its own quotes escaped, and *as repr* if they are inside
+of Python's or JSON's notation of a value that nobody meant to be read: a list of parts, the word None.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import short_repr
 from turnwise.replies.input_format import IN_PARTS, InputFormat
 
-Verdict = Literal["written", "dropped", "refused", "as repr"]
+Verdict = Literal["written", "dropped", "refused", "in quotes", "as repr"]
 LATER = "Zlaterq"  # the text of a second system message
 VALUES = [
     tuple(value for value in arguments.values() if isinstance(value, str))
@@ -55,7 +55,7 @@ class Capability(NamedTuple):
 
     Attributes:
         name: the feature.
-        verdict: "written", "dropped", "refused" or "as repr".
+        verdict: "written", "dropped", "refused", "in quotes" or "as repr".
         evidence: what the template wrote around the first word, or its error message.
         probe: the conversation that shows it.
     """
@@ -106,7 +106,7 @@ class CapabilityProber:
             return Capability(name, "dropped", f"no {missing[0]}", tuple(chat))
         place = text.find(words[0]) if words else 0
         excerpt = text[max(0, place - EXCERPT) : place + len(words[0] if words else "") + EXCERPT]
-        verdict: Verdict = "as repr" if shows_repr(rendering, *words) else "written"
+        verdict = judge_form(rendering, *words)
         return Capability(name, verdict, short_repr(excerpt, MAX_EVIDENCE), tuple(chat))
 
     # Roles
@@ -256,14 +256,13 @@ def writes_well(rendering: Rendering, word: str) -> bool:
     return bool(found) and not _REPR_OF_PART.search(before[-40:])
 
 
-def shows_repr(rendering: Rendering, *words: str) -> bool:
-    """Whether some word of a probe is written inside of a value that was printed whole, or None for a field."""
-    for word in words:
-        if not writes_well(rendering, word):
-            return True
+def judge_form(rendering: Rendering, *words: str) -> Verdict:
+    """Return "written" if the words of a probe are, or how the values that hold them were printed whole."""
     if any(f'\\"{key}' in rendering.text for arguments in ARGUMENTS for key in arguments):
-        return True
-    return any(
+        return "in quotes"
+    writes_none = any(
         piece.text == "None" and piece.origin.kind == "field" and not piece.origin.key
         for piece in rendering.pieces
     )
+    is_readable = all(writes_well(rendering, word) for word in words)
+    return "written" if is_readable and not writes_none else "as repr"

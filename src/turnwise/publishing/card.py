@@ -12,7 +12,8 @@ MEANINGS = {
     "written": "yes",
     "dropped": "no: it is left out without a word",
     "refused": "no: the template raises an error",
-    "as repr": "no: it is written as Python prints it",
+    "in quotes": "no: it is written as a text in quotes",
+    "as repr": "no: it is printed as a value of Python or JSON",
 }
 
 
@@ -30,6 +31,7 @@ def _write_lines(folder: ModelFolder) -> Iterator[str]:
     ids = dict(zip(stops, (folder.tokenizer.id(stop) for stop in stops), strict=True))
     yield from (f"* `{stop}`" + ("" if id is None else f", token {id}") for stop, id in ids.items())
     yield "\n## What the template takes\n"
+    yield "`Zsystemq` and words like it are made up: they fill the messages that were sent to measure this.\n"
     yield "| input | written? | detail |\n|---|---|---|"
     for row in template.capabilities.rows:
         yield f"| {row.name} | {MEANINGS[row.verdict]} | {_quote(row.evidence)} |"
@@ -39,7 +41,7 @@ def _write_lines(folder: ModelFolder) -> Iterator[str]:
     yield f"```text\n{template.stability}\n```\n"
     yield "## Test it\n"
     yield f"`{GOLDEN_FILE}` has renderings, ids and parsed replies. This command exits with 1 if one of them differs:\n"
-    yield "```console\n$ pip install 'turnwise[tokenizers]'\n$ turnwise release . --verify\n```"
+    yield "```console\n$ pip install turnwise\n$ turnwise release . --verify\n```"
 
 
 def _quote(text: str) -> str:
