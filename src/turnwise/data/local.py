@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from collections import Counter, deque
 from collections.abc import Iterator
 from multiprocessing.connection import wait
 from typing import Any, Protocol
 
+from turnwise.data.fork_server import REMEDY
 from turnwise.data.job import Job, Outcome, Task
 from turnwise.data.local_worker import FAILED
 from turnwise.data.worker_processes import DEAD, ForkServer, Worker
@@ -68,8 +70,12 @@ def start_local(job: Job, workers: int | None, input_bytes: int) -> TaskEngine:
     except Exception as error:  # an object of the caller may raise anything when it is pickled
         raise DataError(
             f"the recipe cannot be sent to worker processes: {error}",
-            hint="Give template and tokenizer by their names or paths, or use workers=1.",
+            hint=REMEDY,
         ) from error
+    if not sys.executable:
+        raise DataError(
+            "this Python does not know its own program, and starts no workers", hint=REMEDY
+        )
     return LocalEngine(job, workers)
 
 

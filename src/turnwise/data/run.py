@@ -51,6 +51,7 @@ from turnwise.data.shards import (
 )
 from turnwise.data.tally import Tally
 from turnwise.errors import DataError, did_you_mean, short_repr
+from turnwise.registry import load
 
 __all__ = ["Progress", "Report", "prepare"]
 
@@ -172,7 +173,7 @@ def prepare(
     with _open_work_folder(folder) as work:
         chunk_bytes = choose_chunk_bytes(found.files, recipe.chunk_bytes)
         partitions = _count_partitions(found, chunk_bytes)
-        job = Job(_with_absolute_paths(recipe), work.absolute(), partitions)
+        job = Job(_for_workers(recipe), work.absolute(), partitions)
         started = ENGINES[engine](job, workers, sum(file.size for file in found.files))
         try:
             run = _Run(recipe, work, job, started, found, chunk_bytes, on_progress)
@@ -183,16 +184,15 @@ def prepare(
             started.close()
 
 
-def _with_absolute_paths(recipe: Recipe) -> Recipe:
-    """Return the recipe as workers with another working directory understand it."""
-    paths: dict[str, Any] = {
-        name: os.path.abspath(given)
-        for name in ("template", "tokenizer")
-        if isinstance(given := getattr(recipe, name), str)
-        and os.sep in given
-        and Path(given).exists()
-    }
-    return replace(recipe, **paths)
+def _for_workers(recipe: Recipe) -> Recipe:
+    """Return the recipe as workers understand it, who have another working directory, and no entries of the caller."""
+    found: dict[str, Any] = {}
+    if isinstance(recipe.template, str):
+        found["template"] = load(recipe.template)
+    name = recipe.tokenizer
+    if isinstance(name, str) and os.sep in name and Path(name).exists():
+        found["tokenizer"] = os.path.abspath(name)
+    return replace(recipe, **found)
 
 
 def _count_partitions(found: FoundFiles, chunk_bytes: int) -> int:
@@ -220,7 +220,7 @@ def _open_work_folder(folder: Path) -> Iterator[Path]:
     try:
         yield work
     finally:
-        lock.close()
+        _unlock(lock)
         if not (work / PLAN).exists():
             shutil.rmtree(work, ignore_errors=True)
             if not was_there:
@@ -249,6 +249,15 @@ def _lock(work: Path, folder: Path) -> IO[bytes]:
     except OSError:
         pass  # a file system without locks
     return lock
+
+
+def _unlock(lock: IO[bytes]) -> None:
+    """Close the file of a lock, and unlock it also for a process that the caller has forked, which has the file too."""
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    lock.close()
 
 
 class _Run:
@@ -282,7 +291,7 @@ class _Run:
         digests = {**self._engine.describe(), "inputs": digest_inputs(surveys)}
         identity = manifest.make_identity(self._recipe, digests, surveys)
         finished = manifest.read_json(self._folder / MANIFEST)
-        if finished is not None:
+        if finished is not None and finished["shards"]:  # what wrote nothing may be repaired
             manifest.refuse_other_run(self._folder, identity, finished)
             manifest.check_shards(self._folder, finished)
             shutil.rmtree(self._work, ignore_errors=True)

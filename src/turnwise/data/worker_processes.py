@@ -14,18 +14,20 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
 from typing import TYPE_CHECKING, Any
 
-from turnwise.data.fork_server import FAILED, FORK
+from turnwise.data.fork_server import FAILED, FORK, STOP
 
 if TYPE_CHECKING:
     from turnwise.data.job import Job, Task
 
 MAIN = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent acts
 sys.path[:] = {path!r}
 from turnwise.data.fork_server import main
 main({descriptor!r})
 """
 DEAD = (EOFError, OSError)  # what a connection to a process raises that has died
+PATIENCE = 5.0  # seconds for the server to end
 # One thread: there is a worker for every processor.
 SETTINGS = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -62,9 +64,11 @@ class ForkServer:
     """
 
     def __init__(self, job: Job) -> None:
+        self._is_ready = False
         self._connection: Connection[Any, Any]
         self._connection, other = Pipe()
-        code = MAIN.format(path=sys.path, descriptor=other.fileno())
+        path = [os.fspath(entry) for entry in sys.path if isinstance(entry, str | os.PathLike)]
+        code = MAIN.format(path=path, descriptor=other.fileno())
         with other:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],
@@ -86,6 +90,7 @@ class ForkServer:
         kind, answer = self._connection.recv()
         if kind == FAILED:
             raise answer
+        self._is_ready = True
         digests: dict[str, str] = answer
         return digests
 
@@ -113,8 +118,18 @@ class ForkServer:
 
     def close(self) -> str:
         """Wait until it has killed its workers and ended, and return how it ended."""
+        # Closing the connection is not enough: a process that the caller has forked may have it, too.
+        with contextlib.suppress(OSError):
+            self._connection.send(STOP)
+        if not self._is_ready:  # it would load to the end first; there are no workers yet
+            self._process.kill()
+        try:
+            code = self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:  # somebody has stopped it
+            self._process.kill()
+            code = self._process.wait()
         self._connection.close()
-        return explain_end(self._process.wait())
+        return explain_end(code)
 
 
 def explain_end(code: int) -> str:
