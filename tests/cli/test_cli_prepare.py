@@ -221,7 +221,7 @@ def test_a_run_that_writes_nothing_is_an_error(
         assert text in f"{error['message']} {error['hint']}"
 
 
-def test_reasons_that_somebody_removed_are_no_obstacle(tmp_path: Path) -> None:
+def test_a_run_that_wrote_nothing_is_repeated(tmp_path: Path) -> None:
     path = tmp_path / "oops.jsonl"
     path.write_text("{oops\n")
     call = ("prepare", path, *BASE, "-o", tmp_path / "o")
@@ -229,7 +229,9 @@ def test_reasons_that_somebody_removed_are_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "o" / "rejected.jsonl").unlink()
     again = run(*call)
     assert again.exit_code == 2 and "every row was rejected" in again.stderr
-    assert "is not JSON:" not in again.stderr
+    assert "oops.jsonl:1: is not JSON" in again.stderr
+    path.write_text(json.dumps(chat(0)))
+    assert "1 row" in good(*call)
 
 
 def test_the_summary_names_notes_and_removed_nulls(tmp_path: Path) -> None:
@@ -439,7 +441,7 @@ def test_inspect_without_its_tokenizer(out: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGINT")
 def test_ctrl_c_leaves_what_the_same_command_resumes(tmp_path: Path) -> None:
     path, folder = tmp_path / "rows.jsonl", tmp_path / "out"
-    path.write_text("\n".join(json.dumps(chat(number)) for number in range(800)))
+    path.write_text("\n".join(json.dumps(chat(number)) for number in range(3000)))
     source = str(Path(turnwise.__file__).parents[1])
     code = f"import sys; sys.path.insert(0, {source!r}); from turnwise.cli import main; main()"
     # Many small chunks, so that it takes some seconds.
@@ -456,4 +458,4 @@ def test_ctrl_c_leaves_what_the_same_command_resumes(tmp_path: Path) -> None:
     assert not list(folder.glob("train-*")) and not (folder / "manifest.json").exists()
     assert "no manifest.json" in bad("inspect", folder)
     resumed = subprocess.run(call, capture_output=True, text=True, check=True)
-    assert "800 read: 800 written" in resumed.stdout
+    assert "3,000 read: 3,000 written" in resumed.stdout
