@@ -38,8 +38,11 @@ def main() -> None:
 
 
 def quote(word: str) -> str:
-    escaped = word.replace("\n", "\\n")
-    return f'"{escaped}"' if re.search(r"[\s<>|]", word) else word
+    """Return a word as bash reads it: a line end is an escape, which only $'...' knows."""
+    if "\n" in word:
+        escaped = word.replace("\n", "\\n")
+        return f"$'{escaped}'"
+    return f'"{word}"' if re.search(r"[\s<>|]", word) else word
 
 
 if __name__ == "__main__":
