@@ -170,6 +170,8 @@ def test_headers_of_every_answer(client: TestClient) -> None:
 
 def test_unknown_paths_methods_and_models(client: TestClient) -> None:
     assert client.get("/nowhere").json()["error"]["code"] == 404
+    refused = client.post("/v1/chat/completions", json={"messages": HI})
+    assert refused.status_code == 404 and "--upstream" in refused.json()["error"]["message"]
     assert client.get(RENDER).json()["error"]["code"] == 405
     error = refuse(client, {"model": "qwen4", "messages": HI}, 404)
     assert "'qwen3'" in error["message"] and error["param"] == "model"

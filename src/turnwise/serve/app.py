@@ -33,7 +33,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from turnwise import __version__
 from turnwise.errors import TurnwiseError
 from turnwise.serve.bodies import TOO_LARGE, BodyReader, RequestError, parse_body
-from turnwise.serve.chat_route import ChatRoute
+from turnwise.serve.chat_route import CHAT_PATH, ChatRoute
 from turnwise.serve.gateway import Gateway
 from turnwise.serve.openapi import describe_service
 from turnwise.serve.operations import (
@@ -479,6 +479,8 @@ class Server:
 
     async def _not_found(self, request: Request, error: Exception) -> Response:
         text = "there is no such path; /openapi.json lists them"
+        if request.url.path == CHAT_PATH:
+            text = "no engine answers here: start the server with --upstream URL to chat through it"
         return JSONResponse(error_body(text, 404, request.state.request_id), 404)
 
     async def _wrong_method(self, request: Request, error: Exception) -> Response:

@@ -24,7 +24,7 @@ from turnwise.serve.rendering import find_unknown_fields
 from turnwise.serve.service import Service, explain_failure
 from turnwise.serve.upstreams import GenerationPlan, StreamUsage, UpstreamCall
 
-PATH = "/v1/chat/completions"
+CHAT_PATH = "/v1/chat/completions"
 FORWARDED = ("authorization",)  # headers of the client that the upstream gets
 EVENT_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
@@ -67,11 +67,11 @@ class ChatRoute:
 
     def route(self) -> Route:
         """Return the route."""
-        return Route(PATH, self.handle, methods=["POST"])
+        return Route(CHAT_PATH, self.handle, methods=["POST"])
 
     async def handle(self, request: Request) -> Response:
         """Answer one chat."""
-        request.scope["route_path"] = PATH
+        request.scope["route_path"] = CHAT_PATH
         request_id = request.state.request_id
         headers = {name: request.headers[name] for name in FORWARDED if name in request.headers}
         try:
