@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,8 +22,8 @@ import turnwise
 from cli_runner import bad, good, run
 from turnwise.cli import prepare as command
 from turnwise.data.dry_run import try_recipe
-from turnwise.data.recipe import Recipe
-from turnwise.data.run import Progress, prepare
+from turnwise.data.recipe import ENGINE_NAMES, Recipe
+from turnwise.data.run import ENGINES, Progress, prepare
 from turnwise.errors import DataError
 from turnwise.tokens.tokenizers import tokenizer
 
@@ -93,7 +92,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         calls.append((recipe, settings))
         raise DataError("enough")
 
-    monkeypatch.setattr(command, "run_recipe", stop)
+    monkeypatch.setattr("turnwise.data.run.prepare", stop)
     return calls
 
 
@@ -256,7 +255,7 @@ def test_interrupt_says_how_to_go_on(
     def interrupt(*arguments: Any, **settings: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "run_recipe", interrupt)
+    monkeypatch.setattr("turnwise.data.run.prepare", interrupt)
     result = run("prepare", rows, *BASE, "-o", tmp_path / "o")
     assert result.exit_code == 130 and "the same command resumes" in result.stderr
 
@@ -325,19 +324,8 @@ def test_short_numbers(value: float, shown: str) -> None:
     assert command.short_number(value) == shown
 
 
-def test_without_pyarrow(tmp_path: Path) -> None:
-    """The command names the package; others do without it."""
-    code = "import sys; sys.modules['pyarrow'] = None; from turnwise.cli import main; main()"
-    source = Path(turnwise.__file__).parents[1]
-    call = (sys.executable, "-c", code)
-    environment = {**os.environ, "PYTHONPATH": str(source)}
-    settings: dict[str, Any] = {"capture_output": True, "text": True, "env": environment}
-    found = subprocess.run([*call, "prepare", "a.jsonl"], **settings)
-    assert found.returncode == 2 and "pip install 'turnwise[data]'" in found.stderr
-    assert "Traceback" not in found.stderr
-    found = subprocess.run([*call, "prepare", "a.jsonl", "--json"], **settings)
-    assert json.loads(found.stdout)["error"]["type"] == "MissingPackage"
-    assert subprocess.run([*call, "render", "chatml", "--user", "Hi"], **settings).returncode == 0
+def test_every_engine_has_a_name() -> None:
+    assert tuple(ENGINES) == ENGINE_NAMES
 
 
 # -- inspect -----------------------------------------------------------------------------------------------------------

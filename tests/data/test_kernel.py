@@ -17,8 +17,9 @@ import turnwise
 from data_batches import encode_row, encode_rows, make_batch, make_recipe, talk
 from fine_tuner_rows import read, rows
 from turnwise.data.kernel import Kernel
+from turnwise.data.reasons import KINDS
 from turnwise.data.recipe import COLUMN_NAMES
-from turnwise.data.schemas import ENCODED_SCHEMA, FILTERED, INPUT_SCHEMA, KINDS, REJECTED, SAMPLE
+from turnwise.data.schemas import ENCODED_SCHEMA, FILTERED, INPUT_SCHEMA, REJECTED, SAMPLE
 from turnwise.errors import SourceError, TokenizerError, TurnwiseError
 
 CALL = {"id": "call12345", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}

@@ -10,8 +10,9 @@ import pytest
 import turnwise
 from data_batches import encode_row, encode_rows, make_recipe, talk
 from turnwise import shapes
+from turnwise.data.reasons import KINDS
 from turnwise.data.records import Record, RecordReader, UnusableRow
-from turnwise.data.schemas import FILTERED, KINDS, REJECTED, SAMPLE
+from turnwise.data.schemas import FILTERED, REJECTED, SAMPLE
 from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.errors import SourceError
 

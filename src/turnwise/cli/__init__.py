@@ -60,7 +60,7 @@ class Command(NamedTuple):
     summary: str
 
     def load(self) -> Callable[..., None]:
-        """Return the function; an ImportError names the package that it needs."""
+        """Return the function."""
         module = import_module(f"turnwise.cli.{self.module}")
         found: Callable[..., None] = getattr(module, self.function)
         return found
@@ -220,12 +220,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         """Return the command that is called, and its arguments."""
         name, found, rest = super().resolve_command(ctx, args)
-        try:
-            return name, found and _make_command(name or ""), rest
-        except ImportError as error:  # an extra is not installed
-            data = {"type": "MissingPackage", "message": str(error)}
-            report_error(str(error), data, JSON_FLAG in args)
-            raise typer.Exit(ERROR) from None
+        return name, found and _make_command(name or ""), rest
 
 
 def _make_command(name: str) -> Any:

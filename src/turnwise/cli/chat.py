@@ -10,8 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from turnwise.cli import inputs, output
+from turnwise.cli.extras import import_extra
 from turnwise.cli.render import JsonOption, VariableOption
-from turnwise.cli.serve import KINDS, check_tokenizer, import_serve
+from turnwise.cli.serve import KINDS, check_tokenizer
+from turnwise.serve.bodies import BodyReader
+from turnwise.serve.models import ServedModels, load_model
+from turnwise.serve.service import Service
+from turnwise.serve.settings import ServeSettings
+from turnwise.serve.upstreams import StreamUsage
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 PROMPT = "> "
@@ -62,27 +68,27 @@ def chat(
     Example: turnwise chat --base-url http://localhost:8000 -t ./Qwen3-8B
     """
     inputs.check_choice(kind, KINDS, "--upstream-kind")
-    modules = import_serve("turnwise chat")
-    served = modules.load_model(template, tokenizer)
+    engines = import_extra("turnwise.serve.gateway", "chat")
+    served = load_model(template, tokenizer)
     is_text = kind == "text" or (kind is None and served.has_shipped_tokenizer)
     kind = kind or ("text" if is_text else "completions")
     if not is_text:
         check_tokenizer(served)
-    settings = modules.ServeSettings(upstream=base_url, upstream_kind=kind, upstream_model=model)
+    settings = ServeSettings(upstream=base_url, upstream_kind=kind, upstream_model=model)
     fields: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
     fields["chat_template_kwargs"] = inputs.parse_options(option or [])
     if tools is not None:
         fields["tools"] = inputs.read_tools(tools)
-    service = modules.Service(modules.ServedModels([served]), settings)
-    gateway = modules.Gateway(settings, service.renderer)
+    service = Service(ServedModels([served]), settings)
+    gateway = engines.Gateway(settings, service.renderer)
     history: list[Any] = [] if system is None else [{"role": "system", "content": system}]
     with asyncio.Runner() as runner:
         try:
             for question in [user] if user is not None else _read_questions():
                 history.append({"role": "user", "content": question})
-                body = modules.BodyReader({"messages": history, **fields})
+                body = BodyReader({"messages": history, **fields})
                 show = None if as_json else _Printer(output.use_colour())
-                message = runner.run(_ask(modules, gateway, body, served, show))
+                message = runner.run(_ask(gateway, body, served, show))
                 history.append(message)
                 if as_json:
                     output.write_json(message, indent=None)
@@ -133,12 +139,10 @@ class _Printer:
         output.write("\n")
 
 
-async def _ask(
-    modules: Any, gateway: Any, body: Any, model: Any, show: _Printer | None
-) -> dict[str, Any]:
+async def _ask(gateway: Any, body: Any, model: Any, show: _Printer | None) -> dict[str, Any]:
     """Ask for a reply, show it as it arrives, and return it as a message of the history."""
     plan = gateway.plan(body, model, "chatcmpl-terminal")
-    usage = modules.StreamUsage()
+    usage = StreamUsage()
     choices: dict[int, Any] = {}
     chunks = gateway.stream(
         plan, gateway.make_calls(plan), lambda _, delta, reason: delta, {}, usage, choices

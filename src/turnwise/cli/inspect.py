@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from turnwise.cli import inputs, output
 from turnwise.cli.encode import load_tokenizer, token_lines
+from turnwise.cli.extras import import_extra
 from turnwise.cli.prepare import summary_lines
 from turnwise.cli.render import JsonOption
-from turnwise.data.prepared_folder import PreparedFolder, ShardRow
 from turnwise.data.report import write_report
 from turnwise.errors import SourceError, printable
 from turnwise.local_files import error_reason
 from turnwise.tokens.loss import IGNORED
+
+if TYPE_CHECKING:
+    from turnwise.data.prepared_folder import PreparedFolder, ShardRow
 
 LEGEND = "trained tokens end with ', others with |; ⟦control⟧"
 BAR_WIDTH = 40
@@ -53,7 +56,8 @@ def inspect(
 
     Example: turnwise inspect out --samples 5
     """
-    found = PreparedFolder(folder)
+    data = import_extra("turnwise.data.prepared_folder", "inspect")
+    found: PreparedFolder = data.PreparedFolder(folder)
     inputs.check_choice(split, found.splits, "--split")
     rows = found.read_rows(split, skip, samples)
     known = _find_tokenizer(tokenizer, found.manifest) if rows else None

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,10 +21,11 @@ from rich.progress import Progress as ProgressBar
 from rich.text import Text
 
 from turnwise.cli import inputs, output
+from turnwise.cli.extras import import_extra
 from turnwise.cli.render import JsonOption, make_flag
-from turnwise.data.dry_run import DryRun, try_recipe
-from turnwise.data.manifest import REJECTED_FILE
+from turnwise.data.reasons import KINDS, REJECTED_FILE
 from turnwise.data.recipe import (
+    ENGINE_NAMES,
     ON_BAD_ROW,
     ON_FLAW,
     OVERLONG,
@@ -36,11 +37,12 @@ from turnwise.data.recipe import (
     Recipe,
 )
 from turnwise.data.report import REPORT
-from turnwise.data.run import ENGINES, Progress
-from turnwise.data.run import prepare as run_recipe
-from turnwise.data.schemas import KINDS
 from turnwise.errors import DataError, printable
 from turnwise.tokens.loss import POLICIES
+
+if TYPE_CHECKING:
+    from turnwise.data.dry_run import DryRun
+    from turnwise.data.run import Progress
 
 REASONS_SHOWN = 8
 NOTES_IN_HINT = 3
@@ -129,7 +131,7 @@ def prepare(
         ),
     ] = None,
     engine: Annotated[
-        str, _choice(tuple(ENGINES), help="What does the work: processes here, or a cluster")
+        str, _choice(ENGINE_NAMES, help="What does the work: processes here, or a cluster")
     ] = "local",
     workers: Annotated[
         int | None, typer.Option(min=1, help="How many workers; as many as cores if not given.")
@@ -146,7 +148,7 @@ def prepare(
 
     Example: turnwise prepare chats.jsonl -t qwen3 -k models/qwen3 -o out --max-length 4096 --packing best-fit
     """
-    inputs.check_choice(engine, ENGINES, "--engine")
+    inputs.check_choice(engine, ENGINE_NAMES, "--engine")
     given = {
         "inputs": data or None,
         "template": template,
@@ -221,7 +223,7 @@ def _read_first_reason(path: str) -> Iterator[str]:
 
 def _try(recipe: Recipe, as_json: bool) -> None:
     """Say what would come of the first rows."""
-    found = try_recipe(recipe)
+    found: DryRun = import_extra("turnwise.data.dry_run", "prepare").try_recipe(recipe)
     failure = None if found.lengths else _explain_no_sample(found)
     if not as_json:
         output.write_lines(dry_run_lines(found), output.use_colour())
@@ -272,9 +274,10 @@ def _parse_columns(pairs: list[str]) -> dict[str, str]:
 
 def _run(recipe: Recipe, engine: str, workers: int | None) -> Mapping[str, Any]:
     """Prepare the data, and return the manifest."""
+    data = import_extra("turnwise.data.run", "prepare")
     try:
         with show_run() as show:
-            report = run_recipe(recipe, engine=engine, workers=workers, on_progress=show)
+            report = data.prepare(recipe, engine=engine, workers=workers, on_progress=show)
     except KeyboardInterrupt:
         output.note("stopped; the same command resumes where it was")
         raise typer.Exit(output.INTERRUPTED) from None
@@ -282,7 +285,8 @@ def _run(recipe: Recipe, engine: str, workers: int | None) -> Mapping[str, Any]:
         output.note(f"{recipe.output} was complete: nothing was done")
     for restart in report.restarts:
         output.warn(restart)
-    return report.manifest
+    manifest: Mapping[str, Any] = report.manifest
+    return manifest
 
 
 # -- what is shown ---------------------------------------------------------------------------------------------------

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import errno
 import socket
-from importlib import import_module
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated
 
 import typer
 
 from turnwise.cli import inputs, output
+from turnwise.cli.extras import import_extra
 from turnwise.cli.render import JsonOption, make_flag
 from turnwise.errors import SourceError
 from turnwise.local_files import error_reason
+from turnwise.serve.models import ServedModel, ServedModels, load_model
+from turnwise.serve.service import Service
+from turnwise.serve.settings import ServeSettings
 
-HINT = "pip install 'turnwise[serve]'"
 KINDS = ("generate", "completions", "llamacpp", "text")
 BACKLOG = 1024
 MEGABYTE = 2**20
@@ -82,9 +85,9 @@ def serve(
     Example: turnwise serve ./Qwen3-8B --port 8400
     """
     inputs.check_choice(upstream_kind, KINDS, "--upstream-kind")
-    modules = import_serve("turnwise serve")
-    defaults = modules.ServeSettings()
-    settings = modules.replace(
+    running = import_extra("turnwise.serve.running", "serve")
+    defaults = ServeSettings()
+    settings = replace(
         defaults,
         allowed_hosts=_choose_hosts(defaults.allowed_hosts, host, allowed_host or []),
         cors_origins=tuple(cors_origin or ()),
@@ -97,7 +100,7 @@ def serve(
         upstream_kind=upstream_kind,
         upstream_model=upstream_model,
     )
-    served = [modules.load_model(one, tokenizer, max_model_len) for one in models]
+    served = [load_model(one, tokenizer, max_model_len) for one in models]
     if upstream is not None and upstream_kind != "text":
         for model in served:
             check_tokenizer(model)
@@ -115,7 +118,7 @@ def serve(
     else:
         for text in (url, *notes):
             output.note(text)
-    modules.run_server(modules.Service(modules.ServedModels(served), settings), listener)
+    running.run_server(Service(ServedModels(served), settings), listener)
 
 
 def _choose_hosts(usual: tuple[str, ...], host: str, named: list[str]) -> tuple[str, ...]:
@@ -124,7 +127,7 @@ def _choose_hosts(usual: tuple[str, ...], host: str, named: list[str]) -> tuple[
     return tuple(name.lower() for name in (*usual, *address, *named))
 
 
-def check_tokenizer(model: Any) -> None:
+def check_tokenizer(model: ServedModel) -> None:
     """Refuse to send ids of a tokenizer that is not the model's.
 
     Raises:
@@ -135,23 +138,6 @@ def check_tokenizer(model: Any) -> None:
             f"{model.name} has no tokenizer of its own, so its ids mean nothing to an engine",
             hint="give the model's with --tokenizer, or use --upstream-kind text",
         )
-
-
-def import_serve(command: str) -> Any:
-    """Return the service, whose packages only a few commands need.
-
-    Args:
-        command: the command, for the error.
-
-    Raises:
-        SourceError: they are not installed.
-    """
-    try:
-        return import_module("turnwise.serve.running")
-    except ImportError as error:
-        if (error.name or "").startswith("turnwise"):
-            raise
-        raise SourceError(f"{command} needs the package {error.name}", hint=HINT) from error
 
 
 def _address_of(listener: socket.socket, host: str) -> str:

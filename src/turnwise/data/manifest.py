@@ -22,7 +22,6 @@ from turnwise.errors import DataError, short_repr
 from turnwise.local_files import error_reason
 
 MANIFEST = "manifest.json"
-REJECTED_FILE = "rejected.jsonl"
 VERSION = 1
 MAX_DIFFERENCES = 5  # that an error lists
 WITHOUT_EFFECT = ("output", "on_bad_row")

@@ -47,7 +47,7 @@ class UnusableRow(Exception):
     """A row that gives no sample.
 
     Attributes:
-        kind: one of `schemas.KINDS`.
+        kind: one of `reasons.KINDS`.
         reason: what is wrong with it, where, and what to do.
     """
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from turnwise.data.schemas import KINDS
+from turnwise.data.reasons import KINDS
 from turnwise.errors import printable
 
 REPORT = "report.html"

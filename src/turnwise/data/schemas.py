@@ -8,8 +8,8 @@
 good, and the recipe leaves it out). A row gives either samples, numbered from 0, or one record of the other kinds. So
 the number of rows that a batch of encoded records came from is that of its records with `sample` 0.
 
-`kind` is a short, stable name of a reason, to count by (`KINDS`); `reason` is a sentence about this row. A sample has
-them too if the recipe keeps samples with a flaw.
+`kind` is a short, stable name of a reason, to count by (`reasons.KINDS`); `reason` is a sentence about this row. A
+sample has them too if the recipe keeps samples with a flaw.
 """
 
 from __future__ import annotations
@@ -20,24 +20,6 @@ from turnwise.data.recipe import Recipe
 
 SAMPLE, REJECTED, FILTERED = "sample", "rejected", "filtered"
 TRAIN, VALIDATION = "train", "validation"
-
-KINDS = {
-    "blank": "the line is blank",
-    "bad-encoding": "the bytes of the row are not UTF-8",
-    "bad-json": "the row is not JSON, or its JSON has no one meaning (a key twice, NaN)",
-    "unknown-shape": "there is no conversation in the row",
-    "bad-column": "a column that the recipe names is not in the row",
-    "bad-message": "a message, a tool or an option of the row is wrong",
-    "refused": "the template refuses the conversation",
-    "loses-text": "the template would not write, or not train, all that the row holds",
-    "template-limit": "the conversation exceeds a budget of the template engine",
-    "tokenizer": "the tokenizer cannot encode the row",
-    "nothing-trained": "no token of the row is trained",
-    "row-too-large": "the row has more bytes than are read for one row",
-    "too-long": "the row does not fit max_length",
-    "duplicate": "another row has the same ids and labels",
-}
-"""The kinds of reasons, and what each means."""
 
 DIGEST_SIZE = 16
 IDS = pa.list_(pa.int32())

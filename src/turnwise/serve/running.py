@@ -1,33 +1,15 @@
-"""Run a service under uvicorn until the process is told to stop; what the command line needs, in one import."""
+"""Run a service under uvicorn until the process is told to stop."""
 
 from __future__ import annotations
 
 import socket
 import sys
-from dataclasses import replace
 
 import uvicorn
 
 from turnwise.serve.app import MAX_HEADERS, create_app
-from turnwise.serve.bodies import BodyReader
-from turnwise.serve.gateway import Gateway
-from turnwise.serve.models import ServedModels, load_model
 from turnwise.serve.protocol import ImpatientProtocol
 from turnwise.serve.service import Service
-from turnwise.serve.settings import ServeSettings
-from turnwise.serve.upstreams import StreamUsage
-
-__all__ = [
-    "BodyReader",
-    "Gateway",
-    "ServedModels",
-    "ServeSettings",
-    "Service",
-    "StreamUsage",
-    "load_model",
-    "replace",
-    "run_server",
-]
 
 BACKLOG = 1024
 SWITCH_SECONDS = 0.0005
