@@ -78,7 +78,7 @@ PACKAGES_skyrl := numpy
 PACKAGES_training := $(TORCH)
 PACKAGES_llamafactory := $(TORCH) trl==1.16.0 accelerate av fire omegaconf peft
 # llama.cpp's own server, as a wheel; its model is made in the test.
-PACKAGES_llamacpp := xllamacpp gguf
+PACKAGES_llamacpp := xllamacpp==2026.10.11549 gguf
 # Installed without what they ask for: parts of these are tested.
 BARE_axolotl := axolotl==0.19.0
 BARE_verl := verl==0.9.1

@@ -347,10 +347,10 @@ def test_dark_and_chinese(page: Playground) -> None:
     page.click("#theme")
     assert page.run("return getComputedStyle(document.body).backgroundColor") != before
     page.click("#language")
-    assert page.text("#tab-tokens") == "词元"
+    assert page.text("#tab-text") == "文本"
     page.click("#language")
     page.click("#theme")
-    assert page.text("#tab-tokens") == "Tokens"
+    assert page.text("#tab-text") == "Text"
 
 
 # What the page says in words of its own: headings, labels, hints, buttons. The rest is data, or comes from the engine.
@@ -359,7 +359,7 @@ OWN_WORDS = """return [...document.querySelectorAll(
     .map((one) => one.textContent.trim())
     .concat([...document.querySelectorAll("[aria-label]")].map((one) => one.ariaLabel))
     .filter((text) => text && !/[\\u4e00-\\u9fff]/.test(text))"""
-SAME_WORDS = {"JSON", "◐", "qwen3", "chatml", "tool_calls"}
+SAME_WORDS = {"JSON", "Token", "◐", "qwen3", "chatml", "tool_calls"}
 
 
 def test_no_english_word_is_left_in_chinese(page: Playground) -> None:
