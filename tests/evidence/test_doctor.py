@@ -55,13 +55,13 @@ def name_models(step: int) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("model", "name"), name_models(40))
 def test_a_model_with_its_own_template_is_healthy(model: str, name: str) -> None:
-    assert not [finding for finding in doctor(model, name) if not finding.well]
+    assert not [finding for finding in doctor(model, name) if finding.well is False]
 
 
 @pytest.mark.slow
 def test_every_model_with_its_own_template_is_healthy() -> None:
     models = name_models(1)
-    sick = [pair for pair in models if not all(one.well for one in doctor(*pair))]
+    sick = [pair for pair in models if any(one.well is False for one in doctor(*pair))]
     assert not sick and len(models) > 100
 
 
@@ -90,6 +90,21 @@ def test_an_ignored_switch_is_named() -> None:
     findings = {one.check: one for one in doctor(MODEL, deaf)}
     assert not findings["add_generation_prompt"].well
     assert {one.check: one for one in doctor(MODEL, "chatml")}["add_generation_prompt"].well
+
+
+def test_a_generation_prompt_that_is_missing_is_not_well() -> None:
+    """The end of a user's turn is no prompt where a reply has an opening of its own."""
+    text = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    findings = doctor(MODEL, turnwise.compile(text))
+    about = [one for one in findings if "add_generation_prompt" in str(one)]
+    assert len(about) == 2 and not any(one.well for one in about)
+
+
+def test_what_was_not_checked_is_skipped() -> None:
+    own, trained, *_, sent = doctor(MODEL, "qwen2.5")
+    assert own.well and trained.well is None and sent.well is None
+    assert str(trained).startswith("skipped: the format it was trained with")
+    assert CliRunner().invoke(app, ["doctor", MODEL, "qwen2.5"]).exit_code == 0
 
 
 def test_an_unknown_variable_is_named() -> None:

@@ -33,5 +33,5 @@ def doctor(
         output.write_json([asdict(finding) for finding in found])
     else:
         output.write_report("\n".join(map(str, found)) + "\n")
-    if not all(finding.well for finding in found):
+    if any(finding.well is False for finding in found):
         raise typer.Exit(output.FOUND)

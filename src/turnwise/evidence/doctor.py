@@ -22,6 +22,7 @@ from turnwise.engine.compiler.syntax import parse
 from turnwise.errors import TurnwiseError
 from turnwise.evidence.checks import check_template
 from turnwise.evidence.compare import diff, to_template
+from turnwise.messages import message_text
 from turnwise.registry import load, match
 from turnwise.template import Template
 
@@ -36,16 +37,16 @@ class Finding:
 
     Attributes:
         check: What was checked.
-        well: True if it is as it should be.
+        well: Whether it is as it should be; None if it was not checked.
         evidence: A conversation, a name or a reason.
     """
 
     check: str
-    well: bool
+    well: bool | None
     evidence: str
 
     def __str__(self) -> str:
-        label = "ok" if self.well else "problem"
+        label = {True: "ok", False: "problem", None: "skipped"}[self.well]
         evidence = self.evidence.replace("\n", "\n  ")
         return f"{label}: {self.check}\n  {evidence}"
 
@@ -84,7 +85,7 @@ def _check_training_format(checked: CheckedModel) -> Iterator[Finding]:
     """Is it the template that the model was trained with?"""
     check = "the format it was trained with"
     if checked.trained is None:
-        yield Finding(check, True, "not checked: that template is not given (--trained)")
+        yield Finding(check, None, "that template is not given (--trained)")
         return
     yield Finding(check, *_compare(checked.trained, checked.template))
 
@@ -132,11 +133,14 @@ def _check_generation_prompt(checked: CheckedModel) -> Iterator[Finding]:
 
 
 def _find_user_ending(template: Template) -> str:
-    """Return what the template writes after a user's text and before a reply, as Mistral's `[/INST]`."""
+    """Return what the template writes after a user's text, as Mistral's `[/INST]`, if a reply follows right there."""
     prober = template.facts.prober
     asked, answered = prober.render([prober.user()]), prober.render([prober.user(), prober.reply()])
     if asked is None or answered is None or not answered.text.startswith(asked.text):
         return ""
+    opening = answered.text[len(asked.text) :].partition(message_text(prober.reply()))[0]
+    if opening.strip():
+        return ""  # the reply has an opening of its own, which the prompt lacks
     ending = prober.after_user(asked)
     return "" if ending is None else replace_placeholders(ending.text).strip()
 
@@ -172,9 +176,8 @@ def _run_checks(checked: CheckedModel) -> Iterator[Finding]:
     """Is something else wrong with the template, as `turnwise check` finds it?"""
     check = "what people send to it"
     if checked.is_own:
-        yield Finding(
-            check, True, "it is the model's own; `turnwise check` tells what it cannot take"
-        )
+        evidence = "it is the model's own; `turnwise check` tells what it cannot take"
+        yield Finding(check, None, evidence)
         return
     errors = [
         finding for finding in check_template(checked.template) if finding.severity == "error"
