@@ -34,6 +34,7 @@ from turnwise.engine.compiler.loops import LoopCompiler
 from turnwise.engine.compiler.macros import MacroCompiler
 from turnwise.engine.compiler.operators import OperatorCompiler
 from turnwise.engine.compiler.statements import StatementCompiler
+from turnwise.engine.compiler.unassigned_reads import find_unassigned_reads
 from turnwise.engine.compiler.values import ValueCompiler
 
 
@@ -43,7 +44,7 @@ class GeneratedCode(NamedTuple):
     lines: list[Line]
     text_positions: list[int]  # of the texts that the template writes, by their trail
     constants: dict[str, Any]
-    inputs: list[str]
+    inputs: list[str]  # whose values the execution can use
 
 
 def generate_code(
@@ -85,6 +86,6 @@ def generate_code(
     macros.remove_unused_values()
     context.release_parts()
     writer.lines[1:1] = [Line(text, 0) for text in variables.input_lines]
-    return GeneratedCode(
-        writer.lines, writer.text_positions, writer.constants, list(variables.inputs)
-    )
+    unassigned = find_unassigned_reads(tree)
+    inputs = [name for name in variables.inputs if name in unassigned]
+    return GeneratedCode(writer.lines, writer.text_positions, writer.constants, inputs)
