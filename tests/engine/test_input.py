@@ -50,7 +50,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "an empty one": (
         lambda: TEMPLATE.render([]),
         turnwise.TemplateRuntimeError,
-        "there is no message; the list has 0 elements",
+        "the conversation is empty: give at least one message; the list has 0 elements",
     ),
     "a message that is text": (
         lambda: TEMPLATE.render(["hi"]),

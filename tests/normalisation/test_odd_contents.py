@@ -171,7 +171,7 @@ def test_a_role_is_a_text() -> None:
 def test_no_message() -> None:
     with pytest.raises(turnwise.TemplateError) as caught:
         turnwise.load("qwen3").render([])
-    assert "there is no message" in str(caught.value)
+    assert "the conversation is empty: give at least one message" in str(caught.value)
 
 
 WITHOUT_SYSTEM = (

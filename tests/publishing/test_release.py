@@ -127,7 +127,7 @@ def test_goldens_find_a_changed_template(folder: Path) -> None:
     ("file", "text", "problem"),
     [
         ("chat_template.jinja", None, "chat template"),
-        ("tokenizer.json", None, "has no tokenizer that can be read"),
+        ("tokenizer.json", None, "Looked for: tokenizer.json"),
         ("tokenizer_config.json", "{", "is not JSON"),
         ("generation_config.json", "[]", "holds no JSON object"),
         (GOLDEN_FILE, "", "is not JSON"),
@@ -146,7 +146,9 @@ def test_bad_folders(folder: Path, file: str, text: str | None, problem: str) ->
 def test_a_folder_that_is_none_or_cannot_be_written(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "does not exist" in bad("release", folder / "nowhere")
+    assert "tokenizer.json" in bad("release", folder / "nowhere")
+    file = folder / "chat_template.jinja"
+    assert f"Give its folder: `turnwise release {folder}`" in bad("release", file).replace("\n", "")
     (folder / CARD_FILE).unlink()
 
     def refuse(*given: object, **more: object) -> None:

@@ -170,7 +170,8 @@ def _expand_input(place: str, notes: list[str]) -> Iterator[tuple[str, str | Non
         matches = sorted(found for found in glob.glob(place, recursive=True))
         matches = [found for found in matches if os.path.isfile(found)]
         if not matches:
-            raise DataError(f"no file matches {short_repr(place, 200)}")
+            hint = f"A relative pattern is read in {Path.cwd()}; ** matches folders at any depth."
+            raise DataError(f"no file matches {short_repr(place, 200)}", hint=hint)
         yield from ((found, None) for found in matches)
 
 

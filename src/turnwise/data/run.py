@@ -206,7 +206,10 @@ def _count_partitions(found: FoundFiles, chunk_bytes: int) -> int:
 def _open_work_folder(folder: Path) -> Iterator[Path]:
     """Make the work folder, and keep other runs out of it; remove it again if nothing came of it."""
     if folder.exists() and not folder.is_dir():
-        raise DataError(f"{short_repr(str(folder), 200)} is a file, not a folder")
+        raise DataError(
+            f"{short_repr(str(folder), 200)} is a file, not a folder",
+            hint=f"Shards and their manifest need a folder: give {short_repr(f'{folder}-shards', 200)}, for example.",
+        )
     work = folder / WORK
     if folder.is_dir() and not work.exists() and not (folder / MANIFEST).exists():
         others = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))

@@ -40,6 +40,7 @@ from turnwise.normalisation.tools import normalise_tools
 from turnwise.replies.codec import ReplyCodec
 
 OPENAI_DIALECT = "jinja"
+EMPTY_CONVERSATION = "the conversation is empty: give at least one message"
 
 Result = TypeVar("Result")
 
@@ -347,7 +348,7 @@ def _explain_no_message(verb: Callable[[Normalised], Result]) -> Callable[[Norma
         try:
             return verb(given)
         except TemplateRuntimeError as error:
-            error.hint = "; ".join(filter(None, ("there is no message", error.hint)))
+            error.hint = "; ".join(filter(None, (EMPTY_CONVERSATION, error.hint)))
             raise
 
     return run

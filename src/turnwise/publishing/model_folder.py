@@ -23,6 +23,9 @@ CONFIG_FILE = "tokenizer_config.json"
 GENERATION_FILE = "generation_config.json"
 MAX_FILE = 64 * 2**20
 INDENT = 2
+FOLDER_FILES = (
+    "A model folder has a chat template (chat_template.jinja) and a tokenizer (tokenizer.json)."
+)
 
 
 @contextmanager
@@ -48,8 +51,11 @@ class ModelFolder:
 
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
-            reason = "is a file" if path.exists() else "does not exist"
-            raise SourceError(f"{path} {reason}; a release is made of a model folder")
+            reason, hint = "does not exist", FOLDER_FILES
+            if path.exists():
+                reason = "is a file"
+                hint = f"Give its folder: `turnwise release {path.parent}`. {FOLDER_FILES}"
+            raise SourceError(f"{path} {reason}; a release is made of a model folder", hint=hint)
         self.path = path
         self.config = self.read_table(CONFIG_FILE)
         self.generation = self.read_table(GENERATION_FILE)
@@ -57,9 +63,7 @@ class ModelFolder:
         try:
             self.tokenizer: Tokenizer = load_tokenizer(path)
         except TurnwiseError as error:
-            raise SourceError(
-                f"{path} has no tokenizer that can be read: {error.message}"
-            ) from error
+            raise SourceError(error.message, hint=error.hint) from error
 
     def use_stops(self, ids: Sequence[int]) -> None:
         """Let the template have the stops that it will be loaded with once generation_config.json lists these ids."""

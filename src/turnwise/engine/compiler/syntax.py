@@ -25,6 +25,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.lexer import Lexer, float_re, integer_re
 from jinja2.parser import Parser
 
+from turnwise.engine.compiler.syntax_hints import find_syntax_hint
 from turnwise.engine.compiler.tree import flat_children
 from turnwise.engine.runtime.limits import (
     MAX_NESTING,
@@ -317,7 +318,10 @@ def parse(text: str, name: str) -> nodes.Template:
         return _parse_tree(text)
     except jinja2.TemplateSyntaxError as error:
         message = error.message or "not a template"
-        raise locate_error(TemplateSyntaxError, message, text, name, error.lineno) from None
+        hint = find_syntax_hint(message)
+        raise locate_error(
+            TemplateSyntaxError, message, text, name, error.lineno, hint=hint
+        ) from None
     except TemplateTooLarge as error:
         raise locate_error(
             TemplateLimitError, str(error), text, name, error.lineno, budget=error.budget
