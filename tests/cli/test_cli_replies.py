@@ -281,6 +281,9 @@ def test_a_declaration_that_is_not_there() -> None:
 def test_bad_replies_are_no_errors() -> None:
     result = run("parse", "qwen3", '<tool_call>\n{"name": "x", "arguments": {"a": ')
     assert "unterminated" in result.stderr
+    assert 'call 0       unterminated:  x({"a": …' in result.stdout
+    broken = run("parse", "qwen3", '<tool_call>\n{"name": "x", "arguments": {bad}}\n</tool_call>')
+    assert "call 0       malformed:  x({bad})" in broken.stdout
     assert run("parse", "qwen3", "-", stdin=b"\xff\xfe<think>").exit_code == 0
     assert "\x07" not in run("parse", "chatml", "a\x07b").stdout
 

@@ -246,8 +246,12 @@ def _message_lines(message: Message) -> Iterator[Text]:
     for index, call in enumerate(message.get("tool_calls", ())):
         function = call["function"]
         id = f"  id {call['id']}" if call["id"] else ""
-        call_text = f"{function['name']}({function['arguments']})"
-        rows.append((f"call {index}", f"{call_text}  {statuses.get(index, '')}{id}"))
+        call_text = f"{function['name']}({function['arguments']}"
+        status = statuses.get(index, "complete")
+        call_text += "…" if status == "unterminated" else ")"
+        # what is broken says so first
+        shown = (call_text, status) if status == "complete" else (f"{status}:", call_text)
+        rows.append((f"call {index}", "  ".join(shown) + id))
     rows += [(one.status, repr(one.raw)) for one in message.attempts if one.index is None]
     rows += [("stop", repr(message.stop))] if message.stop else []
     for name, text in rows:
