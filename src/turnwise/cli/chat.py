@@ -76,7 +76,8 @@ def chat(
         check_tokenizer(served)
     settings = ServeSettings(upstream=base_url, upstream_kind=kind, upstream_model=model)
     fields: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
-    fields["chat_template_kwargs"] = inputs.parse_options(option or [])
+    options = fields["chat_template_kwargs"] = inputs.parse_options(option or [])
+    inputs.check_options(options, served.template)
     if tools is not None:
         fields["tools"] = inputs.read_tools(tools)
     service = Service(ServedModels([served]), settings)

@@ -102,10 +102,12 @@ def encode(
     """
     inputs.check_stdin(template, chat, tools)
     request = inputs.read_chat(chat, user, system, tools, line, shape)
-    messages, arguments = inputs.render_arguments(request, option, generation, continued, now)
     inputs.check_choice(train_on, POLICIES, "--train-on")
     inputs.check_choice(overflow, OVERFLOW, "--overflow")
     loaded, known = inputs.load_template(template, pick), load_tokenizer(tokenizer)
+    messages, arguments = inputs.render_arguments(
+        loaded, request, option, generation, continued, now
+    )
     with catch_warnings(record=True) as caught:
         simplefilter("always", TurnwiseWarning)
         encoded = loaded.encode(

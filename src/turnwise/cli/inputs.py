@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
@@ -18,7 +18,12 @@ from typing import Any
 
 import typer
 
-from turnwise.cli.output import note
+from turnwise.cli.output import note, warn
+from turnwise.engine.option_names import (
+    RENDER_ARGUMENTS,
+    SPECIAL_TOKENS,
+    reject_misspelt_options,
+)
 from turnwise.errors import MessageError, SourceError, did_you_mean, short_repr
 from turnwise.local_files import error_reason, read_file
 from turnwise.messages import InputReader
@@ -36,6 +41,8 @@ CHAT_HINT = 'A conversation is JSON such as [{"role": "user", "content": "Hi"}].
 TOOLS_HINT = "Tools are a JSON list of functions, as OpenAI has them."
 DECLARATION_HINT = "A declaration is a TOML file: docs/replies.md, Declarations."
 SCHEMA_HINT = "It should be a JSON schema."
+PYTHON_WORDS = {"True": True, "False": False, "None": None}
+"""JSON's words as Python spells them: as texts, all of them would be true."""
 
 
 @dataclass(slots=True)
@@ -98,10 +105,17 @@ def read_chat(
 
 
 def render_arguments(
-    chat: ChatInput, option: list[str] | None, generation: bool, continued: bool, now: str | None
+    template: Template,
+    chat: ChatInput,
+    option: list[str] | None,
+    generation: bool,
+    continued: bool,
+    now: str | None,
 ) -> tuple[Any, dict[str, Any]]:
     """Return the messages and the other arguments of `Template.render`; flags override the chat."""
-    arguments = {**chat.arguments, **parse_options(option or []), "now": parse_time(now)}
+    options = parse_options(option or [])
+    check_options(options, template)
+    arguments = {**chat.arguments, **options, "now": parse_time(now)}
     if generation:
         arguments["add_generation_prompt"] = True
     if continued:
@@ -121,10 +135,25 @@ def parse_options(pairs: list[str], flag: str = "--option") -> dict[str, Any]:
             problem = f"{key!r} is not a variable of the template"
             raise typer.BadParameter(problem, param_hint=flag)
         try:
-            options[key] = json.loads(text)
+            options[key] = PYTHON_WORDS[text] if text in PYTHON_WORDS else json.loads(text)
         except (ValueError, RecursionError):
             options[key] = text
     return options
+
+
+def check_options(options: Mapping[str, Any], template: Template, flag: str = "--option") -> None:
+    """Refuse a misspelt variable of a template, which `flag` gave, and warn of one that the template does not read.
+
+    Raises:
+        MessageError: it is probably misspelt.
+    """
+    reject_misspelt_options(options, template.variables, flag)
+    passed = ("messages", *RENDER_ARGUMENTS, *SPECIAL_TOKENS)
+    unread = [name for name in options if name not in (*template.variables, *passed)]
+    if unread:
+        known = ", ".join(name for name in template.variables if name not in passed)
+        names = ", ".join(map(short_repr, unread))
+        warn(f"{flag}: the template does not read {names}; it reads: {known or 'no variable'}")
 
 
 def parse_time(text: str | None) -> datetime | None:

@@ -128,7 +128,7 @@ def _render_prompt(
     offered = request.arguments.get("tools")
     if not is_given and not option:
         return None, offered
-    messages, arguments = inputs.render_arguments(request, option, True, False, now)
+    messages, arguments = inputs.render_arguments(template, request, option, True, False, now)
     return template.render(messages, **arguments), offered
 
 

@@ -127,7 +127,10 @@ def prepare(
     option: Annotated[
         list[str] | None,
         typer.Option(
-            "--options", "--option", metavar="KEY=VALUE", help="A variable of the template."
+            "--options",
+            "--option",
+            metavar="KEY=VALUE",
+            help="A variable of the template; the value as JSON.",
         ),
     ] = None,
     engine: Annotated[
@@ -149,6 +152,7 @@ def prepare(
     Example: turnwise prepare chats.jsonl -t qwen3 -k models/qwen3 -o out --max-length 4096 --packing best-fit
     """
     inputs.check_choice(engine, ENGINE_NAMES, "--engine")
+    options = inputs.parse_options(option or [], "--options")
     given = {
         "inputs": data or None,
         "template": template,
@@ -171,9 +175,11 @@ def prepare(
         "shard_format": shard_format,
         "chunk_bytes": chunk_bytes,
         "now": now,
-        "options": inputs.parse_options(option or [], "--options") or None,
+        "options": options or None,
     }
     made = make_recipe(recipe, {name: value for name, value in given.items() if value is not None})
+    if options:
+        inputs.check_options(options, inputs.load_template(made.template, None), "--options")
     if dry_run:
         _try(made, as_json)
         return

@@ -47,7 +47,9 @@ ToolsOption = Annotated[
 ]
 VariableOption = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="A variable of the template."),
+    typer.Option(
+        "--option", metavar="KEY=VALUE", help="A variable of the template; the value as JSON."
+    ),
 ]
 GenerationOption = Annotated[
     bool,
@@ -98,8 +100,10 @@ def render(
     """
     inputs.check_stdin(template, chat, tools)
     request = inputs.read_chat(chat, user, system, tools, line, shape)
-    messages, arguments = inputs.render_arguments(request, option, generation, continued, now)
     loaded = inputs.load_template(template, pick, exact)
+    messages, arguments = inputs.render_arguments(
+        loaded, request, option, generation, continued, now
+    )
     rendering = loaded.render(messages, strict=strict, **arguments)
     if as_json:
         output.write_json(rendering_data(rendering))

@@ -116,7 +116,9 @@ def ledger(
     options = inputs.parse_options(option or [])
     # One time for all prompts: a clock that goes on would change each of them.
     time = inputs.parse_time(now) or datetime.now()
-    found = CacheLedger(inputs.load_template(template, pick), tokenizer, time, options)
+    loaded = inputs.load_template(template, pick)
+    inputs.check_options(options, loaded)
+    found = CacheLedger(loaded, tokenizer, time, options)
     for turn in found.add_trace(_read_trace(trace)):
         if as_json:
             data = _turn_data(turn) if isinstance(turn, LedgerTurn) else asdict(turn)
