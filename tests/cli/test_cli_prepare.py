@@ -324,6 +324,24 @@ def test_short_numbers(value: float, shown: str) -> None:
     assert command.short_number(value) == shown
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--max-length", "0"), "'--max-length'"),
+        (("--packing", "best-fit"), "--packing needs --max-length: "),
+        (("--packing", "foo"), "--packing: 'foo' is not known. One of: none, best-fit."),
+        (("--overlong", "split"), "--overlong split needs --max-length"),
+        (("--preferences", "pairs", "--samples", "turns"), "--samples must be 'whole'"),
+        (("--preferences", "pairs", "--samples", "turns"), "--preferences chosen trains"),
+        (("--columns", "foo=bar"), "--columns: unknown key 'foo'"),
+        (("--now", "foo"), "--now: 'foo' is not a time"),
+    ],
+)
+def test_errors_name_flags_of_a_recipe(words: tuple[str, ...], told: str) -> None:
+    shown = bad("prepare", "a.jsonl", *BASE, "-o", "o", *words)
+    assert told in shown and "max_length" not in shown and "null" not in shown
+
+
 def test_every_engine_has_a_name() -> None:
     assert tuple(ENGINES) == ENGINE_NAMES
 

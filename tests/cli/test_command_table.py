@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,27 @@ def test_help_of_a_command(name: str) -> None:
     assert f"Example: turnwise {name}" in found
     assert "<bool>" not in found
     assert all(flag in found for flag in ("--json", "--color", "--no-color"))
+
+
+NEEDS_MORE = {
+    "ledger": "a trace",
+    "conform": "a server",
+    "scan": "a data set",
+    "prepare": "a data set",
+    "inspect": "prepared shards",
+    "release": "a model folder",
+    "serve": "somebody who stops it",
+    "chat": "a server",
+}
+"""Commands whose example cannot run as it is, and what it lacks."""
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in NEEDS_MORE])
+def test_example_of_a_command(name: str) -> None:
+    found = re.search(r"Example: turnwise (.*)", COMMANDS[name].load().__doc__ or "")
+    assert found
+    result = CliRunner().invoke(app, shlex.split(found[1]))
+    assert result.exit_code in (0, 1) and result.stdout, result.output
 
 
 def test_help_lists_all_commands() -> None:

@@ -15,7 +15,7 @@ from turnwise.cli.serve import _choose_hosts
 
 
 @contextmanager
-def engine(*replies: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def engine(*replies: str, status: int = 200) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A server of completions that gives these replies one after the other, and what it was asked."""
     asked: list[dict[str, Any]] = []
 
@@ -23,7 +23,7 @@ def engine(*replies: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             asked.append({"path": self.path, **body})
-            self.send_response(200)
+            self.send_response(status)
             self.end_headers()
             for sign in replies[len(asked) - 1]:
                 choice = {"index": 0, "text": sign, "finish_reason": None}
@@ -86,7 +86,14 @@ def test_a_reply_as_data() -> None:
 def test_what_goes_wrong_is_one_sentence() -> None:
     nowhere = ("chat", "--base-url", "http://127.0.0.1:9", "-t", "chatml", "--user", "Hi")
     result = cli_runner.run(*nowhere)
-    assert result.exit_code == 2 and "cannot be reached" in result.stderr
+    assert result.exit_code == 2
+    assert "no answer from http://127.0.0.1:9: connection refused" in result.stderr
+    result = cli_runner.run("chat", "--base-url", "localhost:9", "-t", "chatml", "--user", "Hi")
+    assert result.exit_code == 2 and "does not begin with http://" in result.stderr
+    with engine("Hi", status=404) as (url, _):
+        result = cli_runner.run("chat", "--base-url", url, "-t", "chatml", "--user", "Hi")
+    assert f"{url} answered 404" in result.stderr
+    assert "it has no /v1/completions: is --upstream-kind right?" in result.stderr
     result = cli_runner.run(*nowhere, "--upstream-kind", "generate")
     assert result.exit_code == 2 and "--tokenizer" in result.stderr
     result = cli_runner.run(*nowhere, "--upstream-kind", "grpc")

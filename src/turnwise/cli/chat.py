@@ -17,7 +17,7 @@ from turnwise.serve.bodies import BodyReader
 from turnwise.serve.models import ServedModels, load_model
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
-from turnwise.serve.upstreams import StreamUsage
+from turnwise.serve.upstreams import StreamUsage, UpstreamError
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 PROMPT = "> "
@@ -65,9 +65,10 @@ def chat(
 
     Questions are lines of stdin. With --json, each reply is one line: the message.
 
-    Example: turnwise chat --base-url http://localhost:8000 -t ./Qwen3-8B
+    Example: turnwise chat --base-url http://localhost:8000 -t qwen3
     """
     inputs.check_choice(kind, KINDS, "--upstream-kind")
+    inputs.check_url(base_url, "--base-url")
     engines = import_extra("turnwise.serve.gateway", "chat")
     served = load_model(template, tokenizer)
     is_text = kind == "text" or (kind is None and served.has_shipped_tokenizer)
@@ -93,6 +94,11 @@ def chat(
                 history.append(message)
                 if as_json:
                     output.write_json(message, indent=None)
+        except (
+            UpstreamError
+        ) as error:  # which does not tell the clients of a server where the engine is
+            error.message = error.message.replace("the upstream", base_url, 1)
+            raise
         finally:
             runner.run(gateway.close())
 

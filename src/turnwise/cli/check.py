@@ -89,7 +89,7 @@ def check(
 
     Checks are left out with --ignore, or with `ignore` in turnwise.toml or under tool.turnwise in pyproject.toml.
 
-    Example: turnwise check chat_template.jinja -k ./tokenizer
+    Example: turnwise check qwen3 -k turnwise
     """
     form = "json" if as_json else form
     if explain is not None:

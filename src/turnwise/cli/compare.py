@@ -47,7 +47,7 @@ def compare(
 
     Exits with 0 if there is no difference, with 1 if there is one, and with 2 on any error.
 
-    Example: turnwise diff qwen2.5 my_template.jinja
+    Example: turnwise diff qwen2.5 qwen3
     """
     inputs.check_stdin(first, second)
     found = diff(
@@ -127,7 +127,7 @@ def convert(
 ) -> None:
     """Write a template in another dialect; the result is verified, or refused with the reason.
 
-    Example: turnwise convert qwen2.5 --to ollama
+    Example: turnwise convert chatml --to ollama
     """
     if to not in DIALECTS:
         inputs.check_choice(to, WRITABLE, "--to")

@@ -24,7 +24,7 @@ def doctor(
 ) -> None:
     """Check whether a template is the reason why a model writes garbage; exit with 1 if there is a problem.
 
-    Example: turnwise doctor Qwen/Qwen2.5-7B-Instruct my_template.jinja
+    Example: turnwise doctor Qwen/Qwen2.5-7B-Instruct qwen2.5
     """
     inputs.check_stdin(template, trained or "")
     given = None if trained is None else inputs.load_template(trained, None)

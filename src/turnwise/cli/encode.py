@@ -98,7 +98,7 @@ def encode(
 ) -> None:
     """Encode a conversation and show each token: its kind, and whether it is trained.
 
-    Example: turnwise encode qwen2.5 chat.json --tokenizer models/qwen
+    Example: turnwise encode qwen2.5 --user "Hi" --tokenizer turnwise
     """
     inputs.check_stdin(template, chat, tools)
     request = inputs.read_chat(chat, user, system, tools, line, shape)
@@ -230,7 +230,7 @@ def stops(
 ) -> None:
     """Print the texts that end a reply, and with a tokenizer their ids.
 
-    Example: turnwise stops qwen2.5 --tokenizer models/qwen
+    Example: turnwise stops qwen2.5 --tokenizer turnwise
     """
     inputs.check_stdin(template)
     known = load_tokenizer(tokenizer) if tokenizer else None

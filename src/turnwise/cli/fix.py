@@ -39,7 +39,7 @@ def fix(
 
     Exits with 0 if there is nothing to do or all is written, with 1 if a diff is shown or something could not be fixed.
 
-    Example: turnwise fix chat_template.jinja --diff
+    Example: turnwise fix llama-2 --diff
     """
     inputs.check_stdin(template)
     found = inputs.load_template(template, pick)

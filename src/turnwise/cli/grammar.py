@@ -41,7 +41,7 @@ def grammar(
 ) -> None:
     """Print a grammar of the replies that a template's model may write with some tools.
 
-    Example: turnwise grammar qwen3 --tools tools.json --to lark --choice required
+    Example: turnwise grammar qwen3 --to response-template
     """
     inputs.check_stdin(template, tools or "", content or "")
     inputs.check_choice(to, TARGETS, "--to")

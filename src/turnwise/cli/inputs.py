@@ -67,6 +67,13 @@ def check_choice(value: str | None, known: Iterable[str], flag: str) -> None:
         raise typer.BadParameter(f"{short_repr(value)} is not known. {hint}", param_hint=flag)
 
 
+def check_url(url: str | None, flag: str) -> None:
+    """Refuse an address that does not say how the server is asked; None is a flag that was not given."""
+    if url is not None and not url.startswith(("http://", "https://")):
+        problem = f"{short_repr(url)} does not begin with http:// or https://"
+        raise typer.BadParameter(f"{problem}: http://localhost:8000", param_hint=flag)
+
+
 def load_template(where: str, pick: str | None, exact: bool = False) -> Template:
     """Return the template of the argument TEMPLATE."""
     if where == STDIN:

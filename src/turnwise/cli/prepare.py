@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,13 +32,14 @@ from turnwise.data.recipe import (
     OVERLONG,
     PACKING,
     PREFERENCES,
+    RULES,
     SAMPLES,
     SHAPE_NAMES,
     SHARD_FORMATS,
     Recipe,
 )
 from turnwise.data.report import REPORT
-from turnwise.errors import DataError, printable
+from turnwise.errors import DataError, SourceError, printable
 from turnwise.tokens.loss import POLICIES
 
 if TYPE_CHECKING:
@@ -47,6 +49,11 @@ if TYPE_CHECKING:
 REASONS_SHOWN = 8
 NOTES_IN_HINT = 3
 TOO_LONG = "too-long"
+# A key that an error begins with, or that is no word of a sentence; `key = "value"` in a hint.
+RECIPE_KEY = re.compile(
+    rf"^(?:{'|'.join(RULES)})(?=[ :])|\b(?:{'|'.join(name for name in RULES if '_' in name)})\b"
+)
+RECIPE_VALUE = re.compile(r'^(\w+) = "(\w+)"')
 SHORTEN = "Raise --max-length, or shorten conversations with --overlong truncate or split."
 
 
@@ -89,7 +96,7 @@ def prepare(
         str | None, _choice(PREFERENCES, help="What becomes of chosen and rejected")
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option("--max-length", help="The most tokens of a sample.")
+        int | None, typer.Option("--max-length", min=1, help="The most tokens of a sample.")
     ] = None,
     overlong: Annotated[
         str | None, _choice(OVERLONG, help="What becomes of longer conversations")
@@ -149,7 +156,7 @@ def prepare(
     A second run of the same call resumes where the first one was stopped. Bad rows are written to rejected.jsonl with
     their file, line and reason. Exits with 1 if there are such rows, and with 2 if nothing was written.
 
-    Example: turnwise prepare chats.jsonl -t qwen3 -k models/qwen3 -o out --max-length 4096 --packing best-fit
+    Example: turnwise prepare chats.jsonl -t qwen3 -k turnwise -o out --max-length 4096 --packing best-fit
     """
     inputs.check_choice(engine, ENGINE_NAMES, "--engine")
     options = inputs.parse_options(option or [], "--options")
@@ -174,7 +181,7 @@ def prepare(
         "on_flaw": on_flaw,
         "shard_format": shard_format,
         "chunk_bytes": chunk_bytes,
-        "now": now,
+        "now": inputs.parse_time(now),
         "options": options or None,
     }
     made = make_recipe(recipe, {name: value for name, value in given.items() if value is not None})
@@ -264,7 +271,19 @@ def make_recipe(file: str | None, given: Mapping[str, Any]) -> Recipe:
         if name not in given:
             problem = "it is missing; a file of --recipe may have it, too"
             raise typer.BadParameter(problem, param_hint=flag)
-    return Recipe.from_mapping(given)
+    for name, rule in RULES.items():
+        if rule.choices:
+            inputs.check_choice(given.get(name), rule.choices, _to_flag(name))
+    try:
+        return Recipe.from_mapping(given)
+    except SourceError as error:
+        error.message = RECIPE_KEY.sub(lambda found: _to_flag(found[0]), error.message)
+        error.hint = error.hint and RECIPE_VALUE.sub(r"--\1 \2", error.hint)
+        raise
+
+
+def _to_flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _parse_columns(pairs: list[str]) -> dict[str, str]:

@@ -96,7 +96,7 @@ def render(
 ) -> None:
     """Render a conversation: the text of the template is dim, the fields of the messages are bright.
 
-    Example: turnwise render qwen2.5 chat.json --generation
+    Example: turnwise render qwen2.5 --user "Hi" --generation
     """
     inputs.check_stdin(template, chat, tools)
     request = inputs.read_chat(chat, user, system, tools, line, shape)

@@ -82,9 +82,10 @@ def serve(
     Requests are logged on stderr, a line of JSON for each. With --json, one line on stdout tells the address and the
     models before the first request is answered.
 
-    Example: turnwise serve ./Qwen3-8B --port 8400
+    Example: turnwise serve qwen3 --port 8400
     """
     inputs.check_choice(upstream_kind, KINDS, "--upstream-kind")
+    inputs.check_url(upstream, "--upstream")
     running = import_extra("turnwise.serve.running", "serve")
     defaults = ServeSettings()
     settings = replace(

@@ -12,7 +12,9 @@ clients raise. Calls are checked when a reply ends, whatever grammar the engine 
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -21,9 +23,10 @@ from typing import Any
 import httpx
 
 from turnwise.errors import TurnwiseError, short_repr
+from turnwise.local_files import error_reason
 from turnwise.replies.chunk_stream import ChunkStream
 from turnwise.replies.export.value_check import find_misfit
-from turnwise.serve.bodies import BodyReader, RequestError
+from turnwise.serve.bodies import NOT_FOUND, BodyReader, RequestError
 from turnwise.serve.derendering import WITHOUT_CALLS, join_deltas, make_usage
 from turnwise.serve.models import ServedModel
 from turnwise.serve.rendering import ChatRenderer, get_template, make_plan
@@ -285,7 +288,7 @@ class Gateway:
                 "POST", self._url + call.path, json=call.body, headers=headers
             ) as response:
                 if response.status_code != 200:
-                    raise await _read_refusal(response)
+                    raise await _read_refusal(response, call.path)
                 async for line in read_lines(response.aiter_bytes()):
                     if line.startswith("error:"):
                         raise report_failure(line[6:].strip())
@@ -301,10 +304,14 @@ class Gateway:
             raise UpstreamError(
                 f"the upstream was silent for {seconds:g} s", hint=LOG_HINT, status=504
             ) from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise UpstreamError(
-                f"the upstream broke off or cannot be reached ({type(error).__name__})",
+                f"no answer from the upstream: {_find_reason(error)}",
                 hint="is it running at the address that was given?",
+            ) from None
+        except httpx.HTTPError as error:
+            raise UpstreamError(
+                f"the upstream broke off ({type(error).__name__})", hint=LOG_HINT
             ) from None
 
 
@@ -394,7 +401,20 @@ def _parse_event(text: str) -> Any:
         raise odd_answer("an event that is not JSON") from None
 
 
-async def _read_refusal(response: httpx.Response) -> UpstreamError:
+def _find_reason(error: BaseException) -> str:
+    """Return why a connection failed, in the words of the system; its own text may have the address."""
+    name = type(error).__name__
+    while error.__cause__ or error.__context__:
+        error = error.__cause__ or error.__context__ or error
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+    if isinstance(error, socket.gaierror):
+        return error_reason(error)
+    number = getattr(error, "errno", None)
+    return os.strerror(number).lower() if number else name
+
+
+async def _read_refusal(response: httpx.Response, path: str) -> UpstreamError:
     """Return the error of an upstream that refuses a request; its being busy is passed on."""
     data = b""
     async for chunk in response.aiter_bytes():
@@ -407,7 +427,10 @@ async def _read_refusal(response: httpx.Response) -> UpstreamError:
         value = data[:MAX_ERROR].decode("utf-8", "replace")
     code = response.status_code
     status = code if code in (401, 403, 429, 503) else 502
-    return UpstreamError(f"the upstream answered {code}: {describe_problem(value)}", status=status)
+    hint = f"it has no {path}: is --upstream-kind right?" if code == NOT_FOUND else None
+    return UpstreamError(
+        f"the upstream answered {code}: {describe_problem(value)}", hint=hint, status=status
+    )
 
 
 def total_usage(plan: GenerationPlan, usage: StreamUsage) -> dict[str, Any]:
