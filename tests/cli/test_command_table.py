@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import turnwise
@@ -36,6 +37,30 @@ def test_help_of_a_command(name: str) -> None:
     assert f"Example: turnwise {name}" in found
     assert "<bool>" not in found
     assert all(flag in found for flag in ("--json", "--color", "--no-color"))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_on_80_columns_cuts_no_name(name: str) -> None:
+    shown = run(name, "--help", COLUMNS="80", TERMINAL_WIDTH="80")
+    cut = [line for line in shown.splitlines() if "…" in line]
+    assert not cut and max(map(len, shown.splitlines())) <= 80
+    options = [one for one in _options_of(name) if one.startswith("--")]
+    assert options and all(f"{option} " in shown or f"{option}." in shown for option in options)
+
+
+def _options_of(name: str) -> list[str]:
+    """Return the names of a command's options, the first long one of each and its negation."""
+    found = []
+    for param in typer.main.get_command(_app_of(name)).params:
+        long = [one for one in param.opts if one.startswith("--")]
+        found += [*long[:1], *param.secondary_opts]
+    return found
+
+
+def _app_of(name: str) -> typer.Typer:
+    alone = typer.Typer(add_completion=False)
+    alone.command(name)(COMMANDS[name].load())
+    return alone
 
 
 NEEDS_MORE = {

@@ -178,6 +178,16 @@ class PlainCommand(TyperCommand):
         """Return the parameters, flags without the name of a value."""
         return _without_flag_values(super().get_params(ctx))
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help: one long name in the column of names, so that it fits on 80 columns; all are parsed."""
+        for param in self.get_params(ctx):
+            long = [name for name in param.opts if name.startswith("--")]
+            param.opts = [name for name in param.opts if name not in long[1:]]
+            if param.secondary_opts:
+                param.help = f"{param.help} Or {param.secondary_opts[0]}."
+                param.secondary_opts = []
+        super().format_help(ctx, formatter)
+
 
 class LazyGroup(TyperGroup):
     """The commands of the table: one that is called is imported, the others are a name and a sentence."""

@@ -26,7 +26,7 @@ MAX_LINE = 1 << 20  # characters of a question
 
 def chat(
     base_url: Annotated[
-        str, typer.Option("--base-url", metavar="URL", help="The engine: http://localhost:8000")
+        str, typer.Option("--base-url", metavar="URL", help="The address of the engine.")
     ],
     template: Annotated[
         str, typer.Option("--template", "-t", help="A model folder, a file, or an entry.")
