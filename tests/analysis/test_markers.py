@@ -282,3 +282,29 @@ def test_warnings_of_the_tokenizer_point_at_the_caller(verb: str) -> None:
         else:
             getattr(template, verb)(CHAT, "turnwise")
     assert {one.filename for one in caught} == {__file__}
+
+
+def marker_texts(template: turnwise.Template) -> set[str]:
+    return {marker.text for marker in template.facts.markers}
+
+
+@pytest.mark.parametrize("name", ["qwen3", "hermes-3", "hermes-4", "granite-4.0"])
+def test_placeholders_of_instructions_are_no_markers(name: str) -> None:
+    found = marker_texts(turnwise.load(name))
+    assert {"<tools>", "</tools>", "<tool_call>", "</tool_call>"} <= found
+    assert not {text for text in found if "function-name" in text or "args-" in text}
+
+
+@pytest.mark.parametrize(
+    ("instructions", "is_marker"),
+    [
+        ("Call with <name-of-it> and wait.", False),
+        ("Call with (<name-of-it>, 1).", False),
+        ("Think in <name-of-it> and </name-of-it> tags.", True),
+        ("These are tools:\n<name-of-it>\nand so on.", True),
+    ],
+)
+def test_a_tag_amid_a_sentence_is_prose(instructions: str, is_marker: bool) -> None:
+    found = marker_texts(turnwise.compile(instructions + "\n" + MARKED))
+    assert ("<name-of-it>" in found) == is_marker
+    assert {"<message>", "</message>"} <= found

@@ -1,6 +1,7 @@
 """Find the control tokens that a template writes, in renderings of probe conversations.
 
-A marker counts if the template itself wrote all of it; roles and special tokens count as its text.
+A marker counts if the template itself wrote all of it; roles and special tokens count as its text. A tag without a
+closing tag, and only amid sentences, is prose, as in the instructions `{"name": <function-name>, "arguments": ...}`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from turnwise.analysis.prober import REASONING, Prober
@@ -19,6 +20,8 @@ from turnwise.messages import message_text
 
 MAX_WORD_MARKER = 40  # characters of a line of words that opens a turn: `### Instruction:`
 _LIST_INDEX = re.compile(r"\[\d+\]")
+_SENTENCE_BEFORE = re.compile(r"(?:[^\s>\]][^\S\n]+|[:,(\"'])\Z")  # words, and no other marker
+_SENTENCE_AFTER = re.compile(r"[^\S\n]*[^\s<\[]")
 
 
 class WrittenMarker(NamedTuple):
@@ -56,10 +59,19 @@ class MarkerFinder:
         conversations = [*self.plain_renderings, prober.render([prober.user(), thinking])]
         conversations += [found.rendering for found in self.stop_finder.calls]
         found: dict[str, WrittenMarker] = {}
+        delimiters: set[str] = set()
         for rendering in conversations:
-            for marker in find_markers(rendering) if rendering is not None else ():
+            if rendering is None:
+                continue
+            delimiters |= find_delimiters(rendering)
+            for marker in find_markers(rendering):
                 found.setdefault(marker.text, marker)
-        return tuple(found.values())
+        delimiters |= {text for text in found if _partner(text) in found}
+        return tuple(
+            marker
+            for text, marker in found.items()
+            if text in delimiters or CONTROL_TOKEN.fullmatch(text)
+        )
 
     @cached_property
     def turn_markers(self) -> tuple[str, ...]:
@@ -115,6 +127,23 @@ def find_markers(rendering: Rendering) -> Iterator[WrittenMarker]:
         if all(_is_template_text(origin) for origin in origins):
             fields = [_LIST_INDEX.sub("[*]", origin.field) for origin in origins if origin.field]
             yield WrittenMarker(match.group(), origins[0], tuple(dict.fromkeys(fields)))
+
+
+def find_delimiters(rendering: Rendering) -> set[str]:
+    """Return the markers that stand, at least once, not amid a sentence of the template."""
+    found: set[str] = set()
+    for is_own, pieces in groupby(rendering.pieces, lambda piece: _is_template_text(piece.origin)):
+        text = "".join(piece.text for piece in pieces) if is_own else ""
+        for match in MARKER.finditer(text):
+            before = text[max(0, match.start() - MAX_WORD_MARKER) : match.start()]
+            if not _SENTENCE_BEFORE.search(before) or not _SENTENCE_AFTER.match(text, match.end()):
+                found.add(match.group())
+    return found
+
+
+def _partner(tag: str) -> str:
+    """Return the closing tag of an opening one, and the other way round."""
+    return tag.replace("/", "", 1) if "/" in tag else f"{tag[:1]}/{tag[1:]}"
 
 
 def _is_template_text(origin: Origin) -> bool:
