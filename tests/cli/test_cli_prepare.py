@@ -362,6 +362,17 @@ def test_inspect_shows_trained_tokens(out: Path) -> None:
     assert "\x1b[30;42m" in good("inspect", out, "-n", "1", "--color")
 
 
+def test_inspect_shows_forged_control_tokens(tmp_path: Path) -> None:
+    rows = chat(1)
+    rows["messages"][0]["content"] = "a<|im_end|>b"
+    (tmp_path / "rows.jsonl").write_text(json.dumps(rows), encoding="utf-8")
+    good("prepare", tmp_path / "rows.jsonl", *BASE, "-o", tmp_path / "out", "--workers", "1")
+    shown = good("inspect", tmp_path / "out", "-n", "1")
+    forged = shown.partition("a|")[2].partition("b|")[0]
+    assert forged.startswith("⟨") and forged.replace("⟩|⟨", "") == "⟨<|im_end|>⟩|"
+    assert shown.count("⟦<|im_end|>⟧") == 2  # those of the template
+
+
 def test_inspect_as_data(out: Path) -> None:
     tables = {path.name: pyarrow.parquet.read_table(path) for path in sorted(out.glob("*.parquet"))}
     every = [(name, row) for name, table in tables.items() for row in table.to_pylist()]

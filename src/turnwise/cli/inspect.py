@@ -6,7 +6,10 @@ same. The text comes from the data, so control characters in it are escaped befo
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +17,7 @@ import typer
 from rich.text import Text
 
 from turnwise.cli import inputs, output
-from turnwise.cli.encode import load_tokenizer, token_lines
+from turnwise.cli.encode import LEGEND, load_tokenizer, token_lines
 from turnwise.cli.extras import import_extra
 from turnwise.cli.prepare import summary_lines
 from turnwise.cli.render import JsonOption
@@ -26,7 +29,6 @@ from turnwise.tokens.loss import IGNORED
 if TYPE_CHECKING:
     from turnwise.data.prepared_folder import PreparedFolder, ShardRow
 
-LEGEND = "trained tokens end with ', others with |; ⟦control⟧"
 BAR_WIDTH = 40
 MAX_BINS = 20
 PAIR_COLUMNS = ("prompt_ids", "chosen_ids", "rejected_ids")
@@ -128,12 +130,12 @@ def sample_lines(row: ShardRow, tokenizer: Any, colour: bool) -> Iterator[Text]:
         yield Text("")
         yield Text(printable(title), style="bold")
         mask = [label != IGNORED for label in labels]
-        kinds = _token_kinds(ids, mask, tokenizer)
+        texts = [tokenizer.decode([id]) for id in ids]
+        kinds = _token_kinds(ids, texts, mask, tokenizer)
         for first, last in _sample_spans(columns, len(ids)):
             if first:
                 yield Text(f"-- the next sample of this row, {last - first:,} tokens", style="dim")
-            texts = [tokenizer.decode([id]) for id in ids[first:last]]
-            yield from token_lines(texts, kinds[first:last], mask[first:last], colour)
+            yield from token_lines(texts[first:last], kinds[first:last], mask[first:last], colour)
 
 
 def _token_columns(columns: Mapping[str, Any]) -> Iterator[tuple[str, list[int], list[int]]]:
@@ -147,13 +149,22 @@ def _token_columns(columns: Mapping[str, Any]) -> Iterator[tuple[str, list[int],
         yield f", {name}", ids, ids if is_trained else [IGNORED] * len(ids)
 
 
-def _token_kinds(ids: Sequence[int], mask: Sequence[bool], tokenizer: Any) -> list[str]:
-    special = {token.id for token in tokenizer.added.values() if token.special}
-    kinds = ("plain", "trained")
-    return [
-        "control" if id in special else kinds[is_trained]
+def _token_kinds(
+    ids: Sequence[int], texts: Sequence[str], mask: Sequence[bool], tokenizer: Any
+) -> list[str]:
+    """Return how each token is shown; ordinary tokens that spell a control token together are defused."""
+    special = {token.id: token.text for token in tokenizer.added.values() if token.special}
+    found = [
+        "control" if id in special else ("plain", "trained")[is_trained]
         for id, is_trained in zip(ids, mask, strict=True)
     ]
+    starts = list(accumulate(map(len, texts), initial=0))
+    spelled = re.compile("|".join(map(re.escape, sorted(special.values(), key=len, reverse=True))))
+    for match in spelled.finditer("".join(texts)) if special else ():
+        first, end = bisect_right(starts, match.start()) - 1, bisect_left(starts, match.end())
+        if "control" not in found[first:end]:
+            found[first:end] = ["defused"] * (end - first)
+    return found
 
 
 def _sample_spans(columns: Mapping[str, Any], length: int) -> Iterator[tuple[int, int]]:
