@@ -124,8 +124,7 @@ package: $(TESTING)  ## build wheel and sdist, install each alone, and run the d
 MODEL ?= qwen3
 serve: $(PACKAGE)  ## the playground on http://127.0.0.1:8400, and opened in a browser: make serve MODEL=folder
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]'
-	@(sleep 4; $(BIN)/python -m webbrowser -t http://127.0.0.1:8400 >/dev/null 2>&1) &
-	$(BIN)/turnwise serve $(MODEL)
+	$(BIN)/python scripts/serve_playground.py $(MODEL)
 
 # The engine runs in the browser: CPython in WebAssembly, which npm has.
 PYODIDE := build/pyodide/package

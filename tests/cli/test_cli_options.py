@@ -46,3 +46,14 @@ def test_unread_and_misspelt_names(words: tuple[str, ...]) -> None:
     assert misspelt.exit_code == 2 and "did you mean enable_thinking?" in misspelt.stderr
     assert "--option takes no 'enable_thinkng'" in misspelt.stderr
     assert "warning" not in run(*words, "--option", "bos_token=<s>").stderr
+
+
+@pytest.mark.parametrize(
+    "item", [{"role": "user", "content": "Hi"}, {"role": "tool", "name": "a"}, {"messages": []}]
+)
+def test_tools_that_are_none(tmp_path: Path, item: dict[str, object]) -> None:
+    place = tmp_path / "tools.json"
+    place.write_text(json.dumps([item]), encoding="utf-8")
+    assert "tools[0] is no tool" in cli_runner.bad(*RENDER, "--tools", place)
+    place.write_text('[{"type": "web_search"}, {"name": "a"}]', encoding="utf-8")
+    good(*RENDER, "--tools", place)

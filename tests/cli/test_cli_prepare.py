@@ -342,6 +342,13 @@ def test_errors_name_flags_of_a_recipe(words: tuple[str, ...], told: str) -> Non
     assert told in shown and "max_length" not in shown and "null" not in shown
 
 
+def test_one_row_is_no_rows(tmp_path: Path) -> None:
+    place = tmp_path / "one.jsonl"
+    place.write_text(json.dumps(chat(1)), encoding="utf-8")
+    shown = good("prepare", place, *BASE, "-o", tmp_path / "out", "--workers", "1")
+    assert "1 row in 1 shard\n" in shown and "1 rows" not in shown
+
+
 def test_every_engine_has_a_name() -> None:
     assert tuple(ENGINES) == ENGINE_NAMES
 

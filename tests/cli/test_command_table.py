@@ -191,6 +191,11 @@ def test_serve_tells_its_address_as_data() -> None:
     assert "no tokenizer" in found["notes"][0]
 
 
+def test_json_before_the_command() -> None:
+    found = CliRunner().invoke(app, ["--json", "render", "chatml", "--user", "Hi"])
+    assert found.exit_code == 2 and "--json stands after the command" in found.stderr
+
+
 def test_a_call_without_words_shows_help() -> None:
     found = CliRunner().invoke(app, [])
     assert "Usage" in found.stdout and found.stderr == ""

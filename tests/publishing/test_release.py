@@ -69,6 +69,12 @@ def test_every_part_is_written(folder: Path) -> None:
     assert "| arguments as text | no: it is written as a text in quotes |" in card  # as T301 says
 
 
+def test_what_is_written_is_new(folder: Path) -> None:
+    (folder / CARD_FILE).unlink()
+    assert f"card ({CARD_FILE}): missing" in str(turnwise.release(folder, dry_run=True))
+    assert f"card ({CARD_FILE}): new" in str(turnwise.release(folder))
+
+
 def test_a_second_release_writes_nothing(folder: Path) -> None:
     before = contents(folder)
     found = turnwise.release(folder)

@@ -276,6 +276,8 @@ def _report_misuse(error: Exception, words: Sequence[str]) -> int:
     message = f"{command}: {describe()}"
     shown = "lists the commands" if command == "turnwise" else "shows what it takes, and an example"
     hint = f"`{command} --help` {shown}."
+    if command == "turnwise" and getattr(error, "option_name", None) == JSON_FLAG:
+        hint = f"{JSON_FLAG} stands after the command, as in `turnwise list {JSON_FLAG}`."
     data = {"type": "Misuse", "message": message, "hint": hint, "command": command}
     report_error(f"{message}\n  {hint}", data, JSON_FLAG in words)
     return ERROR

@@ -38,6 +38,11 @@ STDIN = "-"
 MAX_CHAT = 256 * 2**20
 OPENAI_SHAPES = ("openai", "list")  # read without a note
 CHAT_HINT = 'A conversation is JSON such as [{"role": "user", "content": "Hi"}].'
+TOOL_KEYS = {
+    "function",
+    "name",
+    "type",
+}  # a tool has one of them; a message may, too, and has a role
 TOOLS_HINT = "Tools are a JSON list of functions, as OpenAI has them."
 DECLARATION_HINT = "A declaration is a TOML file: docs/replies.md, Declarations."
 SCHEMA_HINT = "It should be a JSON schema."
@@ -256,9 +261,14 @@ def read_tools(place: str) -> Any:
     value = read_json(place, TOOLS_HINT)
     found = value["tools"] if isinstance(value, dict) and "tools" in value else value
     try:
-        return InputReader().read_tools(found)
+        tools = InputReader().read_tools(found)
     except MessageError as error:
         raise MessageError(f"{name}: {error.message}", hint=error.hint) from error
+    for index, tool in enumerate(tools or ()):
+        if "role" in tool or not TOOL_KEYS & tool.keys():
+            problem = f"{name}: tools[{index}] is no tool: {short_repr(tool)}"
+            raise MessageError(problem, hint=TOOLS_HINT)
+    return tools
 
 
 def read_declaration(place: str) -> dict[str, Any]:

@@ -220,7 +220,7 @@ def explain_nothing(manifest: Mapping[str, Any], folder: str) -> DataError:
     if rows["rejected"] == rows["in"]:
         return DataError("every row was rejected", hint=" ".join(hints))
     parts = [f"{rows[key]:,} {key}" for key in ("rejected", "filtered") if rows[key]]
-    problem = f"nothing was written: of {rows['in']:,} rows, {' and '.join(parts)}"
+    problem = f"nothing was written: of {output.count_of(rows['in'], 'row')}, {' and '.join(parts)}"
     return DataError(problem, hint=" ".join(hints) or None)
 
 
@@ -254,7 +254,7 @@ def _explain_no_sample(found: DryRun) -> DataError:
         return DataError("there is no row in the inputs", hint="Name files that have rows.")
     if found.rejected.total() == found.rows_read:
         return DataError("every row that was read would be rejected", hint=found.reasons[0])
-    problem = f"of {found.rows_read:,} rows that were read, {found.filtered:,} would be filtered"
+    problem = f"of {output.count_of(found.rows_read, 'row')} that were read, {found.filtered:,} would be filtered"
     hint = " ".join([*found.reasons[:1], SHORTEN])
     return DataError(f"{problem}, and none would be written", hint=hint)
 
@@ -344,7 +344,7 @@ def show_run() -> Iterator[Callable[[Progress], None]]:
             done, total = progress.bytes_done, progress.bytes_total
             if progress.stage == "assemble":
                 done, total = progress.shards_done, progress.shards_total
-                figures = f"writing {total:,} shards"
+                figures = f"writing {output.count_of(total, 'shard')}"
             bar.update(task, total=total, completed=done, figures=figures)
 
         yield show
@@ -360,7 +360,7 @@ def progress_figures(first: Progress, now: Progress, seconds: float) -> str:
     """
     rates = ((now.rows - first.rows, "rows/s"), (now.tokens - first.tokens, "tokens/s"))
     shown = [f"{short_number(count / seconds)} {unit}" for count, unit in rates if seconds > 0]
-    return "  ".join([f"{now.rows:,} rows", *shown, f"{now.rejected:,} rejected"])
+    return "  ".join([output.count_of(now.rows, "row"), *shown, f"{now.rejected:,} rejected"])
 
 
 def short_number(value: float) -> str:
@@ -385,12 +385,14 @@ def summary_lines(manifest: Mapping[str, Any], folder: str) -> Iterator[Text]:
     yield _line("tokens", f"{tokens['all']:,}: {trained:.1%} trained{lost}")
     packing = manifest["packing"]
     if packing["efficiency"] is not None:
-        figures = f"{packing['rows']:,} rows, {packing['efficiency']:.1%} full"
+        figures = f"{output.count_of(packing['rows'], 'row')}, {packing['efficiency']:.1%} full"
         yield _line("packing", figures)
     for split in sorted({shard["split"] for shard in shards}):
         of_split = [shard for shard in shards if shard["split"] == split]
         count = sum(shard["rows"] for shard in of_split)
-        yield _line(split, f"{count:,} rows in {len(of_split):,} shard{'s' * (len(of_split) != 1)}")
+        yield _line(
+            split, f"{output.count_of(count, 'row')} in {output.count_of(len(of_split), 'shard')}"
+        )
     reasons = sorted(manifest["reasons"].items(), key=lambda one: (-one[1], one[0]))
     for reason, count in reasons[:REASONS_SHOWN]:
         yield _line("reason", f"{count:,} x {_explain(reason)}")
@@ -423,7 +425,7 @@ def dry_run_lines(found: DryRun) -> Iterator[Text]:
         yield _line("trained", f"{found.trained / sum(lengths):.1%} of the tokens")
         yield _line("tokens", f"about {short_number(found.tokens_estimated)} in all")
     if found.filtered:
-        yield _line("filtered", f"{found.filtered:,} rows")
+        yield _line("filtered", output.count_of(found.filtered, "row"))
     for kind, count in found.rejected.most_common():
         yield _line("rejected", f"{count:,} x {_explain(kind)}")
     for reason in found.reasons:

@@ -117,7 +117,8 @@ def serve(
         names = [model.name for model in served]
         output.write_json({"url": url, "models": names, "notes": notes}, indent=None)
     else:
-        for text in (url, *notes):
+        what = "service" if no_playground else "playground"
+        for text in (f"{what}: {url} (Ctrl-C stops)", *notes):
             output.note(text)
     running.run_server(Service(ServedModels(served), settings), listener)
 

@@ -69,10 +69,13 @@ class ReleasePart:
         """The change of the file as a unified diff."""
         return unified_diff(self.before, self.text, self.file) if self.text else ""
 
+    def describe(self, is_written: bool = False) -> str:
+        """Return the part as a line; one that was missing is new if it has been written."""
+        status = "new" if is_written and self.status == "missing" else self.status
+        return f"{self.name} ({self.file}): {status}" + (f": {self.detail}" if self.detail else "")
+
     def __str__(self) -> str:
-        return f"{self.name} ({self.file}): {self.status}" + (
-            f": {self.detail}" if self.detail else ""
-        )
+        return self.describe()
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,8 @@ class Release:
         return "".join(part.diff for part in self.parts)
 
     def __str__(self) -> str:
-        lines = [*map(str, self.parts), *map(str, self.verdicts)]
+        parts = [part.describe(part.file in self.written) for part in self.parts]
+        lines = [*parts, *map(str, self.verdicts)]
         return "\n".join([*lines, *(f"written: {name}" for name in self.written)])
 
 
