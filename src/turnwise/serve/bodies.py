@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from math import isinf
 from typing import Any, NoReturn
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
@@ -30,6 +31,7 @@ KIND_NAMES: dict[Any, str] = {
     float: "a number",
 }
 MAX_INTEGER = 2**63 - 1
+MAX_TOKEN_ID = 2**31 - 1
 
 
 class RequestError(MessageError):
@@ -51,7 +53,7 @@ def parse_body(data: bytes, max_depth: int) -> Any:
     """
     try:
         text = data.decode("utf-8-sig")
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_read_float)
     except RecursionError:
         raise _too_deep(max_depth) from None
     except UnicodeDecodeError as error:
@@ -75,6 +77,13 @@ def parse_body(data: bytes, max_depth: int) -> Any:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise RequestError(f"the body is not JSON: it has the number {name}")
+
+
+def _read_float(text: str) -> float:
+    value = float(text)
+    if isinf(value):
+        raise RequestError(f"the body has the number {short_repr(text)}, which is too large")
+    return value
 
 
 def _too_deep(max_depth: int) -> RequestError:
@@ -188,11 +197,13 @@ class BodyReader:
         return items
 
     def token_ids(self, field: str, most: int | None = None) -> list[int] | None:
-        """Return a list of token ids: whole numbers from 0 up."""
+        """Return a list of token ids."""
         ids: list[int] | None = self.list_of(field, int, most)
         # Two passes in C, not one test for each of a hundred thousand ids.
-        if ids and (min(ids) < 0 or max(ids) > MAX_INTEGER):
-            raise RequestError("a token id is a whole number from 0 up", path=self.name(field))
+        if ids and (min(ids) < 0 or max(ids) > MAX_TOKEN_ID):
+            raise RequestError(
+                f"a token id is a whole number from 0 to {MAX_TOKEN_ID}", path=self.name(field)
+            )
         return ids
 
     def reader(self, field: str) -> BodyReader | None:

@@ -241,6 +241,7 @@ class Gateway:
         plan = make_plan(body, model, prompt, request_id, self.settings)
         if not plan.ids:
             raise RequestError("the template writes nothing of this chat, so there is no prompt")
+        self._renderer.memory.keep(prompt.known)
         return replace(plan, has_lookalikes=bool(prompt.encoded.defused))
 
     def make_calls(self, plan: GenerationPlan) -> list[UpstreamCall]:

@@ -11,7 +11,8 @@ So the longest beginning that is known is found from the end, in as many steps a
 follows it is analysed and encoded (`tokens/growing.py`). The ids of the two requests are compared, and the number of
 equal ids at the front is what an answer reports: it is proven, not estimated from the messages, since a template may
 write the same message differently the next time. It is what a router can expect in the cache of the engine that
-answered before.
+answered before, so a prompt is kept only when a request for an engine was made of it: `/tokenize` and chats that are
+refused are encoded with the memory, and not kept.
 
 The text of these ids in JSON is kept as well: writing ten thousand numbers takes longer than encoding a turn.
 
@@ -62,6 +63,7 @@ class KnownIds(NamedTuple):
 
     common: int  # how many ids at the front are those of an earlier request
     text: str  # the ids in JSON, without brackets
+    prompt: RememberedPrompt | None = None  # what the memory may keep
 
 
 class ConversationMemory:
@@ -84,7 +86,7 @@ class ConversationMemory:
     def encode(
         self, key: Any, messages: Sequence[Any], encode: Callable[[GrowingPrompt | None], Encoded]
     ) -> tuple[Encoded, KnownIds]:
-        """Encode a prompt after the conversation so far, compare their ids, and keep them.
+        """Encode a prompt after the conversation so far, and compare their ids; `keep` keeps them.
 
         Args:
             key: everything but the messages that the ids depend on: plain data.
@@ -106,10 +108,13 @@ class ConversationMemory:
         else:
             common = count_equal(known.ids, ids)
             text = extend_text(known, common, ids)
-        made = RememberedPrompt(ids, text, digests, prefix)
-        with self._lock:
-            self._add(made)
-        return encoded, KnownIds(common, text)
+        return encoded, KnownIds(common, text, RememberedPrompt(ids, text, digests, prefix))
+
+    def keep(self, known: KnownIds) -> None:
+        """Remember a prompt that an engine will see."""
+        if known.prompt is not None:
+            with self._lock:
+                self._add(known.prompt)
 
     def _find(self, digests: Sequence[bytes]) -> RememberedPrompt | None:
         """Return the prompt with the longest common beginning of at least one message."""

@@ -113,7 +113,7 @@ class ChatRenderer:
         self._find_pool = find_pool
 
     def encode(self, body: BodyReader, model: ServedModel) -> ChatPrompt:
-        """Encode the chat of a request.
+        """Encode the chat of a request; `memory.keep` remembers it once an engine will see it.
 
         Raises:
             RequestError: a field is malformed, or too much.
@@ -379,7 +379,7 @@ def list_origins(encoded: Encoded) -> list[dict[str, Any]]:
 
 def write_with_ids(answer: dict[str, Any], field: str, ids: str) -> bytes:
     """Return an answer as JSON, with a list of ids that is text already."""
-    return f'{{"{field}":[{ids}],{json.dumps(answer)[1:]}'.encode()
+    return f'{{"{field}":[{ids}],{json.dumps(answer, allow_nan=False)[1:]}'.encode()
 
 
 # -- plain prompts

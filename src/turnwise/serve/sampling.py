@@ -7,12 +7,13 @@ template become `stop_token_ids`, since an engine knows only those of its config
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from turnwise.errors import MessageError, TurnwiseError, short_repr
 from turnwise.replies.export.schema_reader import read_signatures
 from turnwise.replies.export.value_types import ToolSignature
-from turnwise.serve.bodies import NUMBER, BodyReader, RequestError
+from turnwise.serve.bodies import MAX_TOKEN_ID, NUMBER, BodyReader, RequestError
 from turnwise.serve.models import ServedModel
 
 # Field to kinds, least and most; names are those of vLLM, on both sides.
@@ -37,9 +38,11 @@ FLAGS = (
     "include_stop_str_in_output",
     "watermarking",
 )
-LISTS: dict[str, type] = {"allowed_token_ids": int, "bad_words": str, "logprob_token_ids": int}
+ID_LISTS = ("allowed_token_ids", "logprob_token_ids")
+MAX_LISTED = 100_000
 MAX_STOPS = 64
 MAX_BIAS = 1024
+TOKEN_ID = re.compile("[0-9]{1,10}")
 NONE, AUTO, REQUIRED = "none", "auto", "required"
 
 
@@ -64,15 +67,14 @@ def read_sampling(body: BodyReader, model: ServedModel, max_choices: int) -> dic
         found["stop"] = stops
     ids = body.token_ids("stop_token_ids", MAX_STOPS) or []
     found["stop_token_ids"] = list(dict.fromkeys([*ids, *model.stop_ids]))
-    for name, kind in LISTS.items():
-        items = body.list_of(name, kind, 100_000)
-        if items:
-            found[name] = items
+    listed = {name: body.token_ids(name, MAX_LISTED) for name in ID_LISTS}
+    listed["bad_words"] = body.list_of("bad_words", str, MAX_LISTED)
+    found |= {name: items for name, items in listed.items() if items}
     extra = body.get("vllm_xargs", dict)
     if extra:
         found["extra_args"] = extra
-    bias = body.get("logit_bias", dict)
-    if bias:
+    bias = body.reader("logit_bias")
+    if bias is not None and bias.value:
         found["logit_bias"] = _check_bias(bias)
     if body.get("logprobs", bool):
         found["logprobs"] = body.get("top_logprobs", int, 0, least=0, most=100)
@@ -88,16 +90,17 @@ def read_stops(body: BodyReader) -> list[str]:
     return [stop for stop in stops if stop]
 
 
-def _check_bias(bias: dict[str, Any]) -> dict[str, Any]:
-    if len(bias) > MAX_BIAS:
-        raise RequestError(f"there are more than {MAX_BIAS} values", path="logit_bias")
-    for key, value in bias.items():
-        if not key.isdigit() or isinstance(value, bool) or not isinstance(value, NUMBER):
+def _check_bias(bias: BodyReader) -> dict[str, Any]:
+    if len(bias.value) > MAX_BIAS:
+        raise RequestError(f"there are more than {MAX_BIAS} values", path=bias.path)
+    for key in bias.value:
+        if not TOKEN_ID.fullmatch(key) or int(key) > MAX_TOKEN_ID:
             raise RequestError(
-                f"a number for each token id is needed, not {short_repr({key: value})}",
-                path="logit_bias",
+                f"each key is a token id from 0 to {MAX_TOKEN_ID}, not {short_repr(key)}",
+                path=bias.path,
             )
-    return bias
+        bias.require(key, NUMBER)
+    return bias.value
 
 
 def read_limit(body: BodyReader, model: ServedModel, prompt_tokens: int) -> int | None:

@@ -145,12 +145,14 @@ class Service:
         """`/v1/chat/completions/render`: a GenerateRequest."""
         model = self.find_model(body)
         prompt = self.renderer.encode(body, model)
-        self.metrics.add("prompt_tokens", len(prompt.encoded))
-        self.metrics.add("common_prefix_tokens", prompt.known.common)
         answer = make_generate_request(
             body, model, prompt, f"chatcmpl-{request_id}", self.settings, told
         )
-        return write_with_ids(answer, "token_ids", prompt.known.text)
+        written = write_with_ids(answer, "token_ids", prompt.known.text)
+        self.memory.keep(prompt.known)
+        self.metrics.add("prompt_tokens", len(prompt.encoded))
+        self.metrics.add("common_prefix_tokens", prompt.known.common)
+        return written
 
     def render_completion(self, body: BodyReader, request_id: str, told: list[str]) -> bytes:
         """`/v1/completions/render`: a list of GenerateRequests, one for each prompt."""
@@ -247,7 +249,7 @@ class Service:
             answer = self.call_playground(verb, body.value)
             if "error" in answer:
                 raise RefusedCall(answer)
-            return json.dumps(answer).encode()
+            return json.dumps(answer, allow_nan=False).encode()
 
         return run
 
@@ -256,7 +258,7 @@ def _write(answer: dict[str, Any], told: list[str]) -> bytes:
     """Return an answer as JSON, with the warnings of its request."""
     if told:
         answer = {**answer, "warnings": told}
-    return json.dumps(answer).encode()
+    return json.dumps(answer, allow_nan=False).encode()
 
 
 def explain_failure(error: Exception) -> str:
