@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -169,6 +170,18 @@ def test_a_worker_is_killed_and_replaced(pool: WorkerPool, word: str) -> None:
     assert time.monotonic() - start < GRACE
     assert template.render(CHAT).text == turnwise.compile(TEMPLATE).render(CHAT).text
     assert len(pool.pids) == len(before) and pool.pids != before
+
+
+def test_workers_that_died_while_idle_cost_no_call() -> None:
+    with turnwise.isolated(2, setup=SETUP) as pool:
+        template = pool.compile(TEMPLATE)
+        pool.wait_until_ready()
+        dead = pool.pids
+        for pid in dead:
+            os.kill(pid, signal.SIGKILL)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert template.render(CHAT).text == turnwise.compile(TEMPLATE).render(CHAT).text
+        assert len(pool.pids) == len(dead) and not set(pool.pids) & set(dead)
 
 
 def test_a_worker_that_sleeps_is_killed() -> None:

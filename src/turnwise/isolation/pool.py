@@ -16,8 +16,8 @@ from warnings import warn
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import Limits
 from turnwise.errors import MessageError, TemplateLimitError, TurnwiseError, TurnwiseWarning
-from turnwise.isolation.answers import FUNCTION, PROTOCOL
-from turnwise.isolation.process import WorkerLost, WorkerProcess
+from turnwise.isolation.answers import FUNCTION, PROTOCOL, Answer
+from turnwise.isolation.process import WorkerLost, WorkerProcess, WorkerUnasked
 from turnwise.replies.events import Message
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.markers import Markers
@@ -162,17 +162,11 @@ class WorkerPool:
         request = _to_bytes((source, verb, positional, dict(named)))
         if os.getpid() != self._owner:
             raise TurnwiseError("a pool of workers cannot be used in a forked process")
-        with self._places:
-            worker = self._take()
-            is_lost = True
-            try:
-                _wait_for(worker)
-                answer = worker.ask(request)
-                is_lost = answer.retires
-            except WorkerLost as lost:
-                raise _make_error(str(lost)) from None
-            finally:
-                self._give_back(worker, is_lost)
+        try:
+            with self._places:
+                answer = self._ask_living(request)
+        except WorkerLost as lost:
+            raise _make_error(str(lost)) from None
         for text in answer.warnings:
             warn(text, TurnwiseWarning, stacklevel=CALLER)
         if answer.out_of_memory:
@@ -180,6 +174,24 @@ class WorkerPool:
         if answer.error is not None:
             raise answer.error
         return answer.result
+
+    def _ask_living(self, request: bytes) -> Answer:
+        """Ask a worker; those that died while they were idle are replaced, however many they are."""
+        for _ in range(len(self._alive)):
+            with suppress(WorkerUnasked):
+                return self._ask(request)
+        return self._ask(request)
+
+    def _ask(self, request: bytes) -> Answer:
+        worker = self._take()
+        is_lost = True
+        try:
+            _wait_for(worker)
+            answer = worker.ask(request)
+            is_lost = answer.retires
+        finally:
+            self._give_back(worker, is_lost)
+        return answer
 
     def _start_worker(self) -> None:
         worker = WorkerProcess(*self._arguments)

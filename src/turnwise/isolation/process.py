@@ -37,6 +37,10 @@ class WorkerLost(Exception):
     """A worker did not answer; the text says why. It never leaves this package."""
 
 
+class WorkerUnasked(WorkerLost):
+    """A worker was dead before it got a request, so another one can answer it."""
+
+
 class WorkerProcess:
     """A process that answers requests, one after the other.
 
@@ -89,6 +93,7 @@ class WorkerProcess:
         """Send a request, and wait for the answer.
 
         Raises:
+            WorkerUnasked: the worker was dead before.
             WorkerLost: there is none.
             TurnwiseError: it cannot be read.
         """
@@ -117,6 +122,8 @@ class WorkerProcess:
                 if rest and (written := self._requests.write(rest[:CHUNK])):
                     rest = rest[written:]
             except BrokenPipeError:
+                if len(rest) == len(sent):
+                    raise WorkerUnasked("it died while it was idle") from None
                 rest = memoryview(b"")  # it has died; what it wrote before is read first
             chunk = self._answers.read(min(wanted - len(received), CHUNK))
             if chunk == b"":
