@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import io
 import json
@@ -18,10 +19,11 @@ from starlette.testclient import TestClient
 
 import turnwise
 from served import QUIET, client_of, listening, make_service, post, start_command
-from turnwise.serve.app import create_app
+from turnwise.serve.app import Gatekeeper, Server, create_app
 from turnwise.serve.bodies import BodyReader, RequestError, is_deeper, parse_body
 from turnwise.serve.operations import JsonLog
 from turnwise.serve.service import Service
+from turnwise.serve.settings import LOOPBACK
 from turnwise.tokens.tokenizers.deferred import DeferredBackend
 
 pytestmark = QUIET
@@ -36,8 +38,10 @@ ENDLESS = (
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    limits = {"max_body": 200_000, "max_messages": 50, "max_tools": 4}
-    with client_of(make_service(request_templates=True, **limits)) as client:
+    limits: Any = {"max_body": 200_000, "max_messages": 50, "max_tools": 4}
+    hosts = ("testserver", *LOOPBACK)
+    service = make_service(request_templates=True, allowed_hosts=hosts, **limits)
+    with client_of(service) as client:
         yield client
 
 
@@ -56,6 +60,8 @@ BAD = [
     ({"messages": []}, "messages"),
     ({"messages": "Hi"}, "messages"),
     ({"messages": ["Hi"]}, "messages[0]"),
+    ({"messages": [{"role": "assistant", "tool_calls": 5}]}, "messages[0].tool_calls"),
+    ({"messages": [{"role": "assistant", "tool_calls": ["x"]}]}, "messages[0].tool_calls[0]"),
     ({"messages": HI * 51}, "messages"),
     ({"messages": HI, "tools": [{}] * 5}, "tools"),
     ({"messages": HI, "tools": {}}, "tools"),
@@ -150,10 +156,12 @@ def test_only_json_is_taken(client: TestClient) -> None:
 
 
 def test_other_hosts_are_not_answered(client: TestClient) -> None:
-    for host in ("evil.example", "evil.example:8400", "testserver.evil.example", "[::2]", ""):
+    others = ("evil.example", "evil.example:8400", "testserver.evil.example", "[::2]", "")
+    for host in (*others, "[::1]evil", "localhost]", "localhost:80evil", "localhost:80:80"):
         assert client.get("/v1/models", headers={"host": host}).status_code == 421
         assert client.get("/healthz", headers={"host": host}).status_code == 200
-    assert client.get("/v1/models", headers={"host": "LOCALHOST:80"}).status_code == 200
+    for host in ("LOCALHOST:80", "localhost", "[::1]", "[::1]:8400"):
+        assert client.get("/v1/models", headers={"host": host}).status_code == 200
 
 
 def test_pages_of_others_may_not_read_answers(client: TestClient) -> None:
@@ -162,8 +170,14 @@ def test_pages_of_others_may_not_read_answers(client: TestClient) -> None:
         assert not [name for name in answer.headers if name.startswith("access-control")]
     with client_of(make_service(cors_origins=("https://mine.example",))) as open_client:
         headers["origin"] = "https://mine.example"
+        headers["access-control-request-headers"] = "content-type, x-stainless-os"
         allowed = open_client.options(RENDER, headers=headers)
+        assert allowed.status_code == 200
         assert allowed.headers["access-control-allow-origin"] == "https://mine.example"
+        assert "x-stainless-os" in allowed.headers["access-control-allow-headers"]
+        assert "access-control-allow-credentials" not in allowed.headers
+        headers["origin"] = "https://evil.example"
+        assert open_client.options(RENDER, headers=headers).status_code == 400
 
 
 def test_headers_of_every_answer(client: TestClient) -> None:
@@ -448,6 +462,45 @@ def test_clients_that_do_not_finish_their_request_are_left(monkeypatch: Any) -> 
         connection.sock.sendall(b"GET /hea")  # but one that begins another is
         assert connection.sock.recv(1) == b""
         connection.close()
+
+
+def test_a_server_that_stops_says_so_to_who_is_waiting(capfd: Any) -> None:
+    with listening(make_service(total_seconds=1, read_seconds=60)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        connection = socket.create_connection((host, int(port)), timeout=30)
+        head = b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        connection.sendall(head + b"content-length: 50\r\nexpect: 100-continue\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100")
+    with connection, connection.makefile("rb") as stream:
+        answer = stream.read()
+    assert answer.startswith(b"HTTP/1.1 503") and b"x-request-id" in answer
+    assert b"the server is stopping: send it again" in answer
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_stream_that_a_stopping_server_cuts_ends_with_an_error() -> None:
+    sent: list[Any] = []
+
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        kind = (b"content-type", b"text/event-stream; charset=utf-8")
+        await send({"type": "http.response.start", "status": 200, "headers": [kind]})
+        await asyncio.sleep(60)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def cut() -> None:
+        scope = {"type": "http", "method": "POST", "path": "/healthz", "headers": []}
+        server = Server(make_service(), JsonLog(io.StringIO()))
+        task = asyncio.create_task(Gatekeeper(stream, server)(scope, None, send))  # type: ignore[arg-type]
+        while not sent:
+            await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    asyncio.run(cut())
+    event = json.loads(sent[-1]["body"].removeprefix(b"data: "))
+    assert event["error"]["code"] == 503 and not sent[-1]["more_body"]
 
 
 @pytest.mark.once

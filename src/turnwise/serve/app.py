@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import mimetypes
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +62,10 @@ OPEN_PATHS = ("/healthz", "/health", "/readyz", "/metrics")  # probes know only 
 QUICK = "turnwise-quick"
 LARGE_BODY = 256 * 1024  # bytes; a smaller request takes some milliseconds
 JSON_TYPE = "application/json"
+EVENTS_TYPE = b"text/event-stream"
 MAX_HEADERS = 16 * 1024  # bytes
+HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(:[0-9]*)?")  # a name or address, and a port
+STOPPING = "the server is stopping: send it again"
 DRAINED_BODIES = (
     4  # as many times the largest body are read and dropped, so that a client hears why
 )
@@ -124,11 +128,13 @@ class Gatekeeper:
         scope["state"] = {**scope.get("state", {}), "request_id": request_id}
         start = time.perf_counter()
         status = 500
+        kind: bytes | None = None  # of the answer, once it has begun
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal status
+            nonlocal status, kind
             if message["type"] == "http.response.start":
                 status = message["status"]
+                kind = dict(message["headers"]).get(b"content-type", b"")
                 added = {"x-request-id": request_id, **SECURITY_HEADERS}
                 pairs = [(name.encode(), value.encode()) for name, value in added.items()]
                 message["headers"] = [*message["headers"], *pairs]
@@ -142,6 +148,15 @@ class Gatekeeper:
                 error, code = refused
                 refusal = JSONResponse(error_body(error, code, request_id), code)
                 await refusal(scope, receive, send_with_headers)
+        except (
+            asyncio.CancelledError
+        ):  # the request has outlived the patience of a server that stops
+            content = error_body(STOPPING, 503, request_id)
+            if kind is None:
+                await JSONResponse(content, 503)(scope, receive, send_with_headers)
+            elif kind.startswith(EVENTS_TYPE):
+                event = b"data: " + json.dumps(content).encode() + b"\n\n"
+                await send({"type": "http.response.body", "body": event, "more_body": False})
         finally:
             route = scope.get("route_path", "other")
             seconds = time.perf_counter() - start
@@ -169,8 +184,8 @@ class Gatekeeper:
         allowed = self.server.settings.allowed_hosts
         if "*" in allowed or path in OPEN_PATHS:
             return True
-        name = host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
-        return name.lower() in allowed
+        found = HOST.fullmatch(host)
+        return found is not None and found[1].lower() in allowed
 
 
 class WorkLane:
@@ -466,7 +481,8 @@ class Server:
                     CORSMiddleware,
                     allow_origins=list(self.settings.cors_origins),
                     allow_methods=["GET", "POST"],
-                    allow_headers=["content-type", "authorization", "x-request-id"],
+                    # Any header: a page gets no credentials that it did not bring, and clients send their own.
+                    allow_headers=["*"],
                 )
             )
         handlers: Any = {404: self._not_found, 405: self._wrong_method}

@@ -158,6 +158,7 @@ class ChatRenderer:
             raise RequestError("at least one message is needed", path="messages")
         for index, message in enumerate(messages):
             check_role(message, index)
+            check_calls(message, index)
         arguments = read_template_options(body)
         tools = body.list_of("tools", dict, self.settings.max_tools)
         if tools:
@@ -214,6 +215,16 @@ def check_role(message: dict[str, Any], index: int) -> None:
             f"{path} has the role {short_repr(role)}, which is given to the template as it is; "
             f"usual roles are {usual}"
         )
+
+
+def check_calls(message: dict[str, Any], index: int) -> None:
+    """Refuse calls that are no list of objects; a single one may stand without a list.
+
+    Raises:
+        RequestError: they are something else.
+    """
+    if not isinstance(message.get("tool_calls"), dict):
+        BodyReader(message, f"messages[{index}]").list_of("tool_calls", dict)
 
 
 def read_template_options(body: BodyReader) -> dict[str, Any]:
