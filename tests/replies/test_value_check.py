@@ -30,6 +30,11 @@ SCHEMAS: tuple[dict[str, Any], ...] = (
     {"type": ["string", "null"]},
     {"type": "boolean"},
     {"enum": [1, "a", None, [1]]},
+    {"type": "string", "enum": ["a", "ab", "abc"], "minLength": 2},
+    {"enum": [0, 1, 7, "a", "ab", True], "minimum": 1, "pattern": "b$"},
+    {"enum": [1, 7], "const": 7},
+    {"type": "string", "pattern": "^[a-c]+$"},
+    {"type": "string", "pattern": "^a*[bc]*a*b*$"},
     {"const": {"a": 1}},
     {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]},
     {"type": "array", "minItems": 1, "maxItems": 2},
@@ -69,6 +74,9 @@ def test_the_verdict_is_that_of_jsonschema(schema: dict[str, Any]) -> None:
     [
         ("{", "not JSON"),
         ("5", "arguments: an object is needed, not 5"),
+        ('{"v": NaN}', "not JSON"),
+        ('{"v": [-Infinity]}', "not JSON"),
+        ('{"v": {"w": 1, "w": 1}}', "the member 'w' twice"),
         ("{}", "'v' is missing"),
         ('{"v": "a", "w": 1}', "no member 'w'"),
         ('{"v": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
@@ -78,6 +86,38 @@ def test_what_is_wrong_is_told(arguments: str, problem: str) -> None:
     parameters = {"type": "object", "properties": {"v": {}}, "required": ["v"]}
     (tool,) = read_signatures([{"name": "t", "parameters": parameters}])
     assert problem in str(find_misfit(arguments, tool))
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "longer"),
+    [
+        ({"type": "string", "maxLength": 2000}, "a" * 2000, "a" * 2001),
+        ({"type": "array", "maxItems": 2000}, [1] * 2000, [1] * 2001),
+    ],
+    ids=["string", "array"],
+)
+def test_bounds_that_no_grammar_writes_out_are_checked(
+    schema: dict[str, Any], value: Any, longer: Any
+) -> None:
+    assert misfit_of(schema, value) is None
+    assert "length" in str(misfit_of(schema, longer))
+
+
+@pytest.mark.parametrize("pattern", ["^[a-z]+$", "^(ab)+$", "b", "^[^!]*$", "^a.*b$"])
+def test_long_texts_are_decided(pattern: str) -> None:
+    schema = {"type": "string", "pattern": pattern}
+    assert misfit_of(schema, "ab" * 50_000) is None
+    if pattern.endswith("$"):
+        assert "does not match" in str(misfit_of(schema, "ab" * 50_000 + "!"))
+
+
+def test_what_cannot_be_decided_within_the_budget_does_not_fit() -> None:
+    pattern = {"type": "string", "pattern": "^((a?){900}){900}$"}
+    assert "too many steps" in str(misfit_of(pattern, "a" * 3000))
+    costly = {"type": "string", "pattern": "^((a?){10}){10}$"}
+    assert misfit_of(costly, "a" * 60) is None
+    listed = {"type": "array", "items": costly}
+    assert "too many steps" in str(misfit_of(listed, ["a" * 60] * 500)), "one budget for all"
 
 
 def test_hostile_schemas_cost_little() -> None:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.replies.export.patterns import ANY_CHARACTER, pattern_node
+from turnwise.replies.export.value_check import fits_type
 from turnwise.replies.export.value_types import (
     ANY,
     BOOLEAN,
@@ -58,6 +59,7 @@ KEYWORD_TYPES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("pattern", "minLength", "maxLength"), ("string",)),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), ("number",)),
 }
+SCALAR_KEYWORDS = [key for key, (name,) in KEYWORD_TYPES.items() if name in ("string", "number")]
 KNOWN = {*KEYWORD_TYPES, "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"}
 # Keywords that say nothing with one of these values.
 WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
@@ -231,21 +233,28 @@ class _SchemaReader:
         if declared is not None and not (declared and _are_texts(declared)):
             _refuse(f"{path}.type", f"must be the name of a type, not {short_repr(declared)}")
         if "enum" in schema or "const" in schema:
-            return self._read_constants(schema, path)
+            return self._read_constants(schema, path, depth)
         names = _type_names(schema.get("type"))
         if not names:
             names = [name for key in schema for name in KEYWORD_TYPES.get(key, ())]
         types = [self._read_type(name, schema, path, depth) for name in dict.fromkeys(names)]
         return make_union(types) if types else ANY
 
-    def _read_constants(self, schema: Mapping[str, Any], path: str) -> ValueType:
-        values = [schema["const"]] if "const" in schema else schema["enum"]
+    def _read_constants(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+        values = schema["enum"] if "enum" in schema else [schema["const"]]
         names = _type_names(schema.get("type"))
         listed = _require_list(values, f"{path}.enum")
-        fitting = [value for value in listed if _fits(value, names)]
-        if not fitting:
-            _refuse(path, "has no value that fits its type")
-        return ConstantType(tuple(_to_json(value, path) for value in fitting))
+        texts = [_to_json(value, path) for value in listed if _fits(value, names)]
+        if "const" in schema:
+            only = _to_json(schema["const"], path)
+            texts = [text for text in texts if text == only]
+        limits = {key: value for key, value in schema.items() if key in SCALAR_KEYWORDS}
+        for kind in {name for key in limits for name in KEYWORD_TYPES[key]}:
+            limit = self._read_type(kind, limits, path, depth)
+            texts = [text for text in texts if _keeps_limit(json.loads(text), kind, limit)]
+        if not texts:
+            _refuse(path, "has no value that fits its type and its other keywords")
+        return ConstantType(tuple(texts))
 
     def _read_type(self, name: str, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
         readers = {
@@ -298,16 +307,16 @@ class _SchemaReader:
         element = None
         if items is not False:
             element = self.read_schema(items, f"{path}.items", depth + 1)
-        least, most = _read_counts(schema, "minItems", "maxItems", path)
+        least, most, checked = _read_counts(schema, "minItems", "maxItems", path)
         if element is None:
             most = len(first) if most is None else min(most, len(first))
-        return ArrayType(element, first, least, most)
+        return ArrayType(element, first, least, most, checked)
 
     def _read_string(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
         pattern = schema.get("pattern")
         if pattern is not None and not isinstance(pattern, str):
             _refuse(f"{path}.pattern", f"must be a string, not {short_repr(pattern)}")
-        least, most = _read_counts(schema, "minLength", "maxLength", path)
+        least, most, checked = _read_counts(schema, "minLength", "maxLength", path)
         if pattern is not None and (least or most is not None):
             _refuse(path, "has a pattern and a length, and a grammar can follow one of them")
         if pattern is not None:
@@ -315,7 +324,7 @@ class _SchemaReader:
                 pattern_node(pattern, ANY_CHARACTER)
             except MessageError as error:
                 raise MessageError(f"{path}.pattern: {error.message}", hint=error.hint) from None
-        return StringType(least, most, pattern)
+        return StringType(least, most, pattern, checked)
 
     def _read_number(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
         low = _read_number_bound(schema, "minimum", path)
@@ -430,8 +439,8 @@ def _read_number_bound(schema: Mapping[str, Any], key: str, path: str) -> float 
 
 def _read_counts(
     schema: Mapping[str, Any], low: str, high: str, path: str
-) -> tuple[int, int | None]:
-    """Return how many characters or items there are at least and at most."""
+) -> tuple[int, int | None, int | None]:
+    """Return how many characters or items there are at least, at most, and at most for those who check."""
     least, most = schema.get(low), schema.get(high)
     least = 0 if least is None else least
     for key, value in ((low, least), (high, most)):
@@ -441,8 +450,8 @@ def _read_counts(
         _refuse(f"{path}.{low}", f"is beyond {MAX_REPEATS}, which a grammar would write out")
     if most is not None and most < least:
         _refuse(path, f"has {high} below {low}")
-    # A bound that no reply reaches is none, rather than a grammar of that size.
-    return least, None if most is not None and most > MAX_REPEATS else most
+    # A bound that hardly any reply reaches is none for grammars, rather than a grammar of that size.
+    return least, None if most is not None and most > MAX_REPEATS else most, most
 
 
 def _can_end(value: ValueType, ending: set[str]) -> bool:
@@ -484,6 +493,11 @@ def _fits(value: Any, names: list[str]) -> bool:
     known = [name for name in names if name in JSON_TYPES.values() or name == "null"]
     is_number = kind == "integer" and "number" in known
     return not known or kind in known or is_number
+
+
+def _keeps_limit(value: Any, kind: str, limit: ValueType) -> bool:
+    """Return whether a value is within what keywords say of one kind of values; they say nothing of others."""
+    return not _fits(value, [kind]) or fits_type(value, limit)
 
 
 def _next_whole(bound: float | None, is_excluded: bool, step: int) -> int | None:

@@ -1,17 +1,20 @@
 """Check the arguments of a call against the types of a tool's schema (`value_types.py`).
 
 A grammar makes an engine write arguments that fit; this tells whether an engine did, so both read a schema in the same
-way. The cost is bounded whatever the schema is: no pair of a value and a type is looked at twice, and a pattern is
-matched without backtracking.
+way. The cost is bounded whatever the schema is: no pair of a value and a type is looked at twice, a pattern is matched
+without backtracking, and all that is done for a reply takes steps of one budget. What cannot be decided within it does
+not fit.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Any, NoReturn
 
-from turnwise.errors import short_repr
+from turnwise.errors import printable, short_repr
 from turnwise.replies.export.constraint_tree import (
     CharacterNode,
     ChoiceNode,
@@ -33,13 +36,48 @@ from turnwise.replies.export.value_types import (
     ValueType,
 )
 
-__all__ = ["find_misfit"]
+__all__ = ["StepBudget", "find_misfit", "fits_type"]
 
-MAX_PATTERN_STEPS = 200_000  # positions that the nodes of a pattern look at
+FREE_STEPS = 100_000
+STEPS_PER_CHARACTER = 50
+MAX_STEPS = 2_000_000  # about a second
+CHARACTERS_PER_STEP = 64  # of a text that is scanned for characters of one set
+MAX_SHOWN_NAME = 200
 
 
-def find_misfit(arguments: str, signature: ToolSignature) -> str | None:
+class StepBudget:
+    """The steps that a check may take: pairs of values and types, and positions that the nodes of a pattern look at.
+
+    Args:
+        size: the characters that are checked.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._left = min(FREE_STEPS + STEPS_PER_CHARACTER * size, MAX_STEPS)
+
+    def take(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise _TooCostly
+
+
+class _TooCostly(Exception):
+    """A check takes too many steps; it never leaves this module."""
+
+
+class _OddMember(ValueError):
+    """An object says a member twice; it never leaves this module."""
+
+
+def find_misfit(
+    arguments: str, signature: ToolSignature, budget: StepBudget | None = None
+) -> str | None:
     """Return why the arguments of a call, as JSON text, do not fit a tool's schema; None if they do.
+
+    Args:
+        arguments: the text.
+        signature: the tool.
+        budget: for several calls together; by default one for this call.
 
     Example:
         >>> from turnwise.replies.export.schema_reader import read_signatures
@@ -48,146 +86,186 @@ def find_misfit(arguments: str, signature: ToolSignature) -> str | None:
         >>> find_misfit('{"port": 5}', tide)
         'arguments.port: a string is needed, not 5'
     """
+    checker = _ValueChecker(signature.definitions, budget or StepBudget(len(arguments)))
     try:
-        value = json.loads(arguments)
-        return _ValueChecker(signature.definitions).check(value, signature.arguments, "arguments")
+        value = json.loads(
+            arguments, parse_constant=_refuse_constant, object_pairs_hook=_read_members
+        )
+        misfit = checker.check(value, signature.arguments)
+    except _OddMember as error:
+        return str(error)
     except ValueError:
         return f"the arguments are not JSON: {short_repr(arguments)}"
     except RecursionError:
         return "the arguments are nested too deeply"
+    except _TooCostly:
+        return (
+            "the arguments take too many steps to check: the schema or its patterns are too complex"
+        )
+    return None if misfit is None else f"arguments{misfit}"
+
+
+def fits_type(value: Any, type: ValueType) -> bool:
+    """Return whether a value is of a type that refers to no definition; not if that takes too many steps to tell."""
+    try:
+        size = len(value) if isinstance(value, str) else 0
+        return _ValueChecker({}, StepBudget(size)).check(value, type) is None
+    except _TooCostly:
+        return False
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _read_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in members:
+            raise _OddMember(f"the arguments have the member {short_repr(name)} twice")
+        members[name] = value
+    return members
 
 
 class _ValueChecker:
-    """Compares values with types; each check returns the first misfit, None if there is none."""
+    """Compares values with types; each check returns the first misfit, None if there is none.
 
-    def __init__(self, definitions: Mapping[str, ValueType]) -> None:
+    A misfit begins with the place in the value, and those around it write theirs before it.
+    """
+
+    def __init__(self, definitions: Mapping[str, ValueType], budget: StepBudget) -> None:
         self._definitions = definitions
+        self._budget = budget
         self._known: dict[tuple[int, int], str | None] = {}  # by the identities of value and type
+        self._members: dict[int, dict[str, ValueType]] = {}  # by the identity of the type
+        self._constants: dict[int, frozenset[str]] = {}
 
-    def check(self, value: Any, type: ValueType, path: str) -> str | None:
+    def check(self, value: Any, type: ValueType) -> str | None:
         while isinstance(type, NamedType):
             type = self._definitions[type.name]
         if not isinstance(value, (dict, list)):
-            return self._check_once(value, type, path)
+            return self._check_once(value, type)
         key = (id(value), id(type))
         if key not in self._known:
-            self._known[key] = self._check_once(value, type, path)
+            self._known[key] = self._check_once(value, type)
         return self._known[key]
 
-    def _check_once(self, value: Any, type: ValueType, path: str) -> str | None:
+    def _check_once(self, value: Any, type: ValueType) -> str | None:
+        self._budget.take(1)
         if isinstance(type, ObjectType):
-            return self._check_object(value, type, path)
+            return self._check_object(value, type)
         if isinstance(type, ArrayType):
-            return self._check_array(value, type, path)
+            return self._check_array(value, type)
         if isinstance(type, UnionType):
-            return self._check_union(value, type, path)
+            return self._check_union(value, type)
         if isinstance(type, StringType):
-            return _check_string(value, type, path)
+            return self._check_string(value, type)
         if isinstance(type, NumberType):
-            return _check_number(value, type, path)
-        if isinstance(type, ConstantType) and not _is_constant(value, type):
-            return _expected(" or ".join(type.texts), value, path)
+            return _check_number(value, type)
+        if isinstance(type, ConstantType) and not self._is_constant(value, type):
+            return _expected(printable(" or ".join(type.texts)), value)
         return None
 
-    def _check_object(self, value: Any, type: ObjectType, path: str) -> str | None:
+    def _check_object(self, value: Any, type: ObjectType) -> str | None:
         if not isinstance(value, dict):
-            return _expected("an object", value, path)
-        members = dict(type.members)
+            return _expected("an object", value)
+        if id(type) not in self._members:
+            self._members[id(type)] = dict(type.members)
+        members = self._members[id(type)]
+        self._budget.take(len(type.required))
         for name in sorted(type.required):
             if name not in value:
-                return f"{path}: the member {short_repr(name)} is missing"
+                return f": the member {short_repr(name)} is missing"
         for name, inner in value.items():
             declared = members.get(name, type.other)
             if declared is None:
-                return f"{path}: there is no member {short_repr(name)} in the schema"
-            misfit = self.check(inner, declared, f"{path}.{name}")
+                return f": there is no member {short_repr(name)} in the schema"
+            misfit = self.check(inner, declared)
             if misfit is not None:
-                return misfit
+                return f".{printable(name, MAX_SHOWN_NAME)}{misfit}"
         return None
 
-    def _check_array(self, value: Any, type: ArrayType, path: str) -> str | None:
+    def _check_array(self, value: Any, type: ArrayType) -> str | None:
         if not isinstance(value, list):
-            return _expected("a list", value, path)
+            return _expected("a list", value)
         size = len(value)
-        if size < type.least or (type.most is not None and size > type.most):
-            return f"{path}: a list of {size} is not of a length that the schema allows"
+        if not _is_within(size, type):
+            return f": a list of {size} is not of a length that the schema allows"
         for index, inner in enumerate(value):
             declared = type.leading[index] if index < len(type.leading) else type.element
-            misfit = declared and self.check(inner, declared, f"{path}[{index}]")
+            misfit = declared and self.check(inner, declared)
             if misfit:
-                return misfit
+                return f"[{index}]{misfit}"
         return None
 
-    def _check_union(self, value: Any, type: UnionType, path: str) -> str | None:
-        misfits = [self.check(value, option, path) for option in type.options]
-        if None in misfits:
+    def _check_union(self, value: Any, type: UnionType) -> str | None:
+        if any(self.check(value, option) is None for option in type.options):
             return None
-        return f"{path}: {short_repr(value)} is of none of the types that the schema allows"
+        return f": {short_repr(value)} is of none of the types that the schema allows"
+
+    def _check_string(self, value: Any, type: StringType) -> str | None:
+        if not isinstance(value, str):
+            return _expected("a string", value)
+        size = len(value)
+        if not _is_within(size, type):
+            return f": a string of {size} characters is not of a length that the schema allows"
+        if type.pattern is not None:
+            self._budget.take(len(type.pattern))
+            node = pattern_node(type.pattern, ANY_CHARACTER)
+            if size not in _PatternMatcher(value, self._budget).find_ends(node, {0}):
+                return f": {short_repr(value)} does not match the pattern of the schema"
+        return None
+
+    def _is_constant(self, value: Any, type: ConstantType) -> bool:
+        # As texts, since True equals 1 in Python.
+        if id(type) not in self._constants:
+            self._budget.take(len(type.texts))
+            self._constants[id(type)] = frozenset(_to_text(json.loads(one)) for one in type.texts)
+        text = _to_text(value)
+        self._budget.take(len(text))  # those around it are written as well
+        return text in self._constants[id(type)]
 
 
-def _expected(what: str, value: Any, path: str) -> str:
-    return f"{path}: {what} is needed, not {short_repr(value)}"
+def _expected(what: str, value: Any) -> str:
+    return f": {what} is needed, not {short_repr(value)}"
 
 
-def _check_string(value: Any, type: StringType, path: str) -> str | None:
-    if not isinstance(value, str):
-        return _expected("a string", value, path)
-    size = len(value)
-    if size < type.least or (type.most is not None and size > type.most):
-        return f"{path}: a string of {size} characters is not of a length that the schema allows"
-    if type.pattern is not None and not _matches(type.pattern, value):
-        return f"{path}: {short_repr(value)} does not match the pattern of the schema"
-    return None
+def _is_within(size: int, type: ArrayType | StringType) -> bool:
+    most = type.checked_most if type.most is None else type.most
+    return type.least <= size and (most is None or size <= most)
 
 
-def _check_number(value: Any, type: NumberType, path: str) -> str | None:
+def _to_text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _check_number(value: Any, type: NumberType) -> str | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if type.is_whole and not (is_number and value == value // 1):
-        return _expected("a whole number", value, path)
+        return _expected("a whole number", value)
     if not is_number:
-        return _expected("a number", value, path)
+        return _expected("a number", value)
     low, high = type.minimum, type.maximum
     is_low = low is not None and (value < low or (type.excludes_minimum and value == low))
     is_high = high is not None and (value > high or (type.excludes_maximum and value == high))
     if is_low or is_high:
-        return f"{path}: {short_repr(value)} is not within the bounds of the schema"
+        return f": {short_repr(value)} is not within the bounds of the schema"
     return None
-
-
-def _is_constant(value: Any, type: ConstantType) -> bool:
-    # As texts, since True equals 1 in Python.
-    text = json.dumps(value, sort_keys=True)
-    return any(text == json.dumps(json.loads(one), sort_keys=True) for one in type.texts)
 
 
 # -- patterns
 
 
-def _matches(pattern: str, text: str) -> bool:
-    """Return whether a text fits a pattern; also where it would cost too much to tell."""
-    matcher = _PatternMatcher(text)
-    try:
-        return len(text) in matcher.find_ends(pattern_node(pattern, ANY_CHARACTER), {0})
-    except _TooCostly:
-        return True
-
-
-class _TooCostly(Exception):
-    """A pattern takes too many steps; it never leaves this module."""
-
-
 class _PatternMatcher:
     """Follows all ways through a pattern at once, as sets of positions in a text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, budget: StepBudget) -> None:
         self._text = text
-        self._steps = 0
+        self._budget = budget
 
-    def find_ends(self, node: Node, starts: set[int]) -> set[int]:
+    def find_ends(self, node: Node, starts: Collection[int]) -> Collection[int]:
         """Return where a node may end that begins at one of some positions."""
-        self._steps += 1 + len(starts)
-        if self._steps > MAX_PATTERN_STEPS:
-            raise _TooCostly
+        self._budget.take(1 + len(starts))
         text = self._text
         if isinstance(node, CharacterNode):
             return {at + 1 for at in starts if at < len(text) and node.accepts(text[at])}
@@ -196,18 +274,46 @@ class _PatternMatcher:
         if isinstance(node, ChoiceNode):
             return set[int]().union(*(self.find_ends(one, starts) for one in node.options))
         if isinstance(node, RepeatNode):
+            if isinstance(node.item, CharacterNode) and node.most is None:
+                return self._find_run(node.item, node.least, starts)
             return self._find_repeated(node, starts)
         assert isinstance(node, SequenceNode), "patterns have no other nodes"
         for part in node.parts:
             starts = self.find_ends(part, starts)
         return starts
 
-    def _find_repeated(self, node: RepeatNode, starts: set[int]) -> set[int]:
+    def _find_run(
+        self, item: CharacterNode, least: int, starts: Collection[int]
+    ) -> Collection[int]:
+        """Return where characters of one set may end: all positions from the first to the end of each run of them."""
+        runs: list[range] = []
+        end = -1
+        for start in sorted(starts):
+            if start <= end:
+                continue  # in a run that was found, of which it reaches no more
+            found = _compile_run(item).match(self._text, start)
+            end = found.end() if found is not None else start
+            self._budget.take((end - start) // CHARACTERS_PER_STEP)
+            runs.append(range(start + least, end + 1))
+        if len(runs) == 1:
+            return runs[0]
+        self._budget.take(sum(map(len, runs)))
+        return set[int]().union(*runs)
+
+    def _find_repeated(self, node: RepeatNode, starts: Collection[int]) -> Collection[int]:
         for _ in range(node.least):
             starts = self.find_ends(node.item, starts)
         found, count = set(starts), node.least
         while starts and (node.most is None or count < node.most):
-            starts = self.find_ends(node.item, starts) - found
+            starts = set(self.find_ends(node.item, starts)) - found
             found |= starts
             count += 1
         return found
+
+
+@lru_cache(256)
+def _compile_run(item: CharacterNode) -> re.Pattern[str]:
+    """Return the expression of any number of characters of a set; it has nothing to go back to."""
+    ranges = "".join(f"{re.escape(first)}-{re.escape(last)}" for first, last in item.ranges)
+    characters = f"[{'^' if item.negated else ''}{ranges}]" if ranges else "."
+    return re.compile(f"{characters}*", re.DOTALL)

@@ -22,6 +22,7 @@ class StringType:
     least: int = 0
     most: int | None = None
     pattern: str | None = None  # that occurs in it
+    checked_most: int | None = None  # a bound that is too large for grammars
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class ArrayType:
     leading: tuple[ValueType, ...] = ()
     least: int = 0
     most: int | None = None
+    checked_most: int | None = None  # a bound that is too large for grammars
 
 
 @dataclass(frozen=True, slots=True)
