@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import openai
@@ -16,12 +18,13 @@ import turnwise
 from gateway_streams import CHAT, QUESTION, UPSTREAM_KINDS, add_up, gateway, read_stream
 from reply_messages import TOOLS
 from scripted_upstream import TOKENIZER, ScriptedUpstream
-from served import QUIET, TIDE, client_of, make_service, post
+from served import QUIET, TIDE, client_of, listening, make_service, post
 from served_replies import KINDS, written_replies
-from turnwise.serve.gateway import StopFilter
+from turnwise.serve.gateway import StopFilter, read_lines
 from turnwise.serve.models import ServedModel, ServedModels
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
+from turnwise.serve.upstreams import UpstreamError
 
 pytestmark = QUIET
 
@@ -213,6 +216,41 @@ def test_a_forced_call_that_was_cut_is_told_by_its_finish_reason() -> None:
     for reply in (CALL[:-30], "Well"):
         with gateway(ScriptedUpstream("generate", reply, stop="length")) as client:
             assert post(client, CHAT, body)["choices"][0]["finish_reason"] == "length"
+    with gateway(ScriptedUpstream("generate", CALL, stop="length")) as client:
+        assert post(client, CHAT, body)["choices"][0]["finish_reason"] == "length"
+    ended = write_call(port=5).removesuffix("<|im_end|>")  # only what follows it was cut
+    for reply in (ended, ended + "\n" + CALL[:-30]):
+        with gateway(ScriptedUpstream("generate", reply, stop="length")) as client:
+            assert "arguments.port" in post(client, CHAT, body, 502)["error"]["message"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_one_call_at_most_is_kept_to_whatever_the_choice(strict: bool) -> None:
+    tool = {"type": "function", "function": {**TIDE["function"], "strict": strict}}
+    body = {"messages": QUESTION, "tools": [tool], "parallel_tool_calls": False}
+    two = CALL.removesuffix("<|im_end|>") + "\n" + CALL
+    with gateway(ScriptedUpstream("generate", two)) as client:
+        assert "there are 2 calls" in post(client, CHAT, body, 502)["error"]["message"]
+        post(client, CHAT, {**body, "parallel_tool_calls": True})
+
+
+def test_calls_are_not_checked_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    class Noting(ScriptedUpstream):
+        async def handle_async_request(self, request: Any) -> Any:
+            threads.append(threading.get_ident())
+            return await super().handle_async_request(request)
+
+    def note(*_: Any) -> None:
+        threads.append(threading.get_ident())
+
+    monkeypatch.setattr("turnwise.serve.gateway.find_misfit", note)
+    body = {"messages": QUESTION, "tools": [TIDE], "tool_choice": "required"}
+    with gateway(Noting("generate", CALL)) as client:
+        post(client, CHAT, body)
+    loop, check = threads
+    assert loop != check
 
 
 def test_calls_of_strict_tools_fit_their_schemas() -> None:
@@ -305,6 +343,13 @@ def test_a_reply_that_was_too_long() -> None:
     assert choice["finish_reason"] == "length" and choice["message"]["reasoning"] == "Hm"
 
 
+def test_a_reply_that_was_filtered() -> None:
+    body = {"messages": QUESTION, "tools": [TIDE], "tool_choice": "required"}
+    with gateway(ScriptedUpstream("generate", "Well", stop="content_filter")) as client:
+        assert post(client, CHAT, body)["choices"][0]["finish_reason"] == "content_filter"
+        assert add_up(read_stream(client, body))[1] == "content_filter"
+
+
 def test_reasoning_can_be_left_out_and_what_is_not_passed_on_is_told() -> None:
     with gateway(ScriptedUpstream("generate", PLAIN)) as client:
         body = {"messages": QUESTION, "include_reasoning": False, "verbosity": "low"}
@@ -384,6 +429,33 @@ def test_events_may_hold_every_character_as_it_is() -> None:
             assert add_up(read_stream(client, body))[0]["content"] == said
 
 
+def split_lines(chunks: list[bytes]) -> list[str]:
+    async def collect() -> list[str]:
+        async def send() -> AsyncIterator[bytes]:
+            for chunk in chunks:
+                yield chunk
+
+        return [line async for line in read_lines(send())]
+
+    return asyncio.run(collect())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+def test_lines_are_the_same_however_they_are_cut(size: int) -> None:
+    data = "a: 1\n\nb: 漢\r\rc\r\n\u2028d".encode()
+    lines = split_lines([data[at : at + size] for at in range(0, len(data), size)])
+    assert [line for line in lines if line] == ["a: 1", "b: 漢", "c", "\u2028d"]
+
+
+def test_a_long_event_in_many_chunks_is_read_once() -> None:
+    start = time.process_time()
+    first, second, last = split_lines([b"data: ", *[b"x" * 1000] * 12_000, b"\n\n"])
+    assert len(first) == 12_000_006 and not second and not last
+    assert time.process_time() - start < 2
+    with pytest.raises(UpstreamError, match="too long"):
+        split_lines([b"x" * 1000] * 17_000)
+
+
 def test_half_of_a_surrogate_pair_is_replaced() -> None:
     event = {"choices": [{"index": 0, "text": "a\ud83d", "finish_reason": "stop"}]}
     with gateway(ScriptedUpstream("text", PLAIN, edit=lambda _: [event])) as client:
@@ -414,6 +486,47 @@ def test_an_upstream_that_is_not_there_or_dies_on_the_wire() -> None:
             error = post(client, CHAT, {"messages": QUESTION}, 502)["error"]
             assert "no answer from the upstream: connection refused" in error["message"]
             assert "127.0.0.1" not in error["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_closes_the_request_to_the_upstream(stream: bool) -> None:
+    asked, closed = threading.Event(), threading.Event()
+
+    def hang(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(10)
+            connection.recv(65536)
+            event = b'data: {"choices": [{"index": 0, "token_ids": [7838]}]}\n\n'
+            event = b": no delta\n\n" if stream else event
+            head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+            connection.sendall(head + f"{len(event):x}\r\n".encode() + event + b"\r\n")
+            asked.set()
+            while connection.recv(65536):
+                pass
+            closed.set()
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread = threading.Thread(target=hang, args=(listener,))
+        thread.start()
+        with listening(make_service(upstream=url, playground=False)) as address:
+            host, _, port = address.removeprefix("http://").partition(":")
+            with socket.create_connection((host, int(port))) as client:
+                body = json.dumps({"messages": QUESTION, "stream": stream}).encode()
+                lines = (
+                    f"POST {CHAT} HTTP/1.1",
+                    f"host: {host}",
+                    "content-type: application/json",
+                    f"content-length: {len(body)}",
+                )
+                client.sendall("\r\n".join((*lines, "", "")).encode() + body)
+                assert asked.wait(10)
+                assert not closed.wait(0.1)
+            assert closed.wait(8)
+        thread.join()
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ ends without `[DONE]`. A client that leaves closes the connection to the upstrea
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import aclosing
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -26,7 +27,11 @@ from turnwise.serve.upstreams import GenerationPlan, StreamUsage, UpstreamCall
 
 CHAT_PATH = "/v1/chat/completions"
 FORWARDED = ("authorization",)  # headers of the client that the upstream gets
+CLIENT_LEFT = 499  # what logs say of a request whose client did not wait; nobody gets it
 EVENT_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+Result = TypeVar("Result")
 
 
 class ChatWork(NamedTuple):
@@ -37,6 +42,10 @@ class ChatWork(NamedTuple):
     stream: bool
     include_usage: bool
     warnings: list[str]
+
+
+class ClientLeft(Exception):
+    """The client closed its connection; it never leaves this module."""
 
 
 class HttpServer(Protocol):
@@ -80,9 +89,11 @@ class ChatRoute:
             if self.running >= self._settings.max_streams:
                 raise RequestError("too many replies are being sampled; try again", status=429)
             if not work.stream:
-                return JSONResponse(await self._complete(work, headers))
+                return JSONResponse(await _do_for_client(request, self._complete(work, headers)))
             events = self._write_events(work, headers, request_id)
-            first = await anext(events)
+            first = await _do_for_client(request, anext(events))
+        except ClientLeft:
+            return Response(status_code=CLIENT_LEFT)
         except Exception as error:  # every request gets an answer; defects are logged
             return self._server.refuse(error, request_id)
         return StreamingResponse(
@@ -187,3 +198,27 @@ async def _chain(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterat
         yield first
         async for event in rest:
             yield event
+
+
+async def _do_for_client(request: Request, work: Awaitable[Result]) -> Result:
+    """Wait for work, and end it when the client leaves.
+
+    Raises:
+        ClientLeft: it did.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_wait_for_leaving(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientLeft
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _wait_for_leaving(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -6,11 +6,12 @@ A message that is not streamed is the sum of the same deltas, so both ways alway
 still become a marker and retracts nothing; texts of `stop` are held back and cut off in the same way.
 
 An engine that breaks off, or whose calls are not those that were asked for, is an error: in a stream an event, which
-clients raise. Calls are checked when a reply ends, whatever grammar the engine was sent: an engine may ignore it.
+clients raise. Calls are checked when a reply ends, in a thread, whatever grammar the engine was sent: it may ignore it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -25,7 +26,7 @@ import httpx
 from turnwise.errors import TurnwiseError, short_repr
 from turnwise.local_files import error_reason
 from turnwise.replies.chunk_stream import ChunkStream
-from turnwise.replies.export.value_check import find_misfit
+from turnwise.replies.export.value_check import StepBudget, find_misfit
 from turnwise.serve.bodies import NOT_FOUND, BodyReader, RequestError
 from turnwise.serve.derendering import WITHOUT_CALLS, join_deltas, make_usage
 from turnwise.serve.models import ServedModel
@@ -60,7 +61,8 @@ NOT_PASSED = {
     "functions": "this field is out of date: use tools",
     "function_call": "this field is out of date: use tool_choice",
 }
-CUT = ("length", "abort")
+# Why an engine ended a reply before its end, and what the client is told.
+CUT = {"length": "length", "abort": "length", "content_filter": "content_filter"}
 GRAMMAR_HINT = "does it take grammars, and is --upstream-kind right?"
 
 Chunk = dict[str, Any]
@@ -122,19 +124,21 @@ class ChoiceStream:
         self._plan = plan
         self.index = index
         self.deltas: list[dict[str, Any]] = []
+        self.has_ended = False
+        self._cut_reason: str | None = None
         self.finish_reason: str | None = None
 
     def feed(self, piece: ReplyPiece) -> list[dict[str, Any]]:
-        """Return the deltas of the next piece of the reply."""
-        if self.finish_reason is not None:
+        """Return the deltas of the next piece of the reply; `finish` is due when it has ended."""
+        if self.has_ended:
             return []
         deltas = self._cut(self._read(piece.chunk)) if piece.chunk else []
-        is_closed = self._stops.found is None and piece.finish_reason is not None
-        if is_closed:
+        if self._stops.found is None and piece.finish_reason is not None:
+            self._cut_reason = CUT.get(piece.finish_reason)
+            self.has_ended = True
             deltas += self._close()
+        self.has_ended = self.has_ended or self.is_cut_off
         self.deltas += deltas
-        if is_closed or self._stops.found is not None:
-            self._finish(is_cut=is_closed and piece.finish_reason in CUT)
         return deltas
 
     def _read(self, chunk: str | list[int]) -> list[Chunk]:
@@ -150,9 +154,15 @@ class ChoiceStream:
             deltas.append({"content": held})
         return deltas
 
-    def _finish(self, is_cut: bool) -> None:
+    def finish(self) -> None:
+        """Check the calls of a reply that has ended, and say why it did: the work of a thread.
+
+        Raises:
+            UpstreamError: the calls are not those that were asked for.
+        """
         calls = self.message.get("tool_calls", [])
-        problem = find_broken_promise(self._plan, calls, is_cut)
+        is_cut = self._cut_reason is not None
+        problem = find_broken_promise(self._plan, calls, is_cut, self._find_open_call())
         if problem is not None:
             is_stopped = self._stops.found is not None
             raise UpstreamError(
@@ -160,7 +170,15 @@ class ChoiceStream:
                 hint="`stop` ended the reply: leave it out" if is_stopped else GRAMMAR_HINT,
             )
         has_calls = bool(calls) and self._stops.found is None
-        self.finish_reason = "length" if is_cut else "tool_calls" if has_calls else "stop"
+        self.finish_reason = self._cut_reason or ("tool_calls" if has_calls else "stop")
+
+    def _find_open_call(self) -> int | None:
+        """Return the number of the call that a cut broke off, if it did."""
+        message = self._stream.message
+        if self._cut_reason is None or message is None or not message.attempts:
+            return None
+        last = message.attempts[-1]
+        return last.index if last.status == "unterminated" else None
 
     def _cut(self, chunks: list[Chunk]) -> list[dict[str, Any]]:
         """Return the deltas of chunks, their content cut at a stop text; nothing follows that."""
@@ -268,10 +286,13 @@ class Gateway:
             async with aclosing(self._ask(call, headers, usage)) as pieces:
                 async for piece in pieces:
                     choice = _find_choice(plan, choices, piece, usage)
-                    is_open = choice.finish_reason is None
-                    for delta in choice.feed(piece):
+                    is_open = not choice.has_ended
+                    deltas = choice.feed(piece)
+                    if is_open and choice.has_ended:
+                        await asyncio.to_thread(choice.finish)
+                    for delta in deltas:
                         yield make_chunk(choice.index, delta, None)
-                    if is_open and choice.finish_reason is not None:
+                    if is_open and choice.has_ended:
                         yield make_chunk(choice.index, {}, choice.finish_reason)
                     if choice.is_cut_off and _are_finished(plan, choices):
                         break  # the engine need not go on
@@ -317,24 +338,25 @@ class Gateway:
 
 
 def find_broken_promise(
-    plan: GenerationPlan, calls: list[dict[str, Any]], is_cut: bool
+    plan: GenerationPlan, calls: list[dict[str, Any]], is_cut: bool, open_call: int | None = None
 ) -> str | None:
     """Return what of a reply's calls is not as it was asked for; None if they are.
 
-    The last call of a reply that was cut may be incomplete, so its arguments are not looked at.
+    The arguments of a call that a cut broke off (`open_call`, its number) are not looked at.
     """
     forced = is_forced(plan.choice)
     if forced and not calls:
         return None if is_cut else "there is no call"
-    if forced and not plan.parallel and len(calls) > 1:
+    if not plan.parallel and len(calls) > 1:
         return f"there are {len(calls)} calls, and parallel_tool_calls is false"
-    for number, call in enumerate(calls, 1):
+    budget = StepBudget(sum(len(call["function"]["arguments"]) for call in calls))
+    for number, call in enumerate(calls):
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         is_allowed = name in plan.checked and plan.choice in (REQUIRED, name)
         if forced and not is_allowed:
             return f"the tool {short_repr(name)} is called"
-        if name in plan.checked and not (is_cut and number == len(calls)):
-            misfit = find_misfit(arguments, plan.checked[name])
+        if name in plan.checked and number != open_call:
+            misfit = find_misfit(arguments, plan.checked[name], budget)
             if misfit is not None:
                 return f"in the call of {short_repr(name)}, {misfit}"
     return None
@@ -384,14 +406,15 @@ async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
     Raises:
         UpstreamError: a line is too long.
     """
-    begun = b""
+    begun = bytearray()
     async for chunk in chunks:
-        lines = LINE_END.split(begun + chunk)
-        begun = lines.pop()
-        for line in lines:
-            yield line.decode("utf-8", "replace")
+        first, *others = LINE_END.split(chunk)
+        begun += first
         if len(begun) > MAX_LINE:
             raise odd_answer("an event that is too long")
+        for other in others:
+            yield begun.decode("utf-8", "replace")
+            begun = bytearray(other)
     yield begun.decode("utf-8", "replace")
 
 
