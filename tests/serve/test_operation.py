@@ -503,6 +503,30 @@ def test_a_stream_that_a_stopping_server_cuts_ends_with_an_error() -> None:
     assert event["error"]["code"] == 503 and not sent[-1]["more_body"]
 
 
+def test_a_server_that_is_interrupted_shuts_down_in_order() -> None:
+    coming: list[Any] = [{"type": "lifespan.startup"}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        if not coming:
+            await asyncio.sleep(60)
+        return coming.pop()
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    async def interrupt() -> None:
+        app = create_app(make_service(), JsonLog(io.StringIO()))
+        task = asyncio.create_task(app({"type": "lifespan", "state": {}}, receive, send))
+        while not sent:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await task
+
+    asyncio.run(interrupt())
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
 @pytest.mark.once
 def test_the_command_serves_and_stops() -> None:
     process = start_command("chatml")

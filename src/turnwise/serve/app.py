@@ -121,7 +121,7 @@ class Gatekeeper:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            await self.app(scope, partial(_await_shutdown, receive), send)
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         request_id = make_request_id(headers.get(b"x-request-id"))
@@ -186,6 +186,14 @@ class Gatekeeper:
             return True
         found = HOST.fullmatch(host)
         return found is not None and found[1].lower() in allowed
+
+
+async def _await_shutdown(receive: Receive) -> Message:
+    """Return the next event in the life of a server; one that is interrupted shuts down in order, too."""
+    try:
+        return await receive()
+    except asyncio.CancelledError:
+        return {"type": "lifespan.shutdown"}
 
 
 class WorkLane:
