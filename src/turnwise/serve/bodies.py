@@ -197,12 +197,19 @@ class BodyReader:
         return items
 
     def token_ids(self, field: str, most: int | None = None) -> list[int] | None:
-        """Return a list of token ids."""
+        """Return a list of token ids that an engine has sampled: also of ones that no tokenizer has."""
+        return self._read_ids(field, most, MAX_INTEGER)
+
+    def engine_ids(self, field: str, most: int | None = None) -> list[int] | None:
+        """Return a list of token ids that an engine gets."""
+        return self._read_ids(field, most, MAX_TOKEN_ID)
+
+    def _read_ids(self, field: str, most: int | None, largest: int) -> list[int] | None:
         ids: list[int] | None = self.list_of(field, int, most)
         # Two passes in C, not one test for each of a hundred thousand ids.
-        if ids and (min(ids) < 0 or max(ids) > MAX_TOKEN_ID):
+        if ids and (min(ids) < 0 or max(ids) > largest):
             raise RequestError(
-                f"a token id is a whole number from 0 to {MAX_TOKEN_ID}", path=self.name(field)
+                f"a token id is a whole number from 0 to {largest}", path=self.name(field)
             )
         return ids
 

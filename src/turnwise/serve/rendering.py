@@ -424,7 +424,7 @@ def read_prompts(body: BodyReader, settings: ServeSettings) -> list[str | list[i
     if not isinstance(given, list) or not given:
         raise RequestError("a text, a list of texts, or token ids are needed", path="prompt")
     if all(type(item) is int for item in given):
-        return [body.token_ids("prompt") or []]
+        return [body.engine_ids("prompt") or []]
     if len(given) > settings.max_prompts:
         raise RequestError(
             f"{len(given):,} are more than the {settings.max_prompts} that this server takes",
@@ -433,7 +433,7 @@ def read_prompts(body: BodyReader, settings: ServeSettings) -> list[str | list[i
     prompts: list[str | list[int]] = []
     for index, item in enumerate(given):
         if isinstance(item, list):
-            item = BodyReader({"ids": item}, f"prompt[{index}]").token_ids("ids")
+            item = BodyReader({"ids": item}, f"prompt[{index}]").engine_ids("ids")
         if not item or not isinstance(item, (str, list)):
             raise RequestError("a text or token ids are needed", path=f"prompt[{index}]")
         prompts.append(item)

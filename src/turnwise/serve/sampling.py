@@ -65,9 +65,9 @@ def read_sampling(body: BodyReader, model: ServedModel, max_choices: int) -> dic
     stops = read_stops(body)
     if stops:
         found["stop"] = stops
-    ids = body.token_ids("stop_token_ids", MAX_STOPS) or []
+    ids = body.engine_ids("stop_token_ids", MAX_STOPS) or []
     found["stop_token_ids"] = list(dict.fromkeys([*ids, *model.stop_ids]))
-    listed = {name: body.token_ids(name, MAX_LISTED) for name in ID_LISTS}
+    listed = {name: body.engine_ids(name, MAX_LISTED) for name in ID_LISTS}
     listed["bad_words"] = body.list_of("bad_words", str, MAX_LISTED)
     found |= {name: items for name, items in listed.items() if items}
     extra = body.get("vllm_xargs", dict)

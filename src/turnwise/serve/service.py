@@ -159,7 +159,7 @@ class Service:
         model = self.find_model(body)
         prompts = read_prompts(body, self.settings)
         sampling = read_sampling(body, model, self.settings.max_choices)
-        sampling["stop_token_ids"] = body.token_ids("stop_token_ids") or []
+        sampling["stop_token_ids"] = body.engine_ids("stop_token_ids") or []
         adds = body.get("add_special_tokens", bool, True)
         answers = []
         for index, prompt in enumerate(prompts):
