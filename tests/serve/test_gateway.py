@@ -52,6 +52,19 @@ def test_streams_and_messages_are_what_parse_says(name: str) -> None:
     check_replies(name, 4)
 
 
+def test_only_chats_that_reach_the_engine_are_known_prompts() -> None:
+    chat = {"messages": QUESTION}
+    render = "/v1/chat/completions/render"
+    with gateway(ScriptedUpstream("generate", PLAIN), "qwen3") as client:
+        late = {**chat, "stream_options": {"include_usage": "x"}}  # found behind the prompt
+        assert client.post(CHAT, json=late).status_code == 422
+        assert post(client, render, chat)["common_prefix_tokens"] == 0
+    with gateway(ScriptedUpstream("generate", PLAIN), "qwen3") as client:
+        post(client, CHAT, chat)
+        answer = post(client, render, chat)
+        assert answer["common_prefix_tokens"] == len(answer["token_ids"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_all_streams_and_messages_are_what_parse_says(name: str) -> None:

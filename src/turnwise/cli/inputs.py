@@ -38,11 +38,8 @@ STDIN = "-"
 MAX_CHAT = 256 * 2**20
 OPENAI_SHAPES = ("openai", "list")  # read without a note
 CHAT_HINT = 'A conversation is JSON such as [{"role": "user", "content": "Hi"}].'
-TOOL_KEYS = {
-    "function",
-    "name",
-    "type",
-}  # a tool has one of them; a message may, too, and has a role
+# A tool has one of them; a message may, too, and has a role.
+TOOL_KEYS = {"function", "name", "type"}
 TOOLS_HINT = "Tools are a JSON list of functions, as OpenAI has them."
 DECLARATION_HINT = "A declaration is a TOML file: docs/replies.md, Declarations."
 SCHEMA_HINT = "It should be a JSON schema."

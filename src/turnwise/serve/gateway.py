@@ -259,12 +259,14 @@ class Gateway:
         plan = make_plan(body, model, prompt, request_id, self.settings)
         if not plan.ids:
             raise RequestError("the template writes nothing of this chat, so there is no prompt")
-        self._renderer.memory.keep(prompt.known)
-        return replace(plan, has_lookalikes=bool(prompt.encoded.defused))
+        return replace(plan, has_lookalikes=bool(prompt.encoded.defused), known=prompt.known)
 
     def make_calls(self, plan: GenerationPlan) -> list[UpstreamCall]:
         """Return the requests to the engine; grammars are written here, so this is the work of a thread, too."""
-        return UPSTREAMS[self.kind](plan)
+        calls = UPSTREAMS[self.kind](plan)
+        if plan.known is not None:
+            self._renderer.memory.keep(plan.known)  # nothing can refuse the chat any more
+        return calls
 
     # -- streams
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeGuard
 from turnwise.errors import TurnwiseError, printable, short_repr
 from turnwise.replies.export.value_types import ToolSignature
 from turnwise.serve.bodies import MAX_INTEGER, RequestError
+from turnwise.serve.memory import KnownIds
 from turnwise.serve.models import ServedModel
 from turnwise.serve.sampling import NONE, cannot_enforce, is_forced
 
@@ -65,6 +66,7 @@ class GenerationPlan:
         schema: the JSON schema of the content, None if it is free.
         has_lookalikes: whether messages spell control tokens.
         with_reasoning: whether the client wants the reasoning.
+        known: what the memory keeps of the prompt, once the engine is asked.
     """
 
     request_id: str
@@ -80,6 +82,7 @@ class GenerationPlan:
     schema: dict[str, Any] | None = None
     has_lookalikes: bool = False
     with_reasoning: bool = True
+    known: KnownIds | None = None
 
     @property
     def count(self) -> int:
