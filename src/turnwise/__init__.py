@@ -171,9 +171,8 @@ def __getattr__(name: str) -> Any:
             value = globals()[name] = getattr(import_module(_MODULES[name]), name)
             return value
         if not name.startswith("_"):
-            return import_module(
-                f"turnwise.{name}"
-            )  # `turnwise.shapes`, without an import of its own
+            # `turnwise.shapes`, without an import of its own.
+            return import_module(f"turnwise.{name}")
     except ModuleNotFoundError as error:
         if error.name != f"turnwise.{name}":
             raise

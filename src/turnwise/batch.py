@@ -134,9 +134,8 @@ class BatchEncoder:
         self._errors: dict[int, TurnwiseError] = {}
         self._forms: dict[Any, _Form] = {}
         if request is not None:
-            prompt = repr(
-                request.arguments.get("add_generation_prompt")
-            )  # the template may print it
+            # The template may print it.
+            prompt = repr(request.arguments.get("add_generation_prompt"))
             known = request.turn_cache.layouts.setdefault(request.tokenizer, {})
             self._forms = known.setdefault((request.train_on, prompt), {})
 

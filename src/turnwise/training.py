@@ -153,9 +153,8 @@ class _ExampleBuilder:
         self.uncached = replace(self.request, renderings=None)  # for texts that are only compared
         self.codec = codec
         self._rounds: int | None = None  # of the last sample that was shortened
-        self._proven_prompts: set[tuple[Any, ...]] = (
-            set()
-        )  # kinds of prompts with which samples begin
+        # Kinds of prompts with which samples begin.
+        self._proven_prompts: set[tuple[Any, ...]] = set()
         # By the number of messages that were dropped and the turn's message.
         self._prompts: dict[tuple[int, int], str | TurnwiseError] = {}
         self._finished: dict[tuple[int, int], str | None] = {}
@@ -209,9 +208,8 @@ class _ExampleBuilder:
     def _find_problem(self, sample: Encoded, index: int) -> Untrained | None:
         """Return why a message cannot be trained in this sample, None if it can."""
         for turn in sample.turns:
-            if (
-                turn.message == index
-            ):  # a message may be several turns: the prompt ends before the first
+            # A message may be several turns: the prompt ends before the first.
+            if turn.message == index:
                 reason = self._explain_mismatch(sample, turn) or self._explain_stop(sample, index)
                 return Untrained(index, reason, diverges=True) if reason else None
         for untrained in sample.untrained:

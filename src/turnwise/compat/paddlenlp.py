@@ -315,9 +315,8 @@ class PaddleChat(ChatTemplateMixin):
             config = {**_config_of(folder), "chat_template": _text_of(self.chat_template)}
             text = json.dumps(config, ensure_ascii=False, indent=2)
             (folder / CONFIG_NAME).write_text(f"{text}\n", encoding="utf-8")
-            (folder / JINJA_NAME).unlink(
-                missing_ok=True
-            )  # the tokenizer's own, which would hide it
+            # The tokenizer's own, which would hide it.
+            (folder / JINJA_NAME).unlink(missing_ok=True)
         return result
 
     def __call__(self, text: Any = None, *args: Any, **kwargs: Any) -> Any:

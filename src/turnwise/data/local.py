@@ -24,9 +24,8 @@ from turnwise.data.worker_processes import DEAD, ForkServer, Worker
 from turnwise.errors import DataError
 
 MAX_ATTEMPTS = 3  # to do one task, or to load template and tokenizer
-MIN_BYTES_PER_WORKER = (
-    1 << 20
-)  # of input: starting a worker takes as long as encoding some megabytes
+# Of input: starting workers takes as long as encoding some megabytes.
+MIN_BYTES_PER_WORKER = 1 << 20
 
 
 class TaskEngine(Protocol):

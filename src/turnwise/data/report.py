@@ -23,12 +23,8 @@ MAX_ROWS = 60  # of a table
 MAX_TEXT = 400  # characters of a text of others
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
-WIDTH, HEIGHT, MARGIN, LABELS = (
-    640,
-    180,
-    46,
-    22,
-)  # of a plot; for the numbers at its left and below it
+# Of a plot; for the numbers at its left and below it.
+WIDTH, HEIGHT, MARGIN, LABELS = 640, 180, 46, 22
 
 STYLE = """
 :root { color-scheme: light dark; --back: #fcfcfb; --text: #1f2328; --soft: #5d656e; --line: #d9dde1;

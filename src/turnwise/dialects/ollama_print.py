@@ -28,10 +28,8 @@ SIMPLE = re.compile(r"\w+(?:\.\w+)*")
 NO_VALUE = "<no value>"  # what a template prints for nothing
 NIL = "<nil>"  # what nothing is inside of something else
 DICT_METHODS = ("items",)  # keys that Jinja would take for a method
-MADE_LISTS = (
-    "messages",
-    "calls",
-)  # lists that Ollama makes, which are nil if there is nothing in them
+# Lists that Ollama makes, which are nil if there is nothing in them.
+MADE_LISTS = ("messages", "calls")
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,9 +68,8 @@ class PaddleNLPField:
     tags: str
     variables: frozenset[str]
     text: Text | None  # the field as text with slots, if it has nothing but text and variables
-    written_names: frozenset[
-        str
-    ]  # variables that are written, `{{name}}`, and never tested or changed
+    # Variables that are written, `{{name}}`, and never tested or changed.
+    written_names: frozenset[str]
 
     @classmethod
     def of(cls, source: str, where: str) -> PaddleNLPField:

@@ -217,10 +217,8 @@ ABSENT_RESULTS: dict[str, Callable[..., Any]] = {
     "startswith": lambda text, *_: False,
 }
 STRIP_METHODS = {"lstrip": ["lstrip"], "rstrip": ["rstrip"], "strip": ["lstrip", "rstrip"]}
-FILTER_METHODS = {
-    "filter_trim": "strip",
-    "filter_replace": "replace",
-}  # the methods that do the same
+# Filters, and the methods of texts that do the same.
+FILTER_METHODS = {"filter_trim": "strip", "filter_replace": "replace"}
 
 # Functions that read the elements of a sequence, and nothing of what is in them.
 SEQUENCE_FUNCTIONS = frozenset(

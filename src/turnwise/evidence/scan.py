@@ -52,12 +52,8 @@ KNOWN_ROLES = (
     *("system", "user", "assistant", "tool", "developer", "function"),
     *("ipython", "environment", "observation", "context", "documents", "tool_results", "critic"),
 )
-MEANINGFUL_NULLS = (
-    "default",
-    "enum",
-    "const",
-    "examples",
-)  # keys of a schema whose values may be null
+# Keys of a schema whose values may be null.
+MEANINGFUL_NULLS = ("default", "enum", "const", "examples")
 SHOWN_PER_KIND = 5
 
 

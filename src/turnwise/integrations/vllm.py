@@ -26,8 +26,7 @@ def register() -> None:
 
     ToolParserManager.register_lazy_module(NAME, PARSERS, "TurnwiseToolParser")
     ReasoningParserManager.register_lazy_module(NAME, PARSERS, "TurnwiseReasoningParser")
-    if (
-        NAME not in RENDERER_REGISTRY.renderers
-    ):  # vLLM may call this twice, and warns of another one
+    # vLLM may call this twice, and warns of another one.
+    if NAME not in RENDERER_REGISTRY.renderers:
         TokenizerRegistry.register(NAME, "vllm.tokenizers.hf", "CachedHfTokenizer")
         RENDERER_REGISTRY.register(NAME, RENDERER, "TurnwiseRenderer")

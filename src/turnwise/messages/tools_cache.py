@@ -14,9 +14,8 @@ from turnwise.messages.input_reader import InputReader
 CACHE_SIZE = 64
 MAX_CACHED_SIZE = 4_000_000  # characters that are cached for one tool list, or what takes as much
 MAX_KEY_BYTES = 1 << 20  # larger tool lists are copied each time, so that the cache stays small
-MAX_CACHE_BYTES = (
-    1 << 22
-)  # of all keys; a list with its copy and its texts takes about ten times its key
+# Of all keys; a list with its copy and its texts takes about ten times its key.
+MAX_CACHE_BYTES = 1 << 22
 
 
 class JsonCache(dict[Any, Any]):

@@ -39,10 +39,11 @@ from turnwise.replies.input_format import IN_PARTS, InputFormat
 
 Verdict = Literal["written", "dropped", "refused", "in quotes", "as repr"]
 LATER = "Zlaterq"  # the text of a second system message
+# Of arguments; tools name the keys, too.
 VALUES = [
     tuple(value for value in arguments.values() if isinstance(value, str))
     for arguments in ARGUMENTS
-]  # of arguments; tools name the keys, too
+]
 OPTION_VALUES = (True, False)  # of an option that is only tested
 EXCERPT = 24  # characters on each side of a word
 MAX_EVIDENCE = 100  # characters

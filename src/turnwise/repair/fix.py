@@ -227,9 +227,8 @@ class _Repairing:
         if not edits or len(edits) > MAX_EDITS:
             return None
         kept = list(edits)
-        if not self._keeps_plain(
-            proof, tree, kept
-        ):  # then without each edit that is to blame alone
+        if not self._keeps_plain(proof, tree, kept):
+            # Then without each edit that is to blame alone.
             kept = [edit for edit in edits if self._keeps_plain(proof, tree, [edit])]
         repaired = self._find_repaired(proof, tree, kept)
         if not any(proof.cases[index].is_core for index in repaired):
@@ -310,10 +309,8 @@ class _Repairing:
             self.unfixed.append(Unfixed(GENERATION, str(error)))
             return
         problem = "with blocks, it does not compile"
-        for with_openings in (
-            False,
-            True,
-        ):  # blocks with more than the trained text only if there are no exact ones
+        # Blocks with more than the trained text only if there are no exact ones.
+        for with_openings in (False, True):
             for text in proposals:
                 changed = self.bench.change(text)
                 if changed is None:

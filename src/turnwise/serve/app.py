@@ -148,9 +148,8 @@ class Gatekeeper:
                 error, code = refused
                 refusal = JSONResponse(error_body(error, code, request_id), code)
                 await refusal(scope, receive, send_with_headers)
-        except (
-            asyncio.CancelledError
-        ):  # the request has outlived the patience of a server that stops
+        except asyncio.CancelledError:
+            # The request has outlived the patience of a server that stops.
             content = error_body(STOPPING, 503, request_id)
             if kind is None:
                 await JSONResponse(content, 503)(scope, receive, send_with_headers)

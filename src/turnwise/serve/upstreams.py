@@ -94,9 +94,8 @@ class GenerationPlan:
 class StreamUsage:
     """The numbers of tokens that an engine tells."""
 
-    told: dict[int, int] = field(
-        default_factory=dict
-    )  # tokens of replies, by the request's first choice
+    # Tokens of replies, by the request's first choice.
+    told: dict[int, int] = field(default_factory=dict)
     counted: dict[int, int] = field(default_factory=dict)  # ids that have arrived, by choice
     cached_tokens: int | None = None
 
@@ -263,9 +262,8 @@ def make_structural_tag(plan: GenerationPlan) -> dict[str, Any] | None:
     if not is_asked and not plan.checked:
         return None
     if not plan.tools:
-        return {
-            "json": plan.schema
-        }  # which an engine begins after the reasoning that its own parser finds
+        # An engine begins it after the reasoning that its own parser finds.
+        return {"json": plan.schema}
     grammar, choice = plan.model.template.grammar, plan.choice if is_forced(plan.choice) else "auto"
     try:
         tag = grammar.to_structural_tag(

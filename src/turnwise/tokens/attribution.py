@@ -48,10 +48,8 @@ ROLES = frozenset(
 ).union(ASSISTANT_ROLES)
 INPUTS = ("tools", "documents")
 OPTION_PREFIX = "option "
-ASSISTANT_TEXT = (
-    "content",
-    *REASONING_KEYS,
-)  # fields in which assistants may write ordinary tokens
+# Fields in which assistants may write ordinary tokens.
+ASSISTANT_TEXT = ("content", *REASONING_KEYS)
 
 AuthorKey = tuple[str, str]  # the kind of an author and its name: a row of the table of trust
 TEMPLATE: AuthorKey = ("template", "")  # also special tokens given as options, known role names

@@ -20,9 +20,8 @@ IGNORED = -100  # the label of a token that is not trained
 GENERATION_TAG = re.compile(r"\{%[-+]?\s*generation\b")
 
 Weights = Sequence[float]  # of the messages, by index
-TrainOn = (
-    str | Callable[[Origin], bool]
-)  # the name of a policy, or the caller's own choice of pieces
+# The name of a policy, or the caller's own choice of pieces.
+TrainOn = str | Callable[[Origin], bool]
 
 
 class TrainedSpan(NamedTuple):

@@ -22,9 +22,8 @@ from turnwise.tokens.token_offsets import TokenOffsets
 
 Value = TypeVar("Value")
 TokenSpan = tuple[int, int]  # of indices into the ids
-RepeatedTokens = tuple[
-    TokenSpan, int
-]  # tokens that are the same, and how often there shall be one of them
+# Tokens that are the same, and how often there shall be one of them.
+RepeatedTokens = tuple[TokenSpan, int]
 
 
 def locate_media(

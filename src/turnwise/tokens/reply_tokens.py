@@ -115,10 +115,8 @@ def find_token_ends(tokenizer: Tokenizer, before: Sequence[int], ids: Sequence[i
     """
     window = [*before, *ids]
     ends: list[int] = []
-    start, done = (
-        0,
-        len(before),
-    )  # the ids from `start` on are decoded, and those before `done` are counted
+    # The ids from `start` on are decoded, and those before `done` are counted.
+    start, done = 0, len(before)
     length = len(tokenizer.decode(window[:done])) if done else 0
     end = 0
     for index in range(len(before), len(window)):

@@ -90,9 +90,8 @@ def _find_shape(message: Mapping[str, Any]) -> Kind:
 
 
 def _describe_role(role: Any) -> str:
-    return (
-        role if isinstance(role, str) else repr(role)
-    )  # a kind is a key, and a list cannot be one
+    # A kind is a key, and a list cannot be one.
+    return role if isinstance(role, str) else repr(role)
 
 
 def _describe_value(value: Any) -> Any:

@@ -250,9 +250,8 @@ NO_TRAILS = repeat(None)
 NO_MESSAGES = (PAIRS, KEYS, LETTERS, SPLIT)  # rules whose elements are neither messages nor parts
 MISS_BYTES = 24  # of an attribute that is not a field of a dict; most of those do not exist
 LOOP_START_COST = 24  # steps for starting a loop
-MAX_CACHED_TRAILS = (
-    1 << 16
-)  # of all inputs together; for a longer one they are made for each rendering
+# Of all inputs together; for a longer one they are made for each rendering.
+MAX_CACHED_TRAILS = 1 << 16
 ROOT_TRAILS: dict[str, list[Trail]] = {}
 
 

@@ -23,9 +23,8 @@ PART_BYTES = 60  # of a short text that is cut from another
 NESTED_TYPES = (dict, list, tuple, Namespace, View)  # values that are read with what they hold
 SMALL_INTEGER = 1 << 60  # smaller integers are hashed without collisions and printed at once
 MAX_FREE_LENGTH = 1024  # characters that can be compared or hashed within one step
-MAX_SMALL_PRODUCT = (
-    1 << 16
-)  # below it the product itself is charged; counting places costs more than it saves
+# Below it the product itself is charged; counting places costs more than it saves.
+MAX_SMALL_PRODUCT = 1 << 16
 MAX_FREE_PRODUCT = 1024  # characters of a text times those of one that is searched in it
 WALK_STEPS = 10  # of starting to walk a container
 LINE_BREAKS = "\n\r\v\f\x1c\x1d\x1e"  # where `splitlines` cuts

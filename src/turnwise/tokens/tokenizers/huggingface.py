@@ -46,9 +46,8 @@ from turnwise.tokens.tokenizers.selfcheck import Backend, find_disagreement, hav
 from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 
 NOTHING_DECLARED = DeclaredTokens()
-MAX_FAST_ID = (
-    1 << 22
-)  # fastokens has one row for each id up to the highest, and ends the process without memory
+# fastokens has one row for each id up to the highest, and ends the process without memory.
+MAX_FAST_ID = 1 << 22
 MAX_UNPICKLED = 8  # tokenizers that were pickled whole and are kept
 
 _warned: set[str] = set()  # names of tokenizers that fastokens cannot encode

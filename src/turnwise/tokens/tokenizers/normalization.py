@@ -26,10 +26,8 @@ UNICODE_FORMS = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
 NOWHERE: frozenset[int] = frozenset()
 EVERYWHERE = frozenset({START, AFTER})
 PREFIX_SCHEMES = {"always": EVERYWHERE, "first": frozenset({START}), "never": NOWHERE}
-ONE_TO_ONE = UNICODE_FORMS | {
-    "Prepend",
-    "ByteLevel",
-}  # normalizers; forms and prefixes are separate
+# Normalizers; forms and prefixes are separate.
+ONE_TO_ONE = UNICODE_FORMS | {"Prepend", "ByteLevel"}
 LOSSLESS = ("ByteLevel", "Metaspace", "Digits", "UnicodeScripts", "FixedLength")  # pre-tokenizers
 
 

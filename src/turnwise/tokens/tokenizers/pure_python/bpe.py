@@ -22,9 +22,8 @@ CACHE_SIZE = 20_000  # words
 MAX_ID = 1 << 32
 UNSUPPORTED = ("continuing_subword_prefix", "end_of_word_suffix")
 
-Waiting = tuple[
-    int, int, str
-]  # the rank of a pair, the position of its first symbol, and what they merge to
+# The rank of a pair, the position of its first symbol, and what they merge to.
+Waiting = tuple[int, int, str]
 
 
 class BytePairModel:

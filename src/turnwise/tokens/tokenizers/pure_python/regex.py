@@ -19,9 +19,8 @@ from functools import lru_cache
 from turnwise.errors import TokenizerError
 from turnwise.tokens.tokenizers.pure_python.components import refuse
 
-Ranges = tuple[
-    tuple[int, int], ...
-]  # the first and last code point of each, sorted, apart from each other
+# The first and last code point of each, sorted, apart from each other.
+Ranges = tuple[tuple[int, int], ...]
 
 WHITE_SPACE: Ranges = (
     *((0x9, 0xD), (0x20, 0x20), (0x85, 0x85), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A)),
