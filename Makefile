@@ -11,8 +11,11 @@ FSCHAT := fschat==0.2.36
 # Only the template files of TRL are read; its dependencies are a trainer's.
 TRL := trl==1.16.0
 
+# pytest keeps its rewritten test files there; without them every run takes ten seconds longer to begin.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests lint types slow bench conformance integrations fuzz accept docs package api serve site browser clean
+.PHONY: help demo test tests laws lint types slow bench conformance integrations fuzz accept docs package api serve site browser clean
 
 help:  ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,10 +34,13 @@ $(TESTING): $(PACKAGE)
 demo: $(PACKAGE)  ## the whole circle: a prompt and its origins, tokens and loss, an attack, a reply read back
 	@$(BIN)/turnwise demo
 
-test: lint types tests  ## lint, types and all tests but the slow ones
+test: lint types tests  ## lint, types and the tests: laws on a sample of their rows, without the slow ones
 
 tests: $(TESTING)  ## the tests alone, on two processes
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+laws: $(TESTING)  ## the laws alone, each on all of its rows: all entries, all templates of the corpus
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'law and not slow' --laws
 
 lint: $(TESTING)  ## ruff: mistakes and formatting
 	$(BIN)/ruff check .

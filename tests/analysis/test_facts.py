@@ -47,6 +47,7 @@ def check_stops(template: turnwise.Template) -> None:
             assert not PLACEHOLDER_PATTERN.search(stop), stop
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", corpus.published())
 def test_published_templates_have_one_set_of_stops(name: str) -> None:
@@ -56,6 +57,7 @@ def test_published_templates_have_one_set_of_stops(name: str) -> None:
         assert not PLACEHOLDER_PATTERN.search(str(template.facts))
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", [name for name in turnwise.entries() if ":" not in name])
 def test_entries_have_one_set_of_stops(name: str) -> None:
     check_stops(turnwise.load(name))

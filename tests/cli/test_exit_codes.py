@@ -120,6 +120,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).write_text(text, encoding="utf-8")
 
 
+@pytest.mark.law
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(("code", "line"), LINES, ids=[line for _, line in LINES])
 def test_exit_codes(code: int, line: str) -> None:
@@ -128,6 +129,7 @@ def test_exit_codes(code: int, line: str) -> None:
     assert ("error" in result.stderr.lower()) == (code == 2), result.stderr
 
 
+@pytest.mark.law
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("line", [line for code, line in LINES if code == 2])
 def test_errors_as_data(line: str) -> None:

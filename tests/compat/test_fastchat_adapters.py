@@ -43,6 +43,7 @@ def fill(conversation: Any, texts: list[Any]) -> Any:
 # --- open turns
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", sorted(set(compat.conv_templates) - {"yandexgpt"}))
 def test_an_empty_last_message_is_an_open_turn(name: str) -> None:
     """As callers of FastChat use it: `""` is what None is."""

@@ -48,6 +48,7 @@ def test_fields_have_their_defaults() -> None:
     assert {**expected, "messages": ()} == dataclasses.asdict(form)
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", NAMES)
 def test_fields_survive(name: str) -> None:
     """R148-R160: a copy and a trip through JSON."""

@@ -14,9 +14,10 @@ import pytest
 import corpus
 import turnwise
 from corpus import needs_corpus
+from peers import LazyModule
 from turnwise.compat.transformers import Chat, Encoding, apply_chat_template
 
-transformers = pytest.importorskip("transformers")
+transformers = LazyModule("transformers")
 TEMPLATES = {
     "qwen3": ("npm-qwen3", "trl-qwen3_training"),
     "mistral_v0_1": ("npm-mistral_nemo", "hfjs-HuggingFaceH4--zephyr-7b-beta"),

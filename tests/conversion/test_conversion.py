@@ -602,6 +602,7 @@ def test_fastchat_comes_back_from_its_jinja_alone() -> None:
     assert same >= 28 and set(refused) <= {"fastchat:yuan2", "fastchat:gemma"}, (same, refused)
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", FASTCHAT)
 def test_rows_of_fastchat_write_what_their_jinja_writes(name: str) -> None:
     """What the writer fits to turns is what the reader makes of a row."""

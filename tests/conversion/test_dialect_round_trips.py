@@ -141,6 +141,7 @@ def test_paddlenlp() -> None:
 # Stops
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", IMPORTED)
 def test_stops_survive_as_jinja(name: str) -> None:
     template = load(name)

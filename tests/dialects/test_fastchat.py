@@ -60,6 +60,7 @@ def model_rows() -> list[dict[str, Any]]:
 # -- the golden rows -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", sorted(golden()))
 def test_golden_texts(name: str) -> None:
@@ -83,6 +84,7 @@ def test_golden_texts(name: str) -> None:
         assert conversation.get_prompt() == expected, row["c"]
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", sorted(golden()))
 def test_golden_fields(name: str) -> None:
@@ -149,6 +151,7 @@ def test_transformers_agrees(style: SeparatorStyle) -> None:
             ], (exact, label)
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "yandexgpt"])
 def test_by_role_and_by_number_agree_on_turns_that_alternate(name: str) -> None:
     """What we do better changes nothing for an ordinary conversation; two styles have a mended defect."""

@@ -110,6 +110,7 @@ def joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", sorted(golden()))
 def test_golden(name: str) -> None:

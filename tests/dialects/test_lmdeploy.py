@@ -167,6 +167,7 @@ def arguments(row: dict[str, Any]) -> tuple[list[dict[str, Any]], Any]:
     return row.get("messages") or (chat.messages if chat else []), tools
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", names())
 def test_golden(name: str) -> None:
@@ -213,6 +214,7 @@ def test_the_jinja_is_jinja(name: str) -> None:
         assert text == row["text"], row["c"]
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", names())
 def test_every_template_takes_a_conversation(name: str) -> None:
     if name in ("base", "llama"):

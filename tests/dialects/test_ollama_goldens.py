@@ -54,6 +54,7 @@ def test_there_is_a_text_for_every_pair() -> None:
     )
 
 
+@pytest.mark.law
 @pytest.mark.once
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["template"].replace(" ", "-"))
 def test_exact_is_exact(row: dict[str, Any]) -> None:
@@ -76,6 +77,7 @@ def test_exact_is_exact(row: dict[str, Any]) -> None:
         assert text == expected, name
 
 
+@pytest.mark.law
 @pytest.mark.once
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["template"].replace(" ", "-"))
 def test_transformers_prints_the_same(row: dict[str, Any]) -> None:

@@ -472,7 +472,7 @@ def test_a_system_message() -> None:
 def test_a_field_is_what_it_is_alone(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever whitespace and scopes a field has, it says in the one template what it says by itself in PaddleNLP."""
     monkeypatch.setattr(paddlenlp, "REQUIRED_VARIABLES", {})
-    reference = oracle.reference.jinja2.sandbox.ImmutableSandboxedEnvironment(
+    reference = oracle.reference().jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     values = {

@@ -130,6 +130,7 @@ def templates() -> Iterator[tuple[str, str]]:
     yield from ((row.id, row.text) for row in corpus.more_hostile())
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", [name for name, _ in templates()])
 def test_contained(name: str) -> None:
     """Every verb gives a text or an error of ours within its bounds, one after the other in one child."""

@@ -72,6 +72,7 @@ def test_all_are_contained(name: str) -> None:
     contain(name)
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("construct", [line.strip() for line in CARRYING.strip().split("\n")])
 def test_no_construct_makes_a_control_token(construct: str) -> None:
     template = turnwise.compile("{% set c = messages[0].content %}" + construct)

@@ -246,6 +246,7 @@ def chosen(name: str, chat: str, one_in: int) -> bool:
     return int.from_bytes(digest[:4]) % one_in == 0
 
 
+@pytest.mark.law
 @corpus.needs_corpus
 @pytest.mark.parametrize("name", sorted(corpus.published()) or [""])
 def test_probes(name: str) -> None:

@@ -105,6 +105,7 @@ def check(text: str) -> None:
         assert found == first, f"{kind} {value!r} is not at {line}:{column}"
 
 
+@pytest.mark.law
 @pytest.mark.parametrize(
     "name", sorted(corpus.published()) or [pytest.param("", marks=corpus.needs_corpus)]
 )

@@ -48,6 +48,7 @@ def test_names_that_are_read_before_they_are_assigned(text: str) -> None:
     assert set(Program(text).reads) == READS[text]
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("entry", turnwise.entries(dialect="jinja"))
 def test_entries_list_no_names_of_their_own(entry: str) -> None:
     """What is left out of jinja2's list changes no rendering."""

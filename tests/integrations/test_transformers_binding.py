@@ -13,11 +13,12 @@ import pytest
 
 import turnwise
 from host_chats import KINDS, TOOL, conversations, make_tokenizer
+from peers import LazyModule
 from turnwise.errors import TurnwiseError, TurnwiseWarning
 from turnwise.integrations.tokenizer_template import template_of
 from turnwise.integrations.transformers import bind, unbind
 
-transformers = pytest.importorskip("transformers")
+transformers = LazyModule("transformers")
 
 
 def tide(harbour: str, day: int = 1) -> str:

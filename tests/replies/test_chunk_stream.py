@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from openai.lib.streaming.chat import ChatCompletionStreamState
-from openai.types.chat import ChatCompletionChunk
 
 import turnwise
 from reply_grammars import EXAMPLES, GRAMMARS
@@ -26,6 +24,10 @@ def streamed(parser, reply, size=1, was_cut=None):
 
 def accumulated(chunks):
     """Return the choice that the package makes of the chunks."""
+    # imported here: it takes a second, which every run would wait for
+    from openai.lib.streaming.chat import ChatCompletionStreamState
+    from openai.types.chat import ChatCompletionChunk
+
     state = ChatCompletionStreamState()
     for chunk in chunks:
         state.handle_chunk(ChatCompletionChunk.model_validate(chunk, strict=True))
@@ -38,6 +40,7 @@ def finish_reason(chunks):
     return reasons[-1]
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("size", [1, 5, 10_000])
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.grammar)
 def test_the_chunks_accumulate_to_the_message(example, size):

@@ -69,6 +69,7 @@ def fits(grammar: Grammar, message: dict[str, Any]) -> bool:
     return "reasoning_content" not in message or grammar.reasoning is not None
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", corpus.published())
 def test_transformers_reads_what_we_write(name: str) -> None:

@@ -138,6 +138,7 @@ def holds(grammar: Grammar, turn: str, written: str) -> bool:
     return at >= 0 and (is_end or rest == grammar.opening.strip())  # which some always write
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", corpus.published())
 def test_markers_write_what_the_template_writes(name: str) -> None:
@@ -166,6 +167,7 @@ def test_calls_are_derived() -> None:
     assert len(without) <= len(writing) * 0.03, without
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", corpus.published())
 def test_derivation_repeats(name: str) -> None:
@@ -318,6 +320,7 @@ def test_published_templates_stay_within_the_bounds() -> None:
         ], name
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", corpus.published())
 def test_no_declaration_contradicts_a_template(name: str) -> None:

@@ -79,6 +79,7 @@ def outcome(name: str, kind: str) -> str:
     )
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", sorted(corpus.published()))
 def test_what_is_read_is_written_again(name: str) -> None:
@@ -99,6 +100,7 @@ SECOND = {
 """Templates for which it does not hold in the round behind a result."""
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", sorted(corpus.published()))
 def test_it_holds_behind_a_result(name: str) -> None:
@@ -182,6 +184,7 @@ OTHERWISE = {
 """Templates that write something for which a grammar has no words; each is read all the same, but for those of OPEN."""
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", sorted(corpus.published()))
 def test_the_writer_writes_what_the_template_writes(name: str) -> None:

@@ -183,6 +183,7 @@ def run(name: str, examples: int) -> None:
     law()
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", NAMES)
 def test_laws(name: str) -> None:

@@ -61,6 +61,7 @@ LISTED = {id: reason for reason, ids in FAILING.items() for id in ids}
 ROWS = [row for row in replyvectors.rows() if replyvectors.template_name(row) is not None]
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_vector(row: dict[str, object]) -> None:

@@ -106,6 +106,7 @@ def read(message: Any) -> tuple[Any, ...]:
     return [one["name"] for one in functions], arguments, texts
 
 
+@pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", sorted(corpus.published()))
 def test_parse_undoes_render(name: str) -> None:

@@ -23,6 +23,7 @@ def read(grammar, reply, tools, size):
     return message, [*events, *message.events]
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 @pytest.mark.parametrize("declared", [(), ("get_weather",), ("now",), ("get_weather", "now")])
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.grammar)

@@ -10,12 +10,12 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import openai
 import pydantic
 import pytest
 
 import turnwise
 from gateway_streams import CHAT, QUESTION, UPSTREAM_KINDS, add_up, gateway, read_stream
+from peers import LazyModule
 from reply_messages import TOOLS
 from scripted_upstream import TOKENIZER, ScriptedUpstream
 from served import QUIET, TIDE, client_of, listening, make_service, post
@@ -25,6 +25,8 @@ from turnwise.serve.models import ServedModel, ServedModels
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
 from turnwise.serve.upstreams import UpstreamError
+
+openai = LazyModule("openai")
 
 pytestmark = QUIET
 
@@ -570,14 +572,14 @@ def upstream() -> ScriptedUpstream:
 
 
 @pytest.fixture
-def client(upstream: ScriptedUpstream) -> Iterator[openai.OpenAI]:
+def client(upstream: ScriptedUpstream) -> Iterator[Any]:
     with gateway(upstream) as client:
         yield openai.OpenAI(
             base_url="http://testserver/v1", api_key="sk-mine", http_client=client, max_retries=0
         )
 
 
-def test_the_openai_client(client: openai.OpenAI, upstream: ScriptedUpstream) -> None:
+def test_the_openai_client(client: Any, upstream: ScriptedUpstream) -> None:
     answer = client.chat.completions.create(model="qwen3", messages=QUESTION, tools=[TIDE])
     (call,) = answer.choices[0].message.tool_calls
     assert call.function.name == "tide" and answer.choices[0].finish_reason == "tool_calls"
@@ -590,7 +592,7 @@ def test_the_openai_client(client: openai.OpenAI, upstream: ScriptedUpstream) ->
         client.chat.completions.create(model="qwen3", messages=QUESTION, temperature=-1)
 
 
-def test_the_openai_client_streams(client: openai.OpenAI) -> None:
+def test_the_openai_client_streams(client: Any) -> None:
     chunks = list(
         client.chat.completions.create(
             model="qwen3",
@@ -610,7 +612,7 @@ def test_the_openai_client_streams(client: openai.OpenAI) -> None:
     assert json.loads(arguments) == {"port": "A"}
 
 
-def test_the_helpers_of_the_openai_client(client: openai.OpenAI) -> None:
+def test_the_helpers_of_the_openai_client(client: Any) -> None:
     tool = openai.pydantic_function_tool(Tide, name="tide")
     kinds = set()
     with client.chat.completions.stream(model="qwen3", messages=QUESTION, tools=[tool]) as stream:

@@ -163,6 +163,7 @@ def check_law(found: Encoded, source: Tokenizer) -> None:
         assert found.tokens[index] == "" or start < end
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("compatible", [False, True])
 @pytest.mark.parametrize("kind", [*INVENTED, *OTHERS, "turnwise", *REAL])
 def test_every_token_has_a_span(kind: str, compatible: bool) -> None:
