@@ -1,6 +1,6 @@
 """The arrows between rooms point one way, the core does no I/O, and importing is cheap.
 
-The order is that of the architecture page. Imports are read from the syntax trees, those under `if TYPE_CHECKING`
+The order is that of `scripts/architecture.py`, from which the table of the architecture page is written. Imports are read from the syntax trees, those under `if TYPE_CHECKING`
 included: a type is knowledge too. Not seen: a module imported by a computed name, or a clock reached through
 `getattr`.
 """
@@ -17,33 +17,11 @@ from collections.abc import Iterator
 
 import pytest
 
+import architecture
 import sources
+from architecture import LAYERS
 from sources import Function, Source
 
-# A room may import from the rows above its own, never from its own row or below. `turnwise` is the front door,
-# `__init__.py`.
-LAYERS = (
-    ("errors", "immutable"),
-    ("schema", "token_ids", "local_files"),
-    ("messages",),
-    ("shapes",),
-    ("engine",),
-    ("analysis",),
-    ("dialects", "tokens", "replies"),
-    ("conversion", "normalisation"),
-    ("training", "batch"),
-    ("template",),
-    ("registry",),
-    ("evidence", "isolation"),
-    ("repair",),
-    ("publishing", "data"),
-    ("turnwise",),
-    ("compat",),
-    ("integrations",),
-    ("serve",),
-    ("cli",),
-    ("__main__",),
-)
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
 EDGES = {"cli", "serve"}
@@ -143,6 +121,11 @@ HEAVY = ("transformers", "torch", "numpy", "gguf", "tokenizers", "minijinja")
 def test_every_room_has_a_level() -> None:
     unknown = {source.room for source in sources.package()} - set(LEVEL)
     assert not unknown, f"rooms that the architecture does not draw: {sorted(unknown)}"
+
+
+def test_the_architecture_page_is_up_to_date() -> None:
+    page = architecture.PAGE.read_text(encoding="utf-8")
+    assert page == architecture.write_page(), "run python scripts/architecture.py"
 
 
 def test_imports_only_look_up() -> None:

@@ -1,0 +1,1 @@
+"""A template becomes a program; a program writes text that knows where it came from."""
