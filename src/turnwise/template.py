@@ -401,6 +401,7 @@ class Template:
         declared: Mapping[str, Any] | None = None,
         call_ids: str | IdMaker | CallIds | None = None,
         undeclared_tools: str = "keep",
+        reasoning: str = "auto",
     ) -> Message:
         """Parse a reply to a message in OpenAI's shape, which `render`, `encode` and sessions take as it is.
 
@@ -414,20 +415,15 @@ class Template:
                 the tool's name and the number of the call, or a `CallIds` for the whole conversation.
             undeclared_tools: what becomes of a call of a tool that is not among `tools`: "keep" it, with the status
                 `unknown`, or "refuse" it: its text is content, with the status `undeclared`.
+            reasoning: whether it is open where the reply begins: "auto" reads that from the prompt; "assume" is for
+                prompts that opened it out of sight.
 
         Returns:
-            The message. A tool call that cannot be parsed is in `message.attempts`, never an exception.
+            The message. A call that cannot be parsed, or a marker out of place, is in `message.attempts`, no exception.
         """
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        return self._codec.parse(
-            reply,
-            prompt,
-            tools,
-            known,
-            declared,
-            call_ids=call_ids,
-            undeclared_tools=undeclared_tools,
-        )
+        more = {"undeclared_tools": undeclared_tools, "reasoning": reasoning}
+        return self._codec.parse(reply, prompt, tools, known, declared, call_ids=call_ids, **more)
 
     def parser(
         self,
@@ -437,12 +433,12 @@ class Template:
         declared: Mapping[str, Any] | None = None,
         call_ids: str | IdMaker | CallIds | None = None,
         undeclared_tools: str = "keep",
+        reasoning: str = "auto",
     ) -> Parser:
         """Return a streaming parser, as `parse`: `feed(chunk)` returns events, `close()` the message."""
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        return self._codec.parser(
-            prompt, tools, known, declared, call_ids=call_ids, undeclared_tools=undeclared_tools
-        )
+        more = {"undeclared_tools": undeclared_tools, "reasoning": reasoning}
+        return self._codec.parser(prompt, tools, known, declared, call_ids=call_ids, **more)
 
     def to_input(self, messages: Messages) -> Messages:
         """Return messages of `parse` in the form that the template takes, as `render` and `encode` do by themselves."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reply_grammars import GRAMMARS, region, tagged
-from turnwise.replies.events import SPANS, STATUSES, Message
+from turnwise.replies.events import MARKER_STATUSES, SPANS, STATUSES, Message
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs
 from turnwise.replies.parser.ambiguity import LOOKAHEAD, looks_like_call
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
@@ -65,7 +65,8 @@ def spans(message: Message, reply: str, kind: str) -> list[str]:
 
 def statuses(message: Message) -> list[str]:
     assert all(attempt.status in STATUSES for attempt in message.attempts)
-    return [attempt.status for attempt in message.attempts]
+    found = [attempt.status for attempt in message.attempts]
+    return [status for status in found if status not in MARKER_STATUSES]
 
 
 # -- text where none belongs

@@ -75,6 +75,14 @@ def parse(
             "--declared", metavar="FILE", help="TOML: what the template does not show of replies."
         ),
     ] = None,
+    reasoning: Annotated[
+        str,
+        typer.Option(
+            "--reasoning",
+            metavar="STATE",
+            help="auto, or assume: the prompt opened the reasoning out of sight.",
+        ),
+    ] = "auto",
     now: NowOption = None,
     pick: PickOption = None,
     as_json: JsonOption = False,
@@ -86,15 +94,16 @@ def parse(
     inputs.check_stdin(template, reply, chat, tools, declared)
     loaded = inputs.load_template(template, pick)
     prompt, offered = _render_prompt(loaded, chat, user, tools, option, now)
-    parser = _make_parser(loaded, prompt, offered, tokenizer, declared)
+    parser = _make_parser(loaded, prompt, offered, tokenizer, declared, reasoning)
     painted = output.use_colour()
-    for chunk in _split_reply(reply, stream, ids=tokenizer is not None):
-        events = parser.feed(chunk)
-        if stream:
-            _show_events(events, as_json, painted)
-    message = parser.close()
+    chunks = _split_reply(reply, stream, ids=tokenizer is not None)
     if stream:
+        for chunk in chunks:
+            _show_events(parser.feed(chunk), as_json, painted)
+        message = parser.close()
         _show_events(message.events, as_json, painted)
+    else:
+        message = parser.read(next(chunks, ""))
     if as_json:
         output.write_json(message_data(message), indent=None if stream else 2)
     elif not stream:
@@ -133,15 +142,20 @@ def _render_prompt(
 
 
 def _make_parser(
-    template: Template, prompt: Any, tools: Any, tokenizer: str | None, declared: str | None
+    template: Template,
+    prompt: Any,
+    tools: Any,
+    tokenizer: str | None,
+    declared: str | None,
+    reasoning: str,
 ) -> Parser:
     """Return the template's parser, with the declaration of a file; errors in it name the file."""
     known = load_tokenizer(tokenizer) if tokenizer else None
     if declared is None:
-        return template.parser(prompt, tools, known)
+        return template.parser(prompt, tools, known, reasoning=reasoning)
     data = inputs.read_declaration(declared)
     try:
-        return template.parser(prompt, tools, known, data)
+        return template.parser(prompt, tools, known, data, reasoning=reasoning)
     except SourceError as error:
         raise error.within("stdin" if declared == inputs.STDIN else declared) from None
 

@@ -309,10 +309,13 @@ class TokenRenderer:
         parser = self.template.parser(
             prompt or self._prepare_sessions(tools)[0].text, tools, self.tokenizer
         )
-        parser.feed(ids)
-        message = parser.close()
+        message = parser.read(ids)
         ends = list(accumulate(len(text) for text in _token_texts(ids, self.tokenizer)))
-        calls = [self._to_call(message, attempt, ids, ends) for attempt in message.attempts]
+        calls = [
+            self._to_call(message, attempt, ids, ends)
+            for attempt in message.attempts
+            if attempt.status in STATUSES
+        ]
         thought = message.get("reasoning_content")
         return ParsedResponse(message["content"] or "", thought, calls, not parser.in_reasoning)
 

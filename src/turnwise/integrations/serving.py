@@ -55,9 +55,15 @@ class ServedTemplate:
         )
         self._plain = _leave_out(grammar, "calls", "reasoning")
 
-    def reasoning_parser(self, prompt: Any = None) -> Parser:
-        """Return a parser of reasoning; calls are a part of its content, as they were written."""
-        return Parser(self._without_calls, prompt)
+    def reasoning_parser(self, prompt: Any = None, is_open: bool = False) -> Parser:
+        """Return a parser of reasoning; calls are a part of its content, as they were written.
+
+        Args:
+            prompt: what was sent; by default the template's usual generation prompt.
+            is_open: the prompt opens reasoning, as the server knows.
+        """
+        reasoning = "assume" if is_open and self.has_reasoning else "auto"
+        return Parser(self._without_calls, prompt, reasoning=reasoning)
 
     def call_parser(
         self, tools: Any = None, call_ids: IdMaker | None = None, *, has_calls: bool = True

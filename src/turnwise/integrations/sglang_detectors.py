@@ -130,17 +130,14 @@ class ReasoningDetector(BaseReasoningFormatDetector):
         opener, closer = ("", "") if region is None else (region.open.core, region.close.core)
         super().__init__(opener, closer, force_reasoning=bool(force_reasoning), **more)
         # SGLang knows from the request whether the prompt opens reasoning; else it does as usual.
-        self._prompt = None if force_reasoning is None else opener if force_reasoning else ""
-        if force_reasoning and self._served.reasoning_parser().in_reasoning:
-            self._prompt = None
+        self._prompt = "" if force_reasoning is False else None
+        self._is_open = bool(force_reasoning)
         self._stream: Parser | None = None
         self._rest_follows = False
 
     def detect_and_parse(self, text: str) -> ReasoningParseResult:
         """Return the reasoning of a whole reply, and the rest."""
-        parser = self._served.reasoning_parser(self._prompt)
-        parser.feed(text)
-        message = parser.close()
+        message = self._served.reasoning_parser(self._prompt, self._is_open).read(text)
         return ReasoningParseResult(
             normal_text=message["content"] or "",
             reasoning_text=message.get("reasoning_content") or "",
@@ -151,7 +148,7 @@ class ReasoningDetector(BaseReasoningFormatDetector):
         if self._rest_follows:
             return ReasoningParseResult(normal_text=new_text)
         if self._stream is None:
-            self._stream = self._served.reasoning_parser(self._prompt)
+            self._stream = self._served.reasoning_parser(self._prompt, self._is_open)
         events = list(self._stream.feed(new_text))
         if any(event.kind == TEXT for event in events):
             self._rest_follows = True

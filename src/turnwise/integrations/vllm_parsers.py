@@ -195,8 +195,7 @@ class TurnwiseReasoningParser(ReasoningParser):
     def extract_reasoning(self, model_output: str, request: Any) -> tuple[str | None, str | None]:
         """Return the reasoning of a whole reply, and the rest."""
         parser = self._served.reasoning_parser(self._initial_prompt)
-        parser.feed(model_output)
-        message = parser.close()
+        message = parser.read(model_output)
         return message.get("reasoning_content"), message["content"] or None
 
     def extract_reasoning_streaming(

@@ -46,7 +46,18 @@ STATUSES: Mapping[str, str] = {
     "unknown": "a complete call to a tool that was not declared",
     "undeclared": "a call to a tool that was not declared, which was refused: the text is part of the content",
     "recipient": "a text addressed to someone who is neither the user nor one of the tools",
+    "unopened": (
+        "a closing marker of something that is not open; that of reasoning is part of the content if content is before"
+        " it, unless the reply was parsed whole and starts with what it closes"
+    ),
+    "repeated": "an opening marker of what is open already",
+    "unlabelled": "an opening marker of reasoning, or a header, without the word that says what it opens",
 }
+MARKER_STATUSES = (
+    "unopened",
+    "repeated",
+    "unlabelled",
+)  # of markers out of place, which are no calls
 
 # The kinds of spans. `space`: white space at the edge of a marker; `raw`: text inside a call that is no part of it;
 # `rest`: all text after a stop.
@@ -111,7 +122,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Characters `start` to `end` of the reply, which begin like a call."""
+    """Characters `start` to `end` of the reply, which begin like a call, or are a marker out of place."""
 
     status: str  # one of STATUSES
     start: int
@@ -125,7 +136,7 @@ class Message(dict[str, Any]):
     """A parsed reply: an assistant message in OpenAI's shape, with what else is known about the reply.
 
     Attributes:
-        attempts: every text that begins like a call, with its status.
+        attempts: every text that begins like a call, and every marker that is out of place, with its status.
         spans: the kind of every character of the reply.
         stop: the marker that ended the reply; None if it was cut off, or if the caller removed the marker.
         finish_reason: as in OpenAI's responses: "tool_calls", "stop", or "length" if the reply has no stop and breaks

@@ -72,8 +72,7 @@ class Derenderer:
             ids = choice.token_ids("token_ids", MAX_REPLY_TOKENS) or []
             count += len(ids)
             parser = self.make_parser(model, body)
-            parser.feed(ids)
-            message = parser.close()
+            message = parser.read(ids)
             reason = choice.get("finish_reason", str)
             choices.append(
                 {

@@ -34,6 +34,7 @@ from turnwise.replies.grammar_parts import (
 from turnwise.replies.parser.call_format import CallFormat, starts_list_of_names
 from turnwise.replies.parser.detokenizer import NO_TOKENIZER, IncrementalDetokenizer
 from turnwise.replies.parser.marker_text import (
+    LABEL,
     collect_texts,
     cut_last_word,
     is_tag_like,
@@ -272,6 +273,9 @@ class CompiledGrammar:
         if grammar.reasoning is not None:
             open_text = remove_start(grammar.reasoning.open.text, grammar.starts)
             reasoning_open = [(open_text, MarkerTag(MarkerKind.REASONING_OPEN))]
+            unlabelled = self._remove_label(open_text)
+            if unlabelled:
+                reasoning_open.append((unlabelled, MarkerTag(MarkerKind.REASONING_OPEN, index=1)))
             close_text = grammar.reasoning.close.text
             reasoning_close = [(close_text, MarkerTag(MarkerKind.REASONING_CLOSE))]
         header: list[TaggedText] = []
@@ -293,7 +297,8 @@ class CompiledGrammar:
         matcher = self.variants.matcher
         self.content_matcher = matcher(in_content)
         self.delimited_content_matcher = matcher(in_content + content_close)
-        in_reasoning = stops + starts + reasoning_open
+        in_reasoning = stops + starts + reasoning_open[:1]
+        self.reasoning_close_matcher = matcher(reasoning_close)
         self.reasoning_matcher = matcher(reasoning_close + call_open + in_reasoning)
         self.prompted_reasoning_matcher = matcher(
             reasoning_close + call_open + early_content + in_reasoning
@@ -306,6 +311,21 @@ class CompiledGrammar:
         for text, _ in around_regions:
             for form in self.variants.spellings(text.strip()):
                 self.trailing_spaces.setdefault(form, trailing_space(text))
+
+    def _remove_label(self, opener: str) -> str:
+        """Return the opener of reasoning without its label (`<|channel>thought`), if nothing else starts like that."""
+        core = opener.strip()
+        tag = LABEL.sub("", core)
+        if tag == core or self.channel_header_format is not None or not is_tag_like(tag):
+            return ""
+        for text in map(str.strip, collect_texts(self.grammar)):
+            if text.startswith(tag) and not text.startswith(core):
+                return ""
+        return tag
+
+    def names_channel(self, word: str) -> bool:
+        """Return whether a grammar with channel headers has this channel."""
+        return bool(word) and any(word in text for text in collect_texts(self.grammar))
 
     def _stop_markers(self) -> list[TaggedText]:
         """Return the stops; of a stop that consists of several tags also the last tag alone."""
@@ -346,6 +366,9 @@ class CompiledGrammar:
         texts: list[str] = []
         for format in self.call_formats:
             texts += (*format.closers, *format.section_closers)
+            # Several tags that are written as one marker are one closer.
+            whole = format.calls.each.close.text, format.calls.section.close.text
+            texts += [text for text in whole if all(map(is_tag_like, split_tags(text)))]
         for stop in self.grammar.stops:
             texts += split_tags(stop)[:-1]
         tag = MarkerTag(MarkerKind.CALL_CLOSE)

@@ -15,6 +15,8 @@ from turnwise.replies.grammar_parts import Marker
 _TAG_BOUNDARY = re.compile(
     r"(?<=>)(?=\s*<)|(?<=\])(?=\s*\[[A-Z/])|(?<=>)(?=[\w.:]+$)|(?<=```)(?=\s*<)"
 )
+# The word after a tag that says what it opens, at the end of a marker or before another tag: `<|channel>thought`.
+LABEL = re.compile(r"(?<=[>\]])\w+(?=$|[<\[])")
 PUNCTUATION = "{}[]()\",:' \n\t"  # what a distinctive marker is not made of
 _MIN_TAG_LENGTH = 3
 

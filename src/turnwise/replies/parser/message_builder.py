@@ -43,7 +43,7 @@ class ParsedCall:
 
 
 class AttemptRecord(NamedTuple):
-    """An attempt at a call, in offsets of the masked reply."""
+    """An attempt at a call, or a marker out of place, in offsets of the masked reply."""
 
     status: str
     start: int
@@ -281,6 +281,19 @@ class MessageBuilder:
         self, status: str, name: str | None = None, index: int | None = None
     ) -> None:
         self.attempts.append(AttemptRecord(status, self.call_start, self.position, name, index))
+
+    def record_marker(self, status: str, text: str) -> None:
+        """Record a marker, taken just now, that is out of place."""
+        start = self.position - len(text.lstrip())
+        self.attempts.append(AttemptRecord(status, start, self.position, None, None))
+
+    @property
+    def follows_damaged_call(self) -> bool:
+        """Whether nothing but whitespace has come since a call that was not read to its end."""
+        if not self.at_region_start or not self.attempts:
+            return False
+        last = self.attempts[-1]
+        return last.call is not None and last.status not in ("complete", "unknown")
 
     def reject_call(self, status: str | None = "unreadable", name: str | None = None) -> None:
         """The open call turned out not to be one: its text is content. With a status, it is recorded."""

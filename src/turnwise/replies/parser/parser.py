@@ -29,7 +29,14 @@ from typing import Any
 from turnwise.errors import MessageError, TokenizerError, TurnwiseError, did_you_mean, short_repr
 from turnwise.messages import prepared_tools
 from turnwise.replies.call_ids import CallIds, IdMaker, to_call_ids
-from turnwise.replies.events import Attempt, Event, FinishReason, Message, Span
+from turnwise.replies.events import (
+    MARKER_STATUSES,
+    Attempt,
+    Event,
+    FinishReason,
+    Message,
+    Span,
+)
 from turnwise.replies.grammar_parts import GrammarParts
 from turnwise.replies.parser.buffer import ParseBuffer
 from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES, CompiledGrammar
@@ -48,6 +55,7 @@ _ONE_KIND_HINT = "a parser reads one reply, of text or of ids: use a new parser"
 _CLOSED_HINT = "another reply has another parser: template.parser()"
 _RENDER_HINT = "render it first: template.render(messages, add_generation_prompt=True)"
 _CACHE_SIZE = 64  # compiled grammars
+REASONING_STATES = ("auto", "assume")
 _PARSED_STATUSES = ("complete", "unknown", "unclosed")  # of calls whose arguments were all read
 
 
@@ -64,6 +72,8 @@ class Parser:
             name of the tool and the number of the call, or a `CallIds`, which is kept for a whole conversation.
         undeclared_tools: What becomes of a call of a tool that is not among `tools`: "keep" it, with the status
             `unknown`, or "refuse" it: its text is content, with the status `undeclared`.
+        reasoning: Whether reasoning is open where the reply begins: "auto" reads that from the prompt; "assume" is for
+            a prompt that opened it out of sight. A prompt that shows that it is closed counts more.
 
     Raises:
         TurnwiseError: if an argument is of another kind.
@@ -87,8 +97,10 @@ class Parser:
         tolerances: Iterable[str] = ALL_TOLERANCES,
         call_ids: str | IdMaker | CallIds | None = None,
         undeclared_tools: str = "keep",
+        reasoning: str = "auto",
     ) -> None:
         _check_arguments(grammar, prompt)
+        _check_reasoning(reasoning, grammar)
         self._refuses_undeclared = _check_undeclared(undeclared_tools, tools)
         self.grammar = grammar
         self.prefill: list[Event] = []  # events of the part of the message that the prompt holds
@@ -97,8 +109,12 @@ class Parser:
         self._tools = read_tool_types(prepared_tools(tools).plain)
         text = None if prompt is None else prompt_text(prompt, tokenizer)
         self.prefill_text = prefill_of(grammar, text)
+        self._has_prompt = prompt is not None
+        if reasoning == "assume":
+            self._open_reasoning()
         self._call_ids = to_call_ids(call_ids, prompt_before_reply(grammar, text))
         self._message: Message | None = None
+        self._reads_whole = self._lacks_opener = False
         # Only the first chunk shows whether the reply is text or ids, and the prefill can be asked for before it. So
         # the parser starts as one of text; if the first chunk is ids, it starts again (`_decode`).
         self._start(None)
@@ -113,6 +129,7 @@ class Parser:
         self._state = ParserState(
             grammar, self._tools, self._buffer, self._builder, self._refuses_undeclared
         )
+        self._state.reads_whole = self._reads_whole and not self._lacks_opener
         reply_parser = ReplyParser(self._state)
         self._steps = reply_parser.run()
         self._lane = next(self._steps)
@@ -123,9 +140,19 @@ class Parser:
             self._drop_prompt_space()
             self._builder.keep_trailing_space()
             self.prefill += self._builder.events.take()
-        reply_parser.finish_prefill()
+        reply_parser.finish_prefill(is_assumed=not self._has_prompt)
+        self._state.lacks_opener = self._lacks_opener
         self._is_fresh = True
         self._reads_text = False  # the last chunk was text, so the next one may be
+
+    def _open_reasoning(self) -> None:
+        """Let the prefill open reasoning, unless the prompt shows a region."""
+        region = self.grammar.reasoning
+        opener = "" if region is None else region.open.core
+        if not self._has_prompt:
+            self.prefill_text = opener
+        elif not opener or opener not in self.prefill_text:
+            self.prefill_text = opener + self.prefill_text
 
     def _drop_prompt_space(self) -> None:
         """Whitespace after the last marker of a prompt is the template's, and no part of the reply."""
@@ -234,6 +261,23 @@ class Parser:
         self._lane = next(self._steps, None)
         return self._builder.events.take()
 
+    def read(self, reply: str | Sequence[int]) -> Message:
+        """Parse a whole reply: `feed` and `close`, with all events in the message.
+
+        Text before a closer of reasoning that has no opener is reasoning. A stream cannot take back such content.
+        """
+        self._reads_whole = self._state.reads_whole = True
+        events = self.feed(reply)
+        message = self.close()
+        if self._state.found_unopened:
+            self._lacks_opener, self._message = True, None
+            self._open_reasoning()
+            self._start(self._detokenizer.tokenizer)
+            events = self.feed(reply)
+            message = self.close()
+        message.events = (*events, *message.events)
+        return message
+
     # -- output
 
     def close(self) -> Message:
@@ -308,6 +352,8 @@ class Parser:
         attempts: list[Attempt] = []
         for record in builder.attempts:
             start, end = to_reply(record.start), to_reply(record.end)
+            if start == end and record.status in MARKER_STATUSES:
+                continue  # it is in the prompt
             status = self._final_status(record)
             attempts.append(Attempt(status, start, end, text[start:end], record.name, record.call))
         message.attempts = tuple(attempts)
@@ -369,6 +415,17 @@ def _check_undeclared(policy: Any, tools: Any) -> bool:
     return bool(policy == "refuse")
 
 
+def _check_reasoning(value: Any, grammar: GrammarParts) -> None:
+    if value not in REASONING_STATES:
+        hint = did_you_mean(str(value), REASONING_STATES, "there are")
+        raise TurnwiseError(f"reasoning is {short_repr(value)}", hint=hint)
+    if value == "assume" and grammar.reasoning is None:
+        raise TurnwiseError(
+            'reasoning="assume" needs a template with reasoning, and this one has none',
+            hint='leave `reasoning` out, or declare its markers: declared={"reasoning": [...]}',
+        )
+
+
 def _check_tolerances(names: Iterable[str]) -> frozenset[str]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise TurnwiseError(
@@ -405,7 +462,7 @@ def parse(
         reply: Text, or token ids.
         prompt: What was sent; see `Parser`.
         tools: The tools that were offered.
-        **more: `tokenizer`, `tolerances`, `call_ids` and `undeclared_tools` of `Parser`.
+        **more: `tokenizer`, `tolerances`, `call_ids`, `undeclared_tools` and `reasoning` of `Parser`.
 
     Returns:
         The message.
@@ -413,8 +470,4 @@ def parse(
     Raises:
         TurnwiseError: if an argument is of another kind.
     """
-    parser = Parser(grammar, prompt, tools, **more)
-    events = parser.feed(reply)
-    message = parser.close()
-    message.events = (*events, *message.events)
-    return message
+    return Parser(grammar, prompt, tools, **more).read(reply)

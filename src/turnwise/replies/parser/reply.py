@@ -44,14 +44,18 @@ class ReplyParser:
         self._in_prefill = True
         # Reasoning that needs no opener is open from the start: the prompt opened it.
         self._reasoning_from_prompt = state.region is OpenRegion.REASONING
+        self._is_plain = True  # no region, message or header has been opened or closed so far
         self._is_delimited = False  # the content that is open has an opener
+        self._is_content_open = self._needs_no_opener
         self._follows_header = (
             False  # the region that is open was opened by a header, so none is to come
         )
+        self._ends_message = False  # the marker that was matched last ended such a region
 
-    def finish_prefill(self) -> None:
-        """What is parsed from now on was written by the model."""
+    def finish_prefill(self, is_assumed: bool) -> None:
+        """What is parsed from now on was written by the model; an assumed prompt may have been another."""
         self._in_prefill = False
+        self._is_plain = self._is_plain or is_assumed
 
     def run(self) -> Steps:
         """Parse the reply to its end."""
@@ -77,14 +81,19 @@ class ReplyParser:
                     is_call = yield from self._confirm_end_of_reasoning(match)
                 if not is_call:
                     continue
+            self._ends_message = self._follows_header
             # Only content right after its opener has a closer of its own.
             self._is_delimited = self._follows_header = kind is MarkerKind.CONTENT_OPEN
             yield from _HANDLERS[region][kind](self, match)
+            if self._state.found_unopened:
+                return
 
     def _read_reasoning(self) -> Generator[Wait, None, MarkerMatch | None]:
         grammar = self._grammar
         matcher = grammar.reasoning_matcher
-        if self._reasoning_from_prompt:
+        if self._state.lacks_opener:
+            matcher = grammar.reasoning_close_matcher
+        elif self._reasoning_from_prompt:
             matcher = grammar.prompted_reasoning_matcher
         return self._buffer.read_until(matcher, self._builder.add_reasoning, REASONING)
 
@@ -95,11 +104,15 @@ class ReplyParser:
             matcher = grammar.delimited_content_matcher
         return self._buffer.read_until(matcher, self._builder.add_content, TEXT)
 
+    @property
+    def _needs_no_opener(self) -> bool:
+        """Whether content is open wherever nothing else is."""
+        return not self._grammar.grammar.content.open.core
+
     def _take_content_space(self) -> Steps:
         """Take the whitespace that the template writes before content that has no opener."""
-        opener = self._grammar.grammar.content.open
-        if not opener.core:
-            yield from self._buffer.take_space(opener.text)
+        if self._needs_no_opener:
+            yield from self._buffer.take_space(self._grammar.grammar.content.open.text)
 
     # -- openers of calls
 
@@ -227,6 +240,10 @@ class ReplyParser:
         """Open the region that the message after a channel header is, or parse its call."""
         channel, recipient = header
         is_reasoning = channel == format.reasoning
+        self._is_plain = False
+        if not recipient and not self._grammar.names_channel(channel):
+            yield from self._enter_unlabelled_message()
+            return
         # Without a recipient, or with the name of a channel in its place, a region follows.
         if not recipient or channel == format.content or (is_reasoning and recipient == channel):
             self._builder.stop_buffering()
@@ -242,8 +259,27 @@ class ReplyParser:
         else:
             yield from self._skip_other_recipient(recipient)
 
+    def _enter_unlabelled_message(self) -> Steps:
+        """Open the region that the end of a message shows, as its header does not; its text is held back until then."""
+        builder = self._builder
+        builder.record_attempt("unlabelled")
+        builder.stop_buffering()
+        texts: list[str] = []
+        start = builder.position
+        end = yield from self._buffer.read_until(self._grammar.body_end_matcher, texts.append, TEXT)
+        self._follows_header = True
+        if end is not None and end.tag.kind is MarkerKind.REASONING_CLOSE:
+            self._open_region(OpenRegion.REASONING)
+            builder.relabel_from(start, REASONING)
+            builder.add_reasoning("".join(texts))
+        else:
+            self._open_region(OpenRegion.CONTENT)
+            builder.add_content("".join(texts))
+
     def _open_region(self, region: OpenRegion) -> None:
         self._state.region = region
+        self._is_plain = False
+        self._is_content_open = region is OpenRegion.CONTENT
         self._reasoning_from_prompt = self._in_prefill
         self._builder.end_region()
 
@@ -253,6 +289,7 @@ class ReplyParser:
         yield from self._buffer.read_until(self._grammar.body_end_matcher, lambda text: None, "raw")
         self._builder.record_attempt("recipient", name)
         self._builder.end_region()
+        self._follows_header = True
 
     # -- markers
 
@@ -261,36 +298,70 @@ class ReplyParser:
         stop = self._state.unmask(self._buffer.consume_match(match).strip())
         yield from self._state.end_turn(stop)
 
+    def _start_content(self, match: MarkerMatch, status: str | None = None) -> Steps:
+        """Take a marker after which content follows; with a status, it is out of place and is recorded."""
+        self._is_plain = False
+        is_opener = match.tag.kind is MarkerKind.CONTENT_OPEN
+        self._is_content_open = is_opener or self._needs_no_opener
+        yield from self._state.start_content(match, status)
+
     def _on_content_or_message_start(self, match: MarkerMatch) -> Steps:
-        yield from self._state.start_content(match)
+        is_repeated = False
+        if self._state.region is OpenRegion.CONTENT:
+            is_open = self._is_content_open and not self._needs_no_opener
+            is_opener = match.tag.kind is MarkerKind.CONTENT_OPEN
+            is_repeated = not self._builder.at_region_start or (is_opener and is_open)
+        yield from self._start_content(match, "repeated" if is_repeated else None)
 
     def _on_reasoning_close(self, match: MarkerMatch) -> Steps:
-        yield from self._state.start_content(match)
+        status = "unopened" if self._state.lacks_opener else None
+        self._state.lacks_opener = False
+        yield from self._start_content(match, status)
         yield from self._take_content_space()
+
+    def _on_unopened_close(self, match: MarkerMatch) -> Steps:
+        """The closer of reasoning where none is open: what was emitted before it as content stays content.
+
+        Only a whole reply, of which nothing was handed out, can be parsed again as one that starts with reasoning.
+        """
+        state, builder = self._state, self._builder
+        if self._ends_message and self._grammar.channel_header_format is not None:
+            yield from self._on_content_close(match)  # it ends messages of any channel
+        elif builder.at_region_start:
+            yield from self._start_content(match, "unopened")
+            yield from self._take_content_space()
+        elif state.reads_whole and self._is_plain and not builder.calls:
+            state.found_unopened = True
+        else:
+            text = self._buffer.consume_match(match, TEXT)
+            builder.record_marker("unopened", text)
+            builder.add_content(text)
 
     def _on_call_close(self, match: MarkerMatch) -> Steps:
         """A closer where nothing is open is no content, unless what it closes was taken for content."""
         if self._state.last_call_failed:
             self._builder.add_content(self._buffer.consume_match(match, TEXT))
         else:
-            yield from self._on_content_close(match)
+            status = None if self._builder.follows_damaged_call else "unopened"
+            yield from self._state.take_region_marker(match, status)
+            self._builder.end_region()
 
     def _on_content_close(self, match: MarkerMatch) -> Steps:
-        yield from self._state.take_region_marker(match)
+        status = None if self._is_content_open or self._ends_message else "unopened"
+        self._is_content_open = False
+        yield from self._state.take_region_marker(match, status)
         self._builder.end_region()
 
-    def _on_stray(self, match: MarkerMatch) -> Steps:
-        self._builder.drop_leading_space()
-        yield from self._state.take_region_marker(match)
-
     def _on_reasoning_open(self, match: MarkerMatch) -> Steps:
-        yield from self._state.take_region_marker(match)
         self._open_region(OpenRegion.REASONING)
+        status = "unlabelled" if match.tag.index else None
+        yield from self._state.take_region_marker(match, status)
 
     def _on_repeated_opener(self, match: MarkerMatch) -> Steps:
         """The opener of reasoning at its start: the model repeats what the prompt wrote. Later it is text."""
         if self._builder.at_region_start:
-            yield from self._on_stray(match)
+            self._builder.drop_leading_space()
+            yield from self._state.take_region_marker(match, "repeated")
         else:
             self._builder.add_reasoning(self._buffer.consume_match(match, REASONING))
 
@@ -323,7 +394,7 @@ _HANDLERS: Mapping[OpenRegion, Mapping[MarkerKind, _Handler]] = {
         **_IN_BOTH,
         MarkerKind.BARE_CALL: ReplyParser._on_bare_call,
         MarkerKind.REASONING_OPEN: ReplyParser._on_reasoning_open,
-        MarkerKind.REASONING_CLOSE: ReplyParser._on_stray,
+        MarkerKind.REASONING_CLOSE: ReplyParser._on_unopened_close,
         MarkerKind.CONTENT_CLOSE: ReplyParser._on_content_close,
         MarkerKind.CALL_CLOSE: ReplyParser._on_call_close,
         MarkerKind.CHANNEL_HEADER: ReplyParser._parse_channel_header,

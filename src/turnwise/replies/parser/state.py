@@ -49,6 +49,9 @@ class ParserState:
         )
         self.unmask = grammar.detokenizer.unmask
         self.region = OpenRegion.CONTENT
+        # The reply is whole: if an unopened closer shows that it starts with reasoning, that ends the parser, and the
+        # reply is parsed again as one that lacks the opener of its reasoning.
+        self.reads_whole = self.found_unopened = self.lacks_opener = False
         reasoning = grammar.grammar.reasoning
         if reasoning is not None and reasoning.close and not reasoning.open:
             self.region = OpenRegion.REASONING  # the template opens it, visibly or not
@@ -66,14 +69,16 @@ class ParserState:
         """Take a marker if it comes next, in any of its spellings, with whitespace before it."""
         return self.buffer.take_any(self.grammar.variants.spellings(text))
 
-    def take_region_marker(self, match: MarkerMatch) -> Steps:
-        """Take a marker around a region, and the whitespace after it."""
+    def take_region_marker(self, match: MarkerMatch, status: str | None = None) -> Steps:
+        """Take a marker around a region, and the whitespace after it; with a status, it is recorded."""
         text = self.buffer.consume_match(match)
+        if status is not None:
+            self.builder.record_marker(status, text)
         yield from self.buffer.take_space(self.grammar.trailing_spaces.get(text.strip(), ""))
 
-    def start_content(self, match: MarkerMatch) -> Steps:
-        """Take a marker after which content follows."""
-        yield from self.take_region_marker(match)
+    def start_content(self, match: MarkerMatch, status: str | None = None) -> Steps:
+        """Take a marker after which content follows; with a status, it is recorded."""
+        yield from self.take_region_marker(match, status)
         self.region = OpenRegion.CONTENT
         self.builder.end_region()
 
