@@ -84,9 +84,12 @@ def test_a_closer_with_nothing_before_it_is_the_same_in_streams() -> None:
 
 
 def test_the_first_of_several_closers_ends_the_reasoning() -> None:
-    whole = turnwise.load("qwen3").parse("One.</think>Two.</think>Three.")
-    assert (whole["reasoning_content"], whole["content"]) == ("One.", "Two.</think>Three.")
+    qwen, reply = turnwise.load("qwen3"), "One.</think>Two.</think>Three."
+    whole, streamed = qwen.parse(reply), stream(qwen, reply)
+    assert (whole["reasoning_content"], whole["content"]) == ("One.", "Two.Three.")
+    assert streamed["content"] == "One.</think>Two.Three."
     assert [one.start for one in whole.attempts] == [4, 16]
+    assert streamed.attempts == whole.attempts
 
 
 CALL = '<tool_call>\n{"name": "tide", "arguments": {}}\n</tool_call>'
@@ -96,7 +99,7 @@ CALL = '<tool_call>\n{"name": "tide", "arguments": {}}\n</tool_call>'
     "reply, prompt, content",
     [
         (f"One.{CALL}\nTwo.</think>Three.", "", "One.\nTwo.</think>Three."),
-        ("<think>\nHm.\n</think>\n\nTwo.</think>Three.", "", "Two.</think>Three."),
+        ("<think>\nHm.\n</think>\n\nTwo.</think>Three.", "", "Two.Three."),
         (
             "Two.</think>Three.",
             "<|im_start|>assistant\n<think>\n\n</think>\n\n",
@@ -104,7 +107,9 @@ CALL = '<tool_call>\n{"name": "tide", "arguments": {}}\n</tool_call>'
         ),
     ],
 )
-def test_a_closer_after_calls_or_reasoning_is_text(reply: str, prompt: str, content: str) -> None:
+def test_a_closer_after_calls_or_reasoning_opens_nothing(
+    reply: str, prompt: str, content: str
+) -> None:
     qwen = turnwise.load("qwen3")
     whole, streamed = qwen.parse(reply, prompt), stream(qwen, reply, prompt)
     assert whole["content"] == content and whole == streamed

@@ -289,7 +289,9 @@ class CompiledGrammar:
         early_content: list[TaggedText] = []
         if "reasoning" in self.tolerances:
             call_open = [marker for marker in openers if is_tag_like(marker[0])]
-            early_content = [marker for marker in content_open if is_tag_like(marker[0])]
+            openers_of_reasoning = [text.strip() for text, _ in reasoning_open]
+            if is_tag_like(content_text) and content_text.strip() not in openers_of_reasoning:
+                early_content = content_open
 
         # Of equal markers the first one counts, so the order matters.
         in_content = openers + reasoning_open + content_open + starts + stops

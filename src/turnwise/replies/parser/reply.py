@@ -45,6 +45,7 @@ class ReplyParser:
         # Reasoning that needs no opener is open from the start: the prompt opened it.
         self._reasoning_from_prompt = state.region is OpenRegion.REASONING
         self._is_plain = True  # no region, message or header has been opened or closed so far
+        self._has_reasoned = False  # the closer of reasoning has come
         self._is_delimited = False  # the content that is open has an opener
         self._is_content_open = self._needs_no_opener
         self._follows_header = (
@@ -316,26 +317,32 @@ class ReplyParser:
     def _on_reasoning_close(self, match: MarkerMatch) -> Steps:
         status = "unopened" if self._state.lacks_opener else None
         self._state.lacks_opener = False
+        self._has_reasoned = not self._in_prefill
         yield from self._start_content(match, status)
         yield from self._take_content_space()
 
     def _on_unopened_close(self, match: MarkerMatch) -> Steps:
         """The closer of reasoning where none is open: what was emitted before it as content stays content.
 
-        Only a whole reply, of which nothing was handed out, can be parsed again as one that starts with reasoning.
+        Only a whole reply, of which nothing was handed out, can be parsed again as one that starts with reasoning. In
+        a stream the closer stays in the content, as the text before it may be reasoning. A second closer is dropped.
         """
         state, builder = self._state, self._builder
         if self._ends_message and self._grammar.channel_header_format is not None:
             yield from self._on_content_close(match)  # it ends messages of any channel
         elif builder.at_region_start:
+            self._has_reasoned = True
             yield from self._start_content(match, "unopened")
             yield from self._take_content_space()
+        elif self._has_reasoned:
+            yield from state.take_region_marker(match, "unopened")
         elif state.reads_whole and self._is_plain and not builder.calls:
             state.found_unopened = True
         else:
             text = self._buffer.consume_match(match, TEXT)
             builder.record_marker("unopened", text)
             builder.add_content(text)
+            self._has_reasoned = True
 
     def _on_call_close(self, match: MarkerMatch) -> Steps:
         """A closer where nothing is open is no content, unless what it closes was taken for content."""
