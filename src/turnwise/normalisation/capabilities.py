@@ -195,6 +195,14 @@ class Capabilities:
         return self._writes_calls[count]
 
     @cached_property
+    def writes_ids(self) -> bool:
+        """Whether the ids of calls and of their results are written, so that a model can pair them in any order."""
+        prober = self._prober
+        results = [{**result, "content": prober.as_content(RESULT)} for result in RESULTS]
+        rendering = prober.render([prober.user(), self._probes.call(*ARGUMENTS), *results])
+        return rendering is not None and all(rendering.text.count(id) > 1 for id in IDS)
+
+    @cached_property
     def takes_any_id(self) -> bool:
         """Whether the ids of calls may have any length; some templates want nine letters and digits."""
         prober = self._prober

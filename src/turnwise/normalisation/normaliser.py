@@ -11,6 +11,7 @@ what the template takes (`capabilities.py`) and changes only what it does not ta
     results                that are data, not text, become JSON text
     arguments              JSON text becomes a mapping, or a mapping JSON text
     ids of calls           become nine letters and digits where the template refuses others
+    results out of order   are put into the order of their calls where the template writes no ids
     keys that are null     are dropped, as SDKs and Arrow add them
     developer, function    become system and tool where the template does not know them
     system late or twice   is joined to the first system text where it would not be written
@@ -22,6 +23,7 @@ Messages that need nothing are passed on as they are. The caller's objects are n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -32,14 +34,13 @@ from turnwise.normalisation.calls import CallForms, MessageDict
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.change import Change
 from turnwise.normalisation.content import ContentForms
+from turnwise.normalisation.results import RESULT_ROLES, CallLink, pair_results, read_link
 from turnwise.normalisation.roles import describe_role
 from turnwise.normalisation.systems import SystemTexts
 from turnwise.normalisation.tools import normalise_tools
 from turnwise.normalisation.usual_forms import UsualForms
 from turnwise.replies.events import Message
 from turnwise.replies.input_format import InputFormat, detect_input_format
-
-RESULT_ROLES = ("function", "ipython", "environment")  # other names for the role of a tool's result
 
 
 class Normalised(NamedTuple):
@@ -109,13 +110,16 @@ class Normaliser:
             self._usual_forms[with_tools] = UsualForms(self.capabilities(with_tools))
         return self._usual_forms[with_tools]
 
-    def normalise(self, messages: Any, tools: Any = None, first: int = 0) -> Normalised:
+    def normalise(
+        self, messages: Any, tools: Any = None, first: int = 0, reply: Any = None
+    ) -> Normalised:
         """Return a conversation in OpenAI's shape in the forms that the template takes.
 
         Args:
             messages: the conversation; it is not changed.
             tools: JSON schemas of the tools.
             first: how many messages the model has read already, if these follow others. Nothing is moved to those.
+            reply: the last of those, to whose calls these messages may have the results.
 
         Returns:
             Messages and tools for `render`, `encode` and `examples`, what was changed and why, and what is
@@ -127,7 +131,7 @@ class Normaliser:
         if not isinstance(messages, (list, tuple)):
             messages = InputReader().read_messages(messages)
         try:
-            work = _Conversation(self.capabilities(bool(tools)), tools, first)
+            work = _Conversation(self.capabilities(bool(tools)), tools, first, reply)
             if not first and self.usual_forms(bool(tools)).read(messages) is not None:
                 return Normalised(messages, work.tools, tuple(work.changes))
             return self._normalise(messages, work)
@@ -145,7 +149,7 @@ class Normaliser:
             problem = describe_role(work.messages[-1][1], index, texts)
             if problem is not None:
                 problems.append(problem)
-        problems += work.problems
+        problems += [*work.problems, *work.order_results()]
         work.place_systems()
         positions = tuple(index for index, _ in work.messages)
         as_given = tuple(range(work.first, work.first + len(messages)))
@@ -166,12 +170,17 @@ class _Conversation:
         capabilities: what the template takes.
         tools: the tools.
         first: how many messages the model has read before those of the conversation.
+        reply: the last of those; None if it is not known.
     """
 
-    def __init__(self, capabilities: Capabilities, tools: Any, first: int = 0) -> None:
+    def __init__(
+        self, capabilities: Capabilities, tools: Any, first: int = 0, reply: Any = None
+    ) -> None:
         self.capabilities = capabilities
         self.first = first
+        self._reply = read_link(first - 1, reply) if isinstance(reply, Mapping) else None
         self.messages: list[tuple[int, MessageDict]] = []
+        self._links: list[CallLink] = []
         found = normalise_tools(tools)
         self.changes: list[Change] = list(found.changes)
         self.tools = tools if found.tools is None else found.tools
@@ -194,12 +203,14 @@ class _Conversation:
     def add(self, index: int, given: Any) -> None:
         """Add a message in the form that the template takes."""
         if type(given) is Message:  # its form is known: a parser made it
+            self._links.append(read_link(index, given))
             self.messages.append((index, self.capabilities.input_format.to_message(given)))
             return
         message = dict(InputReader().read_message(given, index - self.first))
         path = f"messages[{index}]"
         self._drop_nulls(message, path)
         self._rename_role(message, path)
+        self._links.append(read_link(index, message))
         self._calls.normalise(message, path)
         self._content.normalise(message, path)
         self._content.place_reasoning(message, path)
@@ -223,11 +234,29 @@ class _Conversation:
             self.note(path, "developer became system", "the template has no developer role")
         elif (
             role in RESULT_ROLES
+            and role != "tool"
             and not capabilities.writes_role(role)
             and capabilities.writes_role("tool")
         ):
             message["role"] = "tool"
             self.note(path, f"{role} became tool", f"the template does not write the role {role}")
+
+    def order_results(self) -> list[str]:
+        """Put results into the order of their calls if the template writes no ids, and return what is wrong."""
+        order = pair_results(self._links, self._reply)
+        moved = [place for place, source in enumerate(order.places) if place != source]
+        if moved and not self.capabilities.writes_ids:
+            for place in moved:
+                index = self.messages[place][0]
+                self.note(
+                    f"messages[{index}]",
+                    "the result was put where its call is among the calls",
+                    "the template writes no ids, so the order says to which call it belongs",
+                )
+            self.messages = [self.messages[source] for source in order.places]
+        if self.first and self._reply is None:
+            return []  # the calls may be in the messages before
+        return order.problems
 
     def place_systems(self) -> None:
         """Put every system text where the template writes it."""

@@ -78,7 +78,7 @@ class Preprocessor:
         return Normaliser(self._codec)
 
     def normalise(
-        self, messages: Any, tools: Any, strict: bool = False, first: int = 0
+        self, messages: Any, tools: Any, strict: bool = False, first: int = 0, reply: Any = None
     ) -> Normalised:
         """Return a conversation in the form that the template takes, and warn of what is probably wrong with it.
 
@@ -87,13 +87,14 @@ class Preprocessor:
             tools: the tools.
             strict: raise an error, not a warning.
             first: how many messages the model has read before these.
+            reply: the last of those.
 
         Raises:
             MessageError: the input is not a conversation; or, with `strict`, a role is misspelt.
         """
         if not self._is_openai:
             return Normalised(self._codec.to_input(messages), tools)
-        given = self.normaliser.normalise(messages, tools, first)
+        given = self.normaliser.normalise(messages, tools, first, reply)
         if given.problems:
             self._report(given.problems, strict)
         return given

@@ -57,17 +57,20 @@ class SessionReader:
         """Return a reply in parts; see `ReplyCodec.split`."""
         return self._codec.split(reply, prompt, tools, tokenizer)
 
-    def to_input(self, messages: Any, tools: Any, first: int) -> tuple[Any, tuple[Change, ...]]:
+    def to_input(
+        self, messages: Any, tools: Any, first: int, reply: Any = None
+    ) -> tuple[Any, tuple[Change, ...]]:
         """Return messages in the form that the template takes, and what was changed.
 
         Args:
             messages: the messages of a prompt, or those that follow a reply.
             tools: the tools of the session.
             first: how many messages are before them.
+            reply: the last of those.
         """
         if not self._normalise:
             return self._codec.to_input(messages), ()
-        given = self._inputs.normalise(messages, tools, self._strict, first)
+        given = self._inputs.normalise(messages, tools, self._strict, first, reply)
         self._inputs.report_losses(given.lost, self._strict)
         return given.messages, given.changes
 

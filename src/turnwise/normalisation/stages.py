@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from turnwise.messages import InputReader
 from turnwise.normalisation.normaliser import Normalised, Normaliser
+from turnwise.normalisation.results import RESULT_ROLES
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 
 
@@ -88,5 +89,11 @@ def _find_cuts(given: Normalised, count: int) -> list[int]:
         return []
     replies = _list_replies(given)
     moved = {*range(count)} - {*positions}
-    moved.update(before for before, after in pairwise(positions) if before > after)
+    # Results are only moved among each other.
+    placed = [
+        position
+        for position, message in zip(positions, given.messages, strict=True)
+        if message.get("role") not in RESULT_ROLES
+    ]
+    moved.update(before for before, after in pairwise(placed) if before > after)
     return sorted(index for index in moved if replies and index > min(replies))

@@ -14,6 +14,7 @@ from turnwise.messages import REASONING_KEYS, InputReader, InvalidValue, ReadMes
 from turnwise.normalisation.calls import NotAnObject, has_nine_letters, parse_argument_text
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.losses import list_reasoning
+from turnwise.normalisation.results import answers_calls_in_order
 
 USUAL_ROLES = ("system", "user", "assistant", "tool")
 TEXT_KEYS = frozenset(["name", "tool_call_id", *REASONING_KEYS])  # beside role and content
@@ -43,6 +44,7 @@ class UsualForms:
         chat: list[dict[str, Any]] = []
         texts: list[str] = []
         most_calls = 0
+        has_results = False
         taken_roles = self._taken_roles
         for message in messages:
             if type(message) is not dict:
@@ -56,6 +58,8 @@ class UsualForms:
                 return None
             if content:
                 texts.append(content)
+            if role == "tool":
+                has_results = True
             if len(message) > 2:
                 copy = self._read_message(message, reader, len(chat))
                 if copy is None:
@@ -64,6 +68,8 @@ class UsualForms:
                     most_calls = max(most_calls, len(copy["tool_calls"]))
                 message = copy
             chat.append(message)
+        if (most_calls or has_results) and not answers_calls_in_order(chat):
+            return None
         if reader.aliases:
             texts += list_reasoning(chat, self._capabilities)
         return ReadMessages(chat, reader.aliases, texts, most_calls)

@@ -73,10 +73,12 @@ class ReplyReader(ReplySplitter, Protocol):
         """
         ...
 
-    def to_input(self, messages: Any, tools: Any, first: int) -> tuple[Any, tuple[Any, ...]]:
+    def to_input(
+        self, messages: Any, tools: Any, first: int, reply: Any = None
+    ) -> tuple[Any, tuple[Any, ...]]:
         """Return messages in the form that the template takes, and what was changed.
 
-        `first` is how many messages are before them.
+        `first` is how many messages are before them, `reply` the last of those.
         """
         ...
 
@@ -278,9 +280,10 @@ class Session:
             raise MessageError(
                 "messages follow a reply, and there is none yet", hint="call add_reply first"
             )
-        converted, changes = self._reader.to_input(messages, self._tools, len(self.messages))
+        before = self.messages
+        converted, changes = self._reader.to_input(messages, self._tools, len(before), before[-1])
         following = to_plain_messages(converted)
-        self.request = self._every_call.for_one_call(len(self.messages) + len(following))
+        self.request = self._every_call.for_one_call(len(before) + len(following))
         if history == "rewrite":
             ids = self._rewrite(following)
             self.changes += changes
