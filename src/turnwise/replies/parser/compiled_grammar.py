@@ -57,7 +57,7 @@ TOLERANCES = {
         "JSON or a Python call at the start of the content is a call if the grammar writes calls without markers;"
         " after content, JSON that starts with a name and then arguments"
     ),
-    "closers": "a closer where nothing is open is no text",
+    "closers": "a closer of a call or of content where nothing is open is no text, but `unopened`",
     "strings": "arguments that are a JSON text within a string",
     "objects": "a JSON object with name and arguments between the tags of a call that is written otherwise",
     "unwrap": "one argument named like `arguments` that holds the declared ones",
