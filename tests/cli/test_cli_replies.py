@@ -40,6 +40,21 @@ def test_lines() -> None:
     assert 'tide({"harbour": "Tromsø"})  complete' in lines[2] and "<|im_end|>" in lines[3]
 
 
+def test_a_closer_that_nothing_opened() -> None:
+    orphan = "Plan it.</think>Answer."
+    whole = run("parse", "qwen3", orphan)
+    assert [line.split()[0] for line in whole.stdout.splitlines()] == [
+        "reasoning", "content", "unopened",
+    ]  # fmt: skip
+    assert "unopened: a closing marker" in whole.stderr
+    streamed = run("parse", "qwen3", orphan, "--stream").stdout
+    assert "</think>" in streamed and "reasoning" not in streamed
+    assumed = run("parse", "qwen3", orphan, "--stream", "--reasoning", "assume").stdout
+    assert "reasoning" in assumed and "</think>" not in assumed
+    refused = run("parse", "qwen3", orphan, "--reasoning", "asume", code=2)
+    assert "did you mean 'assume'" in refused.stderr.lower()
+
+
 def test_json_is_what_parse_gives() -> None:
     message = turnwise.load("qwen3").parse(REPLY)
     found = data("qwen3", REPLY)

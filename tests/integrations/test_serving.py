@@ -36,6 +36,8 @@ class StandIn:
 
 
 def read_in_halves(served: ServedTemplate, reply: str) -> Any:
+    assert not served.reasoning_parser("").in_reasoning
+    assert served.reasoning_parser("", is_open=True).in_reasoning == served.has_reasoning
     reasoning = served.reasoning_parser()
     reasoning.feed(reply)
     first = reasoning.close()

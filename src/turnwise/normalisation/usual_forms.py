@@ -38,13 +38,17 @@ class UsualForms:
 
     def read(self, messages: Any) -> ReadMessages | None:
         """Return a conversation that needs no change, as a renderer takes it; None if it may need one."""
+        chat = self._read_messages(messages)
+        return chat if chat is not None and answers_calls_in_order(chat.messages) else None
+
+    def _read_messages(self, messages: Any) -> ReadMessages | None:
+        """Return a conversation if each of its messages needs no change."""
         if type(messages) is not list or not messages:
             return None
         reader = InputReader()
         chat: list[dict[str, Any]] = []
         texts: list[str] = []
         most_calls = 0
-        has_results = False
         taken_roles = self._taken_roles
         for message in messages:
             if type(message) is not dict:
@@ -58,8 +62,6 @@ class UsualForms:
                 return None
             if content:
                 texts.append(content)
-            if role == "tool":
-                has_results = True
             if len(message) > 2:
                 copy = self._read_message(message, reader, len(chat))
                 if copy is None:
@@ -68,8 +70,6 @@ class UsualForms:
                     most_calls = max(most_calls, len(copy["tool_calls"]))
                 message = copy
             chat.append(message)
-        if (most_calls or has_results) and not answers_calls_in_order(chat):
-            return None
         if reader.aliases:
             texts += list_reasoning(chat, self._capabilities)
         return ReadMessages(chat, reader.aliases, texts, most_calls)
