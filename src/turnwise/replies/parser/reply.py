@@ -47,6 +47,8 @@ class ReplyParser:
         self._is_plain = True  # no region, message or header has been opened or closed so far
         self._has_reasoned = False  # the closer of reasoning has come
         self._is_delimited = False  # the content that is open has an opener
+        # Content that has no opener is open wherever nothing else is.
+        self._needs_no_opener = not state.grammar.grammar.content.open.core
         self._is_content_open = self._needs_no_opener
         self._follows_header = (
             False  # the region that is open was opened by a header, so none is to come
@@ -62,7 +64,7 @@ class ReplyParser:
         """Parse the reply to its end."""
         yield None  # wait for the first chunk
         if self._state.region is OpenRegion.CONTENT:
-            yield from self._take_content_space()
+            yield from self._state.take_content_space()
         while True:
             region = self._state.region
             if region is OpenRegion.REASONING:
@@ -104,16 +106,6 @@ class ReplyParser:
         if self._is_delimited:
             matcher = grammar.delimited_content_matcher
         return self._buffer.read_until(matcher, self._builder.add_content, TEXT)
-
-    @property
-    def _needs_no_opener(self) -> bool:
-        """Whether content is open wherever nothing else is."""
-        return not self._grammar.grammar.content.open.core
-
-    def _take_content_space(self) -> Steps:
-        """Take the whitespace that the template writes before content that has no opener."""
-        if self._needs_no_opener:
-            yield from self._buffer.take_space(self._grammar.grammar.content.open.text)
 
     # -- openers of calls
 
@@ -258,7 +250,13 @@ class ReplyParser:
             call_format = next(calls for calls in self._grammar.call_formats if calls.openers)
             yield from self._calls.parse_addressed_call(call_format, name, format.end)
         else:
-            yield from self._skip_other_recipient(recipient)
+            # The message is to someone who is neither the user nor a tool.
+            self._builder.stop_buffering()
+            ends = self._grammar.body_end_matcher
+            yield from self._buffer.read_until(ends, lambda text: None, "raw")
+            self._builder.record_attempt("recipient", recipient)
+            self._builder.end_region()
+            self._follows_header = True
 
     def _enter_unlabelled_message(self) -> Steps:
         """Open the region that the end of a message shows, as its header does not; its text is held back until then."""
@@ -283,14 +281,6 @@ class ReplyParser:
         self._is_content_open = region is OpenRegion.CONTENT
         self._reasoning_from_prompt = self._in_prefill
         self._builder.end_region()
-
-    def _skip_other_recipient(self, name: str) -> Steps:
-        """Skip the body of a message to someone who is neither the user nor a tool."""
-        self._builder.stop_buffering()
-        yield from self._buffer.read_until(self._grammar.body_end_matcher, lambda text: None, "raw")
-        self._builder.record_attempt("recipient", name)
-        self._builder.end_region()
-        self._follows_header = True
 
     # -- markers
 
@@ -319,7 +309,7 @@ class ReplyParser:
         self._state.lacks_opener = False
         self._has_reasoned = not self._in_prefill
         yield from self._start_content(match, status)
-        yield from self._take_content_space()
+        yield from self._state.take_content_space()
 
     def _on_unopened_close(self, match: MarkerMatch) -> Steps:
         """The closer of reasoning where none is open: what was emitted before it as content stays content.
@@ -333,7 +323,7 @@ class ReplyParser:
         elif builder.at_region_start:
             self._has_reasoned = True
             yield from self._start_content(match, "unopened")
-            yield from self._take_content_space()
+            yield from self._state.take_content_space()
         elif self._has_reasoned:
             yield from state.take_region_marker(match, "unopened")
         elif state.reads_whole and self._is_plain and not builder.calls:

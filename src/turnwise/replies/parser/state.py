@@ -82,6 +82,12 @@ class ParserState:
         self.region = OpenRegion.CONTENT
         self.builder.end_region()
 
+    def take_content_space(self) -> Steps:
+        """Take the whitespace that the template writes before content that has no opener."""
+        opener = self.grammar.grammar.content.open
+        if not opener.core:
+            yield from self.buffer.take_space(opener.text)
+
     def end_turn(self, stop: str) -> Steps:
         """The reply has ended with this stop. The rest is skipped, unless another message starts."""
         self.builder.stop_at(stop)
