@@ -3,8 +3,8 @@
     python scripts/architecture.py          rewrite the table
     python scripts/architecture.py --check  exit with 1 if the page is not up to date
 
-A room is a package or module of `src/turnwise`. What it is for is the first paragraph of its docstring, so the page says
-what the code says. `tests/project/test_layers.py` holds the imports to the order.
+A room is a package or module of `src/turnwise`. What it is for is the first paragraph of its docstring, so the page
+says what the code says. `tests/project/test_layers.py` holds the imports to the order.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pytest
 import corpus
 import turnwise
 from corpus import needs_corpus
-from peers import LazyModule
+from lazy_modules import LazyModule
 from turnwise.compat.transformers import Chat, Encoding, apply_chat_template
 
 transformers = LazyModule("transformers")

@@ -13,7 +13,7 @@ import pytest
 
 import turnwise
 from host_chats import KINDS, TOOL, conversations, make_tokenizer
-from peers import LazyModule
+from lazy_modules import LazyModule
 from turnwise.errors import TurnwiseError, TurnwiseWarning
 from turnwise.integrations.tokenizer_template import template_of
 from turnwise.integrations.transformers import bind, unbind

@@ -15,7 +15,7 @@ import pytest
 
 import turnwise
 from gateway_streams import CHAT, QUESTION, UPSTREAM_KINDS, add_up, gateway, read_stream
-from peers import LazyModule
+from lazy_modules import LazyModule
 from reply_messages import TOOLS
 from scripted_upstream import TOKENIZER, ScriptedUpstream
 from served import QUIET, TIDE, client_of, listening, make_service, post
