@@ -1,4 +1,4 @@
-"""Ray and Daft write the bytes of local workers, `datasets.map` gives the same samples, and loaders read the shards."""
+"""Ray writes the bytes of local workers, `datasets.map` gives the same samples, and loaders read the shards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from prepared_folders import make_folder_recipe, make_rows, read_folder, write_jsonl
 from turnwise.data import Report, prepare
 from turnwise.data.datasets import DatasetEncoder
-from turnwise.data.task_row import pass_environment
+from turnwise.data.ray import pass_environment
 from turnwise.errors import DataError
 
 ROWS = make_rows(60)
@@ -86,34 +86,6 @@ def test_ray_in_two_stages_writes_the_same_bytes(
     failing = make_folder_recipe(data, tmp_path / "fails", on_bad_row="fail")
     with pytest.raises(DataError, match=r"data\.jsonl, row 4[12]"):
         prepare(failing, engine="ray", workers=1)
-
-
-@pytest.fixture(scope="module")  # it can be set once in a process
-def native_daft() -> None:
-    """Daft on this machine: of itself it would take the cluster of the tests above, if that still runs."""
-    pytest.importorskip("daft").set_runner_native()
-
-
-@pytest.mark.once
-@pytest.mark.usefixtures("native_daft")
-@pytest.mark.parametrize("values", [{}, EVERYTHING])
-def test_daft_writes_the_same_bytes(values: dict[str, Any], data: Path, tmp_path: Path) -> None:
-    expected = prepare(make_folder_recipe(data, tmp_path / "local", **values), workers=1)
-    recipe = make_folder_recipe(data, tmp_path / "daft", **values)
-    report = prepare(recipe, engine="daft", workers=1)
-    assert report.manifest == expected.manifest
-    assert read_folder(tmp_path / "daft") == read_folder(tmp_path / "local")
-    failing = make_folder_recipe(data, tmp_path / "fails", on_bad_row="fail")
-    with pytest.raises(DataError, match=r"data\.jsonl, row 4[12]"):
-        prepare(failing, engine="daft", workers=1)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("native_daft")
-def test_daft_in_processes_writes_the_same_bytes(data: Path, tmp_path: Path) -> None:
-    prepare(make_folder_recipe(data, tmp_path / "local"), workers=1)
-    prepare(make_folder_recipe(data, tmp_path / "daft"), engine="daft", workers=2)
-    assert read_folder(tmp_path / "daft") == read_folder(tmp_path / "local")
 
 
 # -- datasets.map ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from prepared_folders import make_folder_recipe, make_rows, write_jsonl
 from turnwise.data import prepare
 from turnwise.data.job import Job, Partition
-from turnwise.data.task_row import perform_row, read_answer
+from turnwise.data.ray import perform_row, read_answer
 from turnwise.errors import DataError
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"

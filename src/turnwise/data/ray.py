@@ -12,13 +12,16 @@ Compressed inputs are unpacked before the tasks begin, by the process that calls
 from __future__ import annotations
 
 import logging
+import os
 import pickle
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from turnwise.data.job import Job, Outcome, Task
-from turnwise.data.task_row import pass_environment, perform_row, read_answer
-from turnwise.errors import DataError
+from turnwise.data.worker_processes import SETTINGS
+from turnwise.errors import DataError, TurnwiseError
 
 
 class TaskActor:
@@ -104,3 +107,44 @@ def _start_ray_here(ray: Any) -> None:
     with pass_environment():  # Ray's own way of setting variables takes seconds for each process
         ray.init(include_dashboard=False, logging_level="error", log_to_driver=False)
     logging.getLogger("ray.data").setLevel(logging.WARNING)
+
+
+def perform_row(job: Job, task: bytes) -> bytes:
+    """Do a pickled task, and return its outcome or its error, pickled.
+
+    The error is data: what a cluster does with exceptions of its workers (retry, wrap, print) would hide the one
+    sentence that the user needs.
+    """
+    try:
+        return pickle.dumps(job.perform(pickle.loads(task)))
+    except TurnwiseError as error:
+        return pickle.dumps(error)
+
+
+def read_answer(answer: bytes) -> Outcome:
+    """Return the outcome of an answer.
+
+    Raises:
+        TurnwiseError: the task has failed.
+    """
+    found: Any = pickle.loads(answer)
+    if isinstance(found, TurnwiseError):
+        raise found
+    outcome: Outcome = found
+    return outcome
+
+
+@contextmanager
+def pass_environment() -> Iterator[None]:
+    """Let the processes that Ray starts find the modules of this one, and use one thread each."""
+    variables = {**SETTINGS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -55,7 +55,7 @@ PREFERENCES = ("chosen", "pairs")
 ON_BAD_ROW = ("quarantine", "fail")
 ON_FLAW = ("reject", "keep")
 SHARD_FORMATS = ("parquet", "arrow")
-ENGINE_NAMES = ("local", "ray", "daft")
+ENGINE_NAMES = ("local", "ray")
 """What may do the work; it changes no byte, so a recipe does not have it."""
 RECIPE_HINT = "A recipe is a TOML file: docs/data.md."
 DEFAULT_CHUNK_BYTES = 8 << 20

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from turnwise.data import daft, exchange, manifest, ray
+from turnwise.data import exchange, manifest, ray
 from turnwise.data.chunks import InputChunk, Survey, choose_chunk_bytes, survey_file, unpack_file
 from turnwise.data.digests import digest_inputs
 from turnwise.data.files import FoundFiles, find_files
@@ -67,7 +67,6 @@ COPY_BYTES = 1 << 20
 ENGINES: dict[str, Callable[[Job, int | None, int], TaskEngine]] = {
     "local": start_local,
     "ray": ray.start_ray,
-    "daft": daft.start_daft,
 }
 
 
@@ -140,7 +139,7 @@ def prepare(
 
     Args:
         recipe: the recipe; its `output` is the folder to write to.
-        engine: "local" for processes on this machine, "ray" for a cluster, or "daft"; the shards are the same.
+        engine: "local" for processes on this machine, or "ray" for a cluster; the shards are the same.
         workers: how many workers; by default one for each processor.
         on_progress: called after each chunk.
 
