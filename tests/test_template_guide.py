@@ -96,7 +96,7 @@ def qwen(request: pytest.FixtureRequest) -> turnwise.Template:
 
 
 def test_a_template_belongs_to_a_tokenizer(tmp_path: Path) -> None:
-    """R081: it lies among the tokenizer's files, and has the tokenizer's tokens."""
+    """It lies among the tokenizer's files, and has the tokenizer's tokens."""
     config = {"chat_template": "{{ bos_token }}" + BOUNDED, "bos_token": {"content": "<s>"}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     text = turnwise.load(tmp_path).render(CHAT).text
@@ -109,20 +109,19 @@ def test_a_template_belongs_to_a_tokenizer(tmp_path: Path) -> None:
 
 
 def test_messages_have_boundaries() -> None:
-    """R083: a template of five lines."""
+    """A template of five lines."""
     text = "<message>\n这里放用户提问\n</message>\n<message>\n这里放模型输出\n</message>\n"
     assert len(BOUNDED.splitlines()) == 5
     assert turnwise.compile(BOUNDED).render(CHAT).text == text == oracle.render(BOUNDED, CHAT)
 
 
 def test_messages_have_a_source() -> None:
-    """R084."""
     text = "<message>user\n这里放用户提问\n</message>\n<message>assistant\n这里放模型输出\n</message>\n"
     assert turnwise.compile(MARKED).render(CHAT).text == text == oracle.render(MARKED, CHAT)
 
 
 def test_the_generation_prompt_is_a_switch() -> None:
-    """R085, R086: on, it adds the opening; off, it adds nothing; the answer goes on from there."""
+    """On, it adds the opening; off, it adds nothing; the answer goes on from there."""
     template = turnwise.compile(MARKED)
     off, on = template.render(ASKED), template.render(ASKED, add_generation_prompt=True)
     assert off.text == "<message>user\n为我介绍一下大语言模型\n</message>\n"
@@ -137,7 +136,7 @@ def test_the_generation_prompt_is_a_switch() -> None:
 
 
 def test_a_stop_is_what_ends_an_answer() -> None:
-    """R087: derived from the template; nobody named it."""
+    """Derived from the template, without being named."""
     assert turnwise.compile(MARKED).stops() == ("</message>",)
     assert turnwise.compile(BOUNDED).stops() == ("</message>",)
 
@@ -152,7 +151,7 @@ class Letters:
 
 
 def test_the_tokenizer_s_eos_is_a_stop() -> None:
-    """R011, R012: without configuration, and only with a tokenizer."""
+    """Without configuration, and only with a tokenizer."""
     template = turnwise.load("xtuner:internlm_chat")
     assert template.stops() == ("<eoa>",)
     assert template.stops(Letters()) == ("<eoa>", "</s>")
@@ -164,7 +163,7 @@ def test_the_tokenizer_s_eos_is_a_stop() -> None:
 
 @needs_corpus
 def test_qwen_as_printed() -> None:
-    """R089: what transformers says of the printed template, on every conversation of the corpus."""
+    """What transformers says of the printed template, on every conversation of the corpus."""
     template, golden = turnwise.compile(printed()), corpus.rows()["npm-qwen2_5"]
     compared = 0
     for row in golden:
@@ -184,14 +183,14 @@ def test_qwen_as_printed() -> None:
 
 
 def test_qwen_has_a_default_system_prompt(qwen: turnwise.Template) -> None:
-    """R090, R096, C33: and no newline before the end of a turn, which the seed's figure has."""
+    """No newline before the end of a turn, which the seed's figure has."""
     text = turn("system", QWEN) + turn("user", ASKED[0]["content"])
     assert qwen.render(ASKED).text == text
     assert qwen.render(ASKED, add_generation_prompt=True).text == text + "<|im_start|>assistant\n"
 
 
 def test_qwen_takes_another_system_prompt(qwen: turnwise.Template) -> None:
-    """R091: with tools and without."""
+    """With tools and without."""
     chat = [{"role": "system", "content": "Be brief."}, *ASKED]
     asked = turn("user", ASKED[0]["content"])
     assert qwen.render(chat).text == turn("system", "Be brief.") + asked
@@ -203,7 +202,7 @@ def test_qwen_takes_another_system_prompt(qwen: turnwise.Template) -> None:
 
 
 def test_qwen_tells_tools(qwen: turnwise.Template) -> None:
-    """R092: one line of JSON for each."""
+    """One line of JSON for each."""
     listed = "".join(
         f'\n{{"type": "function", "function": {{"name": "{name}", "parameters": {{}}}}}}'
         for name in ("weather", "time")
@@ -215,7 +214,7 @@ def test_qwen_tells_tools(qwen: turnwise.Template) -> None:
 @pytest.mark.parametrize("wrapped", [True, False])
 @pytest.mark.parametrize("content", ["I look.", "", None])
 def test_qwen_writes_calls(qwen: turnwise.Template, wrapped: bool, content: str | None) -> None:
-    """R093: several, with text or without, in the wrapping of OpenAI or bare."""
+    """Several, with text or without, in the wrapping of OpenAI or bare."""
     calls = [call("weather", city="Oslo"), call("time")]
     given = calls if wrapped else [one["function"] for one in calls]
     said = "<|im_start|>assistant" + (f"\n{content}" if content else "")
@@ -228,7 +227,7 @@ def test_qwen_writes_calls(qwen: turnwise.Template, wrapped: bool, content: str 
 
 
 def test_qwen_joins_results(qwen: turnwise.Template) -> None:
-    """R094: those in a row are one turn of the user."""
+    """Those in a row are one turn of the user."""
     calls = {"role": "assistant", "content": "", "tool_calls": [call("weather"), call("time")]}
     results = [{"role": "tool", "content": text} for text in ("rain", "noon")]
     text = "\n<tool_response>\nrain\n</tool_response>\n<tool_response>\nnoon\n</tool_response>"
@@ -242,7 +241,6 @@ def test_qwen_joins_results(qwen: turnwise.Template) -> None:
 
 
 def test_qwen_keeps_a_later_system_message_in_its_place(qwen: turnwise.Template) -> None:
-    """R095."""
     later = [{"role": "system", "content": "Now in verse."}, *ASKED]
     assert qwen.render([*ASKED, *later]).text == qwen.render(ASKED).text + turn(
         "system", "Now in verse."
@@ -250,7 +248,7 @@ def test_qwen_keeps_a_later_system_message_in_its_place(qwen: turnwise.Template)
 
 
 def test_rendered_text_is_shown_with_its_origins() -> None:
-    """R097: the text, and which message each part of it came from."""
+    """The text, and which message each part of it came from."""
     text = turn("system", QWEN) + turn("user", "hi")
     assert good("render", "qwen2.5", "--user", "hi") == text
     lines = good("render", "qwen2.5", "--user", "hi", "--pieces").splitlines()
@@ -263,7 +261,7 @@ def test_rendered_text_is_shown_with_its_origins() -> None:
 
 @needs_corpus
 def test_templates_that_mean_the_same_have_no_difference() -> None:
-    """R100: the printed template and our entry, in other words."""
+    """The printed template and our entry, in other words."""
     found = turnwise.diff(turnwise.compile(printed()), turnwise.load("qwen2.5"))
     assert found.equal, str(found)
     assert found.tried > 200 and {"two calls and results", "a system in the middle"} <= set(
@@ -272,7 +270,7 @@ def test_templates_that_mean_the_same_have_no_difference() -> None:
 
 
 def test_templates_that_differ_have_a_smallest_conversation() -> None:
-    """R100: trained with newlines around the content, asked without them."""
+    """Trained with newlines around the content, asked without them."""
     trained = turnwise.compile(MARKED)
     used = turnwise.compile(MARKED.replace("{{ message.content }}\n", "{{ message.content }}"))
     found = turnwise.diff(trained, used)
@@ -283,7 +281,7 @@ def test_templates_that_differ_have_a_smallest_conversation() -> None:
 
 
 def test_xtuner_and_fastchat_disagree() -> None:
-    """R020, C26: 12 of 13 templates that have one name in both; what each is can be had, and the difference be seen."""
+    """12 of 13 templates that have one name in both; what each is can be had, and the difference be seen."""
     roles = ("system", "user", "assistant", "user")
     chat = [
         {"role": role, "content": text}
@@ -309,7 +307,7 @@ def test_xtuner_and_fastchat_disagree() -> None:
 
 @pytest.mark.parametrize("kind", ["np", "pt", None])
 def test_tensors_are_the_tokenizer_s(kind: str | None) -> None:
-    """R117, R118: the kind is passed on, and nothing is added to the text."""
+    """The kind is passed on, and nothing is added to the text."""
     chat = paddlenlp.Chat({"query": "Q: {{query}}"}, Letters())
     found = chat.apply_chat_template("hi", return_tensors=kind)
     assert found["arguments"].get("return_tensors") == kind
@@ -317,7 +315,6 @@ def test_tensors_are_the_tokenizer_s(kind: str | None) -> None:
 
 
 def test_load_finds_the_file_of_paddlenlp(tmp_path: Path) -> None:
-    """R107, R114."""
     paddlenlp.ChatTemplate.from_dict({"query": "Q: {{query}} A:"}).save(tmp_path)
     for place in (tmp_path, tmp_path / "chat_template.json"):
         assert (
@@ -327,7 +324,6 @@ def test_load_finds_the_file_of_paddlenlp(tmp_path: Path) -> None:
 
 
 def test_the_example_model_of_paddlenlp_is_known() -> None:
-    """R122."""
     found = turnwise.match("THUDM/chatglm-6b-v1.1")
     assert (found.entry, found.kind) == ("chatglm", "chat") and found.reason
     assert turnwise.match("THUDM/chatglm-6b-v1.1", "fastchat").entry == "chatglm"
@@ -335,7 +331,7 @@ def test_the_example_model_of_paddlenlp_is_known() -> None:
 
 
 def test_the_mark_of_an_image() -> None:
-    """R194: a constant, and one template may have another."""
+    """A constant, and one template may have another."""
     assert fastchat.IMAGE_PLACEHOLDER_STR == "$$<image>$$"
     conversation = fastchat.get_conv_template("vicuna_v1.1")
     conversation.append_message("USER", ("Look.", ["u"]))
@@ -345,13 +341,12 @@ def test_the_mark_of_an_image() -> None:
 
 
 def test_the_command_line_chooses_by_the_path_of_a_model() -> None:
-    """R199."""
     assert "vicuna_v1.1" in good("match", "lmsys/vicuna-7b-v1.5", "--source", "fastchat")
     assert good("match", "lmsys/vicuna-7b-v1.5").splitlines()[0].split() == ["entry", "vicuna"]
 
 
 def test_the_command_line_prints_a_prompt() -> None:
-    """R200: exactly, or with its white space made visible."""
+    """Exactly, or with its white space made visible."""
     conversation = fastchat.get_conv_template("vicuna_v1.1")
     conversation.append_message(conversation.roles[0], "Hello!")
     conversation.append_message(conversation.roles[1], None)

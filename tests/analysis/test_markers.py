@@ -1,4 +1,4 @@
-"""Markers and stops: what a template writes around messages, and whether a tokenizer has it (R012, R098, R099)."""
+"""Markers and stops: what a template writes around messages, and whether a tokenizer has it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_stops_without_a_tokenizer_have_no_ids() -> None:
 
 @needs_corpus
 def test_stops_and_their_ids(tokenizers: Any) -> None:
-    """R012, R103: the tokenizer's eos without being declared; ids for what is one token."""
+    """The tokenizer's eos without being declared; ids for what is one token."""
     known = tokenizers("qwen3")
     found = turnwise.load("qwen2.5").stops(known)
     assert found == ("<|im_end|>", "<|endoftext|>") and len(found.ids) == 2
@@ -110,7 +110,7 @@ def test_every_reply_ends_with_a_stop(name: str, template: str, tokenizers: Any)
 def test_a_template_s_own_tokenizer_has_its_markers(
     name: str, template: str, tokenizers: Any
 ) -> None:
-    """R098: nothing is missing, nothing is said; every turn marker in angle brackets is one id."""
+    """Nothing is missing, nothing is said; every turn marker in angle brackets is one id."""
     found = published(template).markers(tokenizers(name))
     assert not [marker for marker in found.missing if marker.turn] and not found.problems
     assert all(
@@ -138,7 +138,7 @@ def test_markers_with_their_ids(tokenizers: Any) -> None:
 
 @needs_corpus
 def test_missing_markers_are_named_with_the_remedy(tokenizers: Any) -> None:
-    """R098, R099: split or unknown; once for each template and tokenizer; an error if asked."""
+    """Split or unknown; once for each template and tokenizer; an error if asked."""
     template, known = published("npm-qwen2_5"), tokenizers("llama3")
     found = template.markers(known)
     assert {marker.text for marker in found.missing} >= {"<|im_start|>", "<|im_end|>"}
@@ -217,7 +217,7 @@ def test_markers_that_a_real_model_has_in_words(tokenizers: Any) -> None:
     ids=["words", "headings", "brackets", "roles", "tokens", "tags"],
 )
 def test_turn_markers_that_people_write(template: turnwise.Template, words: list[str]) -> None:
-    """R102: what opens a turn and is no special token, in words, brackets or headings."""
+    """What opens a turn and is no special token, in words, brackets or headings."""
     found = template.markers("turnwise").ordinary
     assert [marker.text for marker in found] == words and all(marker.turn for marker in found)
 
@@ -232,7 +232,7 @@ def make_tokenizer(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_missing_markers_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R099: to a tokenizer object, with a warning that they are untrained; to nothing else."""
+    """To a tokenizer object, with a warning that they are untrained; to nothing else."""
     template, known = turnwise.load("chatml"), make_tokenizer(monkeypatch)
     with pytest.warns(TurnwiseWarning, match=r"added .*<\|im_start\|>.*Resize .*untrained"):
         assert template.markers(known).add_missing_to(known) == ("<|im_start|>", "<|im_end|>")

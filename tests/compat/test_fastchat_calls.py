@@ -30,7 +30,6 @@ from turnwise.registry import fastchat as registry
 
 
 def test_fields_have_their_defaults() -> None:
-    """R148-R160."""
     expected = {
         "name": "x", "system_template": "{system_message}", "system_message": "", "system_message_vision": "",
         "roles": ("USER", "ASSISTANT"), "messages": [], "offset": 0, "sep_style": SeparatorStyle.ADD_COLON_SINGLE,
@@ -51,7 +50,7 @@ def test_fields_have_their_defaults() -> None:
 @pytest.mark.law
 @pytest.mark.parametrize("name", NAMES)
 def test_fields_survive(name: str) -> None:
-    """R148-R160: a copy and a trip through JSON."""
+    """A copy and a trip through JSON."""
     conversation = held(get_conv_template(name), CHAT)
     assert conversation.copy() == conversation and conversation.copy() is not conversation
     again = Conversation(**json.loads(json.dumps(dataclasses.asdict(conversation))))
@@ -73,7 +72,6 @@ def test_fields_survive(name: str) -> None:
 
 
 def test_add_colon_single() -> None:
-    """R179, R181, R182: section 3.1."""
     conversation = Conversation(
         name="vicuna_v1.1",
         system_message="A chat between a curious user and an AI assistant.",
@@ -94,7 +92,6 @@ def test_add_colon_single() -> None:
 
 
 def test_vicuna() -> None:
-    """R189, R202."""
     conversation = held(get_conv_template("vicuna_v1.1"), CHAT)
     start = "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
     start += "detailed, and polite answers to the user's questions. "
@@ -105,7 +102,7 @@ def test_vicuna() -> None:
 
 
 def test_llama_2() -> None:
-    """R190: the required text has the system message and the bos token, which FastChat is given by its caller."""
+    """The required text has the system message and the bos token, which FastChat is given by its caller."""
     system = "You are a helpful, respectful and honest assistant."
     text = f"[INST] <<SYS>>\n{system}\n<</SYS>>\n\nHello! [/INST] Hi there! </s><s>[INST] How are you? [/INST]"
     chat = [{"role": "system", "content": system}, *CHAT]
@@ -118,7 +115,7 @@ def test_llama_2() -> None:
 
 
 def test_chatglm() -> None:
-    """R191: the required text is that of chatglm2; chatglm counts rounds from 0."""
+    """The required text is that of chatglm2; chatglm counts rounds from 0."""
     chat = [
         {"role": "user", "content": "你好"},
         {"role": "assistant", "content": "你好！有什么我可以帮助你的吗？"},
@@ -130,7 +127,7 @@ def test_chatglm() -> None:
 
 
 def test_chatml() -> None:
-    """R192: an entry of our own; the required definition is read, with doubts."""
+    """An entry of our own; the required definition is read, with doubts."""
     text = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nHello!<|im_end|>\n"
     text += "<|im_start|>assistant\nHi there!<|im_end|>\n<|im_start|>user\nHow are you?<|im_end|>\n"
     assert held(get_conv_template("chatml"), CHAT).get_prompt() == text + "<|im_start|>assistant\n"
@@ -170,20 +167,18 @@ def test_chatml() -> None:
     ],
 )
 def test_names_of_the_appendix(name: str, style: str) -> None:
-    """R202-R214, C5, C6."""
     assert get_conv_template(name).sep_style is SeparatorStyle[style]
     assert get_conv_template(name.upper()).sep_style is SeparatorStyle[style]
 
 
 def test_styles_are_23() -> None:
-    """R178."""
     assert list(STYLES) == list(SeparatorStyle) and len(STYLES) == 23
     assert [SeparatorStyle.ADD_COLON_SINGLE, SeparatorStyle.DEFAULT] == [1, 23]
     assert set(EXAMPLE_OF_STYLE) == set(SeparatorStyle)
 
 
 def test_images_of_the_seed() -> None:
-    """R193, C17: two addresses, two marks, both reach OpenAI's messages."""
+    """Two addresses, two marks, both reach OpenAI's messages."""
     conversation = get_conv_template("vicuna_v1.1")
     urls = ["http://example.com/image1.jpg", "http://example.com/image2.jpg"]
     conversation.append_message(conversation.roles[0], ("Describe this image.", urls))
@@ -317,7 +312,6 @@ def test_images_are_saved_under_what_logs_keep(
 
 
 def test_a_loop_of_ten_turns() -> None:
-    """R183, R184, R196."""
     conversation = get_conv_template("vicuna_v1.1")
     expected = conversation.system_message + " "
     for turn in range(10):
@@ -331,7 +325,6 @@ def test_a_loop_of_ten_turns() -> None:
 
 
 def test_a_fresh_conversation_takes_messages() -> None:
-    """R153, R183, C19."""
     first, second = Conversation(name="x"), Conversation(name="x", messages=())
     for conversation in (first, second):
         conversation.append_message("USER", "hi")
@@ -341,7 +334,6 @@ def test_a_fresh_conversation_takes_messages() -> None:
 
 
 def test_copies_are_independent() -> None:
-    """R185, R188."""
     first, second = get_conv_template("one_shot"), get_conv_template("one_shot")
     first.update_last_message("changed")
     first.append_message("Human", "more")
@@ -357,7 +349,6 @@ def test_copies_are_independent() -> None:
 
 
 def test_a_hundred_requests_at_once() -> None:
-    """R185, R195."""
 
     def request(number: int) -> str:
         conversation = get_conv_template("vicuna_v1.1")
@@ -370,7 +361,7 @@ def test_a_hundred_requests_at_once() -> None:
 
 
 def test_openai_messages() -> None:
-    """R186, C18: by role; an open turn is left out. FastChat goes by number."""
+    """By role; an open turn is left out. FastChat goes by number."""
     conversation = Conversation(
         "x", system_message="S", messages=[["ASSISTANT", "a"], ["USER", "b"], ["Tool", "c"]]
     )
@@ -427,7 +418,6 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("own_registry")
 def test_a_custom_template() -> None:
-    """R187, R197: section 7.3."""
     mine = Conversation(
         name="my-custom-template",
         system_message="You are a specialized assistant for...",
@@ -448,7 +438,7 @@ def test_a_custom_template() -> None:
 
 
 def test_unknown_names() -> None:
-    """R188: near ones are named."""
+    """Near ones are named."""
     for kind in (KeyError, SourceError):
         with pytest.raises(kind) as raised:
             get_conv_template("vicuna_v1.2")
@@ -478,7 +468,6 @@ def test_unknown_names() -> None:
     ],
 )
 def test_model_paths(path: str, template: str, exactly: str) -> None:
-    """R198, C20."""
     assert get_conversation_template(path).name == template
     assert get_conversation_template(path, strict_fastchat=True).name == exactly
 

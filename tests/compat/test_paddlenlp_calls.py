@@ -246,7 +246,7 @@ def test_answers_are_found_by_place() -> None:
     ],
 )
 def test_a_misspelt_variable_is_told(field: dict[str, Any], name: str) -> None:
-    """R111, on the path of a call too."""
+    """On the path of a call too."""
     chat = compat.Chat({**BASIC, **field})
     with pytest.warns(turnwise.TurnwiseWarning, match=name):
         chat.apply_chat_template([["q", "a"], ["r"]], tokenize=False)
@@ -344,7 +344,7 @@ def test_training_rows() -> None:
 
 
 def test_files_of_a_model(tmp_path: Path) -> None:
-    """R114: `chat_template.json` counts before the template of the tokenizer, with a warning; saving writes it."""
+    """`chat_template.json` counts before the template of the tokenizer, with a warning; saving writes it."""
     chat = compat.Chat(BASIC, Letters())
     chat.save_pretrained(tmp_path)
     assert json.loads((tmp_path / "chat_template.json").read_text(encoding="utf-8")) == BASIC
@@ -374,7 +374,7 @@ def test_files_of_a_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "library"), [("np", "numpy"), ("pt", "torch"), ("pd", "paddle")])
 def test_real_tensors(kind: str, library: str) -> None:
-    """R117: the arrays of the library itself, where it is installed."""
+    """The arrays of the library itself, where it is installed."""
     module = pytest.importorskip(library)
     chat = compat.Chat(BASIC, "turnwise")
     ids = chat.apply_chat_template(ROUNDS)["input_ids"]

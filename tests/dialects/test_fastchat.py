@@ -64,7 +64,7 @@ def model_rows() -> list[dict[str, Any]]:
 @needs_corpus
 @pytest.mark.parametrize("name", sorted(golden()))
 def test_golden_texts(name: str) -> None:
-    """R161-R178: every row of a template, by the dialect and by the drop-in class."""
+    """Every row of a template, by the dialect and by the drop-in class."""
     [facts], rows = golden()[name][:1], golden()[name][1:]
     plain: dict[str, str] = {}
     for row in rows:
@@ -106,7 +106,7 @@ def test_golden_fields(name: str) -> None:
 
 @needs_corpus
 def test_golden_count() -> None:
-    """R215: nothing was left out."""
+    """Nothing was left out."""
     assert sum(map(len, golden().values())) == 9282
     assert (
         set(golden()) <= set(NAMES)
@@ -117,7 +117,7 @@ def test_golden_count() -> None:
 
 @needs_corpus
 def test_golden_models() -> None:
-    """R198: 118 paths and the order of the adapters, with the exact switch and by default."""
+    """118 paths and the order of the adapters, with the exact switch and by default."""
     *rows, order = model_rows()
     assert [rule.adapter for rule in registry.rules(exact=True)] == order["adapters"]
     for row in rows:
@@ -196,7 +196,7 @@ def test_text_in_fields_is_text() -> None:
 
 
 def test_examples_are_written_out_and_not_learnt() -> None:
-    """R154: the messages a template brings along come first; an API does not get them."""
+    """The messages a template brings along come first; an API does not get them."""
     rendering = compiled("rwkv", False).render(CHAT[:2])
     assert str(rendering).startswith("Bob: hi\n\nAlice: Hi. I am your assistant")
     assert [str(rendering)[a:b] for a, b in rendering.spans(generation=True)] == ["Hi there!\n\n"]
@@ -225,7 +225,6 @@ def test_an_odd_number_of_examples_shifts_the_parity() -> None:
 
 
 def test_an_empty_message_is_not_an_open_turn() -> None:
-    """C23."""
     chat = [{"role": "user", "content": ""}]
     system = registry.templates()["vicuna_v1.1"]["system_message"]
     assert said("vicuna_v1.1", chat, exact=True) == system + " USER:ASSISTANT:"
@@ -274,7 +273,6 @@ def test_rounds_are_counted_by_questions() -> None:
 
 
 def test_bos_is_the_callers_choice() -> None:
-    """C1, C13."""
     assert said("llama-2", CHAT[:1]) == "[INST] Hello! [/INST]"
     assert said("llama-2", CHAT[:1], bos_token="<s>") == "<s>[INST] Hello! [/INST]"
     assert said("gemma", CHAT[:1], bos_token="").startswith("<start_of_turn>user")
@@ -282,7 +280,6 @@ def test_bos_is_the_callers_choice() -> None:
 
 
 def test_the_vision_system_message() -> None:
-    """R151."""
     name, image = "claude-3-5-sonnet-20240620", [{"role": "user", "content": PARTS}]
     item = registry.templates()[name]
     assert said(name, CHAT).startswith(item["system_message"])
@@ -301,7 +298,7 @@ def test_the_vision_system_message() -> None:
 
 @pytest.mark.parametrize("style", list(SeparatorStyle))
 def test_images_stand_before_the_text(style: SeparatorStyle) -> None:
-    """R180, R194: in every style by default; exactly, where FastChat does it."""
+    """In every style by default; exactly, where FastChat does it."""
     name, chat = EXAMPLE_OF_STYLE[style], [{"role": "user", "content": PARTS}]
     assert "$$<image>$$Look\nhere" in said(name, chat)
     assert "<img>Look\nhere" in said(name, chat, image_placeholder="<img>")
@@ -361,7 +358,7 @@ def test_bad_sources() -> None:
 
 
 def test_yandexgpt_has_no_style() -> None:
-    """C22: it can be had, and says what is missing when it is rendered."""
+    """It can be had, and says what is missing when it is rendered."""
     conversation = held(get_conv_template("yandexgpt"), CHAT)
     for kind in (ValueError, SourceError, TurnwiseError):
         with pytest.raises(kind, match="Invalid style: None"):
@@ -423,7 +420,7 @@ def made_up(
 
 
 def test_made_up_conversations() -> None:
-    """R161-R178: 200 conversations per style that the released fschat has, equal to its own prompts."""
+    """200 conversations per style that the released fschat has, equal to its own prompts."""
     original = pytest.importorskip("fastchat.conversation", reason="fschat is not installed")
     chance, styles = random.Random(0), 0
     for style, name in EXAMPLE_OF_STYLE.items():

@@ -350,7 +350,7 @@ def test_every_block_comes_back_byte_for_byte() -> None:
         assert template().render(read.messages()).text == block
         assert oracle.render(template().text, read.messages()) == block
     ends = "".join(blocks()).count("\n[UNUSED_TOKEN_145]")
-    assert ends == 10  # C44: whitespace before the end of a turn is content
+    assert ends == 10  # whitespace before the end of a turn is content
 
 
 def test_react_is_text_unless_asked_for() -> None:

@@ -206,7 +206,7 @@ def test_golden_jinja() -> None:
 
 @needs_corpus
 def test_nothing_leaks_between_calls() -> None:
-    """C38: the original's second answer differs from its first; ours is the first, each time."""
+    """The original's second answer differs from its first; ours is the first, each time."""
     (row,) = golden()["state_leak"]
     chat = compat.Chat(configs()[row["t"]], exact=True)
     assert row["first"] != row["second"]
@@ -219,7 +219,7 @@ def test_nothing_leaks_between_calls() -> None:
 
 
 def test_a_text_and_rounds() -> None:
-    """R104, R105, R106, R111, R112, R116: a text is one round; the prompt is system + rounds + query; index from 0."""
+    """A text is one round; the prompt is system + rounds + query; index from 0."""
     chat = compat.Chat(EXAMPLE)
     assert chat.apply_chat_template("hi", tokenize=False) == chat.apply_chat_template(
         [["hi"]], tokenize=False
@@ -233,7 +233,7 @@ def test_a_text_and_rounds() -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    """R107, R114, R115: written and found under its name; init takes a path, a folder, a dict, Jinja."""
+    """Written and found under its name; init takes a path, a folder, a dict, Jinja."""
     path = compat.ChatTemplate.from_dict(EXAMPLE).save(tmp_path)
     assert (
         path.name == "chat_template.json"
@@ -253,7 +253,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_rounds_may_count_from_one() -> None:
-    """R112: `index` is 0 in the first round, as in PaddleNLP; a template that wants another start says so."""
+    """`index` is 0 in the first round, as in PaddleNLP; a template that wants another start says so."""
     source = {
         "conversation": ["[Round {{index + 1}}]{{user}}", "{{bot}}"],
         "query": "[Round {{index + 1}}]{{query}}",
@@ -264,7 +264,7 @@ def test_rounds_may_count_from_one() -> None:
 
 
 def test_a_folder_is_loaded(tmp_path: Path) -> None:
-    """R107, R114: `load` finds the file too; it counts before a tokenizer's own template, and a warning says so."""
+    """`load` finds the file too; it counts before a tokenizer's own template, and a warning says so."""
     path = compat.ChatTemplate.from_dict(EXAMPLE).save(tmp_path)
     for place in (tmp_path, path):
         found = registry.find_source(place)
@@ -297,7 +297,7 @@ def test_a_folder_is_loaded(tmp_path: Path) -> None:
 
 
 def test_what_is_learnt() -> None:
-    """R108, R109, R110: system and user are not learnt, the bot's part is, and training never uses `query`."""
+    """System and user are not learnt, the bot's part is, and training never uses `query`."""
     found = render(EXAMPLE, as_messages([["1+1=", "2"], ["q", "a"]]))
     assert [text for text, mark in segments(found) if mark] == ["Answer: 2\n", "Answer: a\n"]
     no_query = {**EXAMPLE, "query": "{{ query }}{{ raise_exception('query') }}"}
@@ -314,7 +314,7 @@ def test_what_is_learnt() -> None:
 
 
 def test_context_and_flags() -> None:
-    """R113: Jinja everywhere, with context; flags mean one thing in every field, in the template and in the calls."""
+    """Jinja everywhere, with context; flags mean one thing in every field, in the template and in the calls."""
     source = {
         "system": "{{mood}} {{length}};",
         "conversation": [FLAGS + "{{user}}|", "{{bot}};"],
@@ -363,7 +363,7 @@ class Paddled(compat.ChatTemplateMixin):
 
 
 def test_ids() -> None:
-    """R117, R118, R120: ids with a tokenizer, no special tokens added; Paddle's tensors need Paddle."""
+    """Ids with a tokenizer, no special tokens added; Paddle's tensors need Paddle."""
     for chat in (compat.Chat(EXAMPLE, Letters()), Paddled()):
         chat.init_chat_template(EXAMPLE)
         found = chat.apply_chat_template("hi", return_tensors="np")
@@ -383,7 +383,7 @@ def test_ids() -> None:
 
 
 def test_fields_are_optional() -> None:
-    """R119: a query without template is itself; rounds without `conversation` are an error."""
+    """A query without template is itself; rounds without `conversation` are an error."""
     assert compat.Chat({}).apply_chat_template("hi", tokenize=False) == "hi"
     assert (
         compat.Chat({"query": "Q: {{query}}"}).apply_chat_template("hi", tokenize=False) == "Q: hi"
@@ -399,7 +399,7 @@ def test_fields_are_optional() -> None:
 
 
 def test_truncation_by_rounds() -> None:
-    """R121: the oldest rounds go, whole; the system part never."""
+    """The oldest rounds go, whole; the system part never."""
     chat = compat.Chat({"system": "S:", "conversation": ["<{{user}}>", "{{bot}};"]}, Letters())
     parts = chat.encode_chat_inputs([["1", "a"], ["2", "b"], ["3", "c"]], tokenize=False)
     lengths = {
@@ -430,7 +430,7 @@ def test_truncation_by_rounds() -> None:
 
 
 def test_a_finished_last_round() -> None:
-    """C37: refused; with exact, cut to its question as PaddleNLP does."""
+    """Refused; with exact, cut to its question as PaddleNLP does."""
     with pytest.raises(turnwise.MessageError, match=r"rounds\[1\]: the last round is one question"):
         compat.Chat(EXAMPLE).apply_chat_template([["q", "a"], ["r", "b"]], tokenize=False)
     exact = compat.Chat(EXAMPLE, exact=True).apply_chat_template(
@@ -554,7 +554,7 @@ def test_written_from_turns() -> None:
 
 
 def test_known_by_shape() -> None:
-    """C39: Hugging Face's file of the same name is told apart by its key."""
+    """Hugging Face's file of the same name is told apart by its key."""
     assert (
         paddlenlp.knows(EXAMPLE)
         and paddlenlp.knows(json.dumps(EXAMPLE))
@@ -649,7 +649,7 @@ def test_nothing_to_apply(tmp_path: Path) -> None:
 
 @needs_corpus
 def test_ids_of_every_part(tokenizers: Any) -> None:
-    """R120: the shape of the training encoding, each part encoded by itself; R116 to R118 for prompts."""
+    """The shape of the training encoding, each part encoded by itself; and of prompts."""
     known = tokenizers("qwen2_5")
     chat, texts = compat.Chat(EXAMPLE, known), compat.Chat(EXAMPLE)
     finished = [["1+1=", "1+1=2"], ["Add <|im_end|> one", "3"]]
@@ -675,7 +675,7 @@ def test_ids_of_every_part(tokenizers: Any) -> None:
 
 @needs_corpus
 def test_rounds_are_cut_by_tokens(tokenizers: Any) -> None:
-    """R108, R109, R121: whole rounds from the oldest, never the system; only what the bot says is learnt."""
+    """Whole rounds from the oldest, never the system; only what the bot says is learnt."""
     known = tokenizers("qwen2_5")
     chat = compat.Chat(EXAMPLE, known)
     example = {"src": ["one two three", "four five", "six"], "tgt": ["a b c d", "e f", "g h i"]}

@@ -150,7 +150,7 @@ def test_golden_encodes_through_the_calls(name: str) -> None:
 
 @needs_corpus
 def test_golden_templates() -> None:
-    """R021: 27 prompt templates and 8 system texts, and those of v1 that are texts."""
+    """27 prompt templates and 8 system texts, and those of v1 that are texts."""
     rows = [row for row in golden("template") if row["api"] == "PROMPT_TEMPLATE"]
     assert {row["t"]: row["fields"] for row in rows} == dict(compat.PROMPT_TEMPLATE)
     assert {row["t"]: row["text"] for row in golden("system_template")} == dict(
@@ -252,7 +252,7 @@ def test_v1_default_is_kind() -> None:
 
 
 def test_the_six_keys() -> None:
-    """R001, R002: the seed's dict is taken, known, and our internlm_chat."""
+    """The seed's dict is taken, known, and our internlm_chat."""
     assert xtuner.knows(INTERNLM) and dict(compat.PROMPT_TEMPLATE.internlm_chat) == INTERNLM
     assert xtuner.read(INTERNLM).facts["template"] == INTERNLM
     with pytest.raises(turnwise.SourceError, match="unknown key 'SUFIX'") as error:
@@ -261,7 +261,7 @@ def test_the_six_keys() -> None:
 
 
 def test_a_wrong_key_is_found_in_its_template(tmp_path: Path) -> None:
-    """R001: whether it has a name, a file or an entry, that is what the error begins with."""
+    """Whether it has a name, a file or an entry, that is what the error begins with."""
     wrong = {**INTERNLM, "SUFIX": ""}
     file = tmp_path / "mine.json"
     file.write_text(json.dumps(wrong), encoding="utf-8")
@@ -281,7 +281,7 @@ def test_a_wrong_key_is_found_in_its_template(tmp_path: Path) -> None:
 
 
 def test_system_and_instruction() -> None:
-    """R003, R004, R005, R017: the system text once and first, or not at all; the user's text in INSTRUCTION."""
+    """The system text once and first, or not at all; the user's text in INSTRUCTION."""
     messages = chat("hi", "ho", "hi", "ho", "hi", "ho", system="S")
     text = render(INTERNLM, messages).text
     assert text.startswith("<|System|>:S\n") and text.count("<|System|>") == 1
@@ -294,7 +294,7 @@ def test_system_and_instruction() -> None:
 
 
 def test_round_and_bot_name() -> None:
-    """R006: `{round}` counts from 1, `{bot_name}` is an option."""
+    """`{round}` counts from 1, `{bot_name}` is an option."""
     text = template("chatglm2").render(chat("q", "a", "q2", system="S")).text
     assert text == "S\n[Round 1]\n\n问：q\n\n答：a\n\n[Round 2]\n\n问：q2\n\n答："
     source = {"INSTRUCTION": "{input} {bot_name}{round}:"}
@@ -304,7 +304,7 @@ def test_round_and_bot_name() -> None:
 
 
 def test_suffix_and_eos() -> None:
-    """R007, R008, R009: SUFFIX after every answer; eos_token unless SUFFIX stands for it; both learnt."""
+    """SUFFIX after every answer; eos_token unless SUFFIX stands for it; both learnt."""
     messages = chat("q", "a", "q", "b")
     assert learnt(render(INTERNLM, messages, eos_token="</s>")) == ["a<eoa>", "b<eoa>"]
     assert learnt(template("zephyr").render(messages, eos_token="</s>")) == ["a</s>", "b</s>"]
@@ -316,7 +316,7 @@ def test_suffix_and_eos() -> None:
 
 
 def test_sep() -> None:
-    """R010, R015, C30: between rounds, not learnt; after the last only when asked for, or exact."""
+    """Between rounds, not learnt; after the last only when asked for, or exact."""
     messages = chat("q", "a", "q2", "b")
     text = render(INTERNLM, messages).text
     assert text == "<|User|>:q<eoh>\n<|Bot|>:a<eoa>\n<|User|>:q2<eoh>\n<|Bot|>:b<eoa>"
@@ -325,7 +325,7 @@ def test_sep() -> None:
 
 
 def test_stop_words() -> None:
-    """R011, R012: STOP_WORDS, and the tokenizer's eos_token unasked."""
+    """STOP_WORDS, and the tokenizer's eos_token unasked."""
     assert xtuner.read(INTERNLM).stops == ("<eoa>",)
     assert compat.stop_words("internlm_chat") == ["<eoa>"]
     assert compat.stop_words("internlm_chat", "</s>") == ["<eoa>", "</s>"]
@@ -333,7 +333,7 @@ def test_stop_words() -> None:
 
 
 def test_the_seed_s_results() -> None:
-    """R013, R014: one round and three, as printed."""
+    """One round and three, as printed."""
     one = "<|System|>:{system}\n<|User|>:{input}<eoh>\n<|Bot|>:{output}<eoa>"
     more = "\n<|User|>:{input}<eoh>\n<|Bot|>:{output}<eoa>"
     assert render(INTERNLM, chat("{input}", "{output}", system="{system}")).text == one
@@ -344,7 +344,7 @@ def test_the_seed_s_results() -> None:
 
 
 def test_output_with_loss() -> None:
-    """R016: a turn that is not to be learnt is not."""
+    """A turn that is not to be learnt is not."""
     rounds = [
         {"input": "q", "output": "a", "output_with_loss": False},
         {"input": "q", "output": "b"},
@@ -367,7 +367,7 @@ def test_output_with_loss() -> None:
 
 @pytest.mark.parametrize("name", SEED_NAMES)
 def test_the_seed_s_names(name: str) -> None:
-    """R018: each of the table's templates renders three rounds, here and in transformers."""
+    """Each of the table's templates renders three rounds, here and in transformers."""
     messages = chat("1", "a", "2", "b", "3", "c", system="S")
     rendering = template(name).render(messages, bos_token="<s>", eos_token="</s>")
     assert [text[0] for text in learnt(rendering)] == ["a", "b", "c"]
@@ -377,7 +377,7 @@ def test_the_seed_s_names(name: str) -> None:
 
 
 def test_one_system_text_first() -> None:
-    """C29: messages may have one, first; XTuner's code takes one in any round, and so does the exact template."""
+    """Messages may have one, first; XTuner's code takes one in any round, and so does the exact template."""
     late = [*chat("q", "a"), {"role": "system", "content": "S"}, *chat("q2", "b")]
     with pytest.raises(turnwise.TurnwiseError, match="one system message at most, first"):
         render(INTERNLM, late)
@@ -385,7 +385,7 @@ def test_one_system_text_first() -> None:
 
 
 def test_bos() -> None:
-    """C32: once; exactly, again after each eos_token."""
+    """Once; exactly, again after each eos_token."""
     messages = chat("q", "a", "q", "b")
     assert template("zephyr").render(messages, bos_token="<s>").text.count("<s>") == 1
     assert template("zephyr", exact=True).render(messages, bos_token="<s>").text.count("<s>") == 2
@@ -582,7 +582,7 @@ def ids(text: str) -> list[int]:
 
 
 def test_encode_fn() -> None:
-    """R008, R009, R015: ids and labels; learnt are the answer, SUFFIX and eos, and nothing else."""
+    """Ids and labels; learnt are the answer, SUFFIX and eos, and nothing else."""
     rounds = [
         {"input": "q", "output": "a"},
         {"input": "r", "output": "", "output_with_loss": False},
@@ -665,7 +665,7 @@ def test_ids_of_every_golden_segment(tokenizers: Any) -> None:
 
 @needs_corpus
 def test_what_ends_an_answer_in_ids(tokenizers: Any) -> None:
-    """R008, R009, R015, R016: the suffix or eos is learnt with the answer; SEP never; nothing if a turn says so."""
+    """The suffix or eos is learnt with the answer; SEP never; nothing if a turn says so."""
     known = tokenizers("mistral_v0_1")
     eos = known.id("</s>")
 

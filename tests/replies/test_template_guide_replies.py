@@ -11,7 +11,7 @@ ANSWER = "好的，我将会为你介绍...\n...\n..."
 
 
 def test_a_stream_ends_at_the_stop() -> None:
-    """R087: the end marker ends the turn, and is no part of the content."""
+    """The end marker ends the turn, and is no part of the content."""
     template = turnwise.compile(MARKED)
     parser = template.parser(prompt=template.render(ASKED, add_generation_prompt=True))
     events = [event for letter in ANSWER + "\n</message>\nmore" for event in parser.feed(letter)]
@@ -21,7 +21,7 @@ def test_a_stream_ends_at_the_stop() -> None:
 
 
 def test_the_complete_example_is_read_back() -> None:
-    """R088: the example that the guide prints, read as the message that it was written from."""
+    """The example that the guide prints, read as the message that it was written from."""
     template = turnwise.compile(MARKED)
     prompt = template.render(ASKED, add_generation_prompt=True)
     whole = str(template.render([*ASKED, {"role": "assistant", "content": ANSWER}]))
@@ -34,7 +34,7 @@ def test_the_complete_example_is_read_back() -> None:
 
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 def test_markers_that_look_like_ordinary_text_are_named() -> None:
-    """R102: `<message>` is one, `<|im_start|>` is not."""
+    """`<message>` is one, `<|im_start|>` is not."""
     assert [marker.text for marker in turnwise.compile(MARKED).markers("turnwise").ordinary] == [
         "<message>",
         "</message>",

@@ -48,7 +48,7 @@ def taught(encoded: Any) -> list[list[int]]:
 
 
 def test_the_suffix_stands_for_the_eos(tmp_path: Path) -> None:
-    """R008, R009: an answer ends with the id of SUFFIX, or of eos_token; and that is learnt."""
+    """An answer ends with the id of SUFFIX, or of eos_token; and that is learnt."""
     known = marked(tmp_path)
     eos, eoa = known.id(known.named["eos_token"]), known.id("<eoa>")
     assert eos is not None and eoa is not None
@@ -60,14 +60,14 @@ def test_the_suffix_stands_for_the_eos(tmp_path: Path) -> None:
 
 
 def test_stops_with_their_ids(tokenizers: Tokenizers) -> None:
-    """R012: the tokenizer's eos is among the stops without being named, with its id; not without a tokenizer."""
+    """The tokenizer's eos is among the stops without being named, with its id; not without a tokenizer."""
     template, known = turnwise.load("xtuner:internlm2_chat"), tokenizers("internlm2")
     assert "</s>" not in template.stops() and not template.stops().ids
     assert "</s>" in template.stops(known) and {92542, 2} <= set(template.stops(known).ids)
 
 
 def test_a_template_and_its_tokenizer(tokenizers: Tokenizers) -> None:
-    """R081: messages become text, and the ids of that text."""
+    """Messages become text, and the ids of that text."""
     found = turnwise.load("qwen2.5").encode(CHAT, tokenizers("qwen2_5"), add_generation_prompt=True)
     assert found.text == turnwise.load("qwen2.5").render(CHAT, add_generation_prompt=True).text
     assert (
@@ -77,7 +77,7 @@ def test_a_template_and_its_tokenizer(tokenizers: Tokenizers) -> None:
 
 
 def test_messages_text_and_ids_are_shown_together(tmp_path: Path) -> None:
-    """R097: each token with its text and the message that it was written for."""
+    """Each token with its text and the message that it was written for."""
     file = tmp_path / "chat.json"
     file.write_text(json.dumps(CHAT), encoding="utf-8")
     folder = str(corpus.tokenizer_folder("qwen2_5"))
@@ -86,7 +86,7 @@ def test_messages_text_and_ids_are_shown_together(tmp_path: Path) -> None:
 
 
 def test_a_prompt_and_its_stops_are_one_object(tokenizers: Tokenizers) -> None:
-    """R103: what a loop that generates needs, where it begins and where it ends."""
+    """What a loop that generates needs, where it begins and where it ends."""
     template, known = turnwise.load("qwen2.5"), tokenizers("qwen2_5")
     session = template.session(known)
     prompt = session.prompt(CHAT[:1])
@@ -99,7 +99,7 @@ def test_a_prompt_and_its_stops_are_one_object(tokenizers: Tokenizers) -> None:
 
 @pytest.mark.parametrize("spelling", ["current", "original"])
 def test_a_user_cannot_write_the_tokens_of_internlm2(spelling: str, tokenizers: Tokenizers) -> None:
-    """R145, R101: whatever the spelling, in a message they are words."""
+    """Whatever the spelling, in a message they are words."""
     template, known = (
         turnwise.compile({"spelling": "current"}, "internlm2"),
         tokenizers("internlm2"),
