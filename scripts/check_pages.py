@@ -33,7 +33,7 @@ $ turnwise check --explain string-arguments
 Leave checks out by code or name, with `--ignore`, or in `turnwise.toml` (in `pyproject.toml`, under `[tool.turnwise]`):
 
 ```toml
-ignore = ["T106", "unknown-role"]
+ignore = ["T106", "two-users"]
 ```
 
 | code | name | severity | what is reported |

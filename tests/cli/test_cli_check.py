@@ -15,6 +15,7 @@ BROKEN = """\
 {%- for message in messages %}
     {{- '<|' + message.role + '|>' + message.content.strip() + '<|end|>' }}
 {%- endfor %}
+{{- strftime_now('%d %B %Y') }}
 {%- if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}
 """
 LINE = 2  # of the null content

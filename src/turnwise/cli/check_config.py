@@ -1,7 +1,7 @@
 """Read which checks to leave out: `ignore` in `turnwise.toml`, or in the table `tool.turnwise` of `pyproject.toml`.
 
     [tool.turnwise]
-    ignore = ["T106", "unknown-role"]
+    ignore = ["T106", "two-users"]
 
 The files are looked for in the current folder and in those above it; the nearest that has something counts, and in one
 folder `turnwise.toml` counts before `pyproject.toml`.

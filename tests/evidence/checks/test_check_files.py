@@ -65,12 +65,6 @@ def test_costs_are_in_tokens_where_there_is_a_tokenizer() -> None:
     assert "tokens per turn" in found.message
 
 
-def test_markers_in_results_are_a_note() -> None:
-    (found,) = find("T506", compile_text())
-    assert found.severity == "note" and "<|im_end|>" in found.message
-    assert not find("T506", turnwise.compile("{% for m in messages %}{{ m.content }}{% endfor %}"))
-
-
 def test_an_old_revision(monkeypatch: pytest.MonkeyPatch) -> None:
     def text(number: int, equal: tuple[str, ...]) -> published.PublishedText:
         return published.PublishedText(f"{number:016x}", ("chatml",), equal, ("org/model",))

@@ -10,7 +10,7 @@ from turnwise.analysis.conversations import Probe, make_tool
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TurnwiseError
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Place, Severity, Symptom
+from turnwise.evidence.checks.findings import Place, Symptom
 from turnwise.evidence.checks.subject import (
     ARGUMENTS,
     FOUND_NEXT,
@@ -248,7 +248,8 @@ def check_tools_written(subject: Subject) -> Iterator[Symptom]:
     """Tools, or calls of them, are dropped.
 
     ## What it does
-    Renders a user message with tools, a call, and a result.
+    Renders a user message with tools, a call, and a result. A template that writes neither tools nor calls is one for
+    text alone, which is no defect: `template.capabilities` says so.
 
     ## Why it matters
     A model that is not shown the tools cannot call them; one that does not see its calls and their results calls
@@ -258,27 +259,21 @@ def check_tools_written(subject: Subject) -> Iterator[Symptom]:
     Write the tools, or refuse them with `raise_exception`.
     """
     asked = subject.chat(subject.user(), tools=TOOLS)
-    fix = "Write the tools, or refuse them with raise_exception."
     is_dropped = "tools" in subject.lost(asked)
+    if is_dropped and not subject.writes_calls:
+        return
     if is_dropped:
+        fix = "Write the tools, or refuse them with raise_exception."
         yield Symptom("tools are dropped without a word", fix, None, asked, severity="warning")
     if subject.takes_calls:
         return
     call, result = subject.call(), subject.result()
     probe = subject.chat(subject.user(), call, result, subject.reply(), tools=TOOLS)
-    severity: Severity | None = "warning" if is_dropped else None
-    call_fix = (
-        "Write the calls of assistant messages and the messages of the role tool, or refuse them."
-    )
-    found = list(report_failure(subject, probe, "a call and its result", call_fix, "warning"))
-    if found:
-        yield found[0]._replace(severity="warning" if is_dropped else found[0].severity)
-        return
+    fix = "Write the calls of assistant messages and the messages of the role tool, or refuse them."
+    yield from report_failure(subject, probe, "a call and its result", fix, "warning")
     field = "function_call" if "function_call" in call else "tool_calls"
-    yield from report_loss(subject, probe, call, field, "a tool call", call_fix, severity=severity)
-    yield from report_loss(
-        subject, probe, result, "content", "the result of a call", call_fix, severity=severity
-    )
+    yield from report_loss(subject, probe, call, field, "a tool call", fix)
+    yield from report_loss(subject, probe, result, "content", "the result of a call", fix)
 
 
 UNIONS: dict[str, Any] = {

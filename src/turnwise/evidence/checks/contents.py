@@ -239,38 +239,40 @@ def check_reasoning_beside_call(subject: Subject) -> Iterator[Symptom]:
 
 
 def check_media(subject: Subject) -> Iterator[Symptom]:
-    """An image in a message gets no placeholder.
+    """An image in a message gets no placeholder, in one of two forms.
 
     ## What it does
     Renders a user message with a text and an image: `image_url`, as OpenAI's clients send it, and `image`, as
-    transformers documents it.
+    transformers documents it. Reported if one of them is written and the other is not: a template for text alone has
+    no defect.
 
     ## Why it matters
     The question is answered without the picture, and nobody is told. A template that knows `image` and not `image_url`
     drops the pictures of every OpenAI client.
 
     ## How to fix
-    Write the placeholder for both types; a template for text alone should refuse parts that it cannot write.
+    Write the placeholder for both types.
     """
-    kinds = {"image": "cat.png", "image_url": {"url": "cat.png"}}
-    texts: dict[str, Probe] = {}
-    for kind, value in kinds.items():
+    dropped: list[tuple[str, Probe, Rendering]] = []
+    writes_images = False
+    for kind, value in (("image", "cat.png"), ("image_url", {"url": "cat.png"})):
         parts = [{"type": kind, kind: value}, {"type": "text", "text": SAID}]
         probe = subject.chat(make_message("user", parts))
         outcome = subject.run(probe)
         if not isinstance(outcome, Rendering):
             continue
-        texts[kind] = probe
-        if any(not media.written for media in outcome.media):
-            index = len(probe.messages) - 1
-            yield Symptom(
-                f"a part of the type {kind} is dropped without a word",
-                "Write a placeholder for it, or refuse it with raise_exception.",
-                subject.places.of_field(probe, "messages", index, "content"),
-                probe,
-                f"writes: {show_from(outcome.text, len(outcome.text))}",
-            )
-            return
+        if all(media.written for media in outcome.media):
+            writes_images = True
+        else:
+            dropped.append((kind, probe, outcome))
+    for kind, probe, outcome in dropped if writes_images else ():
+        yield Symptom(
+            f"a part of the type {kind} is dropped without a word",
+            "Write a placeholder for it, or refuse it with raise_exception.",
+            subject.places.of_field(probe, "messages", len(probe.messages) - 1, "content"),
+            probe,
+            f"writes: {show_from(outcome.text, len(outcome.text))}",
+        )
 
 
 CHECKS = (

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from jinja2 import nodes
 
-from turnwise.analysis.conversations import LATER, MessageDict, Probe, option_names
+from turnwise.analysis.conversations import LATER, MessageDict, Probe
 from turnwise.analysis.growing_conversations import (
     KINDS,
     NEXT_RESULT,
@@ -19,8 +18,6 @@ from turnwise.analysis.growing_conversations import (
 )
 from turnwise.analysis.markers import find_markers
 from turnwise.analysis.stability import StabilityRow, StabilitySearch
-from turnwise.analysis.template_constants import TemplateConstants
-from turnwise.analysis.wide_conversations import option_values
 from turnwise.engine.compiler.syntax import parse, unpack_position
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.evidence.checks.catalogue import Check
@@ -39,7 +36,6 @@ from turnwise.messages import REASONING_KEYS
 from turnwise.replies.input_format import IN_PARTS
 
 CLOCK = "strftime_now"
-MAX_OPTIONS, MAX_VALUES = 8, 3  # that are tried
 NOT_SENT = (REPLY, NEXT_RESULT)  # T402 is about replies; between two results nobody asks a model
 ROUNDS = 4  # of the conversation for which costs are told
 SPACES = " \t"
@@ -131,19 +127,6 @@ def _measure_cost(subject: Subject, probe: Probe) -> str:
         unit, counts = "tokens", [len(subject.tokenizer.whole(text)) for text in lost]
     mean = round(sum(counts) / len(counts))
     return f"; {mean} {unit} per turn are computed again in {ROUNDS} rounds" if mean else ""
-
-
-def _list_options(subject: Subject) -> Iterator[tuple[str, Any]]:
-    """Yield the options that the template reads, with some values that it tells apart."""
-    constants = [TemplateConstants.read(text) for text in subject.renderer.texts]
-    names = [
-        name
-        for name in option_names(subject.renderer.variables)
-        if name not in subject.assigned_names and name != CLOCK
-    ]
-    for name in names[:MAX_OPTIONS]:
-        for value in list(option_values(name, constants))[:MAX_VALUES]:
-            yield name, value
 
 
 def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
@@ -327,43 +310,6 @@ def check_last_turn(subject: Subject) -> Iterator[Symptom]:
     )
 
 
-def check_options_at_head(subject: Subject) -> Iterator[Symptom]:
-    """An option changes the beginning of the prompt.
-
-    ## What it does
-    Renders a conversation of two rounds with the values of each option that the template reads, and looks where the
-    texts differ.
-
-    ## Why it matters
-    An option that clients change from request to request (effort, thinking) and that is written at the head costs the
-    whole prefix that a server has kept.
-
-    ## How to fix
-    Write what depends on such an option as late as the model allows: into the generation prompt.
-    """
-    messages = [subject.user(), subject.reply(), subject.user(ASKED_AGAIN)]
-    texts: dict[str, dict[str, Probe]] = {}
-    for name, value in _list_options(subject):
-        probe = subject.chat(*messages, prompt=True, options={name: value})
-        text = subject.text_of(probe)
-        if text is not None:
-            texts.setdefault(name, {})[text] = probe
-    for name, probes in texts.items():
-        found = list(probes)
-        if len(found) < 2:
-            continue
-        index = first_difference(found[0], found[1])
-        asked = found[0].find(ASKED_AGAIN)
-        if index < asked:
-            yield Symptom(
-                f"the option {name} changes the prompt from character {index} on, before the last message",
-                "Write what depends on the option in the generation prompt.",
-                subject.places.at(probes[found[1]], min(index, len(found[1]) - 1)),
-                probes[found[1]],
-                f"writes: {show_from(found[1], index)}",
-            )
-
-
 def check_clock(subject: Subject) -> Iterator[Symptom]:
     """The prompt depends on the day.
 
@@ -470,7 +416,6 @@ CHECKS = (
     Check("T402", "prompt-not-prefix", "warning", check_prompt_is_prefix),
     Check("T403", "unbalanced-markers", "error", check_markers_balance),
     Check("T404", "last-turn-open", "warning", check_last_turn),
-    Check("T405", "option-at-head", "note", check_options_at_head),
     Check("T406", "clock", "warning", check_clock),
     Check("T407", "generation-prompt", "error", check_generation_prompt),
     Check("T408", "trailing-space", "warning", check_trailing_space),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from turnwise.analysis.conversations import make_message
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Symptom
-from turnwise.evidence.checks.subject import ASKED_AGAIN, MORE_RULES, SAID_NEXT, TOOLS, Subject
+from turnwise.evidence.checks.subject import ASKED_AGAIN, MORE_RULES, TOOLS, Subject
 from turnwise.evidence.checks.symptoms import report_failure, report_loss
 
 WRITE_LATE = (
@@ -159,24 +158,6 @@ def check_developer(subject: Subject) -> Iterator[Symptom]:
     yield from report_loss(subject, probe, message, "content", "a developer message", fix)
 
 
-def check_unknown_role(subject: Subject) -> Iterator[Symptom]:
-    """A message with a misspelt role is dropped.
-
-    ## What it does
-    Renders a message with the role `asistant`.
-
-    ## Why it matters
-    A typo in a dataset makes turns vanish, and the model is trained on half of a conversation.
-
-    ## How to fix
-    End the chain of roles with `{%- else %}{{ raise_exception("Unknown role: " + message.role) }}`.
-    """
-    message = make_message("asistant", subject.as_content(SAID_NEXT))
-    probe = subject.chat(subject.user(), message, subject.user(ASKED_AGAIN))
-    fix = "End the chain of roles with an else that calls raise_exception."
-    yield from report_loss(subject, probe, message, "content", "a message of an unknown role", fix)
-
-
 def check_same_role_twice(subject: Subject) -> Iterator[Symptom]:
     """One of two user messages in a row is refused or dropped.
 
@@ -210,6 +191,5 @@ CHECKS = (
     Check("T104", "system-message", "error", check_system),
     Check("T105", "system-lost-later", "error", check_system_with_tools),
     Check("T106", "developer-role", "warning", check_developer),
-    Check("T107", "unknown-role", "note", check_unknown_role),
     Check("T108", "two-users", "error", check_same_role_twice),
 )

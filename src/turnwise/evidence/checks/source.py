@@ -20,7 +20,7 @@ from jinja2 import nodes
 from turnwise.analysis.conversations import STANDARD_VARIABLES, Probe
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.engine.compiler.branches import list_nodes
-from turnwise.engine.compiler.syntax import normalise_newlines, parse, unpack_position
+from turnwise.engine.compiler.syntax import TokenScan, normalise_newlines, parse, unpack_position
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.functions import FUNCTIONS
@@ -44,6 +44,7 @@ BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 INVISIBLE = frozenset("\u200b\u200c\u200d\u2060\u2061\u2062\u2063\u2064\ufeff\u00ad\u180e")
 TAGS = range(0xE0000, 0xE0080)  # letters that nobody sees and models read
 ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{80,}|(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){16,}")
+LITERALS = ("data", "string")  # tokens that may be written
 CLOSE_NAME = 0.85  # how similar a misspelt name is to the right one
 MAX_LISTED = 5  # hidden characters of one line
 MAX_ASKED = 24  # constants that are put into messages
@@ -171,7 +172,8 @@ def check_encoded_text(subject: Subject) -> Iterator[Symptom]:
     """The source has a long encoded text.
 
     ## What it does
-    Looks for 80 characters or more without a space in a literal, or for many escapes in a row.
+    Looks for 80 characters or more without a space in a literal, or for many escapes in a row. Comments are not
+    looked at: no model reads them.
 
     ## Why it matters
     Nobody can read what it says, and a model can. Templates are code that comes with a download.
@@ -180,16 +182,19 @@ def check_encoded_text(subject: Subject) -> Iterator[Symptom]:
     Write the text in the open.
     """
     for text, name in _programs(subject):
-        for number, line in enumerate(normalise_newlines(text).split("\n"), 1):
-            for match in ENCODED.finditer(line):
+        for position, kind, value in TokenScan(normalise_newlines(text)).scan():
+            for match in ENCODED.finditer(value) if kind in LITERALS else ():
                 if len(set(match[0])) > 8:  # not a line of dashes
+                    line, column = unpack_position(position)
+                    before = value[: match.start()]
+                    if "\n" in before:
+                        line, column = line + before.count("\n"), -before.rindex("\n")
                     yield Symptom(
                         f"an encoded text of {len(match[0])} characters",
                         "Write the text in the open.",
-                        Place(name, number, match.start() + 1, line),
+                        subject.places.by_position(line, column + match.start(), name),
                         output=short_repr(match[0]),
                     )
-                    break
 
 
 def check_text_branches(subject: Subject) -> Iterator[Symptom]:

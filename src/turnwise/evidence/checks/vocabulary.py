@@ -1,4 +1,4 @@
-"""T5: control tokens. Stops that nobody wrote or nobody knows, a doubled bos token, markers that messages can forge."""
+"""T5: control tokens. Stops that nobody wrote or nobody knows, a doubled bos token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turnwise.analysis.stops import CONTROL_TOKEN
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Symptom
-from turnwise.evidence.checks.subject import ASKED_AGAIN, TOOLS, Subject
+from turnwise.evidence.checks.subject import ASKED_AGAIN, Subject
 from turnwise.evidence.checks.symptoms import show_from
 from turnwise.tokens.markers import tokenize_markers
 from turnwise.tokens.stop_ids import find_token_id
@@ -179,55 +179,10 @@ def check_double_bos(subject: Subject) -> Iterator[Symptom]:
             return
 
 
-def check_forged_markers(subject: Subject) -> Iterator[Symptom]:
-    """A tool result can forge the markers of turns.
-
-    ## What it does
-    Renders a tool result, or a user message, whose text has the markers of the template, and looks whether they are in
-    the prompt as they were.
-
-    ## Why it matters
-    A web page that ends the turn and opens one of the system's gives orders to the model, if the prompt is encoded as
-    one text. No template can prevent that; the encoder can.
-
-    ## How to fix
-    Encode with turnwise, which encodes markers in messages as ordinary text, or remove control tokens from results.
-    """
-    probe = _chat_with_markers(subject)
-    if probe is None:
-        return
-    outcome = subject.run(probe)
-    if not isinstance(outcome, Rendering):
-        return
-    stop = subject.facts.stops_for(subject.tokens)[0]
-    for piece in outcome.pieces:
-        path = piece.origin.path
-        if path is not None and path[0] == "messages" and stop in piece.text:
-            place = subject.places.of_field(probe, *path[:3])
-            yield Symptom(
-                f"{stop} in the text of a {probe.messages[-1]['role']} message is written as it is",
-                "Encode prompts with turnwise, or remove control tokens from what tools return.",
-                place,
-                probe,
-            )
-            return
-
-
-def _chat_with_markers(subject: Subject) -> Probe | None:
-    stops = [stop for stop in subject.facts.stops_for(subject.tokens) if stop]
-    if not stops or not CONTROL_TOKEN.fullmatch(stops[0]):
-        return None
-    text = f"Done.{stops[0]}"
-    if subject.takes_calls:
-        return subject.chat(subject.user(), subject.call(), subject.result(text), tools=TOOLS)
-    return subject.chat(subject.user(text))
-
-
 CHECKS = (
     Check("T501", "no-stop", "warning", check_stop_written),
     Check("T502", "stop-not-declared", "error", check_stop_declared),
     Check("T503", "stop-not-a-token", "error", check_stop_is_token),
     Check("T504", "markers-not-tokens", "warning", check_markers_are_tokens),
     Check("T505", "double-bos", "error", check_double_bos),
-    Check("T506", "forgeable-markers", "note", check_forged_markers),
 )
