@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import turnwise
 from cli_runner import bad, good, run
 from turnwise.evidence.checks import CHECKS
 
@@ -95,6 +96,36 @@ def test_fail_on_decides_about_the_exit_code(broken: Path) -> None:
     ]
     assert run("check", broken.name, *flags, "--fail-on", "error").exit_code == 0
     assert run("check", broken.name, *flags, "--fail-on", "note").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("folder", "entry", "is_told"),
+    [
+        ("Qwen2.5-7B-Instruct", "chatml", True),
+        ("Qwen2.5-7B-Instruct", "qwen2.5", False),
+        ("Qwen2.5-7B", "chatml", False),  # a base model has no template of its own
+        ("my-org-unknown-7b", "chatml", False),
+    ],
+)
+def test_the_first_line_is_about_the_model(
+    folder: str, entry: str, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / folder
+    place.mkdir()
+    (place / "chat_template.jinja").write_text(turnwise.load(entry).text, encoding="utf-8")
+    monkeypatch.chdir(place)
+    text = run("check", ".").stdout
+    expected = (
+        f"not the template that is known of {folder} (the entry qwen2.5): turnwise diff qwen2.5 ."
+    )
+    assert text.startswith(expected) == is_told
+    assert ("the template that is known" in text) == is_told
+    (report,) = json.loads(run("check", ".", "--json").stdout)
+    assert bool(report["about_model"]) == is_told
+
+
+def test_doctor_is_a_part_of_check() -> None:
+    assert "turnwise check FOLDER" in bad("doctor", "Qwen/Qwen2.5-7B-Instruct", "chatml")
 
 
 def test_pages_and_list() -> None:

@@ -51,7 +51,7 @@ def test_diff_tells_a_difference_from_an_error(tmp_path: Path) -> None:
 
 
 def test_flags_take_no_value() -> None:
-    for command in ("render", "encode", "parse", "diff", "doctor", "list", "explain"):
+    for command in ("render", "encode", "parse", "diff", "check", "list", "explain"):
         lines = RUN.invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout.splitlines()
         values = [line for line in lines if "<bool>" in line and "--help" not in line]
         assert not values, values

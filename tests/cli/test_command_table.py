@@ -130,7 +130,6 @@ def test_misuse_of_a_command(name: str) -> None:
     [
         (["render", "chatml", "--user", "Hi"], "\x1b[2m<|im_start|>"),
         (["diff", "chatml", "llama-2"], "\x1b[33m⟪"),
-        (["doctor", "Qwen/Qwen2.5-7B-Instruct", "qwen2.5"], "\x1b[32mok\x1b[0m:"),
         (["stability", "qwen3"], "\x1b[32m+ {"),
         (["render", "--help"], "\x1b["),
     ],
@@ -158,7 +157,6 @@ def test_errors_name_flags() -> None:
         assert "more than --max-length 1" in text and "--overflow truncate cuts" in text
     shown = run("convert", "qwen3", "--to", "fastchat")
     assert "--without 'no system text'" in shown and "without=" not in shown
-    assert "(--trained)" in run("doctor", "Qwen/Qwen2.5-7B-Instruct", "qwen2.5")
 
 
 def test_one_table_of_targets() -> None:

@@ -89,11 +89,6 @@ CASES: dict[str, dict[int, tuple[str, ...]]] = {
         ),
     },
     "inspect": {2: (".", "none", "")},
-    "doctor": {
-        0: ("Qwen/Qwen2.5-7B-Instruct qwen2.5",),
-        1: ("Qwen/Qwen2.5-7B-Instruct llama-2",),
-        2: ("Qwen/Qwen2.5-7B-Instruct syntax.jinja",),
-    },
     "fix": {
         0: ("good.jinja --only string-arguments",),
         1: (f"good.jinja {ONLY}",),

@@ -146,7 +146,6 @@ COMMANDS = (
     ["diff", "a.jinja", "b.jinja", "--json"],
     ["convert", "a.jinja", "--to", "jinja"],
     ["convert", "a.jinja", "--to", "fastchat"],
-    ["doctor", ATTACK, "a.jinja"],
     ["match", ATTACK],
     ["match", ATTACK, "--source", ATTACK],
     ["list"],

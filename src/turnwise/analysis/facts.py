@@ -7,7 +7,7 @@
     print(facts)                     a table of everything
 
 Everything that needs to know what a template writes reads it here: the reply grammar, `Template.stops`, labels,
-sessions, `turnwise explain`, `turnwise doctor`. An answer is computed when it is first asked for and then kept;
+sessions, `turnwise explain`, `turnwise check`. An answer is computed when it is first asked for and then kept;
 computing it twice in two threads gives the same answer.
 
 Special tokens that have no text are placeholders inside (see `prober.py`). Answers contain the text that a tokenizer

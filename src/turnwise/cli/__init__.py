@@ -138,11 +138,6 @@ COMMANDS = {
         "inspect",
         "Show samples of prepared shards with their trained tokens, and a histogram of lengths.",
     ),
-    "doctor": Command(
-        "doctor",
-        "doctor",
-        "Check whether a template is the reason why a model writes garbage; exit with 1 if there is a problem.",
-    ),
     "fix": Command(
         "fix",
         "fix",
@@ -169,6 +164,12 @@ COMMANDS = {
         "Show a prompt and its origins, tokens and loss, an attack, and a reply parsed as it arrives.",
     ),
 }
+
+REMOVED = {
+    "doctor": "`doctor` is a part of `turnwise check FOLDER`; `turnwise check TEMPLATE --reference MODEL` compares "
+    "a template with that of a model",
+}
+"""Commands that there were, and what replaces them."""
 
 
 class PlainCommand(TyperCommand):
@@ -229,6 +230,8 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         """Return the command that is called, and its arguments."""
+        if args[0] in REMOVED:
+            ctx.fail(REMOVED[args[0]])
         name, found, rest = super().resolve_command(ctx, args)
         return name, found and _make_command(name or ""), rest
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +23,11 @@ from turnwise.evidence.checks import CHECKS, CheckReport, check_template, find_c
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import SEVERITIES, Severity
 from turnwise.evidence.checks.formats import to_github, to_sarif
+from turnwise.evidence.compare import diff
 from turnwise.local_files import is_present, read_file
+from turnwise.registry import load, match
+from turnwise.registry.match import OFFICIAL
+from turnwise.template import Template
 
 VERSION = "1"  # of the findings: it changes with the meaning of a code
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
@@ -87,7 +92,8 @@ def check(
 ) -> None:
     """Check templates against what people send to them; exit with 1 if there is a finding.
 
-    Checks are left out with --ignore, or with `ignore` in turnwise.toml or under tool.turnwise in pyproject.toml.
+    Of a model's folder, the first line says if its template is not the one that is known of that model. Checks are
+    left out with --ignore, or with `ignore` in turnwise.toml or under tool.turnwise in pyproject.toml.
 
     Example: turnwise check qwen3 -k turnwise
     """
@@ -113,9 +119,9 @@ def check(
                 f"{place} is written in {found.dialect}: lines are those of its text in Jinja"
             )
         declared = _read_response_template(place)
-        reports.append(
-            check_template(found, tokenizer, other, ignore=ignored, response_template=declared)
-        )
+        report = check_template(found, tokenizer, other, ignore=ignored, response_template=declared)
+        known = None if pick else _compare_with_entry(Path(place), found)
+        reports.append(report if known is None else replace(report, about_model=known))
     if form in WRITERS:
         WRITERS[form](reports)
     else:
@@ -147,6 +153,24 @@ def format_report(report: CheckReport) -> Iterator[Text]:
             yield Text(line, "dim" if line.startswith("not run") else "")
         else:
             yield Text.assemble((start, STYLES[starts[start]]), line.removeprefix(start))
+
+
+def _compare_with_entry(folder: Path, template: Template) -> str | None:
+    """Return a sentence if the template of a model's folder is not that of the model; None if none is known.
+
+    A cached model has been compared by `load`. A base model has no template of its own.
+    """
+    if not folder.is_dir():
+        return None
+    try:
+        matched = match(folder.resolve().name, OFFICIAL)
+    except SourceError:
+        return None
+    entry = load(matched.name)
+    if matched.kind == "base" or diff(entry, template, masks=False).equal:
+        return None
+    about = f"not the template that is known of {matched.model} (the entry {entry.name})"
+    return f"{about}: turnwise diff {entry.name} {folder} shows where they differ"
 
 
 def _read_response_template(place: str) -> dict[str, Any] | None:

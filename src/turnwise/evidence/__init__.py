@@ -11,7 +11,6 @@ from turnwise.evidence.conform import (
     detect_engine,
 )
 from turnwise.evidence.coverage import Branch, Coverage
-from turnwise.evidence.doctor import Finding, doctor
 from turnwise.evidence.ledger import (
     CacheLedger,
     LedgerTotals,
@@ -32,7 +31,6 @@ __all__ = [
     "Engine",
     "EngineDifference",
     "EngineReply",
-    "Finding",
     "check_template",
     "LedgerTotals",
     "LedgerTurn",
@@ -44,7 +42,6 @@ __all__ = [
     "conform",
     "detect_engine",
     "diff",
-    "doctor",
     "find_check",
     "scan",
 ]

@@ -77,6 +77,19 @@ def test_a_misspelt_variable_is_told() -> None:
     assert "Did you mean add_generation_prompt?" in found.fix
 
 
+@pytest.mark.parametrize("name", ["mistral", "llama-2"])
+def test_the_end_of_a_user_s_turn_is_a_prompt(name: str) -> None:
+    """Templates that open the reply with the end of the user's turn ignore add_generation_prompt, and are right."""
+    assert not run_check("T407", turnwise.load(name))
+
+
+@pytest.mark.parametrize("name", ["internlm2-tools", "lmdeploy:internlm2", "qwen3"])
+def test_a_template_s_own_variables_are_no_finding(name: str) -> None:
+    """Namespaces, macros and their parameters are no options, and options that are tested are no mistakes."""
+    found = run_check("T601", turnwise.load(name))
+    assert [symptom for symptom in found if symptom.severity != "note"] == []
+
+
 def test_all_hidden_characters_of_a_line_are_named() -> None:
     (found,) = run_check("T602", compile_case("\u200b{{ messages }}\u202e\u200b"))
     assert "ZERO WIDTH SPACE" in found.message and "RIGHT-TO-LEFT OVERRIDE" in found.message

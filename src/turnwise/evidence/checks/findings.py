@@ -143,12 +143,14 @@ class CheckReport:
         findings: the problems: errors first, then by their places.
         not_run: the checks that could not be run, by code, with the reason.
         ignored: how many findings were left out by their codes.
+        about_model: that it is not the template of its model, if that is known; no finding, since models are tuned.
     """
 
     template: str
     findings: tuple[CheckFinding, ...]
     not_run: tuple[tuple[str, str], ...] = ()
     ignored: int = 0
+    about_model: str = ""
 
     def count(self, severity: Severity) -> int:
         """Return how many findings have a severity."""
@@ -175,6 +177,7 @@ class CheckReport:
         """Return the report as JSON data."""
         return {
             "template": self.template,
+            "about_model": self.about_model or None,
             "findings": [finding.to_data() for finding in self.findings],
             "not_run": dict(self.not_run),
             "ignored": self.ignored,
@@ -188,7 +191,7 @@ class CheckReport:
         return f"{text} ({self.ignored} ignored)" if self.ignored else text
 
     def __str__(self) -> str:
-        lines: list[str] = []
+        lines = [printable(self.about_model), ""] if self.about_model else []
         for place, group in self.by_cause():
             if place is None or len(group) == 1:
                 lines += [str(group[0]), ""]
