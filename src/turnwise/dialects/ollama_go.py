@@ -7,12 +7,13 @@
 All of the language is parsed: text, actions, comments, the trimming of white space by `{{- ` and
 ` -}}`; `if`, `range`, `with`, `else`, `break`, `continue`, `define`, `template`, `block`; variables;
 pipelines. What a function or a field means is up to `ollama_values.py`. Refused, with the line: what
-Go itself refuses, and complex numbers, variables declared in parentheses, methods with arguments.
+Go itself refuses, and variables declared in parentheses, methods with arguments, characters and
+numbers that are not decimal.
 """
 
 from __future__ import annotations
 
-import ast
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -30,9 +31,7 @@ TOKEN = re.compile(
     r"""
       (?P<space>[ \t\r\n]+)
     | (?P<string>"(?:[^"\\\n]|\\.)*"|`[^`]*`)
-    | (?P<character>'(?:[^'\\\n]|\\.)*')
-    | (?P<number>[+-]?(?:0[xX][\da-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+
-        |(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?)(?![\w.]))
+    | (?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.]))
     | (?P<variable>\$\w*(?![^\s.,|:)(]))
     | (?P<field>\.[^\W\d]\w*(?![^\s.,|:)(]))
     | (?P<dot>\.(?=[\s|)]|$))
@@ -140,16 +139,10 @@ class PieceReader:
         return self._pieces[self._at - 1]
 
     def define(self, name: str, nodes: tuple[GoNode, ...], line: int) -> None:
-        """Remember a template; an empty one does not replace another of its name."""
-        old = self.defined.get(name, ())
-        if not _is_blank(old) and not _is_blank(nodes):
+        """Remember a template."""
+        if name in self.defined:
             refuse(line, f"the template {short_repr(name)} is defined twice")
-        if name not in self.defined or _is_blank(old):
-            self.defined[name] = nodes
-
-
-def _is_blank(nodes: tuple[GoNode, ...]) -> bool:
-    return all(node.kind == "text" and not node.text.strip() for node in nodes)
+        self.defined[name] = nodes
 
 
 def refuse(line: int, message: str, hint: str | None = None) -> NoReturn:
@@ -446,31 +439,21 @@ def _parse_constant(kind: str, text: str, line: int) -> GoTerm | None:
     """Return a text, a number, a boolean or nil; None for anything else."""
     if kind == "string":
         return GoTerm("constant", line, "text", _unquote(text, line))
-    if kind in ("number", "character"):
-        return _parse_number(kind, text, line)
+    if kind == "number":
+        return _parse_number(text, line)
     if text in CONSTANTS:
         return GoTerm("constant", line, CONSTANTS[text], "none" if text == "nil" else text)
     return None
 
 
-def _parse_number(kind: str, text: str, line: int) -> GoTerm:
-    """Return a number, or a character, which is one in Go."""
-    if kind == "character":
-        quoted = text[1:-1].replace('"', '\\"') if text != "'\\''" else "'"
-        character = _unquote(f'"{quoted}"', line)
-        if len(character) != 1:
-            refuse(line, f"{short_repr(text)} is not one character")
-        return GoTerm("constant", line, "int", str(ord(character)))
-    plain = re.sub(r"^([+-]?)0(?=[\d_])", r"\g<1>0o", text)  # 017 is octal
-    try:
-        value = ast.literal_eval(plain if re.fullmatch(r"[+-]?0o[0-7_]+", plain) else text)
-    except (SyntaxError, ValueError):
-        refuse(line, f"{short_repr(text)} is not a number")
-    if isinstance(value, float):
+def _parse_number(text: str, line: int) -> GoTerm:
+    value = float(text)
+    is_whole = text.lstrip("+-").isdigit()
+    if re.match("[+-]?0[0-9]", text) or not abs(value) < (MAX_INTEGER if is_whole else math.inf):
+        refuse(line, f"the number {short_repr(text)} is too large, or not decimal")
+    if not is_whole:
         return GoTerm("constant", line, "float", repr(value))
-    if not -MAX_INTEGER <= value < MAX_INTEGER:
-        refuse(line, f"the number {short_repr(text)} is too large")
-    return GoTerm("constant", line, "int", f"({value})" if value < 0 else str(value))
+    return GoTerm("constant", line, "int", f"({int(text)})" if value < 0 else str(int(text)))
 
 
 def _unquote(text: str, line: int) -> str:

@@ -6,38 +6,96 @@
     {{- '<u>' ~ item.content -}}
     {%- endif -%}
 
-Blocks are written here, values in `ollama_values.py`, what Ollama does around a template in
-`ollama_rounds.py`. A variable of Go lives in its block and may change in blocks within; Jinja's are
-local to a loop, so one that changes is an attribute of a namespace. Its type is that of all values
-that it gets, which is known only after everything was written: it is written again until no type
-changes any more.
+Blocks are written here, values in `ollama_values.py`. A variable of Go lives in its block and may change in blocks
+within; Jinja's are local to a loop, so one that changes is an attribute of a namespace. Its type is that of all values
+that it gets, which is known only after everything was written: it is written again until no type changes any more.
+
+What Ollama does to a conversation before a template sees it is written, too. Consecutive messages of one role are
+joined first, tool results excepted. A template that mentions `.Messages` sees all of them, and `.System` is all system
+texts. An older one sees one round, `.System`, `.Prompt` and `.Response`, and is executed once per round. The last round
+is executed with a copy of the template from which everything behind `.Response` was cut, which is how the generation
+prompt comes about.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 
-from turnwise.dialects.ollama_fields import GoFieldWriter
-from turnwise.dialects.ollama_functions import element_of
-from turnwise.dialects.ollama_go import GoNode, GoTerm, parse, refuse, walk_nodes
-from turnwise.dialects.ollama_print import MACRO_NAMES, GoPrinter, GoValue, as_list, is_simple
-from turnwise.dialects.ollama_rounds import (
-    COLLECT_MESSAGES,
-    EXACT_ROLE,
-    ROLE,
-    USE_MESSAGES,
-    USE_ROUNDS,
-    USE_SUFFIX,
-    USE_THINK_LEVEL,
-    USE_THINKING,
-    ResponseCut,
-    list_names,
+from turnwise.dialects.ollama_go import (
+    GoNode,
+    GoTemplate,
+    GoTerm,
+    parse,
+    refuse,
+    walk_nodes,
+    walk_terms,
 )
+from turnwise.dialects.ollama_print import MACRO_NAMES, GoPrinter, GoValue, as_list, is_simple
 from turnwise.dialects.ollama_types import ROOT_FIELDS, ROUND_FIELDS, TYPES, GoType, join_types
 from turnwise.dialects.ollama_values import ROOT, GoValueWriter, OllamaScope
 from turnwise.dialects.turns import literal
 from turnwise.errors import did_you_mean, short_repr
+
+COLLECT_MESSAGES = """\
+{%- set ns = namespace(chat=[], systems=[], system='', prompt='', response='') -%}
+{%- for message in given -%}
+{%- set content = message.content or '' -%}
+{%- set role = ROLE -%}
+{%- if role == 'system' -%}
+{%- set ns.systems = ns.systems + [content] -%}
+{%- endif -%}
+{%- set joins = ns.chat and ns.chat[-1].role == role and role != 'tool' -%}
+{%- set other = ns.chat[-1] if joins else message -%}
+{%- set one = {'role': role, 'content': (ns.chat[-1].content ~ '\\n\\n' if joins else '') ~ content, \
+'reasoning_content': other.reasoning_content or '', 'tool_calls': other.tool_calls or [], \
+'name': other.tool_name or other.name or '', 'tool_call_id': other.tool_call_id or '', \
+'images': other.images | default(none)} -%}
+{%- set ns.chat = (ns.chat[:-1] if joins else ns.chat) + [one] -%}
+{%- endfor -%}"""
+ROLE = "message.role"
+EXACT_ROLE = "message.role | lower"  # Ollama reads roles so
+USE_MESSAGES = """\
+{%- set chat = ns.chat -%}
+{%- set system = ns.systems | join('\\n\\n') -%}"""
+USE_SUFFIX = """\
+{%- set users = given | selectattr('role', 'equalto', 'user') | map(attribute='content') | list -%}
+{%- set prompt = users | last if suffix and users else none -%}
+{%- if prompt -%}
+{%- set chat = [] -%}
+{%- set system = none -%}
+{%- endif -%}"""
+"""With a suffix the text between prompt and suffix is asked for, and there is no conversation."""
+
+USE_ROUNDS = """\
+{%- for message in ns.chat -%}
+{%- set full = ns.prompt or ns.response if message.role == 'system' else ns.response -%}
+{%- if full and message.role in ['system', 'user'] -%}
+{{- round() -}}
+{%- set ns.system = '' -%}
+{%- set ns.prompt = '' -%}
+{%- set ns.response = '' -%}
+{%- endif -%}
+{%- if message.role == 'system' -%}
+{%- set ns.system = message.content -%}
+{%- elif message.role == 'user' -%}
+{%- set ns.prompt = message.content -%}
+{%- elif message.role == 'assistant' -%}
+{%- set ns.response = message.content -%}
+{%- endif -%}
+{%- endfor -%}"""
+THINK_LEVELS = "['high', 'medium', 'low', 'max']"
+USE_THINKING = """\
+{%- set think_is_set = enable_thinking is defined and enable_thinking is not none -%}
+{%- set think = enable_thinking if think_is_set else false -%}
+{%- set think_level = 'medium' if think else '' -%}"""
+USE_THINK_LEVEL = f"""\
+{{%- set has_level = reasoning_effort is defined and reasoning_effort in {THINK_LEVELS} -%}}
+{{%- set think_is_set = has_level or (enable_thinking is defined and enable_thinking is not none) -%}}
+{{%- set think = enable_thinking if enable_thinking is defined and enable_thinking is not none else has_level -%}}
+{{%- set think_level = (reasoning_effort if has_level else 'medium') if think else '' -%}}"""
 
 RESERVED_NAMES = {
     *(jinja for jinja, _ in ROOT_FIELDS.values()),
@@ -52,7 +110,7 @@ RESERVED_NAMES = {
 """Names that a Go variable cannot keep in the Jinja."""
 
 CHANGING = "{%- set changing = namespace() -%}"
-ITERABLE_KINDS = ("list", "map", "int", "any", "nil")
+ITERABLE_KINDS = ("list", "map", "any", "nil")
 
 
 class OllamaJinjaWriter:
@@ -105,8 +163,7 @@ class OllamaJinjaWriter:
         """Forget what was written."""
         self._used_names: set[str] = set()
         self._printer = GoPrinter(self.exact)
-        self._fields = GoFieldWriter(self._printer, self._list_root_fields())
-        self._values = GoValueWriter(self._fields)
+        self._values = GoValueWriter(self._printer, self._list_root_fields())
         self._macros: dict[tuple[str, str], str] = {}  # name of a template, type of its dot
         self._macro_lines: list[str] = []
 
@@ -139,7 +196,7 @@ class OllamaJinjaWriter:
         lines = self._printer.write_macros()
         if self._reassigned:
             lines.append(CHANGING)
-        used = self._fields.used_root
+        used = self._values.used_root
         if "ThinkLevel" in used:
             lines += USE_THINK_LEVEL.splitlines()
         elif used & {"Think", "IsThinkSet"}:
@@ -164,10 +221,10 @@ class OllamaJinjaWriter:
     def _write_rounds(self) -> list[str]:
         """Return the macros for a round and for the last one, and what calls them."""
         lines = self._write_macro("round", self.nodes, OllamaScope())
-        cut = ResponseCut(self.exact).cut(self.nodes)
-        self._fields.has_functions = not self.exact
+        cut = tuple(_cut_response(self.nodes, self.exact))
+        self._values.has_functions = not self.exact
         lines += self._write_macro("last_round", cut, OllamaScope())
-        self._fields.has_functions = True
+        self._values.has_functions = True
         last = "last_round()" if self.exact else "(round() if ns.response else last_round())"
         calls = [*USE_ROUNDS.splitlines(), f"{{{{- {last} -}}}}"]
         if "suffix" in self.names:
@@ -232,7 +289,7 @@ class OllamaJinjaWriter:
                 lines.append(f"{{%- set {name} = {value.jinja} -%}}")
                 value = GoValue(name, value.type)
             inner = scope.with_dot(value)
-        test = _strip_parentheses(self._fields.write_truth(value))
+        test = _strip_parentheses(self._values.write_truth(value))
         if " if " in test:  # Jinja takes no inline `if` there without parentheses
             test = f"({test})"
         lines += [f"{{%- {word} {test} -%}}", *self._write_nodes(node.body, inner)]
@@ -251,7 +308,7 @@ class OllamaJinjaWriter:
         if node.text not in self.template.defined:
             hint = did_you_mean(node.text, self.template.defined, "Defined")
             refuse(node.line, f"the template {short_repr(node.text)} is not defined", hint)
-        if not self._fields.has_functions:
+        if not self._values.has_functions:
             message = "Ollama does not know this template where it executes the last round"
             return [f"{{{{- {self._printer.fail(node.line, message)} -}}}}"]
         key = (node.text, value.type.name)
@@ -259,7 +316,7 @@ class OllamaJinjaWriter:
         if key not in self._macros:
             slug = re.sub(r"\W+", "_", node.text, flags=re.ASCII)
             self._macros[key] = self._new_name(f"template_{slug}")
-            dot = GoValue("dot", value.type, is_settled=True) if parameter else ROOT
+            dot = GoValue("dot", value.type) if parameter else ROOT
             nodes = self.template.defined[node.text]
             self._macro_lines += self._write_macro(
                 self._macros[key], nodes, OllamaScope(dot, dot), parameter
@@ -272,20 +329,16 @@ class OllamaJinjaWriter:
         is_pointer = value.kind == "pointer" and not self.exact
         if value.kind not in ITERABLE_KINDS and not is_pointer:
             problem = f"range goes through a list or a mapping, not a {value.type.go_name}"
-            stop = self._printer.stop(node.line, problem, "For example: range .Messages.")
-            return [f"{{{{- {stop} -}}}}"]
+            refuse(node.line, problem, "For example: range .Messages.")
         if value.kind == "nil":
             return self._write_nodes(node.otherwise, scope)
-        if value.kind == "int" and len(node.names) > 1:
-            stop = self._printer.stop(node.line, "a range of a number has one variable")
-            return [f"{{{{- {stop} -}}}}"]
         if not node.otherwise:
             return self._write_loop(node, value, scope)
         # The else is not one of the loop: Jinja writes that one after a break, too.
         listed = GoValue(self._new_name("listed"), value.type)
         lines = [
             f"{{%- set {listed.jinja} = {_strip_parentheses(value.jinja)} -%}}",
-            f"{{%- if {listed.jinja}{' > 0' if value.kind == 'int' else ''} -%}}",
+            f"{{%- if {listed.jinja} -%}}",
             *self._write_loop(node, listed, scope),
             "{%- else -%}",
             *self._write_nodes(node.otherwise, scope),
@@ -297,7 +350,7 @@ class OllamaJinjaWriter:
         *index_names, item_name = node.names or ("_",)
         item = GoValue(
             self._new_name("item" if item_name == "_" else item_name),
-            TYPES["int"] if value.kind == "int" else element_of(value.type),
+            TYPES[value.type.element or "any"],
         )
         before, head, index = self._write_loop_head(value, item, index_names)
         inner = scope.with_dot(item)
@@ -322,8 +375,7 @@ class OllamaJinjaWriter:
             pairs = f"{{%- for {key}, {item.jinja} in {listed}{sort} -%}}"
             return [], [pairs], GoValue(key, TYPES["string"])
         if value.kind != "any":
-            listed = f"range({value.jinja})" if value.kind == "int" else as_list(value)
-            return [], [f"{{%- for {item.jinja} in {listed} -%}}"], number
+            return [], [f"{{%- for {item.jinja} in {as_list(value)} -%}}"], number
         # A value of JSON may be a list or a mapping.
         whole, entry = self._new_name("whole"), self._new_name("entry")
         before = [f"{{%- set {whole} = {value.jinja} or [] -%}}"]
@@ -385,7 +437,7 @@ class OllamaJinjaWriter:
         self._variable_types[target] = type_
         line = f"{{%- set {target} = {_strip_parentheses(value.jinja)} -%}}"
         if node.declares:
-            scope = scope.with_variable(name, GoValue(target, type_, node.kind != "range"))
+            scope = scope.with_variable(name, GoValue(target, type_))
         return line, scope
 
 
@@ -419,3 +471,49 @@ def _merge_prints(lines: list[str]) -> list[str]:
 def _list_reassigned(nodes: tuple[GoNode, ...]) -> list[str]:
     """Return the variables that get a second value somewhere."""
     return [name for node in walk_nodes(nodes) if not node.declares for name in node.names]
+
+
+def list_names(template: GoTemplate, exact: bool) -> set[str]:
+    """Return the names of all fields of the dot and of variables, in small letters as Ollama asks.
+
+    Ollama does not look into `(index .Messages 0).Content`, and takes a template that has nothing else
+    for one of the older kind; only the exact reading does so, too.
+    """
+    names: set[str] = set()
+    for nodes in (template.nodes, *template.defined.values()):
+        for node in walk_nodes(nodes):
+            for term in walk_terms(node.term, into_chains=not exact):
+                if term.kind != "call":
+                    names.update(name.lower() for name in term.path)
+    return names
+
+
+def _cut_response(nodes: tuple[GoNode, ...], exact: bool) -> Iterator[GoNode]:
+    """Yield the nodes up to the first `.Response` that is printed, and the blocks around it, cut in the same way."""
+    for node in nodes:
+        if node.kind in ("print", "set") and _has_response((node,)):
+            if node.term is None or node.term.kind != "dot":
+                refuse(node.line, "a function of .Response is not supported")
+            yield node
+            return
+        if not _has_response(node.body) and not _has_response(node.otherwise):
+            yield node
+            continue
+        if not _has_response(node.body):
+            yield replace(node, otherwise=tuple(_cut_response(node.otherwise, exact)))
+            return
+        if exact and node.otherwise:
+            hint = "Without exact=True the template is read as it was meant."
+            refuse(node.line, "Ollama fails with an else behind .Response", hint)
+        yield replace(node, body=tuple(_cut_response(node.body, exact)))
+        return
+
+
+def _has_response(nodes: tuple[GoNode, ...]) -> bool:
+    """Return True if `.Response` is printed or given to a variable; what a block asks is left alone."""
+    return any(
+        term.kind == "dot" and "Response" in term.path
+        for node in walk_nodes(nodes)
+        if node.kind in ("print", "set")
+        for term in walk_terms(node.term, into_chains=False)
+    )

@@ -3,22 +3,22 @@
 Go prints by type (`ollama_types.py`):
 
     "a"     text, as it is                   1e+06   a number of the conversation, which is a float64
-    map[a:1 b:[x y]]  a mapping in JSON      {f d {object <nil> <nil> [x] {"x":{}}}}  a struct
+    map[a:1 b:[x y]]  a mapping in JSON      {f d {object <nil> <nil> [x] {"x":{}}}}  a function of a tool
     {"type":"function", ...}                 a type that has a method for it: tools, arguments
 
-JSON has the fields of a struct in the order of the struct, and of a mapping in that of its keys; Go
-escapes `<`, `>` and `&`. That is the exact reading. The other reading, for people who want what the
-author of a template meant, prints everything that is not text as compact JSON, with the keys in the
-order in which they came, and nothing for a missing value.
+JSON has the fields of a struct in the order of the struct, and of a mapping in that of its keys; Go escapes `<`, `>`
+and `&`. That is the exact reading. The other reading, for people who want what the author of a template meant, prints
+everything that is not text as compact JSON, with the keys in the order in which they came, and nothing for a missing
+value. What takes more than an expression is a macro; only those that a template needs are written.
 
-What takes more than an expression is a macro; only those that a template needs are written.
+Not covered: printing messages, images and properties of tools, which no published template does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 from turnwise.dialects.ollama_go import refuse
 from turnwise.dialects.ollama_types import TYPES, GoField, GoType
@@ -30,6 +30,11 @@ NIL = "<nil>"  # what nothing is inside of something else
 DICT_METHODS = ("items",)  # keys that Jinja would take for a method
 # Lists that Ollama makes, which are nil if there is nothing in them.
 MADE_LISTS = ("messages", "calls")
+UNPRINTED = (
+    *("mixed", "pointer", "bytes", "root"),
+    *("messages", "message", "images", "property", "property_list"),
+)
+"""Kinds and types of which Go prints an address, numbers of no use, or everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +43,6 @@ class GoValue:
 
     jinja: str
     type: GoType
-    # The value of a whole pipeline, of which Go asks for any field even if it is nil.
-    is_settled: bool = False
-    # What a value of several types may be: the test for each alternative, and the alternative.
-    choices: tuple[tuple[str, GoValue], ...] = ()
 
     @property
     def kind(self) -> str:
@@ -167,11 +168,6 @@ MACROS = {
 {{- ']' -}}
 {%- endif -%}
 {%- endmacro -%}""",
-    "show_scalar": """\
-{%- macro show_scalar(value, missing='<no value>') -%}
-{{- missing if value is not defined or value is none else ('true' if value else 'false') if value is boolean \
-else value -}}
-{%- endmacro -%}""",
     "show_property_type": """\
 {%- macro show_property_type(value) -%}
 {%- if value is string -%}
@@ -198,46 +194,9 @@ else value -}}
 {{- 'null' -}}
 {%- endif -%}
 {%- endmacro -%}""",
-    "kind": """\
-{%- macro kind(value) -%}
-{{- 'string' if value is string else 'nil' if value is not defined or value is none else 'bool' if value is boolean \
-else 'number' if value is number else 'map' if value is mapping else 'list' -}}
-{%- endmacro -%}""",
-    "same": """\
-{%- macro same(first, second, line) -%}
-{%- if 'nil' in [kind(first), kind(second)] -%}
-{{- 'yes' if kind(first) == kind(second) else '' -}}
-{%- elif kind(first) != kind(second) or kind(first) in ['map', 'list'] -%}
-{{- raise_exception('line ' ~ line ~ ' of the template: these types cannot be compared') -}}
-{%- elif first == second -%}
-{{- 'yes' -}}
-{%- endif -%}
-{%- endmacro -%}""",
     "count_bytes": """\
 {%- macro count_bytes(text) -%}
 {{- (text | urlencode | length) - 2 * (text | urlencode).count('%') -}}
-{%- endmacro -%}""",
-    # The characters of which all bytes are in the range.
-    "cut_text": """\
-{%- macro cut_text(text, start, end, line) -%}
-{%- set size = count_bytes(text) | int -%}
-{%- set stop = size if end is none else end -%}
-{%- if start < 0 or start > stop or stop > size -%}
-{{- raise_exception('line ' ~ line ~ ' of the template: slice goes beyond the text') -}}
-{%- elif size == text | length -%}
-{{- text[start:stop] -}}
-{%- else -%}
-{%- set at = namespace(byte=0) -%}
-{%- for character in text -%}
-{%- set next = at.byte + count_bytes(character) | int -%}
-{%- if at.byte >= start and next <= stop -%}
-{{- character -}}
-{%- elif (at.byte < start and next > start) or (at.byte < stop and next > stop) -%}
-{{- raise_exception('line ' ~ line ~ ' of the template: slice cuts a character in two') -}}
-{%- endif -%}
-{%- set at.byte = next -%}
-{%- endfor -%}
-{%- endif -%}
 {%- endmacro -%}""",
     "yesterday": """\
 {%- macro yesterday() -%}
@@ -268,65 +227,6 @@ else 'number' if value is number else 'map' if value is mapping else 'list' -}}
 {%- endfor -%}
 {%- endif -%}
 {%- endmacro -%}""",
-    "escape_html": """\
-{%- macro escape_html(text) -%}
-{{- text | string | replace('&', '&amp;') | replace('<', '&lt;') | replace('>', '&gt;') | replace('"', '&#34;') \
-| replace("'", '&#39;') | replace('\\0', '\\ufffd') -}}
-{%- endmacro -%}""",
-    "escape_js": """\
-{%- macro escape_js(text) -%}
-{%- set escapes = {'\\\\': '\\\\\\\\', "'": "\\\\'", '"': '\\\\"', '<': '\\\\u003C', '>': '\\\\u003E', \
-'&': '\\\\u0026', '=': '\\\\u003D', '\\n': '\\\\u000A', '\\r': '\\\\u000D', '\\t': '\\\\u0009', \
-'\\b': '\\\\u0008', '\\f': '\\\\u000C'} -%}
-{%- for character in text | string -%}
-{%- if character in escapes -%}
-{{- escapes[character] -}}
-{%- elif character == '\\x7f' or character.isprintable() -%}
-{{- character -}}
-{%- else -%}
-{{- (character | tojson(ensure_ascii=true))[1:-1] | upper | replace('\\\\U', '\\\\u') -}}
-{%- endif -%}
-{%- endfor -%}
-{%- endmacro -%}""",
-    "escape_url": """\
-{%- macro escape_url(text) -%}
-{{- text | string | urlencode | replace('/', '%2F') | replace('%20', '+') -}}
-{%- endmacro -%}""",
-    "quote_go": """\
-{%- macro quote_go(text) -%}
-{{- '"' -}}
-{%- for character in text -%}
-{%- if character in ['"', '\\\\'] -%}
-{{- '\\\\' ~ character -}}
-{%- elif character < ' ' and character not in ['\\7', '\\v', '\\n', '\\r', '\\t', '\\b', '\\f'] -%}
-{{- (character | tojson)[1:-1] | replace('\\\\u00', '\\\\x') -}}
-{%- elif character < ' ' -%}
-{{- {'\\7': '\\\\a', '\\v': '\\\\v'}.get(character, (character | tojson)[1:-1]) -}}
-{%- elif character == '\\x7f' -%}
-{{- '\\\\x7f' -}}
-{%- elif not character.isprintable() -%}
-{{- (character | tojson(ensure_ascii=true))[1:-1] -}}
-{%- else -%}
-{{- character -}}
-{%- endif -%}
-{%- endfor -%}
-{{- '"' -}}
-{%- endmacro -%}""",
-    # %s, for a value of JSON that need not be text.
-    "as_text": """\
-{%- macro as_text(value, line) -%}
-{%- if value is string -%}
-{{- value -}}
-{%- elif value is not defined or value is none -%}
-{{- '%!s(<nil>)' -}}
-{%- elif value is boolean -%}
-{{- '%!s(bool=' ~ show(value) ~ ')' -}}
-{%- elif value is number -%}
-{{- '%!s(float64=' ~ show(value) ~ ')' -}}
-{%- else -%}
-{{- raise_exception('line ' ~ line ~ ' of the template: %s of a list or a mapping is not supported') -}}
-{%- endif -%}
-{%- endmacro -%}""",
 }
 NEEDS = {
     "plain": ("plain_json",),
@@ -335,9 +235,6 @@ NEEDS = {
     "show_property_type": ("show",),
     "json_property_type": ("json",),
     "json_nested": ("quote", "json_property"),
-    "same": ("kind",),
-    "cut_text": ("count_bytes",),
-    "as_text": ("show",),
 }
 MACRO_NAMES = {*MACROS, *(f"{verb}_{name}" for verb in ("show", "json") for name in TYPES)}
 
@@ -368,29 +265,20 @@ class GoPrinter:
             return value.jinja
         if value.kind != "root" and not self.exact:
             return self.call("plain", value.jinja)
-        if value.choices:
-            return _choose(value, lambda each: self.print_value(each, line, missing))
         if value.kind == "int":
             return value.jinja
         if value.kind == "nil":
             return literal(missing)
-        if value.kind in ("mixed", "pointer", "bytes", "root") or value.type.name == "messages":
-            return self._stop_print(value, line)
-        # A printed struct that is not asked for by a template itself is shown as the pointer it is.
-        prefix = "'&' ~ " if value.type.is_pointer and missing == NIL else ""
-        text = self._show(value.jinja, value.type, missing)
-        return f"({prefix}{text})" if prefix else text
+        if value.kind in UNPRINTED or value.type.name in UNPRINTED:
+            self._refuse_print(value, line)
+        return self._show(value.jinja, value.type, missing)
 
     def json_value(self, value: GoValue, line: int) -> str:
         """Return a value as JSON."""
         if not self.exact:
             return self.call("plain_json", value.jinja)
-        if value.choices:
-            return _choose(value, lambda each: self.json_value(each, line))
-        if value.kind in ("mixed", "root"):
-            return self._stop_print(value, line)
-        if value.kind == "scalar":
-            return f"({value.jinja} | tojson)"
+        if value.kind == "mixed":
+            self._refuse_print(value, line)
         text = self._json(value.jinja, value.type)
         return f"({text} | string)" if value.kind == "int" else text
 
@@ -398,20 +286,9 @@ class GoPrinter:
         """Return the Jinja that stops the rendering."""
         return f"raise_exception({literal(f'line {line} of the template: {message}')})"
 
-    def stop(self, line: int, message: str, hint: str = "") -> str:
-        """Refuse what always fails; for the exact reading when it is rendered, as Go does."""
-        if not self.exact:
-            refuse(line, message, hint or None)
-        return self.fail(line, f"{message}. {hint}" if hint else message)
-
-    def _stop_print(self, value: GoValue, line: int) -> str:
-        reason = "Go prints its address in memory"
-        if value.kind == "mixed":
-            reason = "it can be of several types"
-        elif value.kind in ("bytes", "root"):
-            reason = "print its parts"
-        problem = f"a value of the type {value.type.go_name} cannot be printed"
-        return self.stop(line, problem, f"{reason[0].upper()}{reason[1:]}.")
+    def _refuse_print(self, value: GoValue, line: int) -> NoReturn:
+        message = f"printing a value of the type {value.type.go_name} is not supported"
+        refuse(line, message, "Print its fields.")
 
     # -- how each type prints
 
@@ -423,9 +300,8 @@ class GoPrinter:
             return f"('true' if {value} else 'false')"
         if type_.kind == "float":
             return self.call("number", value)
-        if type_.kind in ("any", "scalar"):
-            macro = "show" if type_.kind == "any" else "show_scalar"
-            return self.call(macro, value, *([] if missing == NO_VALUE else [literal(missing)]))
+        if type_.kind == "any":
+            return self.call("show", value, *([] if missing == NO_VALUE else [literal(missing)]))
         if type_.name in ("strings", "anys"):
             return self.call("show", f"({value} or [])")
         if type_.prints_json:
@@ -460,14 +336,6 @@ class GoPrinter:
 
     def _write_type(self, verb: str, type_: GoType) -> list[str]:
         """Return the body of the macro that writes a list, a mapping or a struct."""
-        if type_.kind in ("pointer", "bytes"):
-            message = f"Ollama prints a {type_.go_name} as numbers of no use"
-            return [
-                "{%- if value is defined and value is not none -%}",
-                f"{{{{- raise_exception({literal(message)}) -}}}}",
-                "{%- endif -%}",
-                f"{{{{- {literal(NIL)} -}}}}",
-            ]
         if type_.kind == "struct":
             return self._json_struct(type_) if verb == "json" else self._show_struct(type_)
         write = self._json if verb == "json" else self._show
@@ -509,13 +377,6 @@ class GoPrinter:
                 line = f"{{%- if {_has_value('value', field)} -%}}\n{line}\n{{%- endif -%}}"
             lines.append(line)
         return [*lines, "{{- '{' ~ out.text[1:] ~ '}' -}}"]
-
-
-def _choose(value: GoValue, write: Callable[[GoValue], str]) -> str:
-    """Return how the alternative prints that a value turns out to be."""
-    *choices, (_, last) = value.choices
-    tests = [f"{write(each)} if {test} else " for test, each in choices]
-    return f"({''.join(tests)}{write(last)})"
 
 
 def _has_value(base: str, field: GoField) -> str:

@@ -17,12 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Texts and numbers, which can be compared.
-BASIC_KINDS = ("string", "int", "float", "bool")
-ORDERED_KINDS = ("string", "int", "float")
-# Values of which only the rendering shows whether they are text, a number or something else.
-DYNAMIC_KINDS = ("any", "scalar")
-
 
 @dataclass(frozen=True, slots=True)
 class GoField:
@@ -41,11 +35,10 @@ class GoType:
 
     name: str  # a key of TYPES
     go_name: str
-    kind: str  # string, int, float, bool, nil, any, scalar, mixed, list, map, struct, pointer, bytes, root
+    kind: str  # string, int, float, bool, nil, any, mixed, list, map, struct, pointer, bytes, root
     element: str = ""  # of a list or a map: a key of TYPES
     fields: tuple[GoField, ...] = ()
     prints_json: bool = False  # its method String writes JSON
-    is_pointer: bool = False  # a struct that is handed on as a pointer
 
     def get_field(self, name: str) -> GoField | None:
         """Return the field of this name in Go, if there is one."""
@@ -103,16 +96,12 @@ TYPES = {
         GoType("bool", "bool", "bool"),
         GoType("nil", "<nil>", "nil"),
         GoType("any", "interface {}", "any"),
-        # What can be of several types: of the template's own texts and numbers, or of any.
-        GoType("scalar", "interface {}", "scalar"),
         GoType("mixed", "interface {}", "mixed"),
         GoType("root", "map[string]interface {}", "root"),
         GoType("strings", "[]string", "list", "string"),
         GoType("anys", "[]interface {}", "list", "any"),
         GoType("messages", "[]*template.templateMessage", "list", "message"),
-        GoType(
-            "message", "*template.templateMessage", "struct", fields=MESSAGE, is_pointer=True
-        ),
+        GoType("message", "*template.templateMessage", "struct", fields=MESSAGE),
         GoType("images", "[]api.ImageData", "list", "image"),
         GoType("image", "api.ImageData", "bytes"),
         GoType("calls", "[]template.templateToolCall", "list", "call"),
@@ -162,11 +151,8 @@ def join_types(first: GoType, second: GoType) -> GoType:
     """Return the type of a value that is of one or the other type."""
     if first == second:
         return first
-    kinds = {first.kind, second.kind}
-    # A text, a boolean and nothing are told apart when the template is rendered, and so is all of JSON.
-    # A number is an int of the template or a float64 of the data, which look the same then.
-    if kinds <= {"string", "bool", "nil", "any", "float"}:
+    # A text, a boolean and nothing are told apart when the template is rendered, and so is all of JSON. A number is an
+    # int of the template or a float64 of the data, which look the same then.
+    if {first.kind, second.kind} <= {"string", "bool", "nil", "any", "float"}:
         return TYPES["any"]
-    if kinds <= {"string", "bool", "nil", "int", "scalar"}:
-        return TYPES["scalar"]
     return TYPES["mixed"]
