@@ -317,11 +317,6 @@ def full_tokenizer() -> Tokenizer:
         return tokenizer(folder)
 
 
-def shipped_tokenizer() -> Tokenizer:
-    """A tokenizer that splits most markers into several tokens."""
-    return tokenizer("turnwise")
-
-
 @cache
 def bundled_templates() -> dict[str, turnwise.Template]:
     """The templates of the registry that can be loaded, by name."""

@@ -120,8 +120,7 @@ def check(
             )
         declared = _read_response_template(place)
         report = check_template(found, tokenizer, other, ignore=ignored, response_template=declared)
-        known = None if pick else _compare_with_entry(Path(place), found)
-        reports.append(report if known is None else replace(report, about_model=known))
+        reports.append(replace(report, about_model=_compare_with_entry(place, pick, found)))
     if form in WRITERS:
         WRITERS[form](reports)
     else:
@@ -155,20 +154,21 @@ def format_report(report: CheckReport) -> Iterator[Text]:
             yield Text.assemble((start, STYLES[starts[start]]), line.removeprefix(start))
 
 
-def _compare_with_entry(folder: Path, template: Template) -> str | None:
-    """Return a sentence if the template of a model's folder is not that of the model; None if none is known.
+def _compare_with_entry(place: str, pick: str | None, template: Template) -> str:
+    """Return a sentence if the template of a model's folder is not that of the model; nothing if none is known.
 
     A cached model has been compared by `load`. A base model has no template of its own.
     """
-    if not folder.is_dir():
-        return None
+    folder = Path(place)
+    if pick is not None or not folder.is_dir():
+        return ""
     try:
         matched = match(folder.resolve().name, OFFICIAL)
     except SourceError:
-        return None
+        return ""
     entry = load(matched.name)
     if matched.kind == "base" or diff(entry, template, masks=False).equal:
-        return None
+        return ""
     about = f"not the template that is known of {matched.model} (the entry {entry.name})"
     return f"{about}: turnwise diff {entry.name} {folder} shows where they differ"
 
