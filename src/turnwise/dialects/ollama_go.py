@@ -72,7 +72,6 @@ class GoTerm:
     path: tuple[str, ...] = ()
     arguments: tuple[GoTerm, ...] = ()
     is_applied: bool = False  # a call that already has its arguments
-    is_piped: bool = False  # the last argument came through a |
 
     @property
     def is_chain(self) -> bool:
@@ -325,6 +324,8 @@ def _parse_statement(kind: str, text: str, line: int) -> GoNode:
         if token == "mark" and value in (":=", "="):
             names = _parse_targets(tokens[:index], kind, text, line)
             declares = value == ":="
+            if kind == "range" and not declares:
+                refuse(line, "a range that changes other variables (=) is not supported")
             tokens = tokens[index + 1 :]
             break
     term, rest = _parse_pipeline(tokens, line)
@@ -389,9 +390,7 @@ def _parse_command(tokens: Tokens, piped: GoTerm | None, line: int) -> tuple[GoT
     if piped is not None:
         arguments.append(piped)
     if head.kind == "call" and not head.is_applied:
-        call = replace(
-            head, arguments=tuple(arguments), is_applied=True, is_piped=piped is not None
-        )
+        call = replace(head, arguments=tuple(arguments), is_applied=True)
         return call, tokens
     if arguments:
         name = ".".join(head.path) or head.name or head.value

@@ -354,13 +354,12 @@ class OllamaJinjaWriter:
         )
         before, head, index = self._write_loop_head(value, item, index_names)
         inner = scope.with_dot(item)
-        for name in index_names:
-            if name != "_" or not node.declares:
-                line, inner = self._write_loop_variable(node, name, index, inner)
-                head += line
-        if item_name != "_" or (node.names and not node.declares):
-            line, inner = self._write_loop_variable(node, item_name, item, inner)
-            head += line
+        for name, given in (*((name, index) for name in index_names), (item_name, item)):
+            if name in self._reassigned or (given.jinja == "loop.index0" and name != "_"):
+                line, inner = self._write_assignment(node, name, given, inner)
+                head.append(line)
+            elif name != "_":
+                inner = inner.with_variable(name, given)
         return [*before, *head, *self._write_nodes(node.body, inner), "{%- endfor -%}"]
 
     def _write_loop_head(
@@ -398,15 +397,6 @@ class OllamaJinjaWriter:
         key = self._new_name("key")
         head.append(f"{{%- set {key} = {entry}[0] if {whole} is mapping else loop.index0 -%}}")
         return before, head, GoValue(key, TYPES["mixed"])
-
-    def _write_loop_variable(
-        self, node: GoNode, name: str, value: GoValue, scope: OllamaScope
-    ) -> tuple[list[str], OllamaScope]:
-        """Give a variable of a range its value; one that stays needs no assignment."""
-        if node.declares and name not in self._reassigned and value.jinja != "loop.index0":
-            return [], scope.with_variable(name, value)
-        line, scope = self._write_assignment(node, name, value, scope)
-        return [line], scope
 
     # -- names
 
