@@ -1,8 +1,8 @@
 """The arrows between rooms point one way, the core does no I/O, and importing is cheap.
 
 The order is that of `scripts/architecture.py`, from which the table of the architecture page is written. Imports are
-read from the syntax trees, those under `if TYPE_CHECKING` included: a type is knowledge too. Not seen: a module imported
-by a computed name, or a clock reached through `getattr`.
+read from the syntax trees, those under `if TYPE_CHECKING` included: a type is knowledge too. Not seen: a module
+imported by a computed name, or a clock reached through `getattr`.
 """
 
 from __future__ import annotations
