@@ -44,6 +44,7 @@ def test_rows_without_packing_are_the_samples() -> None:
             "length": len(sample["input_ids"]),
             "source_file": "data.jsonl",
             "source_row": sample["row"],
+            "carried": None,
         }
 
 

@@ -156,6 +156,59 @@ def test_trl_trains_a_step_on_pairs(folder: Path, model: Any) -> None:
     train_one_step(trainer)
 
 
+def make_labelled_rows(count: int = 60) -> list[dict[str, Any]]:
+    """Rows of each form that TRL documents for KTO; every third reply is a bad one."""
+    rows: list[dict[str, Any]] = []
+    for number in range(count):
+        label = number % 3 > 0
+        asked = [{"role": "user", "content": f"After {number}?"}]
+        answer = f"{number + 1}." if label else "No idea."
+        reply = [{"role": "assistant", "content": answer}]
+        standard = {"prompt": f"After {number}?", "completion": answer, "label": label}
+        talk = {"prompt": asked, "completion": reply, "label": label}
+        rows.append((standard, talk, {"messages": [*asked, *reply], "label": label})[number // 20])
+    return rows
+
+
+def test_trl_trains_a_step_on_labelled_replies(folder: Path, model: Any) -> None:
+    rows = make_labelled_rows()
+    lines = make_shards(folder, rows, preferences="unpaired")
+    trainer = make_trainer(lines["TRL"], model, "KTOConfig")
+    written = read_shards("train")
+    assert [row["label"] for row in written] == [row["label"] for row in rows]
+    tokenizer = make_tokenizer("chatml")
+    for row, given in zip(written, rows, strict=True):
+        answer = given.get("completion") or given["messages"][1:]
+        text = answer if isinstance(answer, str) else answer[0]["content"]
+        assert tokenizer.decode(row["completion_ids"]) == f"{text}<|im_end|>"
+    seen = []
+    for batch in trainer.get_train_dataloader():
+        for ids, mask, label in zip(
+            batch["input_ids"], batch["completion_mask"], batch["label"], strict=True
+        ):
+            seen.append((ids[mask.bool()].tolist(), bool(label)))
+        assert "KL_input_ids" in batch
+    assert sorted(seen) == sorted((row["completion_ids"], row["label"]) for row in written)
+    assert sum(label for _, label in seen) == 40
+    train_one_step(trainer)
+
+
+def test_trl_makes_the_same_ids_of_labelled_replies(folder: Path, model: Any) -> None:
+    """TRL's own preparation of the rows, but for the text after the stop, which no model writes."""
+    trl = pytest.importorskip("trl")
+    rows = make_labelled_rows()[20:40]
+    make_shards(folder, rows, preferences="unpaired", chunk_bytes=1024)
+    config = trl.KTOConfig(output_dir="kto", report_to="none", use_cpu=True, bf16=False)
+    data = datasets.Dataset.from_list(rows)
+    tokenizer = make_tokenizer("chatml")
+    theirs = trl.KTOTrainer(model, args=config, processing_class=tokenizer, train_dataset=data)
+    for row, other in zip(read_shards("train"), theirs.train_dataset, strict=True):
+        assert (row["prompt_ids"], row["label"]) == (other["prompt_ids"], other["label"])
+        ids = row["completion_ids"]
+        assert other["completion_ids"][: len(ids)] == ids
+        assert not tokenizer.decode(other["completion_ids"][len(ids) :]).strip()
+
+
 def test_torch_loads_batches(folder: Path) -> None:
     from turnwise.integrations.prepared_shards import PreparedShards
 

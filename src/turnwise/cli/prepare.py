@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +24,7 @@ from rich.text import Text
 from turnwise.cli import inputs, output
 from turnwise.cli.extras import import_extra
 from turnwise.cli.render import JsonOption, make_flag
+from turnwise.data.page import describe_columns
 from turnwise.data.reasons import KINDS, REJECTED_FILE
 from turnwise.data.recipe import (
     ENGINE_NAMES,
@@ -61,6 +62,29 @@ def _choice(names: tuple[str, ...], *flags: str, help: str) -> Any:
     return typer.Option(*flags, metavar="NAME", help=f"{help}: {', '.join(names)}.")
 
 
+ShapeOption = Annotated[str | None, _choice(SHAPE_NAMES, help="The shape of the rows")]
+ColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option("--columns", metavar="NAME=COLUMN", help="What the data calls a column."),
+]
+CarryOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--carry-columns", metavar="COLUMN", help="A column that is written to the shards as it is."
+    ),
+]
+DropOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop-columns", metavar="COLUMN", help="A column that is left out, whatever it says."
+    ),
+]
+SamplesOption = Annotated[str | None, _choice(SAMPLES, help="Samples of a row, one or by turns")]
+PreferencesOption = Annotated[
+    str | None, _choice(PREFERENCES, help="What becomes of chosen, rejected and label")
+]
+
+
 def prepare(
     data: Annotated[
         list[str] | None,
@@ -81,20 +105,15 @@ def prepare(
         str | None,
         typer.Option(metavar="FILE", help="A recipe as TOML; flags come before its values."),
     ] = None,
-    shape: Annotated[str | None, _choice(SHAPE_NAMES, help="The shape of the rows")] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option("--columns", metavar="NAME=COLUMN", help="What the data calls a column."),
-    ] = None,
+    shape: ShapeOption = None,
+    column: ColumnsOption = None,
+    carry_columns: CarryOption = None,
+    drop_columns: DropOption = None,
     train_on: Annotated[
         str | None, _choice(tuple(POLICIES), "--train-on", help="What is trained")
     ] = None,
-    samples: Annotated[
-        str | None, _choice(SAMPLES, help="Samples of a row, one or by turns")
-    ] = None,
-    preferences: Annotated[
-        str | None, _choice(PREFERENCES, help="What becomes of chosen and rejected")
-    ] = None,
+    samples: SamplesOption = None,
+    preferences: PreferencesOption = None,
     max_length: Annotated[
         int | None, typer.Option("--max-length", min=1, help="The most tokens of a sample.")
     ] = None,
@@ -166,7 +185,9 @@ def prepare(
         "tokenizer": tokenizer,
         "output": out,
         "shape": shape,
-        "columns": _parse_columns(column or []) or None,
+        "columns": parse_columns(column or []) or None,
+        "carry_columns": carry_columns or None,
+        "drop_columns": drop_columns or None,
         "train_on": train_on,
         "samples": samples,
         "preferences": preferences,
@@ -241,7 +262,8 @@ def _try(recipe: Recipe, as_json: bool) -> None:
     if not as_json:
         output.write_lines(dry_run_lines(found), output.use_colour())
     elif failure is None:
-        output.write_json({**asdict(found), "tokens_estimated": found.tokens_estimated})
+        counts = {one.name: getattr(found, one.name) for one in fields(found)}
+        output.write_json({**counts, "tokens_estimated": found.tokens_estimated})
     if failure is not None:
         raise failure
     if found.rejected:
@@ -286,7 +308,7 @@ def _to_flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _parse_columns(pairs: list[str]) -> dict[str, str]:
+def parse_columns(pairs: list[str]) -> dict[str, str]:
     columns = {}
     for pair in pairs:
         name, equals, column = pair.partition("=")
@@ -400,7 +422,7 @@ def summary_lines(manifest: Mapping[str, Any], folder: str) -> Iterator[Text]:
         yield _line("reason", f"and {len(reasons) - REASONS_SHOWN} others")
     if manifest["nulls_removed"]:
         yield _line("nulls", f"{manifest['nulls_removed']:,} removed, with which Arrow pads tables")
-    for text in manifest["notes"]:
+    for text in (*describe_columns(manifest), *manifest["notes"]):
         yield _line("note", printable(str(text)))
     if rows["rejected"]:
         yield _line("rejected", printable(os.path.join(folder, REJECTED_FILE)))
@@ -430,7 +452,8 @@ def dry_run_lines(found: DryRun) -> Iterator[Text]:
         yield _line("rejected", f"{count:,} x {_explain(kind)}")
     for reason in found.reasons:
         yield _line("reason", printable(reason))
-    for text in found.notes:
+    columns = {"unread": found.unread, "carried": found.carried}
+    for text in (*describe_columns(columns), *found.notes):
         yield _line("note", printable(text))
 
 

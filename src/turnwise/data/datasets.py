@@ -31,6 +31,7 @@ __all__ = ["DatasetEncoder"]
 PLACE = "dataset"  # the name of the file of rows that come from no file
 GLOBAL_STEPS = {"packing": "none", "deduplicate": False, "shuffle": None, "group_by_length": False}
 COLUMNS = ["status", "kind", "reason", "split", "row", "input_ids", "labels", "tokens_lost"]
+COLUMNS += ["carried", "unread"]
 
 
 class DatasetEncoder:
@@ -61,8 +62,9 @@ class DatasetEncoder:
                     f"{name} needs all rows, and datasets.map sees one batch at a time",
                     hint="Use turnwise.data.prepare, or that step of datasets or of the trainer.",
                 )
-        if self.recipe.preferences == "pairs":
-            raise DataError("pairs of preferences are written by turnwise.data.prepare only")
+        if self.recipe.preferences != "chosen":
+            what = f"preferences={self.recipe.preferences!r}"
+            raise DataError(f"{what} is written by turnwise.data.prepare only")
         self._kernel = Kernel(self.recipe)
 
     def __call__(

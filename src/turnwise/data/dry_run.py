@@ -25,6 +25,7 @@ from turnwise.data.kernel import Kernel
 from turnwise.data.readers import RowTooLong, read_chunk
 from turnwise.data.recipe import PREFERENCE, Recipe
 from turnwise.data.schemas import REJECTED, SAMPLE
+from turnwise.data.tally import count_columns
 from turnwise.errors import MessageError
 from turnwise.shapes import conversation
 from turnwise.tokens.loss import IGNORED
@@ -53,6 +54,8 @@ class DryRun:
         rejected: rows that would be rejected, by kind of reason.
         reasons: the first reasons, with file and row.
         notes: what was decided about the files.
+        unread: in how many rows a column was not read, by its name.
+        carried: in how many rows a column would be carried, by its name.
     """
 
     files: Counter[str] = field(default_factory=Counter)
@@ -66,6 +69,8 @@ class DryRun:
     rejected: Counter[str] = field(default_factory=Counter)
     reasons: list[str] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    unread: Counter[str] = field(default_factory=Counter)
+    carried: Counter[str] = field(default_factory=Counter)
 
     @property
     def tokens_estimated(self) -> int:
@@ -74,6 +79,9 @@ class DryRun:
 
     def add_result(self, encoded: pa.RecordBatch) -> None:
         """Count the records of a batch."""
+        unread, carried = count_columns(encoded)
+        self.unread += unread
+        self.carried += carried
         samples = encoded.filter(pc.equal(encoded["status"], SAMPLE))
         self.lengths += pc.list_value_length(samples["input_ids"]).to_pylist()
         self.trained += pc.sum(pc.not_equal(samples["labels"].flatten(), IGNORED)).as_py() or 0

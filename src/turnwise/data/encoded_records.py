@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from turnwise.data.records import Record
 from turnwise.data.samples import EncodedSample, RowResult
-from turnwise.data.schemas import DIGEST_SIZE, ENCODED_SCHEMA, FILTERED, IDS, REJECTED, SAMPLE
+from turnwise.data.schemas import DIGEST_SIZE, ENCODED_SCHEMA, FILTERED, REJECTED, SAMPLE
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
 
 FILTER_KINDS = ("blank", "too-long")  # kinds of problems for which a row is filtered, not rejected
 SOURCE_COLUMNS = ("file", "row", "offset")
+OF_PREFERENCES = ("rejected_ids", "prompt_length", "label")
 
 
 class _Entry(NamedTuple):
@@ -32,6 +34,8 @@ class _Entry(NamedTuple):
     reason: str | None = None
     tokens_lost: int = 0
     digest: bytes | None = None
+    carried: str | None = None
+    unread: tuple[str, ...] | None = None
 
 
 class RecordBuilder:
@@ -49,34 +53,54 @@ class RecordBuilder:
         # The first list that is added is empty, for records without a sample.
         self._added: list[EncodedSample] = [EncodedSample(array(ID_TYPE), array(ID_TYPE))]
 
-    def add_common(self, row: int, place: int) -> None:
+    def add_common(self, row: int, place: int, record: Record) -> None:
         """Add a row whose sample is in the encoded batch, at `place`."""
         digest = self._find_digest(*self._encoded[place]) if self._deduplicate else None
-        self._entries.append(_Entry(row, place, digest=digest))
+        unread = record.unread or None
+        self._entries.append(
+            _Entry(row, place, digest=digest, carried=record.carried, unread=unread)
+        )
 
-    def add_result(self, row: int, result: RowResult) -> None:
+    def add_result(self, row: int, result: RowResult, record: Record | None) -> None:
         """Add the samples of a row that was encoded by itself, or its problem."""
         problem, lost = result.problem, result.tokens_lost
         kind, reason = (problem.kind, problem.reason) if problem else (None, None)
+        unread = record.unread if record is not None else problem.unread if problem else None
         if not result.samples:
             status = FILTERED if kind in FILTER_KINDS else REJECTED
-            self._entries.append(_Entry(row, len(self._encoded), 0, status, kind, reason, lost))
+            place = len(self._encoded)
+            self._entries.append(
+                _Entry(row, place, 0, status, kind, reason, lost, unread=unread or None)
+            )
             return
+        carried = record.carried if record is not None else None
         for number, sample in enumerate(result.samples):
             place = len(self._encoded) + len(self._added)
             self._added.append(sample)
-            digest = self._find_digest(*sample[:3]) if self._deduplicate else None
-            lost_here = 0 if number else lost  # once for each row
+            digest = self._find_digest(*sample[:3], sample.label) if self._deduplicate else None
+            # Both are counted once for each row.
+            lost_here, unread_here = (0, None) if number else (lost, unread or None)
             self._entries.append(
-                _Entry(row, place, number, SAMPLE, kind, reason, lost_here, digest)
+                _Entry(
+                    row,
+                    place,
+                    number,
+                    SAMPLE,
+                    kind,
+                    reason,
+                    lost_here,
+                    digest,
+                    carried,
+                    unread_here,
+                )
             )
 
     def _find_digest(self, *ids: Any) -> bytes:
-        """Return a hash of ids and labels; that of a pair has both of its conversations."""
+        """Return a hash of ids and labels; of a pair, of both conversations; of an unpaired reply, with its label."""
         hasher = hashlib.blake2b(digest_size=DIGEST_SIZE)
         for values in ids:
             if values is not None:
-                hasher.update(values)
+                hasher.update(bytes([values]) if isinstance(values, bool) else values)
         return hasher.digest()
 
     def build(self, batch: pa.RecordBatch, splits: Sequence[str]) -> pa.RecordBatch:
@@ -89,7 +113,7 @@ class RecordBuilder:
         columns = {
             **self._build_sources(batch),
             **self._build_outcomes(splits),
-            **self._build_pairs(),
+            **self._build_preferences(),
             "input_ids": self._build_lists("input_ids"),
             "labels": self._build_lists("labels"),
         }
@@ -122,6 +146,8 @@ class RecordBuilder:
             "reason": [entry.reason for entry in entries],
             "digest": [entry.digest for entry in entries],
             "tokens_lost": [entry.tokens_lost for entry in entries],
+            "carried": [entry.carried for entry in entries],
+            "unread": [entry.unread for entry in entries],
         }
 
     def _build_lists(self, name: str) -> pa.Array:
@@ -138,21 +164,15 @@ class RecordBuilder:
         lists = pa.concat_arrays([lists, make_lists(values, offsets)])
         return lists.take(pa.array(places, pa.int64()))
 
-    def _build_pairs(self) -> dict[str, pa.Array]:
-        """Return the columns that only pairs have."""
-        if not any(sample.rejected_ids for sample in self._added):
-            names = ("rejected_ids", "prompt_length")
+    def _build_preferences(self) -> dict[str, pa.Array]:
+        """Return the columns that only preferences have."""
+        if all(sample.prompt_length is None for sample in self._added):
             count = len(self._entries)
-            return {name: pa.nulls(count, ENCODED_SCHEMA.field(name).type) for name in names}
-        rejected, lengths = [], []
-        for entry in self._entries:
-            sample = self._added[entry.place - len(self._encoded)]
-            rejected.append(sample.rejected_ids)
-            lengths.append(sample.prompt_length)
-        return {
-            "rejected_ids": pa.array(rejected, IDS),
-            "prompt_length": pa.array(lengths, pa.int32()),
-        }
+            return {
+                name: pa.nulls(count, ENCODED_SCHEMA.field(name).type) for name in OF_PREFERENCES
+            }
+        samples = [self._added[entry.place - len(self._encoded)] for entry in self._entries]
+        return {name: [getattr(sample, name) for sample in samples] for name in OF_PREFERENCES}
 
 
 def make_lists(values: array[int], offsets: array[int]) -> pa.Array:

@@ -27,6 +27,7 @@ from turnwise.data.schemas import (
 from turnwise.tokens.loss import IGNORED
 
 USED_COLUMNS = ["file", "row", "input_ids", "labels", "rejected_ids", "prompt_length"]
+USED_COLUMNS += ["label", "carried"]
 
 
 def finish(encoded: Iterable[pa.RecordBatch] | pa.Table, recipe: Recipe) -> pa.Table:
@@ -49,8 +50,9 @@ def finish(encoded: Iterable[pa.RecordBatch] | pa.Table, recipe: Recipe) -> pa.T
         bins = pack(lengths.to_pylist(), recipe.max_length)
         counts = list(map(len, bins))
         samples = samples.take(pa.array([index for one in bins for index in one], pa.int64()))
-    columns = _make_pairs(samples) if recipe.preferences == "pairs" else _make_samples(samples)
+    columns = MAKERS[recipe.preferences](samples)
     columns |= {"source_file": samples["file"], "source_row": samples["row"], "length": lengths}
+    columns["carried"] = samples["carried"]
     if counts is not None:
         columns = _merge_bins({name: join_chunks(one) for name, one in columns.items()}, counts)
     schema = shard_schema(recipe)
@@ -76,7 +78,7 @@ def join_chunks(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _make_samples(samples: pa.Table) -> dict[str, pa.ChunkedArray]:
+def _make_samples(samples: pa.Table) -> dict[str, Any]:
     """Return ids, labels and masks, chunk by chunk: the ids of a large shard are not copied into one piece."""
     masks: dict[str, list[pa.Array]] = {"attention_mask": [], "assistant_masks": []}
     for labels in samples["labels"].chunks:
@@ -95,7 +97,7 @@ def _starts_of(lists: pa.Array) -> pa.Array:
     return pc.subtract(lists.offsets, lists.offsets[0])
 
 
-def _make_pairs(samples: pa.Table) -> dict[str, pa.Array]:
+def _make_pairs(samples: pa.Table) -> dict[str, Any]:
     """Return prompt, chosen and rejected ids."""
     columns: dict[str, list[Any]] = {"prompt_ids": [], "chosen_ids": [], "rejected_ids": []}
     names = ("input_ids", "rejected_ids", "prompt_length")
@@ -106,6 +108,21 @@ def _make_pairs(samples: pa.Table) -> dict[str, pa.Array]:
         columns["chosen_ids"].append(chosen[length:])
         columns["rejected_ids"].append(rejected[length:])
     return {name: pa.array(values, IDS) for name, values in columns.items()}
+
+
+def _make_unpaired(samples: pa.Table) -> dict[str, Any]:
+    """Return prompt and completion ids, and the label."""
+    columns: dict[str, Any] = {"prompt_ids": [], "completion_ids": []}
+    names = ("input_ids", "prompt_length")
+    for ids, length in zip(*(samples[name].to_pylist() for name in names), strict=True):
+        columns["prompt_ids"].append(ids[:length])
+        columns["completion_ids"].append(ids[length:])
+    columns = {name: pa.array(values, IDS) for name, values in columns.items()}
+    return {**columns, "label": samples["label"]}
+
+
+MAKERS = {"chosen": _make_samples, "pairs": _make_pairs, "unpaired": _make_unpaired}
+"""What makes the columns of a shard, by what becomes of preferences."""
 
 
 def _merge_bins(columns: dict[str, pa.Array], counts: list[int]) -> dict[str, pa.Array]:

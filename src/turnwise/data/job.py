@@ -32,7 +32,7 @@ from turnwise.data.readers import RowTooLong, read_chunk
 from turnwise.data.recipe import Recipe
 from turnwise.data.schemas import ENCODED_SCHEMA, REJECTED, SAMPLE, TRAIN, VALIDATION
 from turnwise.data.shards import SUFFIXES, Shard, sync_folder, write_file, write_shard
-from turnwise.data.tally import Tally
+from turnwise.data.tally import Tally, count_columns
 from turnwise.errors import DataError, TurnwiseError
 
 DONE, ENCODED, UNPACKED, DROPS = "done", "encoded", "unpacked", "drops"
@@ -205,6 +205,9 @@ class Job:
             tally.rows_in += len(rows)
             tally.lost += pc.sum(encoded["tokens_lost"]).as_py() or 0
             tally.nulls_removed += pc.sum(encoded["nulls_removed"]).as_py() or 0
+            unread, carried = count_columns(encoded)
+            tally.unread += unread
+            tally.carried += carried
             is_sample = pc.equal(encoded["status"], SAMPLE)
             samples = encoded
             if not pc.all(is_sample).as_py():

@@ -124,6 +124,8 @@ class Kernel:
             records.append(record)
             if self.recipe.preferences == "pairs":
                 results[index] = self._samples.make_pair(record)
+            elif self.recipe.preferences == "unpaired":
+                results[index] = self._samples.make_unpaired(record)
             elif self.recipe.samples == "turns" and not self._samples.is_one_sample(record):
                 results[index] = self._samples.make(record)
         common = [index for index in range(len(records)) if index not in results]
@@ -131,10 +133,11 @@ class Kernel:
         builder = RecordBuilder(encoded, self.recipe.deduplicate)
         places = {index: place for place, index in enumerate(common)}
         for index in range(len(records)):
-            if index in results:
-                builder.add_result(index, results[index])
+            found = records[index]
+            if index in results or found is None:
+                builder.add_result(index, results[index], found)
             else:
-                builder.add_common(index, places[index])
+                builder.add_common(index, places[index], found)
         return builder.build(batch, self._choose_splits(records))
 
     def _encode_common(

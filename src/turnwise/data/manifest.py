@@ -23,6 +23,7 @@ from turnwise.local_files import error_reason
 
 MANIFEST = "manifest.json"
 VERSION = 1
+MAX_COLUMNS = 1000  # that are listed as not read
 MAX_DIFFERENCES = 5  # that an error lists
 WITHOUT_EFFECT = ("output", "on_bad_row")
 
@@ -129,6 +130,8 @@ def make_manifest(
         },
         "duplicates": tally.duplicates,
         "nulls_removed": tally.nulls_removed,
+        "unread": dict(tally.unread.most_common(MAX_COLUMNS)),
+        "carried": dict(tally.carried.most_common(MAX_COLUMNS)),
         "reasons": dict(sorted(tally.reasons.items())),
         "flaws": dict(sorted(tally.flaws.items())),
         "lengths": _list_lengths(tally),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turnwise.data.trainer_pages import write_trainer_page
+from turnwise.errors import printable
 
 PAGE = "README.md"
+MAX_SHOWN = 30  # columns
 PAGE_TEXT = """\
 ---
 configs:
@@ -31,8 +33,32 @@ Made by turnwise {version} with template `{template}` and tokenizer `{tokenizer}
 | tokens trained | {trained:,} |
 
 `report.html` has the plots, `manifest.json` the rest: digests, reasons, histograms, and the hash of every shard.
-
+{columns}
 {trainers}"""
+
+
+def describe_columns(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the columns that were not read, and those that the shards carry, as a line each.
+
+    Args:
+        manifest: a manifest, or whatever else has these counts.
+
+    Example:
+        >>> list(describe_columns({"unread": {"id": 3}, "carried": {}}))
+        ['columns that were not read: id (3 rows)']
+    """
+    for key, what in (
+        ("unread", "columns that were not read"),
+        ("carried", "columns that are carried"),
+    ):
+        found = manifest.get(key) or {}
+        shown = [
+            f"{printable(name)} ({count:,} row{'s' * (count != 1)})"
+            for name, count in list(found.items())[:MAX_SHOWN]
+        ]
+        more = [f"and {len(found) - MAX_SHOWN:,} more"] if len(found) > MAX_SHOWN else []
+        if shown:
+            yield f"{what}: {', '.join([*shown, *more])}"
 
 
 def write_page(manifest: Mapping[str, Any]) -> str:
@@ -51,5 +77,6 @@ def write_page(manifest: Mapping[str, Any]) -> str:
         samples=manifest["samples"],
         tokens=tokens["all"],
         trained=tokens["trained"],
+        columns="".join(f"\n{line}\n" for line in describe_columns(manifest)),
         trainers=write_trainer_page(manifest),
     )

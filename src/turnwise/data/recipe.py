@@ -51,7 +51,7 @@ SHAPE_NAMES = ("auto", *(name for name in shapes.SHAPES), PREFERENCE)
 SAMPLES = ("whole", "turns")
 OVERLONG = ("drop", "truncate", "split")
 PACKING = ("none", "best-fit")
-PREFERENCES = ("chosen", "pairs")
+PREFERENCES = ("chosen", "pairs", "unpaired")
 ON_BAD_ROW = ("quarantine", "fail")
 ON_FLAW = ("reject", "keep")
 SHARD_FORMATS = ("parquet", "arrow")
@@ -76,6 +76,9 @@ PATHS = ValueRule(
     lambda value: isinstance(value, tuple) and len(value) > 0,
     NON_EMPTY_STRING,
 )
+NAMES = ValueRule(
+    "a list of names of columns", lambda value: isinstance(value, tuple), NON_EMPTY_STRING
+)
 TIME = ValueRule("a date, such as 2026-11-16", lambda value: isinstance(value, datetime))
 SOURCE = ValueRule("a name, a file or a folder", lambda value: value not in (None, ""))
 
@@ -86,6 +89,8 @@ RULES: Mapping[str, ValueRule] = {
     "output": or_null(NON_EMPTY_STRING),
     "shape": one_of(SHAPE_NAMES),
     "columns": TABLE,
+    "carry_columns": NAMES,
+    "drop_columns": NAMES,
     "train_on": one_of(POLICIES),
     "samples": one_of(SAMPLES),
     "preferences": one_of(PREFERENCES),
@@ -117,11 +122,14 @@ class Recipe:
         output: the folder of the shards; None if nothing is written.
         shape: the shape of the rows: a name of `turnwise.shapes.SHAPES`, "preference" (chosen and rejected), or "auto".
         columns: the names that columns have in the data, by their usual names: `{"messages": "dialogue"}`.
+        carry_columns: columns that are not read, and are written to the shard, as JSON in `carried`.
+        drop_columns: columns that are left out although they change what a row means, such as `label` (`columns.py`).
         train_on: the loss policy, as for `Template.encode`.
         samples: "whole" makes one sample of a row, "turns" as many as `Template.examples` needs for every turn to
             follow what serving would have sent.
         preferences: what rows with `chosen` and `rejected` become: "chosen" trains the chosen reply, "pairs" keeps
-            both, for DPO; then all rows must be preferences.
+            both, for DPO; then all rows must be preferences. "unpaired" is for KTO: rows have a `label`, true or false,
+            or `chosen` and `rejected`, which become two samples.
         max_length: the most tokens of a sample, and of a packed row.
         overlong: what becomes of longer conversations: "drop" leaves them out, "truncate" keeps the first messages, up
             to the last reply that fits, "split" makes several samples of whole rounds, each after the system messages.
@@ -149,6 +157,8 @@ class Recipe:
     output: str | None = None
     shape: str = "auto"
     columns: Mapping[str, str] = field(default_factory=dict)
+    carry_columns: tuple[str, ...] = ()
+    drop_columns: tuple[str, ...] = ()
     train_on: str = "assistant"
     samples: str = "whole"
     preferences: str = "chosen"
@@ -167,7 +177,9 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, convert in (("inputs", _as_paths), ("output", _as_path), ("now", _as_time)):
+        lists = ("inputs", "carry_columns", "drop_columns")
+        converters = {**dict.fromkeys(lists, _as_paths), "output": _as_path, "now": _as_time}
+        for name, convert in converters.items():
             object.__setattr__(self, name, convert(getattr(self, name)))
         check_table({one.name: getattr(self, one.name) for one in fields(self)}, RULES)
         check_keys(self.columns, COLUMN_NAMES, "columns")
@@ -180,11 +192,11 @@ class Recipe:
             raise SourceError("packing needs max_length: the most tokens of a packed row")
         if self.max_length is None and self.overlong != "drop":
             raise SourceError(f"overlong={self.overlong!r} needs max_length")
-        if self.preferences == "pairs":
-            self._check_pairs()
+        if self.preferences != "chosen":
+            self._check_preferences()
 
-    def _check_pairs(self) -> None:
-        """Refuse values that have no meaning for pairs."""
+    def _check_preferences(self) -> None:
+        """Refuse values that have no meaning for pairs, and for replies with a label."""
         accepted = {
             "samples": "whole",
             "overlong": "drop",
@@ -193,7 +205,8 @@ class Recipe:
         }
         for name, value in accepted.items():
             if getattr(self, name) != value:
-                problem = f"{name} must be {value!r} if preferences are kept as pairs"
+                kept = "kept as pairs" if self.preferences == "pairs" else self.preferences
+                problem = f"{name} must be {value!r} if preferences are {kept}"
                 raise SourceError(problem, hint='preferences = "chosen" trains the chosen reply')
 
     @classmethod
@@ -240,7 +253,8 @@ class Recipe:
     def to_mapping(self) -> dict[str, Any]:
         """Return the values as JSON takes them; objects appear by their names."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        values["inputs"] = list(self.inputs)
+        for name in ("inputs", "carry_columns", "drop_columns"):
+            values[name] = list(values[name])
         values["now"] = self.now and self.now.isoformat()
         for name in ("template", "tokenizer"):
             given = values[name]
@@ -260,7 +274,7 @@ class Recipe:
 
 COLUMN_NAMES = (
     *("messages", "conversations", "conversation", "prompt", "completion", "chosen", "rejected"),
-    *("instruction", "input", "output", "system", "history", "src", "tgt", "context"),
+    *("label", "instruction", "input", "output", "system", "history", "src", "tgt", "context"),
     *("tools", "documents", "chat_template_kwargs"),
 )
 """The usual names of columns, which `columns` maps to those of the data."""

@@ -11,10 +11,12 @@ The stated outcome for everything that text may hold:
     an unknown shape or column     rejected, with the columns that the row has
     no message at all              rejected: the conversation is empty
     a weight other than 0 and 1    rejected: labels cannot hold it
+    a column that says more        carried or rejected, as `columns.py` says
 
 Rows have the shapes of `turnwise.shapes`, told apart row by row, or are preferences: `chosen` and `rejected`, with or
 without a `prompt`. A preference becomes the conversation that ends with the chosen reply. The messages that both have
-in common are its prompt, and are not trained, as in TRL.
+in common are its prompt, and are not trained, as in TRL. With `preferences = "unpaired"`, a row of any shape has a
+`label`: whether the completion, or else the last reply, is a good one.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from math import isinf
 from typing import Any, NamedTuple
 
 from turnwise import shapes
+from turnwise.data.columns import sort_columns
 from turnwise.data.recipe import PREFERENCE, Recipe
 from turnwise.errors import (
     MessageError,
@@ -40,6 +43,7 @@ BOM = b"\xef\xbb\xbf"
 PREFERENCE_COLUMNS = ("chosen", "rejected")
 NOT_PLAIN = frozenset([*SHARED_COLUMNS, *PREFERENCE_COLUMNS])
 WEIGHTS = (None, 0, 1)
+LABELS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 MAX_SHOWN_ROW = 40  # characters of a text that is no JSON
 
 
@@ -49,11 +53,15 @@ class UnusableRow(Exception):
     Attributes:
         kind: one of `reasons.KINDS`.
         reason: what is wrong with it, where, and what to do.
+        path: the value that it is about, such as `messages[1].content`; "" if it is about the whole row.
+        unread: the columns of the row that were not read.
     """
 
-    def __init__(self, kind: str, reason: str) -> None:
+    def __init__(
+        self, kind: str, reason: str, path: str = "", unread: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(reason)
-        self.kind, self.reason = kind, reason
+        self.kind, self.reason, self.path, self.unread = kind, reason, path, unread
 
 
 class Record(NamedTuple):
@@ -63,11 +71,17 @@ class Record(NamedTuple):
         messages: the messages, in OpenAI's shape.
         arguments: the arguments of `encode` that the row gives: tools, documents and options.
         rejected: of a preference, the conversation that ends with the rejected reply.
+        label: whether the reply is a good one, of a row that says so.
+        unread: the columns that were not read.
+        carried: the columns that the shard carries, as JSON.
     """
 
     messages: list[Any]
     arguments: Mapping[str, Any]
     rejected: list[Any] | None = None
+    label: bool | None = None
+    unread: tuple[str, ...] = ()
+    carried: str | None = None
 
     @property
     def row(self) -> Any:
@@ -97,8 +111,13 @@ class RecordReader:
 
     def __init__(self, recipe: Recipe) -> None:
         self._columns = recipe.columns
+        self._carry, self._drop = (
+            {*names, *(name for name, column in recipe.columns.items() if column in names)}
+            for names in (recipe.carry_columns, recipe.drop_columns)
+        )
+        self._has_labels = recipe.preferences == "unpaired"
         self._shape = None if recipe.shape == "auto" else recipe.shape
-        self._can_be_plain = recipe.shape in ("auto", "openai")
+        self._can_be_plain = recipe.shape in ("auto", "openai") and not self._has_labels
         self._decode = json.JSONDecoder(
             object_pairs_hook=_read_object,
             parse_constant=_refuse_constant,
@@ -106,23 +125,44 @@ class RecordReader:
         ).decode
 
     def read(self, raw: bytes) -> Record:
-        """Read a row.
+        """Read a row from its JSON text.
 
         Raises:
             UnusableRow: it cannot be read.
         """
-        row = self._parse(raw)
+        return self.read_value(self._parse(raw))
+
+    def read_value(self, row: Any) -> Record:
+        """Read a row whose JSON was parsed.
+
+        Raises:
+            UnusableRow: it cannot be read.
+        """
+        rest: dict[str, Any] = {}
         if self._columns:
-            row = _rename_columns(row, self._columns)
+            row, rest = _rename_columns(row, self._columns)
         if self._can_be_plain and type(row) is dict and NOT_PLAIN.isdisjoint(row):
             messages = row.get("messages")
             if type(messages) is list and _are_plain(messages):
-                return Record(messages, {})
+                rest |= {name: value for name, value in row.items() if name != "messages"}
+                return self._sort_columns(Record(messages, {}), rest)
         try:
-            return self._read_shape(row)
+            record, others = self._read_shape(row)
         except MessageError as error:
             kind = "bad-message" if error.path else "unknown-shape"
-            raise UnusableRow(kind, describe_error(error)) from None
+            raise UnusableRow(kind, describe_error(error), error.path) from None
+        return self._sort_columns(record, {**rest, **others})
+
+    def _sort_columns(self, record: Record, rest: Mapping[str, Any]) -> Record:
+        """Return the record with what becomes of the columns that its shape did not read."""
+        messages = [*record.messages, *(record.rejected or ())]
+        if not rest and all(len(message) == 2 for message in messages):
+            return record
+        found = sort_columns(rest, messages, self._drop, self._carry)
+        if found.problem is not None:
+            path, reason = found.problem
+            raise UnusableRow("unread-column", reason, path, found.unread)
+        return record._replace(unread=found.unread, carried=found.carried)
 
     def _parse(self, raw: bytes) -> Any:
         """Parse the JSON text of a row."""
@@ -150,19 +190,26 @@ class RecordReader:
         except ValueError as error:  # of the functions below, or a number with thousands of digits
             raise UnusableRow("bad-json", printable(str(error))) from None
 
-    def _read_shape(self, row: Any) -> Record:
+    def _read_shape(self, row: Any) -> tuple[Record, Mapping[str, Any]]:
+        """Return the conversation of a row, and the columns that are no part of it."""
         is_preference = self._shape in (None, PREFERENCE) and _is_preference(row)
         if self._shape == PREFERENCE and not is_preference:
             found = ", ".join(map(str, row)) if isinstance(row, dict) else type(row).__name__
             raise MessageError(f"there is no 'chosen' in this row. It has: {found}")
         if is_preference:
             return _read_preference(row)
+        label = None
+        if self._has_labels:
+            label, row = _take_label(row)
         parsed = shapes.conversation(row, self._shape)
         arguments = dict(parsed.arguments)
-        record = Record(arguments.pop("messages"), arguments)
-        _check_not_empty(record.messages, "messages")
-        _check_weights(record.messages)
-        return record
+        messages = arguments.pop("messages")
+        _check_not_empty(messages, "messages")
+        _check_weights(messages)
+        if label is not None and parsed.shape != "prompt":
+            replies = [number for number, one in enumerate(messages) if one["role"] == "assistant"]
+            messages = _without_training(messages, replies[-1] if replies else 0)
+        return Record(messages, arguments, label=label), parsed.rest
 
 
 def _are_plain(messages: list[Any]) -> bool:
@@ -216,18 +263,32 @@ def _read_float(text: str) -> float:
 # -- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _rename_columns(row: Any, columns: Mapping[str, str]) -> Any:
-    """Return the row with the usual names of columns."""
+def _rename_columns(row: Any, columns: Mapping[str, str]) -> tuple[Any, dict[str, Any]]:
+    """Return the row with the usual names of columns, and the columns that had such a name before."""
     if not isinstance(row, dict):
         reason = f"the recipe names columns, and the row is no table: {short_repr(row)}"
         raise UnusableRow("bad-column", reason)
     renamed = {key: value for key, value in row.items() if key not in columns.values()}
+    others = {name: renamed[name] for name in columns if name in renamed}
     for name, column in columns.items():
         if column not in row:
             hint = did_you_mean(column, row, "It has") or "It is empty."
             raise UnusableRow("bad-column", f"there is no column {column!r}. {hint}")
         renamed[name] = row[column]
-    return renamed
+    return renamed, others
+
+
+def _take_label(row: Any) -> tuple[bool, dict[str, Any]]:
+    """Return the label of a row, and the row without it."""
+    if not isinstance(row, dict) or row.get("label") is None:
+        found = ", ".join(map(str, row)) if isinstance(row, dict) else type(row).__name__
+        problem = "there is neither a 'label' nor 'chosen' and 'rejected', and the recipe wants unpaired preferences"
+        raise MessageError(problem, hint=f"It has: {found}")
+    value = row["label"]
+    label = LABELS.get(str(value).strip().lower()) if not isinstance(value, (dict, list)) else None
+    if label is None:
+        raise MessageError(f"must be true or false, not {short_repr(value)}", path="label")
+    return label, {name: item for name, item in row.items() if name != "label"}
 
 
 # -- preferences ------------------------------------------------------------------------------------------------------
@@ -237,7 +298,7 @@ def _is_preference(row: Any) -> bool:
     return isinstance(row, dict) and row.get("chosen") is not None
 
 
-def _read_preference(row: dict[str, Any]) -> Record:
+def _read_preference(row: dict[str, Any]) -> tuple[Record, Mapping[str, Any]]:
     """Read `chosen` and `rejected`, each a reply after the `prompt`, or a whole conversation."""
     chosen = _join_prompt(row.get("prompt"), row["chosen"], "chosen")
     given = row.get("rejected")
@@ -250,12 +311,13 @@ def _read_preference(row: dict[str, Any]) -> Record:
     others = {key: value for key, value in row.items() if key not in used}
     parsed = shapes.conversation({**others, "messages": chosen}, "openai")
     arguments = dict(parsed.arguments)
+    rest = {**parsed.rest, **{name: row[name] for name in ("messages",) if name in row}}
     messages = _without_training(arguments.pop("messages"), shared)
     _check_weights(messages)
     if rejected is not None:
         parsed = shapes.conversation({"messages": rejected}, "openai")
         rejected = _without_training(parsed.messages, shared)
-    return Record(messages, arguments, rejected)
+    return Record(messages, arguments, rejected), rest
 
 
 def _join_prompt(prompt: Any, reply: Any, column: str) -> list[Any]:

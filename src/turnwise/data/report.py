@@ -75,6 +75,7 @@ def write_report(manifest: Mapping[str, Any]) -> str:
         _write_trained(manifest),
         _write_packing(manifest),
         _write_reasons(manifest),
+        _write_columns(manifest),
         _write_lost(manifest),
         _write_shards(manifest),
         _write_recipe(manifest),
@@ -175,6 +176,25 @@ def _write_reasons(manifest: Mapping[str, Any]) -> str:
     )
     what = "Why rows were rejected or filtered; the rejected ones are in rejected.jsonl."
     return f"<h2>Rejected rows</h2>\n<p>{what}</p>\n<table>{lines}</table>"
+
+
+def _write_columns(manifest: Mapping[str, Any]) -> str:
+    """List the columns that are in no id: those that were not read, and those that the shards carry."""
+    lines = []
+    for key, what in (("unread", "not read"), ("carried", "carried")):
+        found = list(_table(manifest, key).items())
+        for name, count in found[:MAX_ROWS]:
+            cells = f'<td>{_text(name)}</td><td>{what}</td><td class="n">{_count(count)}</td>'
+            lines.append(f"<tr>{cells}</tr>")
+        if len(found) > MAX_ROWS:
+            lines.append(f"<tr><td>and {_count(len(found) - MAX_ROWS)} more</td></tr>")
+    if not lines:
+        return ""
+    what = (
+        "Columns of the rows that are not part of the conversations, and in how many rows they are."
+    )
+    head = '<tr><th>column</th><th></th><th class="n">rows</th></tr>'
+    return f"<h2>Columns</h2>\n<p>{what}</p>\n<table>{head}{''.join(lines)}</table>"
 
 
 def _write_lost(manifest: Mapping[str, Any]) -> str:

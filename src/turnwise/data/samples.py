@@ -34,12 +34,16 @@ MAX_FORMS = 1_000  # of rows about which something is remembered
 
 
 class EncodedSample(NamedTuple):
-    """The ids and labels of one sample, as arrays of 32-bit integers; of a pair, also the ids that were rejected."""
+    """The ids and labels of one sample, as arrays of 32-bit integers.
+
+    A pair has the ids that were rejected, too; a sample of unpaired preferences whether it is a good one.
+    """
 
     input_ids: array[int]
     labels: array[int]
     rejected_ids: array[int] | None = None
     prompt_length: int | None = None
+    label: bool | None = None
 
     @property
     def is_trained(self) -> bool:
@@ -121,6 +125,27 @@ class SampleMaker:
         if limit is not None and size > limit:
             return RowResult(problem=too_long(size, limit), tokens_lost=size)
         return RowResult([pair], flaw or flaw_of_rejected)
+
+    def make_unpaired(self, record: Record) -> RowResult:
+        """Encode a reply that is good or bad; of a pair, both."""
+        sides = [record]
+        if record.label is None:
+            if record.rejected is None or record.rejected == record.messages:
+                return self.make_pair(record)  # which has the problem
+            bad = record._replace(messages=record.rejected, label=False)
+            sides = [record._replace(label=True), bad]
+        samples, flaws, limit = [], [], self._recipe.max_length
+        try:
+            for side in sides:
+                (sample,), flaw = self._encode_or_find_flaw(side)
+                samples.append(_cut_completion(sample, side))
+                flaws.append(flaw)
+        except UnusableRow as problem:
+            return RowResult(problem=problem)
+        longest = max(len(sample.input_ids) for sample in samples)
+        if limit is not None and longest > limit:
+            return RowResult(problem=too_long(longest, limit), tokens_lost=longest)
+        return RowResult(samples, next(filter(None, flaws), None))
 
     def is_one_sample(self, record: Record) -> bool:
         """Return whether the turns of a row are known to need no samples of their own, so that it is encoded as one.
@@ -307,6 +332,26 @@ def _problem_of(error: TurnwiseError) -> UnusableRow:
     elif isinstance(error, TokenizerError):
         kind = "tokenizer"
     return UnusableRow(kind, describe_error(error))
+
+
+def _cut_completion(sample: EncodedSample, record: Record) -> EncodedSample:
+    """Return a sample that ends with its last trained token, with the length of its prompt.
+
+    Raises:
+        UnusableRow: trainers would train more than the model writes, since a completion has no labels.
+    """
+    labels = sample.labels
+    trained = [index for index, label in enumerate(labels) if label != IGNORED]
+    start, stop = trained[0], trained[-1] + 1
+    if len(trained) < stop - start:
+        reason = (
+            "the completion has text that is no reply (a result, a user's turn), and trainers of unpaired preferences "
+            "train all of it. Give a row for each reply, with what comes before it as the prompt"
+        )
+        raise UnusableRow("refused", reason)
+    return EncodedSample(
+        sample.input_ids[:stop], labels[:stop], prompt_length=start, label=record.label
+    )
 
 
 def _join_pair(chosen: EncodedSample, rejected: EncodedSample) -> EncodedSample:

@@ -54,7 +54,10 @@ ENCODED_SCHEMA = pa.schema(
         pa.field("rejected_ids", IDS),  # of preferences that are kept as pairs
         pa.field(
             "prompt_length", pa.int32()
-        ),  # the ids that both conversations of a pair begin with
+        ),  # the ids that come before the replies of a preference
+        pa.field("label", pa.bool_()),  # of unpaired preferences
+        pa.field("carried", pa.string()),  # columns that were not read, as JSON
+        pa.field("unread", pa.list_(pa.string())),  # names of columns: at the first record of a row
         pa.field("digest", pa.binary(DIGEST_SIZE)),  # of ids and labels, if rows are deduplicated
         pa.field("tokens_lost", pa.int32(), nullable=False),  # of the row: at its first record
         pa.field("nulls_removed", pa.int32(), nullable=False),  # padding of tables: at the first
@@ -68,18 +71,21 @@ def shard_schema(recipe: Recipe) -> pa.Schema:
     `labels` are -100 where nothing is trained, and `assistant_masks` 0: trainers read one or the other.
     `source_file` and `source_row` say where a sample comes from; of a packed row they are lists, one item for each
     sample in it, as are `seq_lengths`, and `position_ids` begin at 0 with each sample. `length` is the number of ids.
-    Pairs have the columns of TRL's preference collator.
+    Preferences have the columns of TRL's collators. `carried` has columns of the row that were not read, as JSON.
     """
     is_packed = recipe.packing != "none"
-    source_file, source_row = pa.string(), pa.int64()
+    source_file, source_row, carried = pa.string(), pa.int64(), pa.string()
     if recipe.preferences == "pairs":
-        names = ["prompt_ids", "chosen_ids", "rejected_ids"]
-        columns = dict.fromkeys(names, IDS)
+        columns = dict.fromkeys(("prompt_ids", "chosen_ids", "rejected_ids"), IDS)
+    elif recipe.preferences == "unpaired":
+        columns = {"prompt_ids": IDS, "completion_ids": IDS, "label": pa.bool_()}
     else:
         columns = {"input_ids": IDS, "labels": IDS}
         columns |= {"attention_mask": MASK, "assistant_masks": MASK}
     if is_packed:
         columns |= {"position_ids": IDS, "seq_lengths": IDS}
         source_file, source_row = pa.list_(source_file), pa.list_(source_row)
+        carried = pa.list_(carried)
     columns |= {"length": pa.int32(), "source_file": source_file, "source_row": source_row}
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
+    fields = [pa.field(name, kind, nullable=False) for name, kind in columns.items()]
+    return pa.schema([*fields, pa.field("carried", carried)])

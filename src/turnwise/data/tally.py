@@ -6,6 +6,7 @@ whole run: rows in = rows out + rejected + filtered. A row is *out* if it gave a
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
@@ -37,6 +38,8 @@ class Tally:
         nulls_removed: null padding of tables that was undone.
         reasons: rejected and filtered rows by the kind of their reason.
         flaws: samples that were kept although something is wrong with them.
+        unread: rows by the names of their columns that were not read.
+        carried: rows by the names of their columns that the shards carry.
         lengths: samples by the number of the bound in LENGTH_BOUNDS.
         shares: samples by the tenth of their tokens that is trained.
     """
@@ -55,6 +58,8 @@ class Tally:
     nulls_removed: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     flaws: Counter[str] = field(default_factory=Counter)
+    unread: Counter[str] = field(default_factory=Counter)
+    carried: Counter[str] = field(default_factory=Counter)
     lengths: Counter[int] = field(default_factory=Counter)
     shares: Counter[int] = field(default_factory=Counter)
 
@@ -115,11 +120,22 @@ class Tally:
     def from_json(cls, values: Mapping[str, Any]) -> Tally:
         """Return the tally that `to_json` wrote."""
         read = dict(values)
-        for name in ("reasons", "flaws"):
+        for name in ("reasons", "flaws", "unread", "carried"):
             read[name] = Counter(values[name])
         for name in ("lengths", "shares"):  # JSON has no numbers as keys
             read[name] = Counter({int(key): count for key, count in values[name].items()})
         return cls(**read)
+
+
+def count_columns(encoded: pa.RecordBatch) -> tuple[Counter[str], Counter[str]]:
+    """Return by their names in how many rows columns were not read, and were carried."""
+    unread = Counter(encoded["unread"].drop_null().flatten().to_pylist())
+    carried: Counter[str] = Counter()
+    if encoded["carried"].null_count < len(encoded):
+        first = encoded.filter(pc.equal(encoded["sample"], 0))
+        for text in first["carried"].drop_null().to_pylist():
+            carried.update(json.loads(text).keys())
+    return unread, carried
 
 
 def measure_samples(samples: pa.Table) -> tuple[list[int], list[int]]:

@@ -45,6 +45,28 @@ config = DPOConfig("trained", max_length=None)
 data = {{"train_dataset": shards["train"]{evaluation}}}
 trainer = PreparedDPOTrainer(model, args=config, processing_class=tokenizer, **data)
 """
+KTO = """
+from datasets import load_dataset
+from trl import KTOConfig, KTOTrainer
+
+
+class PreparedKTOTrainer(KTOTrainer):
+    def _prepare_dataset(self, dataset, processing_class, args, name):
+        if not self.calculate_KL:
+            return dataset  # prompt_ids, completion_ids and label are there already
+
+        def rotate(rows):  # TRL's own estimate of the KL term: completions of other prompts
+            ids = rows["completion_ids"]
+            return {{"KL_completion_ids": ids[-1:] + ids[:-1]}}
+
+        return dataset.map(rotate, batched=True, batch_size=args.per_device_train_batch_size)
+
+
+shards = load_dataset("{folder}")
+config = KTOConfig("trained", max_length=None)
+data = {{"train_dataset": shards["train"]{evaluation}}}
+trainer = PreparedKTOTrainer(model, args=config, processing_class=tokenizer, **data)
+"""
 LLAMA_FACTORY_ONCE = """
 from datasets import load_dataset
 
@@ -82,7 +104,7 @@ TRAINERS = (
 """The title, the language and the text for each trainer."""
 OF_PACKED_ROWS = ("TRL", "verl", "torch")
 """Those that keep the samples of a packed row apart, by its positions."""
-OF_PAIRS = (("TRL", "python", DPO),)
+OF_PREFERENCES = {"pairs": (("TRL", "python", DPO),), "unpaired": (("TRL", "python", KTO),)}
 
 
 def write_trainer_lines(manifest: Mapping[str, Any], folder: str = FOLDER) -> dict[str, str]:
@@ -125,8 +147,8 @@ def write_trainer_page(manifest: Mapping[str, Any], folder: str = FOLDER) -> str
 
 def _list_trainers(recipe: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
     """Return the trainers that take what the recipe makes, and what only they need."""
-    if recipe["preferences"] == "pairs":
-        return OF_PAIRS
+    if recipe["preferences"] in OF_PREFERENCES:
+        return OF_PREFERENCES[recipe["preferences"]]
     if recipe["packing"] != "none":
         return [trainer for trainer in TRAINERS if trainer[0] in OF_PACKED_ROWS]
     return TRAINERS
