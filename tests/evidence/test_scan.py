@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import turnwise
 from turnwise.cli import app
 from turnwise.cli.json_lines import read_json_lines
+from turnwise.data.reasons import KINDS
 from turnwise.evidence import UnreadableRow, scan
 
 RUN = CliRunner()
@@ -51,9 +52,14 @@ CASES: list[tuple[str, Any, str]] = [
         padded({"at": {"type": "string"}, "x": None}),
         "tools[0].function.parameters.properties.x",
     ),
-    ("unreadable", {"text": "rendered"}, ""),
-    ("unreadable", UnreadableRow("not JSON"), ""),
-    ("unreadable", 7, ""),
+    ("unknown-shape", {"text": "rendered"}, ""),
+    ("bad-json", UnreadableRow("not JSON"), ""),
+    ("bad-json", b"{oops", ""),
+    ("unknown-shape", 7, ""),
+    ("unread-column", {**GOOD, "label": False}, "label"),
+    ("empty-reply", [*GOOD["messages"], {"role": "assistant", "content": ""}], "messages[2]"),
+    ("nothing-trained", GOOD["messages"][:1], ""),
+    ("bad-message", [], "messages"),
 ]
 
 
@@ -91,14 +97,18 @@ def test_a_template_tells_what_vanishes_and_what_it_refuses() -> None:
     lost = {
         "messages": [*GOOD["messages"], {"role": "tool", "content": "lost"}, GOOD["messages"][1]]
     }
-    refused = {"messages": [GOOD["messages"][0]] * 2}
+    refused = {"messages": [*([GOOD["messages"][0]] * 2), GOOD["messages"][1]]}
     unlabelled = {"messages": GOOD["messages"][:1]}
     found = list(scan([GOOD, lost, refused, unlabelled], "turnwise", template))
     kinds = {(problem.row, problem.kind) for problem in found}
-    assert {(1, "vanished"), (2, "refused"), (3, "no labels")} <= kinds
+    assert {(1, "loses-text"), (2, "refused"), (3, "nothing-trained")} <= kinds
     assert not any(problem.row == 0 for problem in found)
-    assert next(p for p in found if p.kind == "vanished").field == "messages[2].content"
-    assert next(p for p in found if p.kind == "refused").text == "order"
+    assert next(p for p in found if p.kind == "loses-text").field == "messages[2].content"
+    assert "order" in next(p for p in found if p.kind == "refused").text
+    without = {
+        (one.row, one.kind) for one in scan([GOOD, lost, refused, unlabelled], None, template)
+    }
+    assert {one for one in without if one[1] in KINDS} == {one for one in kinds if one[1] in KINDS}
 
 
 def test_a_role_of_the_template_is_known() -> None:
@@ -116,7 +126,7 @@ def test_the_command(tmp_path: Path) -> None:
     data.write_text("\n".join([*rows, *([json.dumps([{"role": "usr", "content": "Hi"}])] * 9)]))
     shown = RUN.invoke(app, ["scan", str(data), "-k", "turnwise"])
     assert shown.exit_code == 1 and "12 rows, 11 with a problem" in shown.stdout, shown.output
-    assert "row 2: not JSON" in shown.stdout and "row 4 messages[1].tool_calls" in shown.stdout
+    assert "row 2: is not JSON" in shown.stdout and "row 4 messages[1].tool_calls" in shown.stdout
     found = json.loads(RUN.invoke(app, ["scan", str(data), "--json"]).stdout)
     roles = next(problem for problem in found["problems"] if problem["kind"] == "role")
     assert roles["count"] == 9 and len(roles["first"]) == 5 and roles["first"][0]["line"] == 5
@@ -171,7 +181,7 @@ def test_lines_that_are_not_text_or_too_long(
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "data.json is empty"), ("[]", "no message in it"), ('"x"', "only a text")],
+    [("", "data.json is empty"), ("[]", "the conversation is empty"), ("7", "not int: 7")],
 )
 def test_a_file_without_a_conversation(text: str, said: str, tmp_path: Path) -> None:
     data = tmp_path / "data.json"

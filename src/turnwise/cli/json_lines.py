@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,12 +25,13 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class JsonLine(NamedTuple):
-    """A row: the number of its line, its value or what is wrong with it, and how many bytes were read so far."""
+    """A row: the number of its line, its value or what is wrong with it, how many bytes were read so far, its text."""
 
     number: int
     value: Any = None
     problem: str | None = None
     bytes_read: int = 0
+    raw: bytes | None = None
 
 
 def size_of(place: str) -> int | None:
@@ -61,7 +63,7 @@ def _open(place: str, stack: ExitStack) -> BinaryIO:
 
 def _read_stream(stream: BinaryIO) -> Iterator[JsonLine]:
     first = stream.readline(MAX_LINE + 1).removeprefix(BYTE_ORDER_MARK)
-    waiting = [first]
+    waiting = deque([first])
     if first.strip() and not _is_json(first):
         rest = stream.read(MAX_DOCUMENT)
         rows = _parse_document(first + rest)
@@ -73,7 +75,7 @@ def _read_stream(stream: BinaryIO) -> Iterator[JsonLine]:
             waiting[-1] += stream.readline(MAX_LINE)
     number, size = 0, 0
     while True:
-        line = waiting.pop(0) if waiting else stream.readline(MAX_LINE + 1)
+        line = waiting.popleft() if waiting else stream.readline(MAX_LINE + 1)
         if not line:
             return
         number += 1
@@ -84,7 +86,7 @@ def _read_stream(stream: BinaryIO) -> Iterator[JsonLine]:
                 size += len(line)
             yield JsonLine(number, None, f"the line is longer than {MAX_LINE:,} bytes", size)
         elif line.strip():
-            row = _parse_line(line, number, size)
+            row = _parse_line(line, number, size)._replace(raw=line.rstrip(b"\r\n"))
             if number == 1 and are_rows(row.value):  # a list of rows without a line break
                 yield from (JsonLine(n, value, None, size) for n, value in enumerate(row.value, 1))
             else:

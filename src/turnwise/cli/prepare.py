@@ -293,15 +293,20 @@ def make_recipe(file: str | None, given: Mapping[str, Any]) -> Recipe:
         if name not in given:
             problem = "it is missing; a file of --recipe may have it, too"
             raise typer.BadParameter(problem, param_hint=flag)
-    for name, rule in RULES.items():
-        if rule.choices:
-            inputs.check_choice(given.get(name), rule.choices, _to_flag(name))
+    check_recipe_choices(given)
     try:
         return Recipe.from_mapping(given)
     except SourceError as error:
         error.message = RECIPE_KEY.sub(lambda found: _to_flag(found[0]), error.message)
         error.hint = error.hint and RECIPE_VALUE.sub(r"--\1 \2", error.hint)
         raise
+
+
+def check_recipe_choices(given: Mapping[str, Any]) -> None:
+    """Refuse a flag whose value is none of those that there are."""
+    for name, rule in RULES.items():
+        if rule.choices:
+            inputs.check_choice(given.get(name), rule.choices, _to_flag(name))
 
 
 def _to_flag(name: str) -> str:

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from turnwise.data.reasons import FILTER_KINDS
 from turnwise.data.records import Record
 from turnwise.data.samples import EncodedSample, RowResult
 from turnwise.data.schemas import DIGEST_SIZE, ENCODED_SCHEMA, FILTERED, REJECTED, SAMPLE
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
 
-FILTER_KINDS = ("blank", "too-long")  # kinds of problems for which a row is filtered, not rejected
 SOURCE_COLUMNS = ("file", "row", "offset")
 OF_PREFERENCES = ("rejected_ids", "prompt_length", "label")
 

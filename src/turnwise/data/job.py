@@ -29,8 +29,8 @@ from turnwise.data.digests import digest_template, digest_tokenizer
 from turnwise.data.finish import finish
 from turnwise.data.kernel import Kernel
 from turnwise.data.readers import RowTooLong, read_chunk
-from turnwise.data.recipe import Recipe
-from turnwise.data.schemas import ENCODED_SCHEMA, REJECTED, SAMPLE, TRAIN, VALIDATION
+from turnwise.data.recipe import TRAIN, VALIDATION, Recipe
+from turnwise.data.schemas import ENCODED_SCHEMA, REJECTED, SAMPLE
 from turnwise.data.shards import SUFFIXES, Shard, sync_folder, write_file, write_shard
 from turnwise.data.tally import Tally, count_columns
 from turnwise.errors import DataError, TurnwiseError

@@ -20,15 +20,12 @@ from array import array
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-
-from turnwise.data.encoded_records import RecordBuilder
-from turnwise.data.recipe import Recipe
-from turnwise.data.records import Record, RecordReader, UnusableRow
+from turnwise.data.flaws import RowChecker
+from turnwise.data.recipe import TRAIN, VALIDATION, Recipe
+from turnwise.data.records import Record
 from turnwise.data.samples import EncodedSample, RowResult, SampleMaker, nothing_trained
-from turnwise.data.schemas import TRAIN, VALIDATION
 from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning
 from turnwise.registry import load
 from turnwise.template import Template
@@ -36,8 +33,27 @@ from turnwise.tokens import tokenizers
 from turnwise.tokens.encoded_batch import ID_TYPE, EncodedBatch
 from turnwise.tokens.loss import IGNORED
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 CLOCK = "strftime_now"
 HASH_BYTES = 8
+
+
+class EncodedRows(NamedTuple):
+    """What rows became.
+
+    Attributes:
+        records: the conversations; None for rows that cannot be read.
+        results: the samples or the problems of rows that were not encoded with others, by their numbers.
+        encoded: the others.
+        common: the numbers of the others.
+    """
+
+    records: list[Record | None]
+    results: dict[int, RowResult]
+    encoded: EncodedBatch
+    common: list[int]
 
 
 class Kernel:
@@ -47,6 +63,8 @@ class Kernel:
         recipe: the recipe.
 
     Example:
+        >>> import pyarrow as pa
+        >>> from turnwise.data.schemas import INPUT_SCHEMA
         >>> kernel = Kernel(Recipe(inputs="data.jsonl", template="chatml", tokenizer="turnwise"))
         >>> raw = b'{"prompt": "Hi", "completion": "Hello!"}'
         >>> row = {"file": "data.jsonl", "row": 1, "offset": 0, "raw": raw, "nulls_removed": 0}
@@ -83,6 +101,7 @@ class Kernel:
             problem = f"the template {name} writes today's date, so every run would differ"
             raise SourceError(problem, hint='say which date in the recipe: now = "2026-01-31"')
         self._encode_batch([])
+        self._checker  # noqa: B018  # before workers are forked
         return self
 
     @cached_property
@@ -107,37 +126,42 @@ class Kernel:
         return SampleMaker(recipe, self.template, self.tokenizer, arguments, self._is_strict)
 
     @cached_property
-    def _reader(self) -> RecordReader:
-        return RecordReader(self.recipe)
+    def _checker(self) -> RowChecker:
+        return RowChecker(self.recipe, self.template)
+
+    def encode_rows(self, rows: Sequence[Any]) -> EncodedRows:
+        """Encode rows: JSON texts, or values that were parsed."""
+        records: list[Record | None] = []
+        results: dict[int, RowResult] = {}  # of rows that are not encoded with the others
+        for index, row in enumerate(rows):
+            record, problem = self._checker.check(row)
+            records.append(record)
+            if record is None:
+                results[index] = RowResult(problem=problem)
+            elif problem is not None or not self._is_common(record):
+                results[index] = self._samples.make(record, problem)
+        common = [index for index in range(len(records)) if index not in results]
+        encoded = self._encode_common(records, common, results)
+        return EncodedRows(records, results, encoded, common)
+
+    def _is_common(self, record: Record) -> bool:
+        """Return whether a row is one sample, and encoded together with others."""
+        if self.recipe.preferences != "chosen":
+            return False
+        return self.recipe.samples == "whole" or self._samples.is_one_sample(record)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Encode a batch of rows."""
-        records: list[Record | None] = []
-        results: dict[int, RowResult] = {}  # of rows that are not encoded with the others
-        for index, raw in enumerate(batch.column("raw").to_pylist()):
-            try:
-                record = self._reader.read(raw)
-            except UnusableRow as problem:
-                results[index] = RowResult(problem=problem)
-                records.append(None)
-                continue
-            records.append(record)
-            if self.recipe.preferences == "pairs":
-                results[index] = self._samples.make_pair(record)
-            elif self.recipe.preferences == "unpaired":
-                results[index] = self._samples.make_unpaired(record)
-            elif self.recipe.samples == "turns" and not self._samples.is_one_sample(record):
-                results[index] = self._samples.make(record)
-        common = [index for index in range(len(records)) if index not in results]
-        encoded = self._encode_common(records, common, results)
+        from turnwise.data.encoded_records import RecordBuilder
+
+        records, results, encoded, common = self.encode_rows(batch.column("raw").to_pylist())
         builder = RecordBuilder(encoded, self.recipe.deduplicate)
         places = {index: place for place, index in enumerate(common)}
-        for index in range(len(records)):
-            found = records[index]
-            if index in results or found is None:
-                builder.add_result(index, results[index], found)
+        for index, record in enumerate(records):
+            if index in results or record is None:
+                builder.add_result(index, results[index], record)
             else:
-                builder.add_common(index, places[index], found)
+                builder.add_common(index, places[index], record)
         return builder.build(batch, self._choose_splits(records))
 
     def _encode_common(

@@ -23,3 +23,5 @@ KINDS = {
     "duplicate": "another row has the same ids and labels",
 }
 """The kinds of reasons, and what each means."""
+FILTER_KINDS = ("blank", "too-long", "duplicate")
+"""Those for which a row is filtered, not rejected."""

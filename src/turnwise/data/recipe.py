@@ -55,6 +55,8 @@ PREFERENCES = ("chosen", "pairs", "unpaired")
 ON_BAD_ROW = ("quarantine", "fail")
 ON_FLAW = ("reject", "keep")
 SHARD_FORMATS = ("parquet", "arrow")
+TRAIN, VALIDATION = "train", "validation"
+"""The splits."""
 ENGINE_NAMES = ("local", "ray")
 """What may do the work; it changes no byte, so a recipe does not have it."""
 RECIPE_HINT = "A recipe is a TOML file: docs/data.md."

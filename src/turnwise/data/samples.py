@@ -30,6 +30,8 @@ from turnwise.tokens.loss import IGNORED
 REMEDY_IN_RECIPES = (
     'Try samples = "turns": it trains each turn as it is written when it is the last'
 )
+FLAWS = ("loses-text", "empty-reply", "orphan-result", "unbalanced-reasoning")
+"""Kinds of problems with which a row may be kept."""
 MAX_FORMS = 1_000  # of rows about which something is remembered
 
 
@@ -95,17 +97,34 @@ class SampleMaker:
         self._tokenizer = tokenizer
         self._arguments = arguments
         self._strict = strict
+        self._makers = {
+            "chosen": self._make_whole,
+            "pairs": self._make_pair,
+            "unpaired": self._make_unpaired,
+        }
         self._one_sample: dict[tuple[str, ...], bool] = {}  # by the roles of plain turns
 
-    def make(self, record: Record) -> RowResult:
-        """Encode a row."""
+    def make(self, record: Record, flaw: UnusableRow | None = None) -> RowResult:
+        """Encode a row.
+
+        Args:
+            record: the row.
+            flaw: what is known to be wrong with it.
+        """
+        is_kept = self._recipe.on_flaw == "keep" and flaw is not None and flaw.kind in FLAWS
+        if flaw is not None and not is_kept:
+            return RowResult(problem=flaw)
+        made = self._makers[self._recipe.preferences](record)
+        return made._replace(problem=made.problem or flaw)
+
+    def _make_whole(self, record: Record) -> RowResult:
         try:
             samples, flaw = self._encode_or_find_flaw(record)
         except UnusableRow as problem:
             return RowResult(problem=problem)
         return self.fit(record, samples, flaw)
 
-    def make_pair(self, record: Record) -> RowResult:
+    def _make_pair(self, record: Record) -> RowResult:
         """Encode both conversations of a preference."""
         if record.rejected is None:
             reason = "there are no 'chosen' and 'rejected', and the recipe wants pairs of them"
@@ -126,12 +145,12 @@ class SampleMaker:
             return RowResult(problem=too_long(size, limit), tokens_lost=size)
         return RowResult([pair], flaw or flaw_of_rejected)
 
-    def make_unpaired(self, record: Record) -> RowResult:
+    def _make_unpaired(self, record: Record) -> RowResult:
         """Encode a reply that is good or bad; of a pair, both."""
         sides = [record]
         if record.label is None:
             if record.rejected is None or record.rejected == record.messages:
-                return self.make_pair(record)  # which has the problem
+                return self._make_pair(record)  # which has the problem
             bad = record._replace(messages=record.rejected, label=False)
             sides = [record._replace(label=True), bad]
         samples, flaws, limit = [], [], self._recipe.max_length
@@ -186,7 +205,9 @@ class SampleMaker:
             samples, flaw = self._encode_flawed(record, error)
         trained = [sample for sample in samples if sample.is_trained]
         if not trained:
-            raise UnusableRow("nothing-trained", flaw.reason) if flaw else nothing_trained()
+            if flaw is None:
+                raise nothing_trained()
+            raise UnusableRow("nothing-trained", flaw.reason, flaw.path)
         if flaw is not None and self._recipe.on_flaw == "reject":
             raise flaw
         return trained, flaw
@@ -203,8 +224,7 @@ class SampleMaker:
             samples = self._encode(record, record.messages, strict=False)
         except TurnwiseError as again:
             raise _problem_of(again) from None
-        reason = describe_error(error).replace(REMEDY, REMEDY_IN_RECIPES)
-        return samples, UnusableRow("loses-text", reason)
+        return samples, _problem_of(error, "loses-text")
 
     def _encode(self, record: Record, messages: list[Any], strict: bool) -> list[EncodedSample]:
         with warnings.catch_warnings():
@@ -317,21 +337,39 @@ def _find_roles(messages: list[Any]) -> tuple[str, ...] | None:
     return tuple(roles)
 
 
+def check_text(template: Template, record: Record) -> UnusableRow | None:
+    """Return why the template does not take a row, or not all of it; for callers without a tokenizer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TurnwiseWarning)  # with `strict` they are errors
+        try:
+            template.render(record.messages, strict=True, **record.arguments)
+        except TurnwiseError as error:
+            try:
+                template.render(record.messages, **record.arguments)
+            except TurnwiseError as again:
+                return _problem_of(again)
+            return _problem_of(error, "loses-text")
+    return None
+
+
 def too_long(size: int, limit: int) -> UnusableRow:
     """Return the problem of a row that does not fit."""
     reason = f"has {size} tokens, more than max_length={limit}. Raise it, or shorten the row"
     return UnusableRow("too-long", reason)
 
 
-def _problem_of(error: TurnwiseError) -> UnusableRow:
-    kind = "bad-message"
-    if isinstance(error, TemplateLimitError):
-        kind = "template-limit"
-    elif isinstance(error, TemplateError):
-        kind = "refused"
-    elif isinstance(error, TokenizerError):
-        kind = "tokenizer"
-    return UnusableRow(kind, describe_error(error))
+KINDS_OF_ERRORS = (
+    (TemplateLimitError, "template-limit"),
+    (TemplateError, "refused"),
+    (TokenizerError, "tokenizer"),
+    (TurnwiseError, "bad-message"),
+)
+
+
+def _problem_of(error: TurnwiseError, kind: str = "") -> UnusableRow:
+    kind = kind or next(kind for one, kind in KINDS_OF_ERRORS if isinstance(error, one))
+    reason = describe_error(error).replace(REMEDY, REMEDY_IN_RECIPES)
+    return UnusableRow(kind, reason, getattr(error, "path", ""))
 
 
 def _cut_completion(sample: EncodedSample, record: Record) -> EncodedSample:

@@ -19,7 +19,6 @@ import pyarrow as pa
 from turnwise.data.recipe import Recipe
 
 SAMPLE, REJECTED, FILTERED = "sample", "rejected", "filtered"
-TRAIN, VALIDATION = "train", "validation"
 
 DIGEST_SIZE = 16
 IDS = pa.list_(pa.int32())

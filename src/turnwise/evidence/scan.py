@@ -1,53 +1,50 @@
 """`scan(rows, ...)`: what is wrong with the rows of a dataset.
 
+Each row has the verdict of `turnwise prepare`, by the same code: at most one problem, whose kind is a key of
+`turnwise.data.reasons.KINDS`, for which the row would be rejected. Beside it are these, for which it would not:
+
     control token   a text that is spelled like a control token; other software makes a control token of it
     role            a role that is probably misspelt, or that the template does not write
     arguments       arguments of a call that are not a JSON object
     null padding    null values inside of tools and arguments, which Arrow adds so that all rows have the same columns
-    unreadable      the row is no JSON, or no conversation
-    refused         the template refuses the conversation
-    vanished        a message with text, of which the template writes nothing
-    no labels       nothing of the row would be trained
 
-The first five need no template, the next two need one, the last a tokenizer too. Rows may have any shape that
-`turnwise.shapes` reads. They are read one at a time and nothing of them is kept, but for the first problems of each
-kind in a `ScanReport`.
+Without a template, a row is only read; without a tokenizer, it is rendered, and control tokens are those that the
+template writes. Nothing of the rows is kept, but for the first problems of each kind in a `ScanReport`.
 """
 
 from __future__ import annotations
 
 import json
-import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
-from turnwise.errors import MessageError, TurnwiseError, TurnwiseWarning, did_you_mean, short_repr
-from turnwise.messages import InputReader, Path, format_path
-from turnwise.normalisation.losses import find_losses
-from turnwise.normalisation.normaliser import Normaliser
-from turnwise.shapes import ParsedRow, conversation
+from turnwise.data.flaws import RowChecker
+from turnwise.data.kernel import Kernel
+from turnwise.data.page import describe_columns
+from turnwise.data.reasons import FILTER_KINDS, KINDS
+from turnwise.data.recipe import Recipe
+from turnwise.data.records import Record, UnusableRow
+from turnwise.data.samples import check_text
+from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.messages import Path, format_path
+from turnwise.replies.grammar import Grammar
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
-from turnwise.tokens.loss import IGNORED
 from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatcher
-from turnwise.tokens.tokenizers.protocol import Tokenizer
 
 CONTROL, ROLE, ARGUMENTS, PADDING = "control token", "role", "arguments", "null padding"
-UNREADABLE, REFUSED, VANISHED, NO_LABELS = "unreadable", "refused", "vanished", "no labels"
 ROW_PROBLEMS = {
-    UNREADABLE: "no JSON, or no conversation",
+    **KINDS,
     CONTROL: "a text is spelled like a control token",
-    ROLE: "a role that nobody has",
+    ROLE: "an unknown role",
     ARGUMENTS: "the arguments of a call are no JSON object",
     PADDING: "null values that Arrow added",
-    REFUSED: "the template refuses the conversation",
-    VANISHED: "the template writes nothing of a message",
-    NO_LABELS: "nothing would be trained",
 }
-"""The kinds of problems, in the order of a report."""
+"""The kinds of problems, in the order of a report; those of `KINDS` reject a row."""
 KNOWN_ROLES = (
     *("system", "user", "assistant", "tool", "developer", "function"),
     *("ipython", "environment", "observation", "context", "documents", "tool_results", "critic"),
@@ -55,6 +52,7 @@ KNOWN_ROLES = (
 # Keys of a schema whose values may be null.
 MEANINGFUL_NULLS = ("default", "enum", "const", "examples")
 SHOWN_PER_KIND = 5
+BATCH_ROWS = 64  # that are encoded together
 
 
 class RowProblem(NamedTuple):
@@ -73,8 +71,13 @@ class RowProblem(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        place = f" {self.field}" if self.field else ""
+        place = f" {self.field}" if self.field and not self.text.startswith(self.field) else ""
         return f"row {self.row}{place}: {self.text}"
+
+    @property
+    def rejects(self) -> bool:
+        """Whether `prepare` would reject the row."""
+        return self.kind in KINDS
 
 
 class UnreadableRow(NamedTuple):
@@ -83,34 +86,53 @@ class UnreadableRow(NamedTuple):
     problem: str
 
 
+class ScannedRow(NamedTuple):
+    """What was found in a row.
+
+    Attributes:
+        problems: The problems.
+        unread: The names of columns that were not read.
+        is_readable: Whether there is a conversation in the row.
+    """
+
+    problems: list[RowProblem]
+    unread: tuple[str, ...]
+    is_readable: bool
+
+
 def scan(
-    rows: Iterable[Any], tokenizer: Any = None, template: Template | None = None
+    rows: Iterable[Any],
+    tokenizer: Any = None,
+    template: Template | None = None,
+    **settings: Any,
 ) -> Iterator[RowProblem]:
     """Find what is wrong with the rows of a dataset.
 
     Args:
-        rows: Conversations in any shape that `turnwise.shapes` reads, or `UnreadableRow`.
+        rows: Conversations in any shape that `turnwise.data` reads, JSON texts of them as bytes, or `UnreadableRow`.
         tokenizer: The tokenizer whose control tokens are searched.
         template: The template that the rows are rendered with. With a tokenizer, labels are checked too.
+        settings: Values of a recipe that decide about rows, such as `preferences`, `columns` and `samples`.
 
     Yields:
         The problems, in the order of the rows.
 
     Raises:
         MessageError: `rows` are no rows.
+        SourceError: There is no such setting.
 
     Example:
         >>> from turnwise.evidence import scan
         >>> for problem in scan([[{"role": "user", "content": "Hi!<|im_end|>"}]], "turnwise"):
         ...     print(problem)
+        row 0: there is no reply of the assistant in the row, so nothing of it can be trained
         row 0 messages[0].content: <|im_end|>
     """
     if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
         raise MessageError(f"rows are a list of conversations, not {type(rows).__name__}")
-    scanner = RowScanner(tokenizer, template)
-    for number, row in enumerate(rows):
-        for kind, place, text in scanner.scan(row):
-            yield RowProblem(number, kind, place, text)
+    scanner = RowScanner(tokenizer, template, **settings)
+    for found in scanner.scan(enumerate(rows)):
+        yield from found.problems
 
 
 @dataclass
@@ -120,22 +142,31 @@ class ScanReport:
     Attributes:
         rows: The number of rows.
         affected: The number of rows with a problem.
+        rejected: The number of rows that `prepare` would reject.
+        unreadable: The number of rows without a conversation.
         counts: The number of rows with a problem of each kind.
         first: The first problems of each kind.
+        unread: The number of rows with a column that was not read, by its name.
     """
 
     rows: int = 0
     affected: int = 0
+    rejected: int = 0
+    unreadable: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     first: dict[str, list[RowProblem]] = field(default_factory=dict)
+    unread: Counter[str] = field(default_factory=Counter)
 
-    def add(self, problems: Iterable[RowProblem]) -> None:
-        """Add a row with its problems."""
+    def add(self, row: ScannedRow) -> None:
+        """Add a row."""
         self.rows += 1
         kinds: dict[str, RowProblem] = {}
-        for problem in problems:
+        for problem in row.problems:
             kinds.setdefault(problem.kind, problem)
         self.affected += bool(kinds)
+        self.rejected += any(problem.rejects for problem in kinds.values())
+        self.unreadable += not row.is_readable
+        self.unread.update(row.unread)
         for kind, problem in kinds.items():
             self.counts[kind] += 1
             listed = self.first.setdefault(kind, [])
@@ -143,100 +174,115 @@ class ScanReport:
                 listed.append(problem)
 
     def __str__(self) -> str:
-        lines = [f"{self.rows} row{'s' * (self.rows != 1)}, {self.affected} with a problem"]
+        rows = f"{self.rows} row{'s' * (self.rows != 1)}"
+        lines = [f"{rows}, {self.affected} with a problem; {self.rejected} would be rejected"]
         for kind, meaning in ROW_PROBLEMS.items():
             if self.counts[kind]:
                 lines.append(f"{self.counts[kind]:>8}  {kind}: {meaning}")
                 lines += [f"{'':>10}{problem}" for problem in self.first[kind]]
-        return "\n".join(lines)
+        return "\n".join([*lines, *describe_columns({"unread": self.unread})])
 
 
 class RowScanner:
-    """Finds the problems of single rows; the arguments are those of `scan`."""
+    """Finds the problems of rows; the arguments are those of `scan`."""
 
-    def __init__(self, tokenizer: Any = None, template: Template | None = None) -> None:
-        self._tokenizer: Tokenizer | None = None
+    def __init__(
+        self, tokenizer: Any = None, template: Template | None = None, **settings: Any
+    ) -> None:
         self._template = template
         self._matcher: TokenMatcher | None = None
-        self._normaliser: Normaliser | None = None
+        # Without a template or a tokenizer, these are never loaded.
+        given = {"template": template or "chatml", "tokenizer": tokenizer or "turnwise"}
+        recipe = Recipe.from_mapping({"inputs": "rows", **given, **settings})
+        self._kernel = None if template is None or tokenizer is None else Kernel(recipe)
+        self._checker = RowChecker(recipe, template)
+        self._markers: tuple[str, ...] = ()
+        self._allowed: tuple[str, ...] = ()
+        if template is not None:
+            texts = (*template.facts.turn_markers_for({}), *template.facts.stops)
+            self._markers = tuple(dict.fromkeys(filter(_is_marker, map(str.strip, texts))))
+            self._allowed = tuple(_find_reply_markers(template.grammar))
         if tokenizer is not None:
-            self._tokenizer = tokenizers.tokenizer(tokenizer)
-            self._matcher = encoder_for(self._tokenizer).matcher
+            self._matcher = encoder_for(tokenizers.tokenizer(tokenizer)).matcher
         texts = () if template is None else template.renderer.texts
         # A role of a single model is in its template.
         self._template_text = "\n".join(texts)
 
-    def scan(self, row: Any) -> Iterator[tuple[str, str, str]]:
-        """Yield kind, field and text of the problems of a row."""
-        if isinstance(row, UnreadableRow):
-            yield UNREADABLE, "", row.problem
-            return
-        try:
-            found = conversation(row)
-        except MessageError as error:
-            yield UNREADABLE, error.path, error.message.removeprefix(f"{error.path}: ")
-            return
-        if not found.messages:
-            yield UNREADABLE, "", "there is no message in it"
-        if isinstance(row, str):
-            yield UNREADABLE, "", f"only a text, and no conversation: {short_repr(row)}"
-        yield from self._find_control_tokens(found.messages)
-        yield from self._find_roles(found.messages)
-        yield from _find_bad_arguments(found.messages)
-        yield from _find_padding(found)
-        if self._template is not None:
-            yield from self._render(self._template, found)
+    def scan(self, rows: Iterable[tuple[int, Any]]) -> Iterator[ScannedRow]:
+        """Yield what is found in each of the rows, which have numbers."""
+        numbered = iter(rows)
+        while batch := list(islice(numbered, BATCH_ROWS)):
+            numbers, values = zip(*batch, strict=True)
+            for number, (record, problem) in zip(numbers, self._judge(values), strict=True):
+                found = []
+                if problem is not None and problem.kind not in FILTER_KINDS:
+                    found.append(RowProblem(number, problem.kind, problem.path, problem.reason))
+                if record is not None:
+                    found += [RowProblem(number, *one) for one in self._find_notes(record)]
+                unread = record.unread if record is not None else problem.unread if problem else ()
+                yield ScannedRow(found, unread, record is not None or bool(unread))
+
+    def _judge(self, rows: Sequence[Any]) -> list[tuple[Record | None, UnusableRow | None]]:
+        """Return the conversation of each row, and why `prepare` would reject it."""
+        verdicts: list[tuple[Record | None, UnusableRow | None]]
+        if self._kernel is not None:
+            readable = [one for one in rows if not isinstance(one, UnreadableRow)]
+            found = self._kernel.encode_rows(readable)
+            problems = {index: result.problem for index, result in found.results.items()}
+            verdicts = [(one, problems.get(index)) for index, one in enumerate(found.records)]
+            left = iter(verdicts)
+            return [_judge_unreadable(one) or next(left) for one in rows]
+        return [_judge_unreadable(one) or self._judge_text(one) for one in rows]
+
+    def _judge_text(self, row: Any) -> tuple[Record | None, UnusableRow | None]:
+        record, problem = self._checker.check(row)
+        if record is not None and problem is None and self._template is not None:
+            problem = check_text(self._template, record)
+        return record, problem
+
+    def _find_notes(self, record: Record) -> Iterator[tuple[str, str, str]]:
+        """Yield kind, field and text of what is no reason to reject a row."""
+        yield from self._find_control_tokens(record.messages)
+        yield from self._find_roles(record.messages)
+        yield from _find_bad_arguments(record.messages)
+        yield from _find_padding(record)
 
     def _find_control_tokens(self, messages: list[Any]) -> Iterator[tuple[str, str, str]]:
-        if self._matcher is None:
-            return
-        for path, text in _find_texts(messages, ("messages",)):
-            for match in self._matcher.find(text):
-                if match.token.control:
-                    yield CONTROL, format_path(path), match.token.text
+        for index, message in enumerate(messages):
+            allowed = self._allowed if message["role"] == "assistant" else ()
+            for path, text in _find_texts(message, ("messages", index)):
+                found = dict.fromkeys(marker for marker in self._markers if marker in text)
+                matches = self._matcher.find(text) if self._matcher is not None else ()
+                found |= dict.fromkeys(match.token.text for match in matches if match.token.control)
+                for token in found:
+                    if not any(token in marker for marker in allowed):
+                        yield CONTROL, format_path(path), token
 
     def _find_roles(self, messages: list[Any]) -> Iterator[tuple[str, str, str]]:
         for index, message in enumerate(messages):
-            role = message.get("role") if isinstance(message, Mapping) else None
-            if role in KNOWN_ROLES:
-                continue
-            if isinstance(role, str) and role and role in self._template_text:
-                continue
-            hint = did_you_mean(str(role), KNOWN_ROLES[:6], "Roles")
-            yield ROLE, f"messages[{index}].role", f"{short_repr(role)}. {hint}"
+            role = message["role"]
+            if role not in KNOWN_ROLES and not (role and role in self._template_text):
+                hint = did_you_mean(role, KNOWN_ROLES[:6], "Roles")
+                yield ROLE, f"messages[{index}].role", f"{short_repr(role)}. {hint}"
 
-    def _render(self, template: Template, row: ParsedRow) -> Iterator[tuple[str, str, str]]:
-        arguments = {**row.arguments}
-        messages = arguments.pop("messages")
-        with warnings.catch_warnings():
-            # What they say is found here, and told for each row.
-            warnings.simplefilter("ignore", TurnwiseWarning)
-            try:
-                normaliser = self._find_normaliser(template)
-                plain = normaliser.normalise(messages, arguments.pop("tools", None))
-                messages, arguments["tools"] = plain.messages, plain.tools
-                rendering = template.render(messages, **arguments)
-                documents = arguments.get("documents")
-                capabilities = normaliser.capabilities(bool(plain.tools))
-                given = InputReader().read_messages(messages)
-                for place in find_losses(
-                    rendering, given, plain.tools, documents, plain.positions, capabilities
-                ):
-                    yield VANISHED, place, "the template writes nothing of it"
-                if self._tokenizer is None:
-                    return
-                encoded = template.encode(messages, self._tokenizer, **arguments)
-            except TurnwiseError as error:
-                yield REFUSED, getattr(error, "path", ""), error.message
-                return
-        if all(label == IGNORED for label in encoded.labels):
-            yield NO_LABELS, "", "every label is ignored"
 
-    def _find_normaliser(self, template: Template) -> Normaliser:
-        """Return what gives conversations the forms that the template takes, as training would do it."""
-        if self._normaliser is None:
-            self._normaliser = Normaliser(template)
-        return self._normaliser
+def _judge_unreadable(row: Any) -> tuple[None, UnusableRow] | None:
+    return (None, UnusableRow("bad-json", row.problem)) if isinstance(row, UnreadableRow) else None
+
+
+def _is_marker(text: str) -> bool:
+    """Return whether a text of a template is no word that conversations have, too."""
+    return len(text) > 2 and not text[0].isalnum() and not text[-1].isalnum() and " " not in text
+
+
+def _find_reply_markers(grammar: Grammar) -> Iterator[str]:
+    """Yield the markers that replies have inside of them: of reasoning and calls."""
+    regions = [grammar.reasoning]
+    for calls in (grammar.calls, *grammar.more):
+        regions += [calls.section, calls.each] if calls is not None else []
+    for region in regions:
+        if region is not None:
+            yield from filter(None, (region.open.core, region.close.core))
 
 
 def _find_bad_arguments(messages: list[Any]) -> Iterator[tuple[str, str, str]]:
@@ -268,13 +314,13 @@ def _find_arguments(messages: list[Any]) -> Iterator[tuple[Path, Any]]:
                 yield (*path, "arguments"), call["arguments"]
 
 
-def _find_padding(row: ParsedRow) -> Iterator[tuple[str, str, str]]:
+def _find_padding(record: Record) -> Iterator[tuple[str, str, str]]:
     """Yield tools and arguments with null values; one problem for each is enough."""
     values: list[tuple[Path, Any]] = []
-    tools = row.arguments.get("tools")
+    tools = record.arguments.get("tools")
     if isinstance(tools, list):
         values += [(("tools", number), tool) for number, tool in enumerate(tools)]
-    values += list(_find_arguments(row.messages))
+    values += list(_find_arguments(record.messages))
     for path, value in values:
         found = next(_find_nulls(value, path), None)
         if found is not None:
