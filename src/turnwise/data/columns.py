@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\dA-Za-z_]+")
 MAX_NAME = 100  # characters of a name that are looked at
 MAX_DEPTH = 4
 MAX_VALUES = 500  # of one column that are looked at
+PLAIN = frozenset([str, int, float, bool])
 MESSAGES = "messages"
 TRUTH_VALUES = ("true", "false", "yes", "no", "0", "1", "0.0", "1.0")
 ASSERTING = frozenset(["is", "was", "are"])
@@ -130,7 +131,7 @@ class SortedColumns(NamedTuple):
 
 def sort_columns(
     rest: Mapping[str, Any],
-    messages: list[Any],
+    messages: Sequence[Any],
     drop: Collection[str] = (),
     carry: Collection[str] = (),
 ) -> SortedColumns:
@@ -148,6 +149,11 @@ def sort_columns(
         >>> sort_columns({"label": False}, []).problem.path
         'label'
     """
+    # Fast path: most columns are plain values with names that say nothing.
+    shown = _show_plain_names(tuple(rest)) if not carry else None
+    is_plain = PLAIN.issuperset(map(type, rest.values()))
+    if shown is not None and is_plain and all(len(message) < 3 for message in messages):
+        return SortedColumns(shown)
     carried = {name: value for name, value in rest.items() if name in carry}
     problem = None
     for found in _find_meaningful(rest, messages):
@@ -163,10 +169,18 @@ def sort_columns(
     unread = tuple(
         printable(name)[:MAX_NAME]
         for name, value in rest.items()
-        if name not in carried and value is not None
+        if value is not None and name not in carried
     )
     text = json.dumps(carried, ensure_ascii=False, default=str) if carried else None
     return SortedColumns(unread, text, problem)
+
+
+@lru_cache(maxsize=4096)
+def _show_plain_names(names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return names as they are listed; None if one of them may mean something."""
+    if any(map(find_meanings, names)):
+        return None
+    return tuple(printable(name)[:MAX_NAME] for name in names)
 
 
 @lru_cache(maxsize=4096)
@@ -186,7 +200,7 @@ def find_meanings(name: str) -> tuple[tuple[ColumnMeaning, bool], ...]:
     return tuple(found)
 
 
-def _find_meaningful(rest: Mapping[str, Any], messages: list[Any]) -> Iterator[MeaningfulValue]:
+def _find_meaningful(rest: Mapping[str, Any], messages: Sequence[Any]) -> Iterator[MeaningfulValue]:
     for name, value in rest.items():
         budget = [MAX_VALUES]
         for path, item in _walk(name, value, MAX_DEPTH, budget):
@@ -229,7 +243,7 @@ def _walk(path: str, value: Any, depth: int, budget: list[int]) -> Iterator[tupl
                 yield from _walk(path, item, depth - 1, budget)
 
 
-def _is_said_in(found: MeaningfulValue, messages: list[Any]) -> bool:
+def _is_said_in(found: MeaningfulValue, messages: Sequence[Any]) -> bool:
     """Return whether a column repeats the text of a message, as a `system` column may."""
     return any(message.get("content") == found.value for message in messages)
 

@@ -74,15 +74,30 @@ class FlawFinder:
 
     def find(self, record: Record) -> UnusableRow | None:
         """Return the first thing that is wrong with a row; a bad reply may be an empty one."""
-        if record.label is False:
-            return None
         messages = record.messages
+        if record.label is False or self._are_plain(messages):
+            return None
         if self._train_on != "all" and all(one["role"] in INPUT_ROLES for one in messages):
             reason = (
                 "there is no reply of the assistant in the row, so nothing of it can be trained"
             )
             return UnusableRow("nothing-trained", reason)
         return next(self._find_all(messages), None)
+
+    def _are_plain(self, messages: list[Any]) -> bool:
+        """Fast path: return whether there are replies, all of them texts without markers, and nothing else to check."""
+        has_reply = False
+        for message in messages:
+            if len(message) > 2:
+                return False
+            if message["role"] == "assistant":
+                content = message.get("content")
+                if type(content) is not str or not content or content.isspace():
+                    return False
+                if self._markers and (self._open in content or self._close in content):
+                    return False
+                has_reply = True
+        return has_reply
 
     def _find_all(self, messages: list[Any]) -> Iterator[UnusableRow]:
         last = max(

@@ -22,7 +22,7 @@ in common are its prompt, and are not trained, as in TRL. With `preferences = "u
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isinf
 from typing import Any, NamedTuple
 
@@ -144,20 +144,22 @@ class RecordReader:
         if self._can_be_plain and type(row) is dict and NOT_PLAIN.isdisjoint(row):
             messages = row.get("messages")
             if type(messages) is list and _are_plain(messages):
+                if len(row) == 1 and not rest:
+                    return Record(messages, {})
                 rest |= {name: value for name, value in row.items() if name != "messages"}
-                return self._sort_columns(Record(messages, {}), rest)
+                return self._sort_columns(Record(messages, {}), rest, messages)
         try:
             record, others = self._read_shape(row)
         except MessageError as error:
             kind = "bad-message" if error.path else "unknown-shape"
             raise UnusableRow(kind, describe_error(error), error.path) from None
-        return self._sort_columns(record, {**rest, **others})
-
-    def _sort_columns(self, record: Record, rest: Mapping[str, Any]) -> Record:
-        """Return the record with what becomes of the columns that its shape did not read."""
         messages = [*record.messages, *(record.rejected or ())]
-        if not rest and all(len(message) == 2 for message in messages):
-            return record
+        return self._sort_columns(record, {**rest, **others}, messages)
+
+    def _sort_columns(
+        self, record: Record, rest: Mapping[str, Any], messages: Sequence[Any]
+    ) -> Record:
+        """Return the record with what becomes of the columns that its shape did not read."""
         found = sort_columns(rest, messages, self._drop, self._carry)
         if found.problem is not None:
             path, reason = found.problem
