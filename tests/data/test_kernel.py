@@ -108,6 +108,9 @@ def test_samples_of_turns_are_those_of_examples(name: str, chats: list[list[Any]
     records = encode_rows(chats, template=template, samples="turns")
     for number, chat in enumerate(chats, 1):
         found = [record for record in records if record["row"] == number]
+        if any(not one["content"].strip() for one in chat if one["role"] == "assistant"):
+            assert found[0]["kind"] == "empty-reply"
+            continue
         try:
             expected = template.examples(chat, "turnwise", strict=True)
         except TurnwiseError:

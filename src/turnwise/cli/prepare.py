@@ -185,9 +185,9 @@ def prepare(
         "tokenizer": tokenizer,
         "output": out,
         "shape": shape,
-        "columns": parse_columns(column or []) or None,
-        "carry_columns": carry_columns or None,
-        "drop_columns": drop_columns or None,
+        "columns": parse_columns(column or []),
+        "carry_columns": carry_columns,
+        "drop_columns": drop_columns,
         "train_on": train_on,
         "samples": samples,
         "preferences": preferences,
@@ -203,9 +203,9 @@ def prepare(
         "shard_format": shard_format,
         "chunk_bytes": chunk_bytes,
         "now": inputs.parse_time(now),
-        "options": options or None,
+        "options": options,
     }
-    made = make_recipe(recipe, {name: value for name, value in given.items() if value is not None})
+    made = make_recipe(recipe, keep_given(given))
     if options:
         inputs.check_options(options, inputs.load_template(made.template, None), "--options")
     if dry_run:
@@ -300,6 +300,11 @@ def make_recipe(file: str | None, given: Mapping[str, Any]) -> Recipe:
         error.message = RECIPE_KEY.sub(lambda found: _to_flag(found[0]), error.message)
         error.hint = error.hint and RECIPE_VALUE.sub(r"--\1 \2", error.hint)
         raise
+
+
+def keep_given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of flags that were given."""
+    return {name: value for name, value in values.items() if value not in (None, [], {})}
 
 
 def check_recipe_choices(given: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from turnwise.cli.prepare import (
     SamplesOption,
     ShapeOption,
     check_recipe_choices,
+    keep_given,
     parse_columns,
 )
 from turnwise.cli.render import JsonOption, PickOption
@@ -54,14 +55,15 @@ def scan_dataset(
     """
     inputs.check_stdin(dataset, template)
     found = None if template is None else inputs.load_template(template, pick)
-    given = {
-        "shape": shape,
-        "columns": parse_columns(columns or []) or None,
-        "drop_columns": drop_columns,
-        "samples": samples,
-        "preferences": preferences,
-    }
-    settings = {name: value for name, value in given.items() if value is not None}
+    settings = keep_given(
+        {
+            "shape": shape,
+            "columns": parse_columns(columns or []),
+            "drop_columns": drop_columns,
+            "samples": samples,
+            "preferences": preferences,
+        }
+    )
     check_recipe_choices(settings)
     scanner = RowScanner(tokenizer, found, **settings)
     report = ScanReport()

@@ -149,11 +149,9 @@ def sort_columns(
         >>> sort_columns({"label": False}, []).problem.path
         'label'
     """
-    # Fast path: most columns are plain values with names that say nothing.
-    shown = _show_plain_names(tuple(rest)) if not carry else None
-    is_plain = PLAIN.issuperset(map(type, rest.values()))
-    if shown is not None and is_plain and all(len(message) < 3 for message in messages):
-        return SortedColumns(shown)
+    plain = None if carry else _show_plain(rest, messages)
+    if plain is not None:
+        return SortedColumns(plain)
     carried = {name: value for name, value in rest.items() if name in carry}
     problem = None
     for found in _find_meaningful(rest, messages):
@@ -173,6 +171,14 @@ def sort_columns(
     )
     text = json.dumps(carried, ensure_ascii=False, default=str) if carried else None
     return SortedColumns(unread, text, problem)
+
+
+def _show_plain(rest: Mapping[str, Any], messages: Sequence[Any]) -> tuple[str, ...] | None:
+    """Fast path: return the names of columns that are plain values and mean nothing; None if there are others."""
+    is_plain = PLAIN.issuperset(map(type, rest.values()))
+    if not is_plain or any(len(message) > 2 for message in messages):
+        return None
+    return _show_plain_names(tuple(rest))
 
 
 @lru_cache(maxsize=4096)

@@ -22,11 +22,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from turnwise.data.flaws import RowChecker
-from turnwise.data.kernel import Kernel
 from turnwise.data.page import describe_columns
 from turnwise.data.reasons import FILTER_KINDS, KINDS
 from turnwise.data.recipe import Recipe
 from turnwise.data.records import Record, UnusableRow
+from turnwise.data.row_encoder import RowEncoder
 from turnwise.data.samples import check_text
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import Path, format_path
@@ -194,7 +194,7 @@ class RowScanner:
         # Without a template or a tokenizer, these are never loaded.
         given = {"template": template or "chatml", "tokenizer": tokenizer or "turnwise"}
         recipe = Recipe.from_mapping({"inputs": "rows", **given, **settings})
-        self._kernel = None if template is None or tokenizer is None else Kernel(recipe)
+        self._encoder = None if template is None or tokenizer is None else RowEncoder(recipe)
         self._checker = RowChecker(recipe, template)
         self._markers: tuple[str, ...] = ()
         self._allowed: tuple[str, ...] = ()
@@ -225,9 +225,9 @@ class RowScanner:
     def _judge(self, rows: Sequence[Any]) -> list[tuple[Record | None, UnusableRow | None]]:
         """Return the conversation of each row, and why `prepare` would reject it."""
         verdicts: list[tuple[Record | None, UnusableRow | None]]
-        if self._kernel is not None:
+        if self._encoder is not None:
             readable = [one for one in rows if not isinstance(one, UnreadableRow)]
-            found = self._kernel.encode_rows(readable)
+            found = self._encoder.encode_rows(readable)
             problems = {index: result.problem for index, result in found.results.items()}
             verdicts = [(one, problems.get(index)) for index, one in enumerate(found.records)]
             left = iter(verdicts)
