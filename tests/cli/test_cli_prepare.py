@@ -63,6 +63,11 @@ FLAGS: dict[str, tuple[tuple[str, ...], Any]] = {
     "output": (("--output", "shards"), "shards"),
     "shape": (("--shape", "alpaca"), "alpaca"),
     "columns": (("--columns", "messages=dialogue"), {"messages": "dialogue"}),
+    "carry_columns": (["--carry-columns", "label"], ("label",)),
+    "drop_columns": (
+        ["--drop-columns", "label", "--drop-columns", "meta.label"],
+        ("label", "meta.label"),
+    ),
     "train_on": (("--train-on", "last"), "last"),
     "samples": (("--samples", "turns"), "turns"),
     "preferences": (("--preferences", "pairs"), "pairs"),

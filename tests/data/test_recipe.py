@@ -22,6 +22,8 @@ OTHER_VALUES: dict[str, Any] = {
     "output": "out",
     "shape": "sharegpt",
     "columns": {"messages": "dialogue"},
+    "carry_columns": ("label",),
+    "drop_columns": ("label",),
     "train_on": "last",
     "samples": "turns",
     "preferences": "pairs",

@@ -126,7 +126,7 @@ COMMANDS = {
     "scan": Command(
         "scan",
         "scan_dataset",
-        "Find rows that `prepare` would reject, control tokens, bad roles, broken arguments and null padding.",
+        "Find rows that prepare would reject, control tokens, bad roles, broken arguments and null padding.",
     ),
     "prepare": Command(
         "prepare",

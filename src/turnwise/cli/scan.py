@@ -46,7 +46,7 @@ def scan_dataset(
     preferences: PreferencesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find rows that `prepare` would reject, control tokens, bad roles, broken arguments and null padding.
+    """Find rows that prepare would reject, control tokens, bad roles, broken arguments and null padding.
 
     Lines that cannot be read are counted, too, and do not stop it. Exits with 1 if a row has a problem, and with 2 if
     there is no row that can be read. Columns that were not read are listed.

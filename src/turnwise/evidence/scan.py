@@ -36,6 +36,7 @@ from turnwise.tokens import tokenizers
 from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatcher
 
+UNREAD = "unread-column"
 CONTROL, ROLE, ARGUMENTS, PADDING = "control token", "role", "arguments", "null padding"
 ROW_PROBLEMS = {
     **KINDS,
@@ -220,7 +221,8 @@ class RowScanner:
                 if record is not None:
                     found += [RowProblem(number, *one) for one in self._find_notes(record)]
                 unread = record.unread if record is not None else problem.unread if problem else ()
-                yield ScannedRow(found, unread, record is not None or bool(unread))
+                is_readable = record is not None or any(one.kind == UNREAD for one in found)
+                yield ScannedRow(found, unread, is_readable)
 
     def _judge(self, rows: Sequence[Any]) -> list[tuple[Record | None, UnusableRow | None]]:
         """Return the conversation of each row, and why `prepare` would reject it."""
