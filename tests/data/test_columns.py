@@ -38,6 +38,7 @@ REFUSED: list[tuple[str, Any]] = [
     *(("label", value) for value in (0, 1, True, "false", "bad", [False], {"value": False})),
     *((name, 0) for name in ("thumbs_up", "human-feedback", "resolved", "labels", "is_safe")),
     ("winner", "model_a"),
+    *((name, True) for name in ("deleted", "is_toxic", "response_harmful")),
     *((name, 0.5) for name in ("weight", "sample_weight", "lossWeight")),
     ("trainable", False),
     *(("split", value) for value in ("test", "validation", "dev")),
@@ -57,38 +58,43 @@ HARMLESS: list[tuple[str, Any]] = [
     *((name, None) for name in ("label", "images", "score")),
     *(("images", value) for value in ([], "", {})),
     *(("weight", value) for value in (1, 1.0)),
+    *((name, False) for name in ("deleted", "is_toxic", "flagged", "response_harmful")),
+    *(("is_good", value) for value in (True, 1, "True")),
     *(("split", value) for value in ("train", "Train")),
     *((name, "x") for name in ("id", "source", "language", "correct_answer", "test_list")),
 ]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("name", "value"), REFUSED, ids=str)
-def test_a_row_is_refused_rather_than_changed(name: str, value: Any, shape: str) -> None:
-    row = {**SHAPES[shape], name: value}
-    if shape in ("alpaca", "sharegpt") and name == "system":
-        return  # which these shapes read
-    record = encode_row(row)
-    assert (record["status"], record["kind"]) == ("rejected", "unread-column"), record
-    assert "--drop-columns" in record["reason"] and name in record["reason"]
-    kept = encode_row(row, drop_columns=[name])
-    assert kept["status"] == "sample" and name in kept["unread"]
-    carried = encode_row(row, carry_columns=[name])
-    assert json.loads(carried["carried"]) == {name: value} and not carried["unread"]
+def test_a_row_is_refused_rather_than_changed(shape: str) -> None:
+    # Alpaca and ShareGPT read `system`.
+    reads_system = shape in ("alpaca", "sharegpt")
+    given = [one for one in REFUSED if one[0] != "system" or not reads_system]
+    rows = [{**SHAPES[shape], name: value} for name, value in given]
+    names = sorted({name for name, _ in given})
+    refused, dropped, carried = (
+        encode_rows(rows, **values)
+        for values in ({}, {"drop_columns": names}, {"carry_columns": names})
+    )
+    for (name, value), one, left, kept in zip(given, refused, dropped, carried, strict=True):
+        assert (one["status"], one["kind"]) == ("rejected", "unread-column"), one
+        assert "--drop-columns" in one["reason"] and name in one["reason"]
+        assert left["status"] == "sample" and name in left["unread"]
+        assert json.loads(kept["carried"]) == {name: value} and not kept["unread"]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("name", "value"), CARRIED, ids=str)
-def test_a_grade_is_carried(name: str, value: Any, shape: str) -> None:
-    record = encode_row({**SHAPES[shape], name: value})
-    assert record["status"] == "sample" and json.loads(record["carried"]) == {name: value}
+def test_a_grade_is_carried(shape: str) -> None:
+    records = encode_rows([{**SHAPES[shape], name: value} for name, value in CARRIED])
+    for (name, value), record in zip(CARRIED, records, strict=True):
+        assert record["status"] == "sample" and json.loads(record["carried"]) == {name: value}
 
 
-@pytest.mark.parametrize(("name", "value"), HARMLESS, ids=str)
-def test_other_columns_are_listed(name: str, value: Any) -> None:
-    record = encode_row({"messages": HELLO, name: value})
-    assert record["status"] == "sample" and record["carried"] is None
-    assert record["unread"] == (None if value is None else [name])
+def test_other_columns_are_listed() -> None:
+    records = encode_rows([{"messages": HELLO, name: value} for name, value in HARMLESS])
+    for (name, value), record in zip(HARMLESS, records, strict=True):
+        assert record["status"] == "sample" and record["carried"] is None, record
+        assert record["unread"] == (None if value is None else [name])
 
 
 @pytest.mark.parametrize(
@@ -135,12 +141,13 @@ def test_columns_that_were_renamed_are_looked_at() -> None:
 # -- unpaired preferences ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [True, False, 0, 1, 1.0, "true", "False", "0"])
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "preference"])
-def test_a_label_is_read(shape: str, value: Any) -> None:
-    record = encode_row({**SHAPES[shape], "label": value}, preferences="unpaired")
-    assert (record["status"], record["unread"]) == ("sample", None)
-    assert record["label"] is (str(value).lower() in ("true", "1", "1.0"))
+def test_a_label_is_read(shape: str) -> None:
+    values = (True, False, 0, 1, 1.0, "true", "False", "0")
+    rows = [{**SHAPES[shape], "label": value} for value in values]
+    for value, record in zip(values, encode_rows(rows, preferences="unpaired"), strict=True):
+        assert (record["status"], record["unread"]) == ("sample", None)
+        assert record["label"] is (str(value).lower() in ("true", "1", "1.0"))
 
 
 @pytest.mark.parametrize("value", ["maybe", 2, -1, 0.5, [], {"value": True}, None])

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 40
 MAX_BINS = 20
-PAIR_COLUMNS = ("prompt_ids", "chosen_ids", "rejected_ids")
+PREFERENCE_COLUMNS = ("prompt_ids", "completion_ids", "chosen_ids", "rejected_ids")
 
 
 def inspect(
@@ -139,14 +139,15 @@ def sample_lines(row: ShardRow, tokenizer: Any, colour: bool) -> Iterator[Text]:
 
 
 def _token_columns(columns: Mapping[str, Any]) -> Iterator[tuple[str, list[int], list[int]]]:
-    """Yield the name, ids and labels of what a row holds: one sample, or the three parts of a pair."""
+    """Yield the name, ids and labels of what a row holds: one sample, or the parts of a preference."""
     if "input_ids" in columns:
         yield "", columns["input_ids"], columns["labels"]
         return
-    for name in PAIR_COLUMNS:
-        ids = columns.get(name) or []
+    label = f", label {str(columns['label']).lower()}" if "label" in columns else ""
+    for name in filter(columns.__contains__, PREFERENCE_COLUMNS):
+        ids = columns[name] or []
         is_trained = name != "prompt_ids"
-        yield f", {name}", ids, ids if is_trained else [IGNORED] * len(ids)
+        yield f", {name}{label}", ids, ids if is_trained else [IGNORED] * len(ids)
 
 
 def _token_kinds(

@@ -54,15 +54,26 @@ class ColumnMeaning(NamedTuple):
     advice: str = ""
 
 
+UNPAIRED = "--preferences unpaired trains with it, if it is true or false; --columns label=NAME says where it is"
 MEANINGS = (
     ColumnMeaning(
         "whether the reply is good",
-        words="label verdict judgement judgment feedback thumb winner review 标签",
-        adjectives="good bad right wrong correct incorrect accepted approved desirable undesirable liked disliked "
-        "upvoted downvoted flagged toxic harmful safe unsafe spam deleted passed failed success successful solved "
-        "resolved preferred helpful hallucinated hallucination valid invalid positive negative rejected chosen",
+        words="label verdict judgement judgment feedback thumb winner 标签",
         names=("chosen", "rejected"),
-        advice="--preferences unpaired trains with it, if it is true or false; --columns label=NAME says where it is",
+        advice=UNPAIRED,
+    ),
+    ColumnMeaning(
+        "whether the reply is good",
+        adjectives="good right correct accepted approved desirable liked upvoted safe passed success successful solved "
+        "resolved preferred helpful valid verified review chosen",
+        harmless=("true", "1", "1.0", '"true"', '"yes"'),
+        advice=UNPAIRED,
+    ),
+    ColumnMeaning(
+        "whether the reply is bad",
+        adjectives="bad wrong incorrect undesirable disliked downvoted flagged toxic harmful unsafe spam deleted "
+        "failed hallucinated hallucination invalid rejected",
+        harmless=("false", "0", "0.0", '"false"', '"no"'),
     ),
     ColumnMeaning(
         "how much the row, or the turn, counts",

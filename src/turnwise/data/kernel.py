@@ -20,12 +20,12 @@ import pyarrow as pa
 from turnwise.data.encoded_records import RecordBuilder
 from turnwise.data.recipe import TRAIN, VALIDATION
 from turnwise.data.records import Record
-from turnwise.data.row_encoder import RowEncoder
+from turnwise.data.record_encoder import RecordEncoder
 
 HASH_BYTES = 8
 
 
-class Kernel(RowEncoder):
+class Kernel(RecordEncoder):
     """Encodes batches of rows as a recipe says.
 
     Args:

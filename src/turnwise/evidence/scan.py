@@ -26,7 +26,7 @@ from turnwise.data.page import describe_columns
 from turnwise.data.reasons import FILTER_KINDS, KINDS
 from turnwise.data.recipe import Recipe
 from turnwise.data.records import Record, UnusableRow
-from turnwise.data.row_encoder import RowEncoder
+from turnwise.data.record_encoder import RecordEncoder
 from turnwise.data.samples import check_text
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import Path, format_path
@@ -195,7 +195,7 @@ class RowScanner:
         # Without a template or a tokenizer, these are never loaded.
         given = {"template": template or "chatml", "tokenizer": tokenizer or "turnwise"}
         recipe = Recipe.from_mapping({"inputs": "rows", **given, **settings})
-        self._encoder = None if template is None or tokenizer is None else RowEncoder(recipe)
+        self._encoder = None if template is None or tokenizer is None else RecordEncoder(recipe)
         self._checker = RowChecker(recipe, template)
         self._markers: tuple[str, ...] = ()
         self._allowed: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Rows become conversations, verdicts and samples: what `prepare` and `scan` share, without Arrow.
 
-A bad row never raises; it gets a problem. Only a broken recipe raises, in `RowEncoder.load`, before the first row. Rows
+A bad row never raises; it gets a problem. Only a broken recipe raises, in `RecordEncoder.load`, before the first row. Rows
 are encoded all together (`Template.encode_batch`). Only rows with something special are looked at one by one
 (`samples.py`).
 """
@@ -44,14 +44,14 @@ class EncodedRows(NamedTuple):
     common: list[int]
 
 
-class RowEncoder:
+class RecordEncoder:
     """Encodes rows as a recipe says.
 
     Args:
         recipe: the recipe.
 
     Example:
-        >>> encoder = RowEncoder(Recipe(inputs="data.jsonl", template="chatml", tokenizer="turnwise"))
+        >>> encoder = RecordEncoder(Recipe(inputs="data.jsonl", template="chatml", tokenizer="turnwise"))
         >>> found = encoder.encode_rows([b'{"prompt": "Hi", "completion": "Hello!"}', b"{oops"])
         >>> len(found.encoded), found.results[1].problem.kind
         (1, 'bad-json')
