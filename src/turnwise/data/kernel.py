@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from turnwise.data.encoded_records import RecordBuilder
 from turnwise.data.recipe import TRAIN, VALIDATION
-from turnwise.data.records import Record
 from turnwise.data.record_encoder import RecordEncoder
+from turnwise.data.records import Record
 
 HASH_BYTES = 8
 

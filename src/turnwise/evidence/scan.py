@@ -25,8 +25,8 @@ from turnwise.data.flaws import RowChecker
 from turnwise.data.page import describe_columns
 from turnwise.data.reasons import FILTER_KINDS, KINDS
 from turnwise.data.recipe import Recipe
-from turnwise.data.records import Record, UnusableRow
 from turnwise.data.record_encoder import RecordEncoder
+from turnwise.data.records import Record, UnusableRow
 from turnwise.data.samples import check_text
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import Path, format_path
