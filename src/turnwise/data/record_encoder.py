@@ -1,7 +1,7 @@
 """Rows become conversations, verdicts and samples: what `prepare` and `scan` share, without Arrow.
 
-A bad row never raises; it gets a problem. Only a broken recipe raises, in `load`, before the first row. Rows are encoded
-all together (`Template.encode_batch`). Only rows with something special are looked at one by one (`samples.py`).
+A bad row never raises; it gets a problem. Only a broken recipe raises, in `load`, before the first row. Rows are
+encoded all together (`Template.encode_batch`), and only those with something special one by one (`samples.py`).
 """
 
 from __future__ import annotations
