@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,54 @@ def test_a_document_is_one_row_or_a_list_of_them(document: Any, rows: int, tmp_p
     path.write_text(json.dumps(document))
     (file,) = find_files([path]).files
     assert len(list(read_rows(cut(file, 1000, tmp_path)))) == rows
+
+
+HEADS = {
+    "padded number": ('{"a":', " ", "1}"),
+    "padded end of a number": ('{"a": 1', " ", ', "data": [{"prompt": "a"}]}'),
+    "padded key": ('{"a"', "\n", ': 1, "data": [{"prompt": "a"}]}'),
+    "many members": ("{", '"a": 1 , ', '"data": [{"prompt": "a"}]}'),
+    "letters in place of a number": ('{"a": ', "ab ", "}"),
+    "quotes": ('{"a": "', '\\"', '"}'),
+    "a string that does not end": ('{"a": "', "\\\\a", ""),
+    "line feeds": ("", "\n", "[[1]]"),
+    "opening brackets": ("[", " ", '{"role"'),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_the_format_of_a_padded_file_is_found_in_linear_time(name: str, tmp_path: Path) -> None:
+    start, padding, end = HEADS[name]
+    path = tmp_path / "data.json"
+    for size in (1_000, 8_000, 400_000):  # a cubic pattern fails at the second, and not after hours
+        path.write_text(start + padding * (size // len(padding)) + end)
+        begin = time.process_time()
+        find_files([path])
+        assert time.process_time() - begin < 0.5
+
+
+@given(
+    scalars=st.dictionaries(
+        st.text('ab"\\[]{},:é\n'),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False)
+        | st.text('ab"\\[]{},:é\n'),
+        max_size=4,
+    ),
+    indent=st.none() | st.integers(0, 3),
+)
+def test_rows_are_found_after_any_scalars(
+    scalars: dict[str, Any], indent: int | None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    scalars.pop("data", None)
+    path = tmp_path_factory.mktemp("scalars") / "data.json"
+    path.write_text(json.dumps({**scalars, "data": [{"prompt": "a"}]}, indent=indent))
+    (file,) = find_files([path]).files
+    text = path.read_bytes()
+    assert (file.format, text[file.rows_start - 1 : file.rows_start]) == ("json", b"[")
+    assert json.loads(text[file.rows_start - 1 : text.rindex(b"}")]) == [{"prompt": "a"}]
 
 
 # -- what is found ---------------------------------------------------------------------------------------------------

@@ -59,12 +59,14 @@ LISTS_IN_ROWS = frozenset(
 )
 DATASETS_NOTES = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")
 GLOB = re.compile(r"[*?\[]")
-# Before the list of an object that holds rows: keys with values that are neither lists nor objects.
-OBJECT_OF_LIST = re.compile(
-    rb'\s*\{(?:\s*"(?:[^"\\]|\\.)*"\s*:\s*(?:"(?:[^"\\]|\\.)*+"|[^\[\]{}",]+)\s*,)*'
-    rb'\s*"((?:[^"\\]|\\.)*)"\s*:\s*\[',
-    re.DOTALL,
-)
+OPENED_LIST = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
+# Messages or rounds rather than rows, right after the bracket of a list.
+LIST_OF_TURNS = re.compile(rb'\s*+(?:\[|\{\s*"(?:role|content)"\s*:)')
+# Before the list of an object that holds rows: keys with values that are neither lists nor objects. Every repetition is
+# possessive, and no two neighbours match the same byte, so that no file makes it go back.
+_TEXT = rb'"(?:[^"\\]++|\\.)*+"'
+_MEMBER = rb'\s*+%b\s*+:\s*+(?:%b|[^\s\[\]{}",][^\[\]{}",]*+)\s*+,' % (_TEXT, _TEXT)
+OBJECT_OF_LIST = re.compile(rb"\s*+\{(?:%b)*+\s*+(%b)\s*+:\s*+\[" % (_MEMBER, _TEXT), re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,13 +353,12 @@ def _is_json(text: bytes) -> bool:
 
 def _find_rows(head: bytes) -> tuple[str, int]:
     """Find the list of rows in a document: the document itself, or the first list in its object."""
-    opening = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[").match(head)
+    opening = OPENED_LIST.match(head)
     if opening:
-        is_messages = re.compile(rb'\s*\{\s*"(?:role|content)"\s*:').match(head, opening.end())
-        is_rounds = re.compile(rb"\s*\[").match(head, opening.end())
-        return ("document", 0) if is_messages or is_rounds else ("json", opening.end())
+        is_row = LIST_OF_TURNS.match(head, opening.end())
+        return ("document", 0) if is_row else ("json", opening.end())
     start = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
     member = OBJECT_OF_LIST.match(head, start)
-    if member and member[1].decode("utf-8", "replace") not in LISTS_IN_ROWS:
+    if member and member[1][1:-1].decode("utf-8", "replace") not in LISTS_IN_ROWS:
         return "json", member.end()
     return "document", 0
