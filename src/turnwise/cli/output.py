@@ -47,7 +47,7 @@ ARGUMENT = re.compile(
 )
 COLOUR_VARIABLES = {True: "FORCE_COLOR", False: "NO_COLOR"}
 LABELS = {"note": "cyan", "warning": "yellow", "error": "red"}
-REPORT_MARK = re.compile(r"^(?:(?:ok|problem)(?=:)|[+-].*|@@.*)|⟪[^⟫]*⟫", re.MULTILINE)
+REPORT_MARK = re.compile(r"^(?:(?:ok|problem)(?=:)|[+-].*|@@.*)|⟪[^⟪⟫]*⟫", re.MULTILINE)
 REPORT_COLOURS = {"o": "green", "p": "red", "+": "green", "-": "red", "@": "cyan", "⟪": "yellow"}
 """By the first character of what `REPORT_MARK` finds."""
 

@@ -50,7 +50,9 @@ from turnwise.dialects.translation import Dialect
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import SourceError, TurnwiseError
 
-COMMENT = re.compile(r"\{#.*?#\}", re.S)
+COMMENT = re.compile(
+    r"\{#.*?(#\}|\Z)", re.S
+)  # to the end, if it is not closed: it is looked for once
 SAME, DIFFERENCES = "same", ("text", "refusal")
 ROUND_ROLES = {"user", "assistant", "tool"}
 
@@ -79,7 +81,7 @@ class Verification:
         self.tokens = dict(tokens)
         self.without = without
         self.starts_with_bos = starts_with_bos
-        self._text = COMMENT.sub("", renderer.text)
+        self._text = COMMENT.sub(lambda found: "" if found[1] else found[0], renderer.text)
 
     def find_difference(self, translated: Renderer) -> tuple[Probe | None, int]:
         """Return the first probe on which the two differ, and on how many before it they agree.
@@ -141,7 +143,9 @@ class Verification:
         yield from self._plain_probes
         if CLOCK in self._text:
             yield from (replace(probe, now=LATER) for probe in self._plain_probes)
-        options = [name for name in self._options if re.search(rf"\b{name}\b", self._text)]
+        options = [
+            name for name in self._options if re.search(rf"\b{re.escape(name)}\b", self._text)
+        ]
         for probe in vary_options(options):
             prompt = _without_final_reply(probe)
             if self._is_relevant(prompt):

@@ -241,7 +241,7 @@ def _parse_slots(key: str, given: Any, exact: bool) -> Items:
         raise SourceError(f"{key} must not contain {{{{content}}}}: {short_repr(list(given))}")
     if not has_content and key != "format_prefix":
         text = "".join(text for kind, text in items if kind == "text")
-        names = re.findall(r"\{\{\s*(\w*)\s*\}\}", text)
+        names = re.findall(r"\{\{\s*+(\w*+)\s*+\}\}", text)
         hint = did_you_mean(names[0], ("content", "idx"), "Slots") if names else None
         problem = f"{key} must contain {{{{content}}}}: {short_repr(list(given))}"
         raise SourceError(problem, hint=hint)

@@ -46,7 +46,7 @@ FUNCTION_NAMES = frozenset(FUNCTIONS)
 FUNCTION_CALLS = frozenset(function.run.__name__ for function in FUNCTIONS.values())
 FIRST_POSITION = pack_position(1, 1)
 WRONG_CALL = re.compile(r"(.*)\(\) ((?:missing|got|takes (?:from )?\d).*)")  # of a Python function
-ARGUMENT_COUNT = re.compile(r"(\d+)(?= positional| to \d+ positional| were given| was given)")
+ARGUMENT_COUNT = re.compile(r"(?<!\d)\d++(?= positional| to \d+ positional| were given| was given)")
 RUNTIME_ERRORS = (
     *(TemplateLimitError, Raised, Failure, RecursionError, MemoryError),
     *(TypeError, ValueError, ArithmeticError, LookupError, AttributeError),

@@ -36,7 +36,7 @@ TYPE_NAMES = {
 }
 SECTIONS = ("Args:", "Returns:", "Raises:")
 ARGUMENT = re.compile(r"\s*(\w+):\s*(.*)")
-CHOICES = re.compile(r"\(choices:\s*(.*?)\)\s*$", re.IGNORECASE)
+CHOICES = re.compile(r"(?>(.*?)\(choices:)(.*?)\)\s*$", re.IGNORECASE)
 
 
 def to_tool(value: Any, path: str) -> Any:
@@ -130,11 +130,11 @@ def _read_arguments(text: str) -> dict[str, str]:
 
 def _describe_parameter(hint: Any, description: str) -> dict[str, Any]:
     schema = to_schema(hint)
-    choices = CHOICES.search(description)
+    choices = CHOICES.match(description)
     if choices is not None:
-        values = json.loads(choices[1])
+        values = json.loads(choices[2])
         schema["enum"] = [one.strip() if isinstance(one, str) else one for one in values]
-        description = description[: choices.start()].strip()
+        description = choices[1].strip()
     schema["description"] = description
     return schema
 

@@ -25,7 +25,7 @@ MatchedBy = Literal["id", "normal form", "pattern", "text", "rule"]
 
 WILDCARDS = "*?["
 ANY_TEXT = "**"
-CHARACTER_SET = r"\[[^]]*\]"
+CHARACTER_SET = r"\[[^]]*+(?:\]|\Z)"
 # Texts, not compiled patterns, to keep `import turnwise` cheap; `re` caches what it compiled.
 QUANTISATION_SUFFIX = (
     r"(?:[-.](?:gguf|gptq|awq|autoawq|autoround|marlin|exl[23]|mlx|onnx|ov|openvino|hqq|aqlm|torchao|hf|unsloth|ud|dynamic"

@@ -31,9 +31,9 @@ MIN_BALANCED = 20  # conversations that must have a pair as often as it is close
 RATIO = 5  # times as many as those that have not
 MAX_TRIES = 8  # places at which a closing marker is tried
 PAIRS: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
-    (re.compile(r"<\|\w*start\w*\|>"), lambda opening: opening.replace("start", "end")),
+    (re.compile(r"<\|(?=\w*?start)\w++\|>"), lambda opening: opening.replace("start", "end")),
     (re.compile(r"<\|START_\w+\|>"), lambda opening: opening.replace("START", "END")),
-    (re.compile(r"<[｜|]\w*begin\w*[｜|]>"), lambda opening: opening.replace("begin", "end")),
+    (re.compile(r"<[｜|](?=\w*?begin)\w++[｜|]>"), lambda opening: opening.replace("begin", "end")),
     (re.compile(r"<start_of_\w+>"), lambda opening: opening.replace("start", "end")),
     (re.compile(r"<[a-z_]+>"), lambda opening: f"</{opening[1:]}"),
     (re.compile(r"\[[A-Z_]+\]"), lambda opening: f"[/{opening[1:]}"),

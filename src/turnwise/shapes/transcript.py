@@ -42,8 +42,9 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
 
 HEADER = re.compile(r"(\w+)(?: name=(\S+))?")
 FENCED_CODE = re.compile(r"\n```([^\s`]+)\n(.*)\n```", re.DOTALL)
-REACT_CALL = re.compile(r"Action:[ \t]*(\S+)[ \t]*\nAction Input:[ \t]*(\{.*\})\s*", re.DOTALL)
-STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
+REACT_CALL = re.compile(r"Action:[ \t]*(\S{1,256})[ \t]*\nAction Input:[ \t]*(?=\{)")
+# A string that is not closed goes to the end, so that none is looked at twice.
+STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|,(?=\s*[\]}])', re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -261,15 +262,14 @@ def _to_tool_call(call: TranscriptCall) -> dict[str, Any]:
 def _parse_react(message: dict[str, Any]) -> dict[str, Any]:
     """Return the message with a final `Action:` and `Action Input:` as a call."""
     content = message["content"]
-    found = list(REACT_CALL.finditer(content))
-    if not found or found[-1].end() != len(content):
+    action = REACT_CALL.search(content)
+    if action is None:
         return message
-    action = found[-1]
-    arguments, is_json = parse_lenient_json(action[2])
+    arguments, is_json = parse_lenient_json(content[action.end() :])
     if not is_json:
         return message
     function = {"name": action[1], "arguments": arguments}
-    call = {"type": "function", "function": function, "react": action[0]}
+    call = {"type": "function", "function": function, "react": content[action.start() :]}
     return {**message, "content": content[: action.start()], "tool_calls": [call]}
 
 

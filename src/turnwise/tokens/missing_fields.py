@@ -26,7 +26,7 @@ MAX_SEARCHES = 200  # through the whole turn: for texts out of order, and words 
 NEAR = 1_000  # characters behind the last text that was found
 _REASONING = frozenset(REASONING_KEYS)
 _TAG = re.compile(r"</?[^<>\s]{1,60}>|\[/?[A-Z_]{1,30}\]")
-_ESCAPE = re.compile(r"\\+(?:[bfnrt]|u[0-9a-f]{4})")
+_ESCAPE = re.compile(r"(?<!\\)\\++(?:[bfnrt]|u[0-9a-f]{4})")
 _WORD = re.compile(r"[a-z0-9]+")  # others may be written as escapes
 
 

@@ -49,7 +49,10 @@ from turnwise.engine.runtime.values import (
 )
 from turnwise.errors import short_repr
 
-PERCENT = re.compile(r"%(?:\(([^)]*)\))?([#0\- +]*)(\*|\d+)?(?:\.(\*|\d+)?)?[hlL]?(.)", re.S)
+# It matches at every `%`, a format that is broken off included, so that none is looked at twice.
+PERCENT = re.compile(
+    r"%(?:\(([^)]*+)(?:\)|\Z))?+([#0\- +]*+)(\*|\d++)?+(?:\.(\*|\d++)?+)?+[hlL]?+(.?)", re.S
+)
 FILL = re.compile(r"[^ 0][<>=^]", re.S)  # at the start of a format: what numbers are padded with
 DIGITS = re.compile(r"\d+")
 PRINT_BYTES = 120  # of printing a value that is no text, and of its place in the output
@@ -131,11 +134,8 @@ def format_percent(rt: Runtime, form: str, trail: Trail, value: Any, value_trail
         parts += (form[start : spec.start()], (PART, form, trail, start))
         parts += _format_conversion(rt, spec, arguments)
         start = spec.end()
-    rest = form[start:]
-    if "%" in rest:
-        raise Failure("incomplete format")
     arguments.check_all_taken()
-    return join_parts(rt, [*parts, rest, (PART, form, trail, start)])
+    return join_parts(rt, [*parts, form[start:], (PART, form, trail, start)])
 
 
 class PercentArguments:
@@ -171,6 +171,8 @@ class PercentArguments:
 def _format_conversion(rt: Runtime, spec: re.Match[str], arguments: PercentArguments) -> Pair:
     """Format one conversion such as `%-5.2f`."""
     key, flags, width, precision, kind = spec.groups()
+    if not kind:
+        raise Failure("incomplete format")
     if kind == "%":
         return "%", None
     columns = _conversion_size(rt, width, arguments)

@@ -49,7 +49,7 @@ CLOSE_NAME = 0.85  # how similar a misspelt name is to the right one
 MAX_LISTED = 5  # hidden characters of one line
 MAX_ASKED = 24  # constants that are put into messages
 MIN_ORDER = 12  # characters of template text that a word in a message adds
-LINE_OF_ERROR = re.compile(r"(?:in .*?|line )[:(]?(\d+)\)?")
+LINE_OF_ERROR = re.compile(r"(?>.*?(?:in |line ))\D*+(\d+)")
 
 
 def check_variables(subject: Subject) -> Iterator[Symptom]:
@@ -381,7 +381,7 @@ def _compare_engine(subject: Subject, name: str, render: Engine) -> Iterator[Sym
             continue
         fix = f"Write it in a way that {name} takes, too."
         if answer.text is None:
-            line = LINE_OF_ERROR.search(answer.error)
+            line = LINE_OF_ERROR.match(answer.error)
             place = subject.places.by_position(int(line[1]), 1) if line else None
             yield Symptom(f"{name} fails: {answer.error}", fix, place, probe)
         else:

@@ -29,7 +29,7 @@ from turnwise.replies.derive.segment_markers import to_marker, to_region
 from turnwise.replies.derive.validate import find_problem
 from turnwise.replies.grammar import Calls, JsonCall, Marker, Region, Source, TaggedCall
 
-_CALL_ROLE = re.compile(r"""['"](\w*(?:tool|function)_call\w*)['"]""")  # in the source
+_CALL_ROLE = re.compile(r"""['"](?=\w*?(?:tool|function)_call)(\w++)['"]""")  # in the source
 
 
 @dataclass

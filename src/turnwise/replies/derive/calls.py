@@ -170,7 +170,7 @@ def _find_words(turn: Segment, number: int, start: int, end: int | None = None) 
     """Return name and id of one call in this part of the turn."""
     slots: list[Slot] = []
     for word, slot in ((NAMES[number], "name"), (IDS[number], "id")):
-        matches = re.compile(word).finditer(turn.text[:end], start)
+        matches = re.compile(re.escape(word)).finditer(turn.text[:end], start)
         slots += [(*match.span(), slot) for match in matches]
     return sorted(slots)
 

@@ -27,7 +27,10 @@ _SEPARATORS = ((", ", ": "), (",", ":"), (",", ": "))
 # How many places of a turn are tried, by the first character of the value: four times what published templates need.
 MAX_TRIES = {"{": 60, "[": 60, '"': 400}
 MAX_PYTHON_DEPTH = 20  # brackets within brackets
-_BRACKET_OR_STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\[\](){}]""", re.DOTALL)
+# A string that is not closed goes to the end, so that none is looked at twice.
+_BRACKET_OR_STRING = re.compile(
+    r"""'(?:[^'\\]++|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\](){}]""", re.DOTALL
+)
 
 
 class DecodedValue(NamedTuple):

@@ -99,7 +99,7 @@ class _Finder:
     def __init__(self, tokens: Iterable[Added]) -> None:
         self._tokens = {token.text: token for token in tokens if token.text}
         texts = sorted(self._tokens, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, texts)) if texts else "(?!)")
+        self._pattern = re.compile("|".join(map(re.escape, texts)) or "(?!)")
 
     def split(self, text: str) -> Iterator[TextPart]:
         done = 0

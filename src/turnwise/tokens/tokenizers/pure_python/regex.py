@@ -42,7 +42,7 @@ HAN_NAMES = ("CJK UNIFIED", "CJK COMPATIBILITY IDEOGRAPH", "CJK RADICAL", "KANGX
 HAN_MARKS = {0x16FF0, 0x16FF1}
 
 _GROUP = re.compile(r"\((?:\?(?::|=|!|>|<=|<!|i:))?")
-_REPEAT = re.compile(r"\{(\d*)(,?)(\d*)\}")
+_REPEAT = re.compile(r"\{(\d*+)(,?)(\d*+)\}")
 _PROPERTY = re.compile(r"\{(\^?)([A-Za-z_ ]+)\}")
 _CODE_POINT = re.compile(r"x\{([0-9A-Fa-f]{1,6})\}|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})")
 
