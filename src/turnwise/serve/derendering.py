@@ -343,14 +343,18 @@ def make_usage(prompt: int, completion: int, cached: int | None = None) -> dict[
 def join_deltas(deltas: list[dict[str, Any]]) -> dict[str, Any]:
     """Return several deltas as one: what a client that adds them up would have."""
     joined: dict[str, Any] = {}
+    texts: dict[str, list[str]] = {}
     for delta in deltas:
         for name, value in delta.items():
             if name == "tool_calls":
                 _join_calls(joined.setdefault(name, []), value)
             elif name in ("content", "reasoning_content"):
-                joined[name] = joined.get(name, "") + value
+                texts.setdefault(name, []).append(value)
             else:
                 joined[name] = value
+    joined |= {name: "".join(parts) for name, parts in texts.items()}
+    for call in joined.get("tool_calls", ()):
+        call["function"]["arguments"] = "".join(call["function"]["arguments"])
     if "reasoning_content" in joined:
         joined["reasoning"] = joined["reasoning_content"]
     return joined
@@ -359,12 +363,9 @@ def join_deltas(deltas: list[dict[str, Any]]) -> dict[str, Any]:
 def _join_calls(calls: list[dict[str, Any]], deltas: list[dict[str, Any]]) -> None:
     for delta in deltas:
         if calls and calls[-1]["index"] == delta["index"]:
-            known = calls[-1]
-            function = delta.get("function", {})
-            known.setdefault("function", {"arguments": ""})
-            known["function"]["arguments"] += function.get("arguments", "")
             if delta.get("id"):
-                known["id"] = delta["id"]
+                calls[-1]["id"] = delta["id"]
         else:
-            function = delta.get("function", {})
-            calls.append({**delta, "function": dict(function)})
+            calls.append({**delta, "function": {**delta.get("function", {}), "arguments": []}})
+        # Parts of the text, which are joined at the end.
+        calls[-1]["function"]["arguments"].append(delta.get("function", {}).get("arguments", ""))

@@ -50,6 +50,12 @@ from turnwise.serve.upstreams import (
 
 CONNECT_SECONDS = 10.0
 MAX_LINE = 16 << 20  # bytes of one event
+MAX_REPLY = 64 << 20  # bytes of the events of one reply
+MAX_ON_LOOP = (
+    4_096  # characters of events that are read on the event loop; more are the work of a thread
+)
+FIELDS = (b"data:", b"error:")
+ENDING = re.compile(r'"(?:finish_reason|stop)"\s*:\s*(?:"|true)')
 LINE_END = re.compile(rb"\r\n|\n|\r")
 MAX_ERROR = 65_536  # bytes of an upstream's error that are read
 DONE = "[DONE]"
@@ -68,6 +74,36 @@ GRAMMAR_HINT = "does it take grammars, and is --upstream-kind right?"
 Chunk = dict[str, Any]
 
 
+class StopText:
+    """A stop text, and how much of it the text so far ends with, counted as Knuth, Morris and Pratt do.
+
+    Args:
+        text: the stop, which is not empty.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._begun = 0
+        # For each beginning of the text, how long the next shorter one is with which it ends.
+        self._shorter = [0] * len(text)
+        for index in range(1, len(text)):
+            self._shorter[index] = self._add(self._shorter[index - 1], text[index])
+
+    def _add(self, length: int, character: str) -> int:
+        while length and self.text[length] != character:
+            length = self._shorter[length - 1]
+        return length + (self.text[length] == character)
+
+    def follow(self, text: str) -> int:
+        """Return how many characters may begin the stop after more text, in which it is not found."""
+        if len(text) >= len(self.text):
+            self._begun = 0
+            text = text[len(text) - len(self.text) + 1 :]
+        for character in text:
+            self._begun = self._add(self._begun, character)
+        return self._begun
+
+
 class StopFilter:
     """Cuts a text at the first of some stop texts, and holds back what may become one.
 
@@ -76,7 +112,7 @@ class StopFilter:
     """
 
     def __init__(self, stops: list[str]) -> None:
-        self._stops = stops
+        self._stops = [StopText(stop) for stop in stops]
         self._held = ""
         self.found: str | None = None
 
@@ -84,13 +120,14 @@ class StopFilter:
         """Return what is certainly before a stop."""
         if not self._stops or self.found is not None:
             return "" if self.found is not None else text
-        text = self._held + text
-        places = [(text.find(stop), stop) for stop in self._stops if stop in text]
+        new, text = text, self._held + text
+        found = [(text.find(stop.text), stop.text) for stop in self._stops]
+        places = [one for one in found if one[0] >= 0]
         if places:
             place, self.found = min(places)
             self._held = ""
             return text[:place]
-        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        keep = max(stop.follow(new) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
 
@@ -98,14 +135,6 @@ class StopFilter:
         """Return what was held back."""
         held, self._held = self._held, ""
         return held
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Return how many characters at the end of a text may begin a stop."""
-    for length in range(min(len(text), len(stop) - 1), 0, -1):
-        if text.endswith(stop[:length]):
-            return length
-    return 0
 
 
 class ChoiceStream:
@@ -124,6 +153,7 @@ class ChoiceStream:
         self._plan = plan
         self.index = index
         self.deltas: list[dict[str, Any]] = []
+        self.message: dict[str, Any] = {}  # when it is finished
         self.has_ended = False
         self._cut_reason: str | None = None
         self.finish_reason: str | None = None
@@ -160,6 +190,7 @@ class ChoiceStream:
         Raises:
             UpstreamError: the calls are not those that were asked for.
         """
+        self.message = self._join_message()
         calls = self.message.get("tool_calls", [])
         is_cut = self._cut_reason is not None
         problem = find_broken_promise(self._plan, calls, is_cut, self._find_open_call())
@@ -202,9 +233,7 @@ class ChoiceStream:
         """Whether the reply was ended at a stop text."""
         return self._stops.found is not None
 
-    @property
-    def message(self) -> dict[str, Any]:
-        """The reply so far as a message."""
+    def _join_message(self) -> dict[str, Any]:
         joined = {"role": "assistant", "content": "", **join_deltas(self.deltas)}
         calls = joined.pop("tool_calls", [])
         if calls:
@@ -239,7 +268,11 @@ class Gateway:
         timeout = httpx.Timeout(settings.upstream_seconds, connect=CONNECT_SECONDS)
         # No proxies, redirects or credentials of the environment: nobody but the upstream is asked.
         self._client = httpx.AsyncClient(
-            timeout=timeout, trust_env=False, limits=NO_LIMITS, transport=transport
+            timeout=timeout,
+            trust_env=False,
+            limits=NO_LIMITS,
+            transport=transport,
+            headers={"accept-encoding": "identity"},
         )
 
     async def close(self) -> None:
@@ -285,18 +318,22 @@ class Gateway:
             UpstreamError: the engine fails, breaks off, or does not follow a grammar.
         """
         for call in list_calls(plan, calls, choices):
-            async with aclosing(self._ask(call, headers, usage)) as pieces:
-                async for piece in pieces:
-                    choice = _find_choice(plan, choices, piece, usage)
-                    is_open = not choice.has_ended
-                    deltas = choice.feed(piece)
-                    if is_open and choice.has_ended:
-                        await asyncio.to_thread(choice.finish)
-                    for delta in deltas:
-                        yield make_chunk(choice.index, delta, None)
-                    if is_open and choice.has_ended:
-                        yield make_chunk(choice.index, {}, choice.finish_reason)
-                    if choice.is_cut_off and _are_finished(plan, choices):
+            reader = EventReader(self.kind, plan, call, usage, choices, make_chunk)
+            async with aclosing(self._ask(call, headers, MAX_REPLY * plan.count)) as batches:
+                async for events in batches:
+                    problem = None
+                    try:
+                        if sum(map(len, events)) > MAX_ON_LOOP or reader.is_ending(events):
+                            await asyncio.to_thread(reader.read, events)
+                        else:
+                            reader.read(events)
+                    except UpstreamError as error:
+                        problem = error  # after the chunks before it
+                    for chunk in reader.take_chunks():
+                        yield chunk
+                    if problem is not None:
+                        raise problem
+                    if reader.is_done:
                         break  # the engine need not go on
         if not choices:
             raise odd_answer("no event of a reply")
@@ -304,25 +341,21 @@ class Gateway:
             raise UpstreamError("the upstream broke off in the middle of a reply", hint=LOG_HINT)
 
     async def _ask(
-        self, call: UpstreamCall, headers: dict[str, str], usage: StreamUsage
-    ) -> AsyncGenerator[ReplyPiece, None]:
-        """Send a request to the engine, and yield the pieces of its stream."""
+        self, call: UpstreamCall, headers: dict[str, str], most: int
+    ) -> AsyncGenerator[list[str], None]:
+        """Send a request to the engine, and yield the events of its stream, those that arrived together in one list."""
         try:
             async with self._client.stream(
                 "POST", self._url + call.path, json=call.body, headers=headers
             ) as response:
+                if response.headers.get("content-encoding", "identity").lower() != "identity":
+                    # To unpack it could take any time and memory.
+                    raise odd_answer("a compressed answer, and none was asked for")
                 if response.status_code != 200:
                     raise await _read_refusal(response, call.path)
-                async for line in read_lines(response.aiter_bytes()):
-                    if line.startswith("error:"):
-                        raise report_failure(line[6:].strip())
-                    if not line.startswith("data:"):
-                        continue
-                    text = line[5:].strip()
-                    if text == DONE:
-                        return
-                    for piece in read_event(self.kind, _parse_event(text), call, usage):
-                        yield piece
+                async for lines in read_lines(response.aiter_raw(), most):
+                    yield lines
+                    await asyncio.sleep(0)  # a read that does not wait gives no turn to others
         except httpx.TimeoutException:
             seconds = self.settings.upstream_seconds
             raise UpstreamError(
@@ -337,6 +370,76 @@ class Gateway:
             raise UpstreamError(
                 f"the upstream broke off ({type(error).__name__})", hint=LOG_HINT
             ) from None
+
+
+class EventReader:
+    """Reads the events of one request to the engine.
+
+    Args:
+        kind: the kind of the upstream.
+        plan, call: what it was asked.
+        usage, choices: what is known of the replies, for all requests.
+        make_chunk: makes a chunk of the answer from a choice, a delta and a reason.
+
+    Attributes:
+        is_done: nothing more is needed.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        plan: GenerationPlan,
+        call: UpstreamCall,
+        usage: StreamUsage,
+        choices: dict[int, ChoiceStream],
+        make_chunk: Callable[[int, dict[str, Any], str | None], Chunk],
+    ) -> None:
+        self._kind = kind
+        self._plan = plan
+        self._call = call
+        self._usage = usage
+        self._choices = choices
+        self._make_chunk = make_chunk
+        self._chunks: list[Chunk] = []
+        self.is_done = False
+
+    def take_chunks(self) -> list[Chunk]:
+        """Return the chunks that were made since the last call."""
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
+    def is_ending(self, lines: list[str]) -> bool:
+        """Return whether a reply may end in these lines: it is checked then, which is the work of a thread."""
+        return "stop" in self._plan.sampling or any(map(ENDING.search, lines))
+
+    def read(self, lines: list[str]) -> None:
+        """Read lines of the stream.
+
+        Raises:
+            UpstreamError: the engine fails, or does not follow a grammar.
+        """
+        for line in lines:
+            if self.is_done:
+                return
+            if line.startswith("error:"):
+                raise report_failure(line[6:].strip())
+            text = line[5:].strip()
+            if text == DONE:
+                self.is_done = True
+                return
+            for piece in read_event(self._kind, _parse_event(text), self._call, self._usage):
+                self._read_piece(piece)
+
+    def _read_piece(self, piece: ReplyPiece) -> None:
+        choice = _find_choice(self._plan, self._choices, piece, self._usage)
+        is_open = not choice.has_ended
+        deltas = choice.feed(piece)
+        if is_open and choice.has_ended:
+            choice.finish()
+        self._chunks += [self._make_chunk(choice.index, delta, None) for delta in deltas]
+        if is_open and choice.has_ended:
+            self._chunks.append(self._make_chunk(choice.index, {}, choice.finish_reason))
+        self.is_done = choice.is_cut_off and _are_finished(self._plan, self._choices)
 
 
 def find_broken_promise(
@@ -400,24 +503,32 @@ def _are_finished(plan: GenerationPlan, choices: dict[int, ChoiceStream]) -> boo
     return len(finished) == plan.count
 
 
-async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
-    """Yield the lines of a stream of events.
+async def read_lines(
+    chunks: AsyncIterator[bytes], most: int = MAX_LINE
+) -> AsyncGenerator[list[str], None]:
+    """Yield the lines of a stream of events that have data or an error, those of one chunk in one list.
 
     Only the three line ends of server-sent events count: JSON may hold others as they are, such as U+2028.
 
     Raises:
-        UpstreamError: a line is too long.
+        UpstreamError: a line is too long, or the stream has more bytes than `most`.
     """
     begun = bytearray()
+    total = 0
     async for chunk in chunks:
+        total += len(chunk)
         first, *others = LINE_END.split(chunk)
         begun += first
-        if len(begun) > MAX_LINE:
-            raise odd_answer("an event that is too long")
-        for other in others:
-            yield begun.decode("utf-8", "replace")
-            begun = bytearray(other)
-    yield begun.decode("utf-8", "replace")
+        if len(begun) > MAX_LINE or total > most:
+            raise odd_answer(
+                "an event that is too long" if total <= most else "a reply without end"
+            )
+        if others:
+            lines = [begun, *others[:-1]]
+            begun = bytearray(others[-1])
+            yield [line.decode("utf-8", "replace") for line in lines if line.startswith(FIELDS)]
+    if begun.startswith(FIELDS):
+        yield [begun.decode("utf-8", "replace")]
 
 
 def _parse_event(text: str) -> Any:
@@ -443,7 +554,7 @@ def _find_reason(error: BaseException) -> str:
 async def _read_refusal(response: httpx.Response, path: str) -> UpstreamError:
     """Return the error of an upstream that refuses a request; its being busy is passed on."""
     data = b""
-    async for chunk in response.aiter_bytes():
+    async for chunk in response.aiter_raw():
         data += chunk
         if len(data) > MAX_ERROR:
             break

@@ -40,7 +40,9 @@ FLAGS = (
 )
 ID_LISTS = ("allowed_token_ids", "logprob_token_ids")
 MAX_LISTED = 100_000
-MAX_STOPS = 64
+MAX_STOPS = 64  # token ids
+MAX_STOP_TEXTS = 4  # as OpenAI's API
+MAX_STOP_LENGTH = 1_000  # characters
 MAX_BIAS = 1024
 TOKEN_ID = re.compile("[0-9]{1,10}")
 NONE, AUTO, REQUIRED = "none", "auto", "required"
@@ -84,9 +86,15 @@ def read_sampling(body: BodyReader, model: ServedModel, max_choices: int) -> dic
 def read_stops(body: BodyReader) -> list[str]:
     """Return the texts of `stop`, which may be one text or a list."""
     given = body.value.get("stop")
-    if isinstance(given, str):
-        return [given] if given else []
-    stops: list[str] = body.list_of("stop", str, MAX_STOPS) or []
+    stops: list[str] = (
+        [given] if isinstance(given, str) else body.list_of("stop", str, MAX_STOP_TEXTS) or []
+    )
+    for stop in stops:
+        if len(stop) > MAX_STOP_LENGTH:
+            raise RequestError(
+                f"a stop text has at most {MAX_STOP_LENGTH:,} characters, and this one has {len(stop):,}",
+                path=body.name("stop"),
+            )
     return [stop for stop in stops if stop]
 
 
