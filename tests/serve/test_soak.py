@@ -50,9 +50,9 @@ print(json.dumps(found))
 
 
 @contextmanager
-def running_server() -> Iterator[tuple[int, int]]:
+def running_server(*arguments: str) -> Iterator[tuple[int, int]]:
     """The port and the process id of a server."""
-    process = start_command(*MODELS, "--memory", "8")
+    process = start_command(*(arguments or (*MODELS, "--memory", "8")))
     assert process.stderr is not None
     url = re.search(r"http://127.0.0.1:(\d+)", process.stderr.readline())
     assert url is not None
