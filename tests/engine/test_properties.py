@@ -8,6 +8,7 @@ pure function of its inputs, from any thread and in any process, and only `Turnw
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 import random
 import re
@@ -17,6 +18,8 @@ from functools import cache
 from multiprocessing import get_context
 from typing import Any
 
+import jinja2
+import jinja2.sandbox
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -475,3 +478,37 @@ def test_random_values_as_input(messages: Any, tools: Any, documents: Any) -> No
 @pytest.mark.parametrize("text", [None, 3, b"{{ 1 }}", ["a"], Odd()])
 def test_template_of_another_type(text: Any) -> None:
     survives(text, CHATS[0])
+
+
+SANDBOX = jinja2.sandbox.ImmutableSandboxedEnvironment()
+SORTED_VALUES = [
+    "none",
+    "1",
+    "2.5",
+    "'b'",
+    "'A'",
+    "{'a': 1}",
+    "[1]",
+    "[none]",
+    "nope",
+    "true",
+    "(1,)",
+]
+
+
+@pytest.mark.parametrize(
+    "call", ["sort", "sort(reverse=true)", "sort(case_sensitive=true)", "sort(attribute='a')"]
+)
+def test_values_that_cannot_be_compared_are_sorted_as_in_jinja2(call: str) -> None:
+    """jinja2 compares lists of one element, so equal elements need no order."""
+    for values in itertools.product(SORTED_VALUES, repeat=2):
+        text = f"{{{{ [{', '.join(values)}, {values[0]}]|{call} }}}}"
+        try:
+            wanted: str | None = SANDBOX.from_string(text).render()
+        except (TypeError, jinja2.TemplateError):
+            wanted = None
+        try:
+            found: str | None = turnwise.compile(text).render([], normalise=False).text
+        except turnwise.TemplateRuntimeError:
+            found = None
+        assert found == wanted, text

@@ -7,6 +7,7 @@ rendered by transformers too: both give the same text, or both fail.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -108,3 +109,18 @@ def test_reached_names_fail_while_rendering(text: str) -> None:
     assert outcome(lambda: oracle.render(text, CHAT)) is None
     with pytest.raises(turnwise.TemplateRuntimeError, match="No (filter|test) named"):
         turnwise.compile(text).render(CHAT, normalise=False)
+
+
+@pytest.mark.parametrize(
+    "use", ["@[0]", "@[-1]", "@['a']", "@.a.b", "@[1:2]", "@()", "@ + 1", "-(@)"]
+)
+@pytest.mark.parametrize("unknown", ["(x|unknown)", "(x is unknown)"])
+def test_python_does_not_warn_of_code_that_is_never_reached(use: str, unknown: str) -> None:
+    """With warnings as errors, as in these tests, the template would be refused."""
+    text = "{% if false %}{{ @ }}{% elif @ is none and false %}{% endif %}a"
+    text = text.replace("@", use.replace("@", unknown))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        template = turnwise.compile(text + f"{{# {use} #}}")  # never compiled before
+    with pytest.raises(turnwise.TurnwiseError, match="No (filter|test) named 'unknown'"):
+        template.render(CHAT, normalise=False)

@@ -81,7 +81,7 @@ def send_empty_lines(share: float) -> Iterator[bytes]:
 
 
 def send_long_event(share: float) -> Iterator[bytes]:
-    yield HEAD + b"\r\n" + event("a" * int(15_000_000 * share)) + END
+    yield HEAD + b"\r\n" + event("a" * int(10_000_000 * share)) + END
 
 
 def send_gzip(share: float) -> Iterator[bytes]:

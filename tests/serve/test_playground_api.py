@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,3 +125,22 @@ def test_names_are_never_paths(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_warnings_are_told() -> None:
     deaf = {"source": "{{ messages[0].content }}"}
     assert "messages[1]" in ask("render", template=deaf, messages=CHAT)["warnings"][0]
+
+
+def test_no_answer_names_a_path_of_the_server(tmp_path: Path) -> None:
+    path = tmp_path / "chat_template.jinja"
+    path.write_text("{{ messages[0].content }}{{ raise_exception('no') if stop }}")
+    resources = {"templates": {"mine": str(path)}}
+    chat = [{"role": "user", "content": "Hi"}]
+    for verb, body in {
+        "source": {},
+        "render": {"messages": chat},
+        "encode": {"messages": chat},
+        "render ": {"messages": chat, "options": {"stop": True}},
+    }.items():
+        try:
+            answer = json.dumps(call(verb.strip(), {"template": "mine", **body}, resources))
+        except turnwise.TurnwiseError as error:
+            answer = str(error)
+        assert str(tmp_path) not in answer and tmp_path.name not in answer
+    assert call("source", {"template": "mine"}, resources)["name"] == "mine"

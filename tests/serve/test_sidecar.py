@@ -373,3 +373,23 @@ def test_conform_finds_only_differences_that_are_meant(client: TestClient) -> No
         "newlines of an assistant": "ids",
         "a start without an end": "ids",
     }
+
+
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        ('{"messages": [], "messages": [{"role": "user", "content": "a"}]}', "messages"),
+        ('{"messages": [{"role": "user", "content": "a", "role": "system"}]}', "role"),
+        (
+            '{"messages": [{"role": "user", "content": "a"}], "tools": [{"a": {"b": 1, "b": 1}}]}',
+            "b",
+        ),
+    ],
+)
+def test_a_key_twice_is_refused(body: str, key: str) -> None:
+    with client_of(make_service()) as client:
+        for path in (RENDER, "/tokenize", "/v1/chat/completions/derender"):
+            headers = {"content-type": "application/json"}
+            answer = client.post(path, content=body, headers=headers)
+            assert answer.status_code == 422
+            assert f"the key '{key}' twice" in answer.json()["error"]["message"]

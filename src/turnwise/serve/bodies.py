@@ -48,12 +48,17 @@ def parse_body(data: bytes, max_depth: int) -> Any:
     """Return the value of a JSON body.
 
     Raises:
-        RequestError: it is not JSON, has numbers that JSON does not have, is nested too deeply, or has a text that
-            is not Unicode.
+        RequestError: it is not JSON, has numbers that JSON does not have or a key twice in one object, is nested too
+            deeply, or has a text that is not Unicode.
     """
     try:
         text = data.decode("utf-8-sig")
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_read_float)
+        value = json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            parse_float=_read_float,
+            object_pairs_hook=_read_object,
+        )
     except RecursionError:
         raise _too_deep(max_depth) from None
     except UnicodeDecodeError as error:
@@ -73,6 +78,18 @@ def parse_body(data: bytes, max_depth: int) -> Any:
         if problem is not None:
             raise problem
     return value
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; a key twice is refused, since a filter before this server may have read the other value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise RequestError(f"the body has the key {short_repr(key)} twice in one object")
+            seen.add(key)
+    return found
 
 
 def _refuse_constant(name: str) -> NoReturn:

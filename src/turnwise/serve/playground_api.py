@@ -51,6 +51,7 @@ from datetime import datetime
 from typing import Any
 
 from turnwise.analysis.counterexample import passed_arguments, rendered_text
+from turnwise.engine.program import compile_program
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import (
     MessageError,
@@ -182,7 +183,12 @@ class _Request:
         """Return a template by its name, which is looked up in tables and never taken for a path."""
         served = self.resources.get("templates", {})
         if given in served:
-            return load(served[given])
+            template = load(served[given])
+            # Its own name may be a path of this machine, which answers and errors must not have.
+            renderer = template.renderer.with_programs(
+                lambda program: compile_program(program.text, given, program.shadowed)
+            )
+            return Template(renderer, template.dialect, template.translation)
         known = entries()
         if given not in known:
             hint = did_you_mean(given, [*served, *known], "Names")

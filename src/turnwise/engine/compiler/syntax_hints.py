@@ -18,11 +18,12 @@ SYNTAX_HINTS: Mapping[str, str] = {
     r"got '='$": "`==` compares; `=` assigns, in {% set %} and in arguments",
     r"expected token 'end of statement block', got 'if'": "a second condition is {% elif condition %}",
     r"unknown tag 'else ?if'": "a second condition is {% elif condition %}",
-    r"unknown tag 'end\w*'.*innermost block": "blocks are closed in the reverse order of their opening",
+    r"unknown tag 'end\w*'.{0,400}innermost block": "blocks are closed in the reverse order of their opening",
     r"unknown tag 'end\w*'": "no block is open here: its opening tag is missing, or it is closed twice",
     r"unknown tag": "chat templates have for, if, set, macro, call, filter, with, raw, break, continue and generation; "
     "a value is assigned with {% set name = value %}",
-    r"end of template\. .*innermost block": "add the missing {% end... %} tag, or remove the one that opens the block",
+    r"end of template\. .{0,400}innermost block": "add the missing {% end... %} tag, "
+    "or remove the one that opens the block",
     r"end of template": "the last tag is not closed: add }} or %}",
     r"(an expression|token 'name'), got 'end of|^unexpected 'end of": "a value or a name is missing "
     "before the end of this tag",

@@ -123,8 +123,9 @@ def _sort_indices(rt: Runtime, keys: list[Any], reverse: Pair = FALSE) -> list[i
         return sorted(range(len(keys)), key=keys.__getitem__, reverse=is_reversed)
     except TypeError as error:
         for key in keys:
-            if type(key) is Undefined:
-                raise key.failure() from None
+            for part in key if type(key) is list else (key,):
+                if type(part) is Undefined:
+                    raise part.failure() from None
         raise Failure(str(error)) from None
 
 
@@ -140,7 +141,8 @@ def sort_elements(
     names = attribute[0].split(",", 16) if isinstance(attribute[0], str) else [attribute[0]]
     if len(names) > 16:
         raise Failure("sort: too many attributes")
-    keys = _fold_case(rt, found, case_sensitive)
+    # Lists of one element, as in jinja2: those with equal elements are equal, also where `<` is not defined.
+    keys = [[key] for key in _fold_case(rt, found, case_sensitive)]
     if names != [None]:
         paths = [read_path(rt, name, len(found)) for name in names]
         keys = [
