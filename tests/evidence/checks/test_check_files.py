@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import corpus
 import turnwise
+from turnwise.analysis.conversations import conversations
 from turnwise.evidence.checks import CheckFinding, check_template, engines
 from turnwise.registry import published
 
@@ -166,3 +168,23 @@ def test_hostile_templates_of_the_corpus() -> None:
         except turnwise.TurnwiseError:
             continue
         assert str(check_template(template))
+
+
+@pytest.mark.parametrize("count", [26, 44])
+def test_another_engine_that_does_not_end_is_a_reason(count: int) -> None:
+    pytest.importorskip("minijinja")
+    text = "{% set ns = namespace(x={}) %}" + "{% set ns.x = {'a': ns.x, 'b': ns.x} %}" * count
+    probes = conversations()[:2]
+    start = time.monotonic()
+    with pytest.raises(engines.EngineMissing, match="did not end"):
+        engines.render_with_minijinja(text + "{{ messages[0][ns.x] }}", probes, {})
+    assert time.monotonic() - start < 2 * engines.TIMEOUT
+    report = turnwise.compile(text + "{% for m in messages %}{{ m.content }}{% endfor %}").check()
+    assert report is not None  # this process lives
+
+
+def test_another_engine_that_writes_too_much_is_a_reason() -> None:
+    pytest.importorskip("minijinja")
+    text = "{% for a in range(9999) %}{{ 'x' * 5000 }}{% endfor %}"
+    with pytest.raises(engines.EngineMissing, match="did not end"):
+        engines.render_with_minijinja(text, conversations()[:2], {})
