@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -19,13 +19,88 @@ from turnwise.data.recipe import Recipe
 from turnwise.data.shards import Shard, is_whole
 from turnwise.data.tally import LENGTH_BOUNDS, SHARE_BUCKETS, Tally
 from turnwise.errors import DataError, short_repr
-from turnwise.local_files import error_reason
+from turnwise.local_files import error_reason, read_file
 
 MANIFEST = "manifest.json"
+MAX_MANIFEST = 64 * 2**20  # bytes
 VERSION = 1
 MAX_COLUMNS = 1000  # that are listed as not read
 MAX_DIFFERENCES = 5  # that an error lists
 WITHOUT_EFFECT = ("output", "on_bad_row")
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value of a manifest is a text."""
+    return isinstance(value, str)
+
+
+def is_count(value: Any) -> bool:
+    """Return whether a value of a manifest is a number of things."""
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def is_number_or_null(value: Any) -> bool:
+    """Return whether a value of a manifest is a number, or not known."""
+    return value is None or type(value) in (int, float)
+
+
+def is_place(value: Any) -> bool:
+    """Return whether a value of a manifest is a path that does not leave its folder."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        return False
+    path = PurePath(value)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+# A shape is a function that knows a value, {name: shape} for the members that an object must have, {"*": shape} for all
+# of its members, [shape] for the elements of a list, or (shape, shape) for a list of two.
+Shape = Any
+IDENTITY: Shape = {
+    "recipe": {},
+    "digests": {"*": is_text},
+    "inputs": [{"path": is_text, "size": is_count, "sha256": is_text}],
+    "versions": {"*": is_text},
+}
+SHARD: Shape = {"path": is_place, "split": is_text, "sha256": is_text} | dict.fromkeys(
+    ("rows", "tokens", "size"), is_count
+)
+COMPLETE: Shape = {
+    **IDENTITY,
+    "turnwise": is_text,
+    "rows": dict.fromkeys(("in", "out", "rejected", "filtered"), is_count),
+    "samples": is_count,
+    "tokens": dict.fromkeys(("all", "trained", "lost", "padding"), is_count),
+    "nulls_removed": is_count,
+    "reasons": {"*": is_count},
+    "flaws": {"*": is_count},
+    "duplicates": is_count,
+    "lengths": [(is_count, is_count)],
+    "packing": {"rows": is_count, "efficiency": is_number_or_null},
+    "shards": [SHARD],
+    "notes": [is_text],
+}
+PUBLICATION: Shape = {"manifest": COMPLETE, "moves": [(is_place, is_place)], "rejected": [is_place]}
+
+
+def find_misfit(value: Any, shape: Shape, path: str = "") -> str | None:
+    """Return the path of the first value of a manifest that is missing or of another kind; None if there is none."""
+    if isinstance(shape, list | tuple):
+        if not isinstance(value, list) or isinstance(shape, tuple) and len(value) != len(shape):
+            return path
+        inners = shape * len(value) if isinstance(shape, list) else shape
+        members = [(f"{path}[]", *both) for both in zip(value, inners, strict=True)]
+    elif isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return path
+        shapes = dict.fromkeys(value, shape["*"]) if "*" in shape else shape
+        missing = shapes.keys() - value.keys()
+        if missing:
+            return f"{path}.{min(missing)}"
+        members = [(f"{path}.{name}", value[name], inner) for name, inner in shapes.items()]
+    else:
+        return None if shape(value) else path
+    found = (find_misfit(item, inner, place) for place, item, inner in members)
+    return next((one for one in found if one is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +131,23 @@ class Identity:
     def list_differences(self, other: Mapping[str, Any]) -> list[str]:
         """Return what differs from the identity that a folder has: sentences' parts, the most telling first."""
         found = []
-        before = other.get("recipe", {})
+        before = other["recipe"]
         for name, value in self.recipe.items():
-            if before.get(name) != value:
+            if name not in before or before[name] != value:
                 found.append(f"{name} was {short_repr(before.get(name))}, now {short_repr(value)}")
         for name in ("template", "tokenizer", "recipe"):
-            if not found and other.get("digests", {}).get(name) != self.digests[name]:
+            if not found and other["digests"].get(name) != self.digests[name]:
                 found.append(f"the content of the {name} has changed")
-        files = {file["path"]: file["sha256"] for file in other.get("inputs", ())}
+        files = {file["path"]: file["sha256"] for file in other["inputs"]}
         for file in self.inputs:
             if files.pop(file["path"], file["sha256"]) != file["sha256"]:
                 found.append(f"{file['path']} has changed")
-        if other.get("digests", {}).get("inputs") != self.digests["inputs"] and not found:
+        if other["digests"].get("inputs") != self.digests["inputs"] and not found:
             found.append("other input files, or in another order")
         for name, version in self.versions.items():
-            if other.get("versions", {}).get(name) != version:
-                found.append(f"{name} was {other.get('versions', {}).get(name)}, now {version}")
+            if other["versions"].get(name) != version:
+                known = other["versions"].get(name, "unknown")
+                found.append(f"{name} was {known:.80}, now {version}")
         return found
 
 
@@ -159,21 +235,29 @@ def dump_json(value: Any) -> bytes:
     return text.encode("utf-8", "surrogatepass") + b"\n"
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file that a run has written; None if there is none.
+def read_json(path: Path, shape: Shape, folder: Path | None = None) -> Any:
+    """Read a JSON file that a run has written, and that is not a link out of `folder`; None if there is none.
 
     Raises:
-        DataError: it cannot be read, or is not JSON.
+        DataError: it cannot be read, is not JSON, or has another shape than what a run writes.
     """
     try:
-        return json.loads(path.read_bytes())
+        value = json.loads(read_file(path, MAX_MANIFEST, folder))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(
             f"{short_repr(str(path), 200)} cannot be read: {error_reason(error)}",
             hint="Remove the folder, and run it again.",
         ) from error
+    misfit = find_misfit(value, shape)
+    if misfit is not None:
+        raise DataError(
+            f"{short_repr(str(path), 200)} is not what `turnwise prepare` writes: "
+            f"{short_repr(misfit.lstrip('.')) if misfit else 'it'} is missing, or of another kind",
+            hint="Remove the folder, and run it again.",
+        )
+    return value
 
 
 def refuse_other_run(folder: Path, identity: Identity, other: Mapping[str, Any]) -> None:

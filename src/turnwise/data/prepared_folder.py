@@ -6,7 +6,6 @@ itself are opened: a shard that is named with a path, or that is a link out of t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -15,16 +14,11 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet
 
+from turnwise.data.manifest import COMPLETE, MANIFEST, read_json
 from turnwise.errors import SourceError, short_repr
-from turnwise.local_files import error_reason, open_file, read_file
+from turnwise.local_files import error_reason, open_file
 
-MANIFEST_NAME = "manifest.json"
-MAX_MANIFEST = 64 * 2**20  # bytes
 BATCH_ROWS = 64
-TABLES = ("rows", "tokens", "reasons", "recipe")
-LISTS = ("lengths", "shards", "notes")
-NUMBERS = ("nulls_removed",)
-SHARD_VALUES = (("path", str), ("split", str), ("rows", int))
 
 
 class ShardRow(NamedTuple):
@@ -43,7 +37,8 @@ class PreparedFolder:
         path: the folder.
 
     Raises:
-        SourceError: there is no manifest, or it is not one.
+        SourceError: there is no manifest.
+        DataError: it is not one.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -80,21 +75,16 @@ class PreparedFolder:
         return found
 
     def _read_manifest(self) -> Mapping[str, Any]:
-        path = self.path / MANIFEST_NAME
+        path = self.path / MANIFEST
         if not self.path.is_dir():
             what = "is a file, not a folder" if self.path.exists() else "does not exist"
             hint = "name the folder that `turnwise prepare --output` wrote"
             raise SourceError(f"{short_repr(str(self.path), 200)} {what}", hint=hint)
         if not path.exists():
-            reason = f"{short_repr(str(self.path), 200)} has no {MANIFEST_NAME}"
+            reason = f"{short_repr(str(self.path), 200)} has no {MANIFEST}"
             hint = "it is written last: the same call of `turnwise prepare` ends a run that was stopped"
             raise SourceError(reason, hint=hint)
-        try:
-            manifest = json.loads(read_file(path, MAX_MANIFEST, self.path))
-        except (OSError, ValueError, RecursionError) as error:
-            raise SourceError(f"{path} cannot be read: {error_reason(error)}") from None
-        _check_manifest(manifest, path)
-        checked: Mapping[str, Any] = manifest
+        checked: Mapping[str, Any] = read_json(path, COMPLETE, self.path)
         return checked
 
     def _read_shard(self, shard: Mapping[str, Any]) -> Iterator[ShardRow]:
@@ -122,18 +112,3 @@ def _read_batches(file: BinaryIO, name: str) -> Iterator[pa.RecordBatch]:
         yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
     else:
         yield from pa.ipc.open_stream(file)
-
-
-def _check_manifest(manifest: Any, path: Path) -> None:
-    """Refuse what is not a manifest, so that others need not doubt each value."""
-    is_table = isinstance(manifest, Mapping)
-    for kind, names in ((Mapping, TABLES), (list, LISTS), (int, NUMBERS)):
-        for name in names:
-            if not is_table or not isinstance(manifest.get(name), kind):
-                problem = f"{path} is not a manifest of `turnwise prepare`: {name!r} is missing"
-                raise SourceError(problem)
-    for shard in manifest["shards"]:
-        if not isinstance(shard, Mapping) or not all(
-            isinstance(shard.get(name), kind) for name, kind in SHARD_VALUES
-        ):
-            raise SourceError(f"{path} names a shard without path, split and rows")

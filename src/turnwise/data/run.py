@@ -293,15 +293,17 @@ class _Run:
         surveys = self._survey()
         digests = {**self._engine.describe(), "inputs": digest_inputs(surveys)}
         identity = manifest.make_identity(self._recipe, digests, surveys)
-        finished = manifest.read_json(self._folder / MANIFEST)
+        finished = manifest.read_json(self._folder / MANIFEST, manifest.COMPLETE)
         if finished is not None and finished["shards"]:  # what wrote nothing may be repaired
             manifest.refuse_other_run(self._folder, identity, finished)
             manifest.check_shards(self._folder, finished)
             shutil.rmtree(self._work, ignore_errors=True)
             return Report(self._folder, finished, was_finished=True)
         self._begin(identity)
-        publication = manifest.read_json(self._work / PUBLISHING)
-        if publication is None:
+        publication = manifest.read_json(self._work / PUBLISHING, manifest.PUBLICATION)
+        if publication is not None:
+            manifest.refuse_other_run(self._folder, identity, publication["manifest"])
+        else:
             publication = self._encode_all(surveys, identity)
             data = manifest.dump_json(publication)
             write_file(self._work / PUBLISHING, data)
@@ -320,7 +322,7 @@ class _Run:
 
     def _begin(self, identity: Identity) -> None:
         """Compare with what an earlier run has left, and clean up after it."""
-        plan = manifest.read_json(self._work / PLAN)
+        plan = manifest.read_json(self._work / PLAN, manifest.IDENTITY)
         if plan is not None:
             manifest.refuse_other_run(self._folder, identity, plan)
         for name in FOLDERS:
@@ -368,7 +370,11 @@ class _Run:
         """Return the outcomes of tasks that an earlier run has done, and whose files are whole."""
         outcomes = {}
         for path in sorted((self._work / DONE).glob("*.json")):
-            outcome = Outcome.from_json(manifest.read_json(path))
+            try:
+                outcome = Outcome.from_json(manifest.read_json(path, {"shards": [manifest.SHARD]}))
+            except (DataError, LookupError, TypeError, ValueError, AttributeError):
+                path.unlink()  # damaged: the task is done again
+                continue
             shards = {f"{DONE}/{one.path}": (one.size, one.sha256) for one in outcome.shards}
             files = {**shards, **outcome.files}
             if all(is_whole(self._work / name, *file) for name, file in files.items()):
@@ -419,7 +425,7 @@ class _Run:
 
     def _drop_duplicates(self) -> exchange.Duplicates:
         """Find duplicates among all samples, unless an earlier run has done it."""
-        found = manifest.read_json(self._work / DUPLICATES)
+        found = manifest.read_json(self._work / DUPLICATES, [manifest.is_count])
         if found is None:
             drops = self._work / DROPS
             shutil.rmtree(drops, ignore_errors=True)
