@@ -236,3 +236,53 @@ def test_command(tmp_path: Any) -> None:
     assert run("grammar", "qwen3").exit_code == 2
     assert run("grammar", "qwen3", "--tools", place, "--to", "regex").exit_code == 2
     assert run("grammar", "chatml", "--tools", place).exit_code == 2
+
+
+def tagged(kind: Any, **members: Any) -> dict[str, Any]:
+    properties = {"kind": {"const": kind}, **members}
+    return {"type": "object", "properties": properties, "required": ["kind"]}
+
+
+INTEGER, TEXT = {"type": "integer"}, {"type": "string"}
+DISJOINT = {
+    "types": [INTEGER, TEXT, {"type": "null"}],
+    "constants": [{"const": 1}, {"const": 2}, {"enum": ["a", "b"]}, {"const": True}],
+    "a constant outside the bounds": [{"const": 1}, {"type": "integer", "minimum": 2}],
+    "bounds": [{"type": "number", "maximum": 3}, {"type": "number", "exclusiveMinimum": 3}],
+    "lengths": [{"type": "string", "maxLength": 2}, {"type": "string", "minLength": 3}],
+    "tags": [tagged("a", x=INTEGER), tagged("b", x=TEXT)],
+    "required members": [
+        {"type": "object", "properties": {"a": INTEGER}, "required": ["a"]},
+        {"type": "object", "properties": {"b": INTEGER}, "required": ["b"]},
+    ],
+}
+OVERLAPPING = {
+    "bounds": [INTEGER, {"type": "integer", "minimum": 3}],
+    "a whole number": [INTEGER, {"type": "number"}],
+    "anything": [INTEGER, {}],
+    "a constant": [{"const": 1.0}, INTEGER],
+    "constants": [{"enum": ["a", "b"]}, {"enum": ["b", "c"]}],
+    "nullable": [{"type": "string", "nullable": True}, {"type": ["integer", "null"]}],
+    "an open object": [
+        {"type": "object", "properties": {"a": INTEGER}},
+        {"type": "object", "properties": {"b": INTEGER}, "required": ["b"]},
+    ],
+    "the same tag": [tagged("a"), tagged("a", x=INTEGER)],
+    "patterns": [{"type": "string", "pattern": "a"}, {"type": "string", "pattern": "b"}],
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", DISJOINT)
+def test_one_of_disjoint_options_is_a_choice(name: str, method: str) -> None:
+    make = getattr(qwen(), method)
+    assert make(argument({"oneOf": DISJOINT[name]})) == make(argument({"anyOf": DISJOINT[name]}))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_one_of_options_that_overlap_is_refused(name: str, method: str) -> None:
+    for options in (OVERLAPPING[name], OVERLAPPING[name][::-1]):
+        with pytest.raises(turnwise.MessageError, match="one value may fit both"):
+            getattr(qwen(), method)(argument({"oneOf": options}))
+        getattr(qwen(), method)(argument({"anyOf": options}))

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from math import isfinite
 from typing import Any, NoReturn
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.replies.export.disjoint_types import are_disjoint
 from turnwise.replies.export.patterns import ANY_CHARACTER, pattern_node
 from turnwise.replies.export.value_check import fits_type
 from turnwise.replies.export.value_types import (
@@ -60,6 +62,7 @@ KEYWORD_TYPES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), ("number",)),
 }
 SCALAR_KEYWORDS = [key for key, (name,) in KEYWORD_TYPES.items() if name in ("string", "number")]
+ONE_OF_HINT = "Use anyOf, or require a member with a `const` of its own in each option."
 KNOWN = {*KEYWORD_TYPES, "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"}
 # Keywords that say nothing with one of these values.
 WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
@@ -226,6 +229,10 @@ class _SchemaReader:
             options.append(self.read_schema(option, place, depth + 1))
         if not options:
             _refuse(f"{path}.{key}", "has no option that fits")
+        if key == "oneOf":
+            for one, other in combinations(options, 2):
+                if not are_disjoint(one, other, self.definitions):
+                    _refuse(f"{path}.oneOf", "has options that one value may fit both", ONE_OF_HINT)
         return make_union(options)
 
     def _read_types(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
