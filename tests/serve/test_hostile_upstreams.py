@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -149,11 +149,11 @@ def probing(port: int, process: int) -> Iterator[list[float]]:
 
 
 def ask(port: int, stops: list[str]) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     body = {"messages": [{"role": "user", "content": "Hi"}], "stop": stops, "model": "chatml"}
-    connection.request("POST", CHAT, json.dumps(body), {"content-type": "application/json"})
-    answer = connection.getresponse()
-    return answer.status, json.loads(answer.read())
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("POST", CHAT, json.dumps(body), {"content-type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
 
 
 def measure_health(share: float) -> dict[str, float]:
