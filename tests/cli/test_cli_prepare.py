@@ -446,7 +446,14 @@ def test_inspect_refuses_what_is_no_folder_of_shards(out: Path, tmp_path: Path) 
 
 
 def test_inspect_stays_in_the_folder(out: Path, tmp_path: Path) -> None:
-    shard = {"path": "../secret.parquet", "split": "train", "rows": 1, "tokens": 1}
+    shard = {
+        "path": "../secret.parquet",
+        "split": "train",
+        "rows": 1,
+        "tokens": 1,
+        "size": 1,
+        "sha256": "",
+    }
     (tmp_path / "secret.parquet").write_bytes((out / "train-00000-of-00001.parquet").read_bytes())
     change_manifest(out, shards=[shard])
     assert "outside its folder" in bad("inspect", out)

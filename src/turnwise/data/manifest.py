@@ -254,7 +254,7 @@ def read_json(path: Path, shape: Shape, folder: Path | None = None) -> Any:
     if misfit is not None:
         raise DataError(
             f"{short_repr(str(path), 200)} is not what `turnwise prepare` writes: "
-            f"{short_repr(misfit.lstrip('.')) if misfit else 'it'} is missing, or of another kind",
+            f"{short_repr(misfit.lstrip('.')) if misfit else 'it'} is missing, of another kind, or outside its folder",
             hint="Remove the folder, and run it again.",
         )
     return value
