@@ -4,6 +4,9 @@ A tag changes the text around it: `trim_blocks` drops the line break after it, `
 it, and a sign that stood next to white space now stands next to the tag. `open_tag` and `close_tag` choose the signs of
 the new tag so that what is written stays the same. Where the neighbour removes white space anyway, the tag gets a line
 of its own.
+
+White space beside a tag is kept by an empty output between them (`{% generation %}{{ '' }}`), and not by Jinja's `+`:
+transformers and TRL do not recognise `{% generation +%}`.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 INDENTATION = re.compile(r"(?:^|\n)([ \t]*)\Z")
+KEEP = "{{ '' }}"  # between a tag and white space that Jinja would drop
 CONTEXT = 3  # lines around a change in a diff
 
 
@@ -57,6 +61,13 @@ def unified_diff(before: str, after: str, name: str) -> str:
     return "".join(shown)
 
 
+def write_tag(tag: str, left: str = "", right: str = "") -> str:
+    """Return a tag that removes (`-`), keeps (`+`) or leaves to Jinja's settings ("") the white space on each side."""
+    before, after = (KEEP if sign == "+" else "" for sign in (left, right))
+    first, last = ("-" if sign == "-" else "" for sign in (left, right))
+    return f"{before}{{%{first} {tag} {last}%}}{after}"
+
+
 def open_tag(text: str, place: int, tag: str, within: bool = False) -> Edit:
     """Return the insertion of a tag before what begins at `place`: a tag or the template's text.
 
@@ -70,11 +81,11 @@ def open_tag(text: str, place: int, tag: str, within: bool = False) -> Edit:
     if following.startswith(("{%-", "{{-")):
         indentation = INDENTATION.search(text[:place])
         line = f"\n{indentation[1]}" if indentation is not None else ""
-        return Edit(place, place, f"{{%- {tag} %}}{line}")
+        return Edit(place, place, f"{write_tag(tag, '-')}{line}")
     is_kept = within or following.startswith(("{%+", "{{"))  # what `lstrip_blocks` would drop
     left = "+" if is_kept and _is_indentation(text[:place]) else ""
     right = "+" if following.startswith("\n") else ""  # what `trim_blocks` would drop
-    return Edit(place, place, f"{{%{left} {tag} {right}%}}")
+    return Edit(place, place, write_tag(tag, left, right))
 
 
 def close_tag(text: str, place: int, tag: str, within: bool = False) -> Edit:
@@ -92,13 +103,14 @@ def close_tag(text: str, place: int, tag: str, within: bool = False) -> Edit:
     elif is_stripping or following.startswith(("{%-", "{{-")):
         if is_tag and "\n" in blank:  # it is removed, so there is room for a line
             right = "-" if is_stripping else ""
-            return Edit(place, place, f"\n{find_indentation(text, place)}{{%- {tag} {right}%}}")
+            line = f"\n{find_indentation(text, place)}"
+            return Edit(place, place, f"{line}{write_tag(tag, '-', right)}")
         right = "-"
     elif before.endswith("+%}") or (before.endswith("}}") and after.startswith("\n")):
         right = "+"  # `trim_blocks` would drop a line break that was written
     elif not is_tag and blank and following.startswith("{%"):
         right = "-"  # what `lstrip_blocks` removed before the next tag, which is no longer the first on its line
-    return Edit(place, place, f"{{%{left} {tag} {right}%}}")
+    return Edit(place, place, write_tag(tag, left, right))
 
 
 def _is_indentation(before: str) -> bool:

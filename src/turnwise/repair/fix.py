@@ -22,7 +22,14 @@ from turnwise.repair.balance import UNBALANCED, BalanceRepair
 from turnwise.repair.candidates import PROPOSALS, why_not
 from turnwise.repair.defects import DEFECTS, Defect
 from turnwise.repair.edits import Edit, apply_edits, restore_newlines, unified_diff
-from turnwise.repair.generation import CannotMark, find_wrong_mask, propose
+from turnwise.repair.generation import (
+    CannotMark,
+    count_proofs,
+    explain_few_proofs,
+    find_lost_reply,
+    find_wrong_mask,
+    propose,
+)
 from turnwise.repair.generation_prompt import GENERATION_PROMPT, PromptRepair
 from turnwise.repair.proof import Proof, Workbench, WrittenSet, find_broken_together, write
 from turnwise.repair.source_tree import SourceTree
@@ -40,6 +47,10 @@ HUNK_START = re.compile(r"^@@ -(\d+)", re.MULTILINE)
 GENERATION = "generation"
 STILL_BROKEN = "repaired in part; still broken"
 MORE_TEXT = "the blocks also hold the end of the opening of some turns, which is the model's own text in others"
+DIVERGING = (
+    "a turn that does not continue the served prompt, and is marked as the template writes it"
+)
+UNPROVED = "a turn whose marks are not proved"
 NAMES = (*(defect.name for defect in DEFECTS), UNBALANCED, GENERATION_PROMPT, GENERATION)
 
 
@@ -298,17 +309,13 @@ class _Repairing:
             self.notes.append(f"{GENERATION}: the template has blocks already")
             return
         trained = list(TrainedTurns(renderer, self.template.facts).list_texts())
-        reasons = list(dict.fromkeys(reason for one in trained for reason in one.reasons))
-        if not any(one.spans for one in trained):
-            reason = reasons[0] if reasons else "no conversation has a turn of an assistant"
-            self.unfixed.append(Unfixed(GENERATION, reason))
-            return
+        problem = explain_few_proofs(trained)
         try:
-            proposals = list(propose(text, renderer, trained))
+            proposals = [] if problem else list(propose(text, renderer, trained))
         except CannotMark as error:
             self.unfixed.append(Unfixed(GENERATION, str(error)))
             return
-        problem = "with blocks, it does not compile"
+        problem = problem or "with blocks, it does not compile"
         # Blocks with more than the trained text only if there are no exact ones.
         for with_openings in (False, True):
             for text in proposals:
@@ -316,9 +323,9 @@ class _Repairing:
                 if changed is None:
                     continue
                 problem = find_wrong_mask(changed, trained, with_openings)
-                problem = problem or self._find_difference(changed)
+                problem = problem or find_lost_reply(changed) or self._find_difference(changed)
                 if not problem:
-                    self._accept_blocks(text, changed, trained, reasons)
+                    self._accept_blocks(text, changed, trained)
                     if with_openings:
                         self.notes.append(f"{GENERATION}: {MORE_TEXT}")
                     return
@@ -337,20 +344,22 @@ class _Repairing:
                     return f"it writes another text: {probe.covers}"
         return ""
 
-    def _accept_blocks(
-        self, text: str, changed: Renderer, trained: Sequence[TrainedText], reasons: Sequence[str]
-    ) -> None:
+    def _accept_blocks(self, text: str, changed: Renderer, trained: Sequence[TrainedText]) -> None:
         lines = _changed_lines(self.written.text, text)
-        count = sum(bool(one.spans) for one in trained)
-        what = "blocks around what is trained"
-        self.patches.append(Patch(GENERATION, what, lines, count))
+        proved, asked = count_proofs(trained)
+        what = f"blocks around what is trained, proved on {proved} of {asked}"
+        self.patches.append(Patch(GENERATION, what, lines, proved))
         self.written = replace(self.written, text=text, renderer=changed)
-        if reasons:
-            unknown = sum(bool(one.unknown) for one in trained)
-            self.notes.append(
-                f"{GENERATION}: {unknown} of {len(trained)} conversations have a turn that turnwise does not train, "
-                f"whose marks are not proved: {reasons[0]}"
-            )
+        diverging = [reason for one in trained for reason in one.diverging]
+        unknown = [reason for one in trained for reason in one.reasons]
+        counts = (
+            (sum(bool(one.diverging) for one in trained), DIVERGING, diverging),
+            (sum(bool(one.unknown) for one in trained), UNPROVED, unknown),
+        )
+        for count, what, reasons in counts:
+            if reasons:
+                shown = f"{count} of {len(trained)} conversations have {what}"
+                self.notes.append(f"{GENERATION}: {shown}: {reasons[0]}")
 
     def finish(self) -> Repair:
         """Return what was done."""

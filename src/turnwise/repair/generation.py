@@ -15,8 +15,9 @@ in three steps, each of which starts from the text that the one before made:
 3. *Wrap* the longest runs of neighbours of which all is trained. A block is a scope in Jinja: what is set inside is
    unknown behind it. So if the whole run does not prove right, the blocks end before each `{% set %}`.
 
-Whatever comes out is only a proposal: `fix` takes the first with which every conversation is written as before, and
-whose blocks hold the trained spans of each (`find_wrong_mask`).
+Whatever comes out is only a proposal. `fix` takes the first with which every conversation is written as before, whose
+blocks hold the trained spans of each (`find_wrong_mask`) and every reply of plain chats (`find_lost_reply`). There is
+none if too few conversations prove anything (`explain_few_proofs`).
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from turnwise.analysis.conversations import Probe, make_message
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import TurnwiseError
 from turnwise.repair.atom_uses import AtomUse, watch_atoms
-from turnwise.repair.edits import Edit, apply_edits, close_tag, open_tag
+from turnwise.repair.edits import Edit, apply_edits, close_tag, open_tag, write_tag
 from turnwise.repair.observation import Atom, NotingTemplate, walk_direct
 from turnwise.repair.output_split import OutputSplitter
 from turnwise.repair.proof import with_text
@@ -42,8 +44,30 @@ from turnwise.repair.source_tree import (
     Statement,
     find_leaves,
 )
-from turnwise.repair.trained_turns import TrainedText, clip_spans, mask_of
+from turnwise.repair.trained_turns import (
+    Span,
+    TrainedText,
+    clip_spans,
+    list_forms,
+    mask_of,
+    name_tokens,
+)
 
+MIN_PROVED = 0.9  # of the conversations whose replies the template writes
+PLAIN_ROUNDS = [
+    make_message("user", "Plover?"),
+    make_message("assistant", "Curlew godwit."),
+    make_message("user", "Whimbrel?"),
+    make_message("assistant", "Turnstone sanderling."),
+]
+SYSTEM = make_message("system", "Brent barnacle.")
+PLAIN_CHATS = {
+    "a plain chat of one round": PLAIN_ROUNDS[:2],
+    "a plain chat of two rounds": PLAIN_ROUNDS,
+    "a system text and one round": [SYSTEM, *PLAIN_ROUNDS[:2]],
+    "a system text and two rounds": [SYSTEM, *PLAIN_ROUNDS],
+}
+"""Conversations whose words no template writes itself."""
 ROLE_READS = ("['role']", '["role"]', ".role")
 JUMPS = ("break", "continue")
 
@@ -162,7 +186,8 @@ class RoleSeparator:
         # start of the second.
         left = "+" if copy[-1:] in " \t" and copy.rstrip(" \t").endswith("\n") else ""
         right = "+" if copy.startswith("\n") else ""
-        yield Edit(end, end, f"{{%{left} else {right}%}}{copy}{close_tag(text, end, 'endif').text}")
+        otherwise = write_tag("else", left, right)
+        yield Edit(end, end, f"{otherwise}{copy}{close_tag(text, end, 'endif').text}")
 
     def _condition(self, loops: Sequence[str]) -> str:
         """Return the test for an assistant's message, spelled as the template reads roles elsewhere."""
@@ -281,6 +306,24 @@ def _find_statements(block: Block) -> Iterator[str]:
                 yield from _find_statements(item)
 
 
+def explain_few_proofs(texts: Sequence[TrainedText]) -> str:
+    """Return why so few conversations say what is trained that no blocks can be proved; empty if enough do."""
+    proved, asked = count_proofs(texts)
+    if proved and proved >= MIN_PROVED * asked:
+        return ""
+    reasons = [reason for one in texts if one.is_written for reason in one.reasons]
+    reasons += [reason for one in texts for reason in one.reasons]
+    if not texts:
+        return "no conversation has a turn of an assistant"
+    share = f"{proved} of {asked} conversations show what is trained, fewer than {MIN_PROVED:.0%}"
+    return ": ".join([share, *reasons[:1]])
+
+
+def count_proofs(texts: Sequence[TrainedText]) -> tuple[int, int]:
+    """Return how many conversations show what is trained, and how many have replies that the template writes."""
+    return sum(one.is_proof for one in texts), sum(one.is_written for one in texts)
+
+
 def find_wrong_mask(
     renderer: Renderer, texts: Sequence[TrainedText], with_openings: bool = False
 ) -> str:
@@ -299,9 +342,42 @@ def find_wrong_mask(
         text, spans = found
         if text != trained.text:
             return f"it writes another text: {trained.probe.covers}"
+        if any(_is_torn(turn, spans, trained.own) for turn in trained.unknown):
+            return f"a block holds the end of a reply and not the reply: {trained.probe.covers}"
         marked, wanted = (clip_spans(found, trained.unknown) for found in (spans, trained.spans))
         starts = {start for start, _ in wanted} if with_openings else set()
         more = [end for _, end in clip_spans(marked, wanted) if end not in starts]
         if more or clip_spans(wanted, marked):
             return f"another text is marked than the one that is trained: {trained.probe.covers}"
+    return ""
+
+
+def _is_torn(turn: Span, marked: Sequence[Span], own: Sequence[Span]) -> bool:
+    """Whether blocks hold something of a turn and not all that its message says."""
+    start, end = turn
+    is_marked = any(begin < end and start < stop for begin, stop in marked)
+    left_out = clip_spans(own, marked)
+    return is_marked and any(begin < end and start < stop for begin, stop in left_out)
+
+
+def find_lost_reply(renderer: Renderer) -> str:
+    """Return a plain chat of which a reply is not in a block, as whole; empty if there is none.
+
+    It trusts no origins: the replies are searched for in the text.
+    """
+    tokens = name_tokens(renderer)
+    for covers, messages in PLAIN_CHATS.items():
+        replies = [str(one["content"]) for one in messages if one["role"] == "assistant"]
+        for probe in list_forms(Probe(covers, messages, options=tokens)):
+            text, spans = mask_of(renderer, probe) or ("", ())
+            if all(reply in text for reply in replies):
+                break
+        else:
+            if messages[0]["role"] == "system":
+                continue  # the template takes none
+            return f"the template does not write the replies of {covers} as they are"
+        for reply in replies:
+            start = text.rindex(reply)
+            if clip_spans([(start, start + len(reply))], spans):
+                return f"a reply of {covers} is not in a block"
     return ""

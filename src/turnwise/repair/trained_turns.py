@@ -1,14 +1,20 @@
-"""What of a rendered conversation a model is trained on: the spans that `encode` finds without any tags.
+"""What of a rendered conversation a model is trained on: the spans that `{% generation %}` blocks are to mark.
 
-`{% generation %}` blocks are made to mark exactly these (`generation.py`). A turn that does not continue the prompt
-before it cannot be trained as it is written: its characters are *unknown*, since nobody can say what its mask should
-be.
+These are the spans that `encode` trains without any tags: from the end of the served prompt to the stop. `encode`
+leaves out a turn that *diverges* from its prompt: Qwen 3.5 opens `<think>` in a prompt and writes none in history.
+Trainers that read blocks train such a turn as it is written, so its span begins where it first differs from the prompt.
+
+The characters of a turn whose place or prompt is not known are *unknown*: nothing says what their mask should be, so
+that the conversation proves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import (
@@ -22,17 +28,27 @@ from turnwise.analysis.conversations import (
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.probe_mutations import with_text_arguments
 from turnwise.engine.compiler.prompt_reads import analyse_prompt
+from turnwise.engine.provenance.piece_table import message_index
 from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.provenance.trails import Field
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError
-from turnwise.tokens.boundaries import TurnCache, find_message_spans
+from turnwise.tokens.boundaries import (
+    Turn,
+    TurnCache,
+    Untrained,
+    find_last_message_end,
+    find_message_spans,
+)
+from turnwise.tokens.turn_ends import TextSpan, origins_in
 
 Span = tuple[int, int]
 TEXT_PART = "text"
 MAX_OPTIONS = 6  # of a template that are varied
 VARIED = ("system and two rounds", "a call, its result", "reasoning in two rounds")
 VALUES = ("=True", "=False")
+UNFINISHED = re.compile(r"(?:<[^<>\s]*|\[[^\[\]\s]*|\w+)\Z")  # a marker or a word that goes on
 
 
 class TrainedText(NamedTuple):
@@ -42,9 +58,12 @@ class TrainedText(NamedTuple):
         probe: The conversation.
         text: What the template writes.
         spans: The characters that are trained.
-        unknown: The characters of turns that do not continue the prompt before them.
+        unknown: The characters of turns whose beginning or place is not known.
         reasons: Why.
         replies: The characters of assistants' messages, with their openings.
+        own: The characters of the messages' fields in the unknown turns.
+        diverging: Why turns do not continue the prompt before them, though they are trained.
+        is_written: Whether the template writes every reply.
     """
 
     probe: Probe
@@ -53,6 +72,14 @@ class TrainedText(NamedTuple):
     unknown: tuple[Span, ...]
     reasons: tuple[str, ...]
     replies: tuple[Span, ...]
+    own: tuple[Span, ...] = ()
+    diverging: tuple[str, ...] = ()
+    is_written: bool = True
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether it is known of every reply what is trained."""
+        return bool(self.spans) and not self.unknown
 
 
 class TrainedTurns:
@@ -93,19 +120,12 @@ class TrainedTurns:
         except TurnwiseError as error:
             raise_if_call_ended(error)
             return None
-        prompt_arguments = arguments | {"add_generation_prompt": True}
-
-        def render_prompt(messages: Any) -> Rendering:
-            return self.renderer.render(messages, **prompt_arguments)
-
-        turns, untrained = self._cache_for(probe).find_turns(
-            rendering, probe.messages, (), self._stops, render_prompt
-        )
         spans = find_message_spans(rendering.piece_table)
+        turns, untrained, diverging = self._find_turns(probe, rendering, spans)
+        reasons = tuple(turn.reason for turn in untrained)
         indices = [turn.message for turn in untrained]
         if any(index not in spans for index in indices):  # where the turn is cannot be told
             whole = (0, len(rendering.text))
-            reasons = (untrained[0].reason,)
             return TrainedText(probe, rendering.text, (), (whole,), reasons, (whole,))
         # A stop that opens the next message (GLM) is that message's text: no block of this one can hold it.
         ends = {turn.message: spans[turn.message].end for turn in turns if turn.message in spans}
@@ -113,16 +133,61 @@ class TrainedTurns:
             probe,
             rendering.text,
             join_spans(
-                (turn.start, min(turn.end, ends.get(turn.message, turn.end))) for turn in turns
+                (_find_start(rendering, turn), min(turn.end, ends.get(turn.message, turn.end)))
+                for turn in turns
             ),
             tuple((spans[index].start, spans[index].end) for index in indices),
-            tuple(turn.reason for turn in untrained),
+            reasons,
             tuple(
                 (span.start, span.end)
                 for index, span in spans.items()
                 if probe.messages[index].get("role") == "assistant"
             ),
+            join_spans(
+                field for index in indices for field in _list_fields(rendering, index, spans[index])
+            ),
+            tuple(reason for index, reason in diverging.items() if index not in indices),
+            all(self._is_refused(probe, index) for index in indices),
         )
+
+    def _find_turns(
+        self, probe: Probe, rendering: Rendering, spans: Mapping[int, TextSpan]
+    ) -> tuple[list[Turn], list[Untrained], dict[int, str]]:
+        """Return the turns, those whose place is not known, and why messages diverge from their prompts."""
+
+        def render_shared(messages: Any) -> Rendering:
+            """Return as much of a prompt as a diverging turn shares with it."""
+            prompt = self._render_prompt(probe, messages)
+            reply = len(messages)
+            if reply not in diverging or messages != probe.messages[:reply]:
+                return prompt
+            start = _find_divergence(rendering, reply, spans[reply], prompt)
+            return Rendering(rendering.text[:start], [], [], {})
+
+        given = rendering, probe.messages, (), self._stops
+        cache, render_prompt = self._cache_for(probe), partial(self._render_prompt, probe)
+        turns, untrained = cache.find_turns(*given, render_prompt)
+        diverging = {
+            turn.message: turn.reason
+            for turn in untrained
+            if turn.diverges and turn.message in spans
+        }
+        if diverging:
+            turns, untrained = TurnCache(self._reads).find_turns(*given, render_shared)
+        return turns, untrained, diverging
+
+    def _render_prompt(self, probe: Probe, messages: Any) -> Rendering:
+        arguments = probe.arguments() | {"add_generation_prompt": True}
+        return self.renderer.render(messages, **arguments)
+
+    def _is_refused(self, probe: Probe, index: int) -> bool:
+        """Whether the template refuses the prompt before a message: else it does not write the message itself."""
+        try:
+            self._render_prompt(probe, probe.messages[:index])
+        except TurnwiseError as error:
+            raise_if_call_ended(error)
+            return True
+        return False
 
     def _cache_for(self, probe: Probe) -> TurnCache:
         options = sorted((name, repr(value)) for name, value in probe.options.items())
@@ -130,6 +195,41 @@ class TrainedTurns:
         if key not in self._caches:
             self._caches[key] = TurnCache(self._reads)
         return self._caches[key]
+
+
+def _find_divergence(rendering: Rendering, index: int, span: TextSpan, prompt: Rendering) -> int:
+    """Return where a finished turn first differs from the opening that its prompt has.
+
+    Never within a word, a marker or a field of the message.
+    """
+    before = rendering.text[: span.start]
+    if prompt.text.startswith(before):
+        opening = prompt.text[len(before) :]
+    else:  # the template writes earlier messages in another way once they are history
+        opening = prompt.text[find_last_message_end(prompt.piece_table) :]
+    fields = _list_fields(rendering, index, span)
+    written = rendering.text[span.start : next(fields, (span.end, span.end))[0]]
+    shared = commonprefix([opening, written])
+    if len(shared) < min(len(opening), len(written)):
+        shared = UNFINISHED.sub("", shared)
+    return span.start + len(shared)
+
+
+def _find_start(rendering: Rendering, turn: Turn) -> int:
+    """Return where the block of a turn begins: a reply that spells the opening itself is held as a whole."""
+    around = TextSpan(max(turn.start - 1, 0), turn.start + 1)
+    for start, end in _list_fields(rendering, turn.message, around):
+        if start < turn.start < end:
+            return start
+    return turn.start
+
+
+def _list_fields(rendering: Rendering, index: int, span: TextSpan) -> Iterator[Span]:
+    """Yield the characters of a message's content, reasoning and calls."""
+    for start, end, leaf in origins_in(rendering.piece_table, span):
+        path = leaf.path if isinstance(leaf, Field) else ()
+        if message_index(path) == index and path[-1] not in ("role", "name"):
+            yield start, end
 
 
 def name_tokens(renderer: Renderer) -> dict[str, str]:

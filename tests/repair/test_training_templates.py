@@ -1,0 +1,123 @@
+"""The law of training templates: each reply of a plain chat is in a block, or there are no blocks and a reason.
+
+`fix` proves its blocks with turnwise's own engine. Here transformers says which characters a trainer would mask, and
+TRL whether it sees the blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import corpus
+import turnwise
+from plain_replies import find_untrained, list_templates
+from turnwise.repair import GENERATION, Repair
+
+HEADER, STOP = "{{ '<|im_start|>' + m.role + '\\n' }}", "{{ '<|im_end|>\\n' }}"
+OTHERS = f"{{% if m.role != 'assistant' %}}{HEADER}{{{{ m.content }}}}{STOP}{{% else %}}"
+PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n"
+EACH = f"{{% for m in messages %}}{OTHERS}"
+END = "{% endif %}{% endfor %}"
+THOUGHT = "{% if loop.last %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}"
+DIVERGING = {
+    "a prompt opens reasoning, and history has none": (
+        f"{EACH}{HEADER}{{{{ m.content }}}}{STOP}{END}{PROMPT}{{{{ '<think>\\n' }}}}{{% endif %}}"
+    ),
+    "only the last reply has reasoning": (
+        f"{EACH}{HEADER}{THOUGHT}{{{{ m.content }}}}{STOP}{END}{PROMPT}{{{{ '<think>\\n' }}}}{{% endif %}}"
+    ),
+    "a prompt opens and closes reasoning": (
+        f"{EACH}{HEADER}{{{{ m.content + '<|im_end|>\\n' }}}}{END}{PROMPT}<think>\n</think>{{% endif %}}"
+    ),
+    "a prompt ends with a stray space": (
+        f"{EACH}{HEADER}{{{{ m.content }}}}{STOP}{END}{PROMPT}{{{{ ' ' }}}}{{% endif %}}"
+    ),
+    "a channel that history leaves out": (
+        f"{EACH}<|start|>assistant<|message|>{{{{ m.content }}}}<|end|>{END}"
+        "{% if add_generation_prompt %}<|start|>assistant<|channel|>final<|message|>{% endif %}"
+    ),
+}
+LINES = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+SAMPLE = 150  # every so many templates in the normal run
+
+
+def mark(template: turnwise.Template) -> Repair:
+    return turnwise.fix(template, [GENERATION])
+
+
+def check(template: turnwise.Template) -> tuple[str, list[str]]:
+    """Return what became of a template, and what is wrong with that."""
+    try:
+        repair = mark(template)
+    except turnwise.TurnwiseError as error:
+        return "error", [] if error.message else ["no reason"]
+    if not repair.changed:
+        reasons = [*repair.notes, *(one.reason for one in repair.unfixed)]
+        return "refused", [] if any(reasons) else ["no reason"]
+    utilities: Any = pytest.importorskip("trl.chat_template_utils")
+    problems = find_untrained(template, repair.text)
+    if not utilities.has_generation_markers(repair.text):
+        problems.append("TRL sees no blocks")
+    return "tagged", problems
+
+
+@pytest.mark.parametrize("shape", DIVERGING)
+def test_a_reply_that_diverges_from_its_prompt_is_in_a_block(shape: str) -> None:
+    template = turnwise.compile(DIVERGING[shape])
+    assert check(template) == ("tagged", [])
+
+
+def test_blocks_beside_line_breaks_are_recognised() -> None:
+    assert check(turnwise.compile(LINES)) == ("tagged", [])
+
+
+def test_what_too_few_conversations_prove_is_refused() -> None:
+    # A prompt is refused after all but one text, so that where a reply begins is known once.
+    refusal = (
+        "{% if add_generation_prompt and messages[-1].content != 'First' %}"
+        "{{ raise_exception('no') }}{% endif %}"
+    )
+    text = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}"
+    prompt = "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    repair = mark(turnwise.compile(refusal + text + prompt))
+    assert not repair.changed
+    (unfixed,) = repair.unfixed
+    assert "fewer than 90%" in unfixed.reason and "refuses the prompt" in unfixed.reason
+
+
+def test_a_template_that_drops_a_reply_of_the_plain_chat_is_refused() -> None:
+    text = (
+        "{% for m in messages %}{% if m.role == 'user' or not loop.last or messages | length < 4 %}"
+        "<|{{ m.role }}|>{{ m.content }}</s>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    repair = mark(turnwise.compile(text))
+    assert not repair.changed
+    assert repair.unfixed[0].reason
+
+
+@corpus.needs_corpus
+@pytest.mark.parametrize("name", [name for name, _ in list_templates()][::SAMPLE])
+def test_a_tagged_template_trains_every_reply(name: str) -> None:
+    assert check(dict(list_templates())[name]())[1] == []
+
+
+@pytest.mark.slow
+@corpus.needs_corpus
+def test_every_tagged_template_trains_every_reply() -> None:
+    counts: Counter[tuple[str, str]] = Counter()
+    wrong = {}
+    for name, load in list_templates():
+        status, problems = check(load())
+        counts[name.partition(":")[0], status] += 1
+        if problems:
+            wrong[name] = problems
+    for key, count in sorted(counts.items()):
+        print(*key, count)
+    assert not wrong
