@@ -104,6 +104,31 @@ def test_what_cannot_be_proved_here_is_not_written(
     assert set(contents(folder)) >= NEW_FILES  # what is proved without it
 
 
+STOP_ONLY = "{% generation %}{{ '<|im_end|>' }}{% endgeneration %}"
+REFUSES_PROMPTS = (
+    "{% if add_generation_prompt and messages | length > 1 %}{{ raise_exception('no') }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("added", "stop", "reason"),
+    [("", STOP_ONLY, "is not in a block"), (REFUSES_PROMPTS, "<|im_end|>", "fewer than 90%")],
+)
+def test_an_unproved_training_template_is_not_written(
+    added: str, stop: str, reason: str, tmp_path: Path
+) -> None:
+    folder = make_folder(tmp_path / "model")
+    template = (
+        f"{added}{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n{{{{ m.content }}}}{stop}{{% endfor %}}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    found = turnwise.release(folder)
+    (part,) = [part for part in found.parts if part.file == TRAINING_FILE]
+    assert part.status == "not possible" and reason in part.detail, str(found)
+    assert part.describe() in str(found) and not (folder / TRAINING_FILE).exists()
+
+
 def test_what_is_there_is_kept_unless_asked(folder: Path) -> None:
     (folder / CARD_FILE).write_text("mine", encoding="utf-8")
     (folder / "generation_config.json").write_text(

@@ -3,7 +3,7 @@
     response_template         in tokenizer_config.json: how transformers, vLLM and SGLang read replies. Proof: written
                               replies are read back equal by transformers' own parser, whole and in chunks.
     training template         a copy of the template with {% generation %} blocks, for trainers. Proof: the same text
-                              and the mask that turnwise derives, on the conversations of `fix`.
+                              and the derived mask on nearly all conversations of `fix`, and on plain chats.
     stops                     `eos_token_id` of generation_config.json. Proof: the last trained token of replies and
                               calls is one of them.
     card                      a page that says what the template takes.
@@ -35,7 +35,7 @@ from turnwise.publishing.samples import CHATS
 from turnwise.publishing.validators import Verdict, ask_program, ask_validators, read_back
 from turnwise.repair import fix
 from turnwise.repair.edits import unified_diff
-from turnwise.tokens.loss import GENERATION_TAG, IGNORED
+from turnwise.tokens.loss import IGNORED
 
 TRAINING_FILE = "chat_template_training.jinja"
 RESPONSE_KEY, STOPS_KEY = "response_template", "eos_token_id"
@@ -193,16 +193,18 @@ def _make_response_template(model: ModelFolder, profile: str) -> ReleasePart:
 
 
 def _make_training_template(model: ModelFolder) -> ReleasePart:
-    name, text = "training template", model.template.text
-    if GENERATION_TAG.search(text):
-        return ReleasePart(name, TRAINING_FILE, "present", "the template itself has the blocks")
-    repair = fix(model.template, ["generation"], generation=True)
-    if not repair.changed:
-        reason = "; ".join(unfixed.reason for unfixed in repair.unfixed) or "nothing is trained"
+    name = "training template"
+    try:
+        repair = fix(model.template, ["generation"])
+    except TurnwiseError as error:
+        return ReleasePart(name, TRAINING_FILE, "not possible", error.message)
+    if repair.unfixed:
+        reason = "; ".join(unfixed.reason for unfixed in repair.unfixed)
         return ReleasePart(name, TRAINING_FILE, "not possible", reason)
-    proof = f"the same text, and the derived mask on {repair.patches[0].repaired} conversations"
-    proof = "; ".join([proof, *repair.notes])
-    return _compare(model, name, TRAINING_FILE, repair.text, proof)
+    if not repair.changed:
+        return ReleasePart(name, TRAINING_FILE, "present", "the template itself has the blocks")
+    proof = f"the same text; {repair.patches[0].what} conversations"
+    return _compare(model, name, TRAINING_FILE, repair.text, "; ".join([proof, *repair.notes]))
 
 
 def _make_stops(model: ModelFolder) -> ReleasePart:

@@ -50,6 +50,7 @@ MORE_TEXT = "the blocks also hold the end of the opening of some turns, which is
 DIVERGING = (
     "a turn that does not continue the served prompt, and is marked as the template writes it"
 )
+HAS_BLOCKS = "the template has blocks already"
 UNPROVED = "a turn whose marks are not proved"
 NAMES = (*(defect.name for defect in DEFECTS), UNBALANCED, GENERATION_PROMPT, GENERATION)
 
@@ -306,7 +307,11 @@ class _Repairing:
         """Put `{% generation %}` blocks around what is trained."""
         text, renderer = self.written.text, self.written.renderer
         if GENERATION_TAG.search(text):
-            self.notes.append(f"{GENERATION}: the template has blocks already")
+            lost = find_lost_reply(renderer)
+            if lost:
+                self.unfixed.append(Unfixed(GENERATION, f"{HAS_BLOCKS}, and {lost}"))
+            else:
+                self.notes.append(f"{GENERATION}: {HAS_BLOCKS}")
             return
         trained = list(TrainedTurns(renderer, self.template.facts).list_texts())
         problem = explain_few_proofs(trained)

@@ -22,6 +22,7 @@ none if too few conversations prove anything (`explain_few_proofs`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -68,6 +69,7 @@ PLAIN_CHATS = {
     "a system text and two rounds": [SYSTEM, *PLAIN_ROUNDS],
 }
 """Conversations whose words no template writes itself."""
+TRAINERS_TAG = re.compile(r"\{%-?\s*generation\s*-?%\}")  # as TRL and transformers search for it
 ROLE_READS = ("['role']", '["role"]', ".role")
 JUMPS = ("break", "continue")
 
@@ -361,10 +363,12 @@ def _is_torn(turn: Span, marked: Sequence[Span], own: Sequence[Span]) -> bool:
 
 
 def find_lost_reply(renderer: Renderer) -> str:
-    """Return a plain chat of which a reply is not in a block, as whole; empty if there is none.
+    """Return a plain chat of which a reply is not in a block as a whole; empty if there is none.
 
     It trusts no origins: the replies are searched for in the text.
     """
+    if not any(map(TRAINERS_TAG.search, renderer.texts)):
+        return "transformers and TRL do not recognise the tags: they look for `{% generation %}`"
     tokens = name_tokens(renderer)
     for covers, messages in PLAIN_CHATS.items():
         replies = [str(one["content"]) for one in messages if one["role"] == "assistant"]
