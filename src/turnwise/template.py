@@ -322,7 +322,7 @@ class Template:
             arguments: those of `render`, but for `add_generation_prompt`.
 
         Returns:
-            A list of `Encoded`; `untrained` are the turns that are in none, `incomplete` those that were cut.
+            A list of `Encoded`, with the turns that are `untrained`, `incomplete` or `rewritten`: see `Examples`.
         """
         reject_misspelt_options(
             arguments, self.variables, "examples", EXAMPLES_ARGUMENTS, PROMPT_ARGUMENTS[:1]
@@ -363,7 +363,7 @@ class Template:
             problems += renumber_turns([*found.untrained, *flawed], given.positions)
             found.note_changes(given.changes, given.positions)
         report_problems(self.name, problems, strict)
-        return Examples.join([found for _, _, found in results])
+        return Examples.join([found for _, _, found in results]).warn_of_rewritten(self.name)
 
     def session(
         self,

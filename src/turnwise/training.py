@@ -11,7 +11,8 @@ unchanged; the turns that are left need examples of their own. So the number of 
 
 A turn that diverges from its generation prompt (DeepSeek-R1 opens with `<think>` and leaves the reasoning out of
 history) is written after the prompt as the model would write it, with the reply grammar. So is a turn at which the
-template lets no conversation end; failing that, it is trained where it is history.
+template lets no conversation end; failing that, it is trained where it is history. Such text is never the template's,
+so that each such reply is named in `rewritten`.
 
 With `max_length`, an example holds as many of the rounds up to its last turn as fit. Turns in rounds that it lacks
 remain for other examples. No turn is lost: each is trained in exactly one example, or named with the reason.
@@ -23,14 +24,15 @@ kind is rendered, and `examples` costs as much as `encode`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.rendering import Rendering, append_reply
 from turnwise.engine.runtime.limits import raise_if_call_ended
-from turnwise.errors import MessageError, TemplateError, TurnwiseError
+from turnwise.errors import MessageError, TemplateError, TurnwiseError, short_repr, warn_caller
 from turnwise.replies.codec import ReplyCodec
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.boundaries import Turn, Untrained
@@ -43,7 +45,7 @@ from turnwise.tokens.encode import (
     find_turns,
     trains_stops,
 )
-from turnwise.tokens.encoded import Encoded, renumber_turns
+from turnwise.tokens.encoded import Encoded, Rewritten, renumber_turns
 from turnwise.tokens.loss import weight_of
 from turnwise.tokens.truncation import (
     cut_last_turn,
@@ -73,6 +75,11 @@ class Examples(list[Encoded]):
         return tuple(turn for sample in self for turn in sample.incomplete)
 
     @property
+    def rewritten(self) -> tuple[Rewritten, ...]:
+        """The replies that are trained in another text than the template's, with the reasons."""
+        return tuple(one for sample in self for one in sample.rewritten)
+
+    @property
     def longest(self) -> tuple[Rendering | None, Sequence[int]]:
         """The rendering of the sample with the most messages, and their indices."""
         if not self:
@@ -85,6 +92,16 @@ class Examples(list[Encoded]):
         for sample in self:
             sample.note_changes(changes, positions)
         self.untrained = tuple(renumber_turns(self.untrained, positions))
+
+    def warn_of_rewritten(self, name: str) -> Examples:
+        """Warn once of all replies that are trained in another text than that of the template `name`."""
+        if self.rewritten:
+            listed = ", ".join(f"messages[{one.message}]" for one in self.rewritten)
+            warn_caller(
+                f"{name}: trained as the model would write it, where the template writes another text: {listed}. "
+                "`rewritten` shows both"
+            )
+        return self
 
     @classmethod
     def join(cls, parts: Sequence[Examples]) -> Examples:
@@ -183,7 +200,23 @@ class _ExampleBuilder:
         except TurnwiseError as error:
             raise_if_call_ended(error)
             return problem._replace(reason=f"{problem.reason}; {error.message}")
-        return written if isinstance(written, Untrained) else _Sample(written, {last})
+        if isinstance(written, Untrained):
+            return written
+        written.rewritten = tuple(self._find_rewritten(written, problem.reason))
+        return _Sample(written, {last})
+
+    def _find_rewritten(self, sample: Encoded, why: str) -> Iterator[Rewritten]:
+        """Yield the last message of a sample, if the template does not write the text that the sample has."""
+        turn = sample.turns[-1]
+        finished = self._finished_conversation(sample, turn)
+        if finished is not None and finished.startswith(sample.text):
+            return
+        own = "the template refuses the conversation that ends with it"
+        if finished is not None:
+            shared = len(commonprefix([finished, sample.text[: turn.start]]))
+            own = f"the template writes {short_repr(finished[shared:])}"
+        trained = f"{short_repr(sample.text[turn.start : turn.end])} is trained"
+        yield Rewritten(turn.message, f"{trained}, {own}", why)
 
     def _encode_fitting(
         self, request: EncodeRequest, encode_whole: Callable[[EncodeRequest], Encoded]

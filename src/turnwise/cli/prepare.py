@@ -432,6 +432,9 @@ def summary_lines(manifest: Mapping[str, Any], folder: str) -> Iterator[Text]:
         yield _line("reason", f"and {len(reasons) - REASONS_SHOWN} others")
     if manifest["nulls_removed"]:
         yield _line("nulls", f"{manifest['nulls_removed']:,} removed, with which Arrow pads tables")
+    rewritten = manifest.get("rewritten")  # older folders have no such count
+    if rewritten and isinstance(rewritten, int):
+        yield _line("rewritten", f"{rewritten:,} replies are not trained in the template's text")
     for text in (*describe_columns(manifest), *manifest["notes"]):
         yield _line("note", printable(str(text)))
     if rows["rejected"]:

@@ -36,6 +36,7 @@ class _Entry(NamedTuple):
     digest: bytes | None = None
     carried: str | None = None
     unread: tuple[str, ...] | None = None
+    rewritten: int = 0
 
 
 class RecordBuilder:
@@ -92,6 +93,7 @@ class RecordBuilder:
                     digest,
                     carried,
                     unread_here,
+                    sample.rewritten,
                 )
             )
 
@@ -148,6 +150,7 @@ class RecordBuilder:
             "tokens_lost": [entry.tokens_lost for entry in entries],
             "carried": [entry.carried for entry in entries],
             "unread": [entry.unread for entry in entries],
+            "rewritten": [entry.rewritten for entry in entries],
         }
 
     def _build_lists(self, name: str) -> pa.Array:

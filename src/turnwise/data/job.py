@@ -208,6 +208,7 @@ class Job:
             unread, carried = count_columns(encoded)
             tally.unread += unread
             tally.carried += carried
+            tally.rewritten += pc.sum(encoded["rewritten"]).as_py() or 0
             is_sample = pc.equal(encoded["status"], SAMPLE)
             samples = encoded
             if not pc.all(is_sample).as_py():

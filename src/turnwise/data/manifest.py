@@ -208,6 +208,7 @@ def make_manifest(
         "nulls_removed": tally.nulls_removed,
         "unread": dict(tally.unread.most_common(MAX_COLUMNS)),
         "carried": dict(tally.carried.most_common(MAX_COLUMNS)),
+        "rewritten": tally.rewritten,
         "reasons": dict(sorted(tally.reasons.items())),
         "flaws": dict(sorted(tally.flaws.items())),
         "lengths": _list_lengths(tally),

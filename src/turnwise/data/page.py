@@ -31,6 +31,7 @@ Made by turnwise {version} with template `{template}` and tokenizer `{tokenizer}
 | samples | {samples:,} |
 | tokens | {tokens:,} |
 | tokens trained | {trained:,} |
+| replies in another text than the template's | {rewritten:,} |
 
 `report.html` has the plots, `manifest.json` the rest: digests, reasons, histograms, and the hash of every shard.
 {columns}
@@ -78,5 +79,6 @@ def write_page(manifest: Mapping[str, Any]) -> str:
         tokens=tokens["all"],
         trained=tokens["trained"],
         columns="".join(f"\n{line}\n" for line in describe_columns(manifest)),
+        rewritten=manifest["rewritten"],
         trainers=write_trainer_page(manifest),
     )

@@ -143,6 +143,8 @@ def _write_trained(manifest: Mapping[str, Any]) -> str:
     if not bars:
         return ""
     what = "Samples by the share of their tokens that is trained."
+    if rewritten := _number(manifest.get("rewritten")):
+        what += f" {_count(rewritten)} replies are trained in another text than the template's."
     return f"<h2>Trained share</h2>\n<p>{what}</p>\n{_draw_columns(bars)}"
 
 

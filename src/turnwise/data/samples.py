@@ -46,6 +46,7 @@ class EncodedSample(NamedTuple):
     rejected_ids: array[int] | None = None
     prompt_length: int | None = None
     label: bool | None = None
+    rewritten: int = 0  # replies in another text than the template's, see `Encoded.rewritten`
 
     @property
     def is_trained(self) -> bool:
@@ -245,7 +246,7 @@ class SampleMaker:
         samples = []
         for one in found:
             ids, labels = array(ID_TYPE, one.input_ids), array(ID_TYPE, one.labels)
-            samples.append(EncodedSample(ids, labels))
+            samples.append(EncodedSample(ids, labels, rewritten=len(one.rewritten)))
         return samples
 
     def _encode_whole(self, record: Record, messages: list[Any], strict: bool) -> EncodedSample:
@@ -405,4 +406,7 @@ def _join_pair(chosen: EncodedSample, rejected: EncodedSample) -> EncodedSample:
     if chosen.input_ids[:length] != rejected.input_ids[: lengths[1]]:
         reason = "the template writes different prompts before 'chosen' and 'rejected'"
         raise UnusableRow("refused", reason)
-    return chosen._replace(rejected_ids=rejected.input_ids, prompt_length=length)
+    rewritten = chosen.rewritten + rejected.rewritten
+    return chosen._replace(
+        rejected_ids=rejected.input_ids, prompt_length=length, rewritten=rewritten
+    )

@@ -60,6 +60,7 @@ ENCODED_SCHEMA = pa.schema(
         pa.field("digest", pa.binary(DIGEST_SIZE)),  # of ids and labels, if rows are deduplicated
         pa.field("tokens_lost", pa.int32(), nullable=False),  # of the row: at its first record
         pa.field("nulls_removed", pa.int32(), nullable=False),  # padding of tables: at the first
+        pa.field("rewritten", pa.int32(), nullable=False),  # replies, see `Encoded.rewritten`
     ]
 )
 

@@ -36,6 +36,7 @@ class Tally:
         shard_rows: rows of shards; less than `samples` if they are packed.
         duplicates: samples that deduplication dropped.
         nulls_removed: null padding of tables that was undone.
+        rewritten: replies that are trained in another text than the template's.
         reasons: rejected and filtered rows by the kind of their reason.
         flaws: samples that were kept although something is wrong with them.
         unread: rows by the names of their columns that were not read.
@@ -56,6 +57,7 @@ class Tally:
     shard_rows: int = 0
     duplicates: int = 0
     nulls_removed: int = 0
+    rewritten: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     flaws: Counter[str] = field(default_factory=Counter)
     unread: Counter[str] = field(default_factory=Counter)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.media import MediaPart
 from turnwise.engine.provenance.rendering import Rendering
@@ -26,6 +26,23 @@ from turnwise.tokens.owners import Owner, find_owners
 from turnwise.tokens.text_encoder import SpanRow, SpanTable, encoder_for
 from turnwise.tokens.token_offsets import TokenOffsets
 from turnwise.tokens.tokenizers.protocol import Tokenizer
+
+
+class Rewritten(NamedTuple):
+    """A reply that is trained as the model would write it, though the template writes it in another way.
+
+    Attributes:
+        message: the index of the reply.
+        what: the trained text, and what the template writes.
+        why: why the template's own text is not trained.
+    """
+
+    message: int
+    what: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"messages[{self.message}]: {self.what}: {self.why}"
 
 
 class Encoded:
@@ -48,6 +65,7 @@ class Encoded:
         added_stop: the stop that was added because the template wrote none after the last turn; else empty.
         kept: the indices of the messages that were encoded.
         incomplete: the assistant turns that are trained, but not to their stop, with the reasons.
+        rewritten: the replies that `examples` trains in another text than the template's, with the reasons.
     """
 
     __slots__ = (
@@ -66,6 +84,7 @@ class Encoded:
         "input_ids",
         "kept",
         "rendering",
+        "rewritten",
         "tokenizer",
         "train_on",
     )
@@ -92,6 +111,7 @@ class Encoded:
         self._turns = turns  # their messages are numbered as in the rendering
         self._untrained = untrained
         self.incomplete: tuple[Untrained, ...] = ()
+        self.rewritten: tuple[Rewritten, ...] = ()
         self._message_weights = message_weights
         self._only_turns = False  # train nothing outside of the turns, whatever the policy selects
         self._offsets = TokenOffsets(self.text, input_ids, tokenizer, spans)
@@ -114,7 +134,7 @@ class Encoded:
             self.train_on if isinstance(self.train_on, str) else "a function",
             self.kept,
             self._turns,
-            (self._untrained, self.incomplete),
+            (self._untrained, self.incomplete, self.rewritten),
             self.added_stop,
             (
                 self._offsets.spans.rows,
@@ -150,6 +170,9 @@ class Encoded:
         if positions is not None:
             self.kept = [positions[index] for index in self.kept]
             self.incomplete = tuple(renumber_turns(self.incomplete, positions))
+            self.rewritten = tuple(
+                one._replace(message=positions[one.message]) for one in self.rewritten
+            )
             self._owners = self._media = None
 
     def restrict_to(self, messages: Collection[int]) -> Encoded:
@@ -425,18 +448,18 @@ def _unpickle(
     train_on: str,
     kept: Sequence[int],
     turns: Sequence[Turn],
-    problems: tuple[Sequence[Untrained], tuple[Untrained, ...]],
+    problems: tuple[Sequence[Untrained], tuple[Untrained, ...], tuple[Rewritten, ...]],
     added_stop: str,
     computed: tuple[Any, ...],
 ) -> Encoded:
     """Rebuild an Encoded from a pickle, with what was computed before it was pickled."""
     rows, offsets, owners, labels, weights, media, tokens = computed
     spans = SpanTable(rows)
-    untrained, incomplete = problems
+    untrained, incomplete, rewritten = problems
     encoded = Encoded(
         rendering, None, ids, spans, turns, untrained, [1.0] * len(kept), train_on, kept, added_stop
     )
-    encoded.incomplete = incomplete
+    encoded.incomplete, encoded.rewritten = incomplete, rewritten
     encoded._offsets = TokenOffsets(encoded.text, ids, None, spans, offsets)
     encoded._owners, encoded._labels, encoded._weights = owners, labels, weights
     encoded._media, encoded._tokens = media, tokens
