@@ -206,17 +206,21 @@ class _ExampleBuilder:
         return _Sample(written, {last})
 
     def _find_rewritten(self, sample: Encoded, why: str) -> Iterator[Rewritten]:
-        """Yield the last message of a sample, if the template does not write the text that the sample has."""
+        """Yield the last message of a sample, if the template does not write what is trained of it."""
         turn = sample.turns[-1]
+        trained = sample.text[turn.start : turn.end]
         finished = self._finished_conversation(sample, turn)
-        if finished is not None and finished.startswith(sample.text):
+        if finished is None:
+            is_written = trained in self._write_whole()
+        else:
+            is_written = finished.rstrip().endswith(trained.rstrip())
+        if is_written:
             return
         own = "the template refuses the conversation that ends with it"
         if finished is not None:
             shared = len(commonprefix([finished, sample.text[: turn.start]]))
             own = f"the template writes {short_repr(finished[shared:])}"
-        trained = f"{short_repr(sample.text[turn.start : turn.end])} is trained"
-        yield Rewritten(turn.message, f"{trained}, {own}", why)
+        yield Rewritten(turn.message, f"{short_repr(trained)} is trained, {own}", why)
 
     def _encode_fitting(
         self, request: EncodeRequest, encode_whole: Callable[[EncodeRequest], Encoded]
@@ -353,6 +357,14 @@ class _ExampleBuilder:
                 raise_if_call_ended(error)
                 self._prompts[key] = error
         return self._prompts[key]
+
+    def _write_whole(self) -> str:
+        """Return the whole conversation, in which every other turn is history; empty if the template refuses it."""
+        try:
+            return self.uncached.render(self.request.messages).text
+        except TemplateError as error:
+            raise_if_call_ended(error)
+            return ""
 
     def _finished_conversation(self, sample: Encoded, turn: Turn) -> str | None:
         """Return the conversation that ends with a turn; None if the template refuses it."""

@@ -51,11 +51,10 @@ def find_unnamed(template: turnwise.Template) -> list[str]:
                 finished = str(template.render(ROUNDS[: turn.message + 1]))
             except turnwise.TurnwiseError:
                 finished = ""
-            is_own = finished.startswith(sample.text[: turn.stop])
-            has_stop = finished.startswith(sample.text[: turn.end])
-            if not is_own and finished and turn.message not in named:
+            trained = sample.text[turn.start : turn.stop]
+            if finished and trained not in finished and turn.message not in named:
                 problems.append(f"messages[{turn.message}] is trained as {sample.text!r}")
-            if has_stop and turn.message in named:
+            if finished.startswith(sample.text[: turn.end]) and turn.message in named:
                 problems.append(f"messages[{turn.message}] is named, and as the template writes it")
     if len(said) != bool(samples.rewritten):
         problems.append(f"{len(said)} warnings for {samples.rewritten}")

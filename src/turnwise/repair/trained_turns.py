@@ -126,7 +126,11 @@ class TrainedTurns:
         indices = [turn.message for turn in untrained]
         if any(index not in spans for index in indices):  # where the turn is cannot be told
             whole = (0, len(rendering.text))
-            return TrainedText(probe, rendering.text, (), (whole,), reasons, (whole,))
+            unknown = TrainedText(probe, rendering.text, (), (whole,), reasons, (whole,))
+            lost = [index for index in indices if index not in spans]
+            return unknown._replace(
+                is_written=not any(self._leaves_out(probe, index, unknown.text) for index in lost)
+            )
         # A stop that opens the next message (GLM) is that message's text: no block of this one can hold it.
         ends = {turn.message: spans[turn.message].end for turn in turns if turn.message in spans}
         return TrainedText(
@@ -188,6 +192,11 @@ class TrainedTurns:
             raise_if_call_ended(error)
             return True
         return False
+
+    def _leaves_out(self, probe: Probe, index: int, text: str) -> bool:
+        """Whether a conversation is written in the same way without a message."""
+        others = [*probe.messages[:index], *probe.messages[index + 1 :]]
+        return (mask_of(self.renderer, replace(probe, messages=others)) or ("",))[0] == text
 
     def _cache_for(self, probe: Probe) -> TurnCache:
         options = sorted((name, repr(value)) for name, value in probe.options.items())
