@@ -135,42 +135,7 @@ def test_a_missing_generation_prompt() -> None:
         assert oracle.render(repair.text, messages) == oracle.render(text, messages)
 
 
-SHIFTED = """{%- set rest = 1 if messages[0].role == 'system' else 0 %}
-{%- for message in messages[rest:] %}
-    {%- if message.role != 'tool' %}
-        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
-    {%- else %}
-        {%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}
-            {{- '<|im_start|>tool\\n' }}
-        {%- endif %}
-        {{- message.content }}
-        {%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}
-            {{- '<|im_end|>\\n' }}
-        {%- endif %}
-    {%- endif %}
-{%- endfor %}"""
-UNCLOSED = """{%- for message in messages %}
-    {%- if message.role != 'tool' %}
-        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
-    {%- else %}
-        {{- '<|im_start|>tool\\n' + message.content }}
-    {%- endif %}
-{%- endfor %}"""
 RESULT = {"role": "tool", "content": "rain", "name": "tide", "tool_call_id": "call00001"}
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("text", [SHIFTED, UNCLOSED], ids=["neighbours", "a branch"])
-def test_a_marker_that_is_not_closed(text: str) -> None:
-    chat = [{"role": "system", "content": "Be"}, USER, REPLY, RESULT, REPLY]
-    assert (
-        oracle.render(text, chat).count("<|im_end|>")
-        == oracle.render(text, chat).count("<|im_start|>") - 1
-    )
-    repair = turnwise.fix(turnwise.compile(text), ["unbalanced-markers"])
-    assert [patch.name for patch in repair.patches] == ["unbalanced-markers"], str(repair)
-    after = oracle.render(repair.text, chat)
-    assert after.count("<|im_start|>") == after.count("<|im_end|>") and "rain<|im_end|>\n" in after
 
 
 @pytest.mark.once

@@ -47,6 +47,11 @@ if TYPE_CHECKING:
     from turnwise.data.dry_run import DryRun
     from turnwise.data.run import Progress
 
+COUNTS = {
+    "nulls_removed": ("nulls", "removed, with which Arrow pads tables"),
+    "rewritten": ("rewritten", "replies are not trained in the template's text"),
+}
+"""What the summary says of counts of the manifest that are mostly 0."""
 REASONS_SHOWN = 8
 NOTES_IN_HINT = 3
 TOO_LONG = "too-long"
@@ -430,16 +435,19 @@ def summary_lines(manifest: Mapping[str, Any], folder: str) -> Iterator[Text]:
         yield _line("reason", f"{count:,} x {_explain(reason)}")
     if len(reasons) > REASONS_SHOWN:
         yield _line("reason", f"and {len(reasons) - REASONS_SHOWN} others")
-    if manifest["nulls_removed"]:
-        yield _line("nulls", f"{manifest['nulls_removed']:,} removed, with which Arrow pads tables")
-    rewritten = manifest.get("rewritten")  # older folders have no such count
-    if rewritten and isinstance(rewritten, int):
-        yield _line("rewritten", f"{rewritten:,} replies are not trained in the template's text")
+    yield from _count_lines(manifest)
     for text in (*describe_columns(manifest), *manifest["notes"]):
         yield _line("note", printable(str(text)))
     if rows["rejected"]:
         yield _line("rejected", printable(os.path.join(folder, REJECTED_FILE)))
     yield _line("report", printable(os.path.join(folder, REPORT)))
+
+
+def _count_lines(manifest: Mapping[str, Any]) -> Iterator[Text]:
+    for key, (label, what) in COUNTS.items():
+        count = manifest.get(key)  # older folders lack some
+        if count and isinstance(count, int):
+            yield _line(label, f"{count:,} {what}")
 
 
 def dry_run_lines(found: DryRun) -> Iterator[Text]:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, SourceError, TemplateLimitError, did_you_mean
 from turnwise.evidence.compare import to_template
-from turnwise.repair.balance import UNBALANCED, BalanceRepair
 from turnwise.repair.candidates import PROPOSALS, why_not
 from turnwise.repair.defects import DEFECTS, Defect
 from turnwise.repair.edits import Edit, apply_edits, restore_newlines, unified_diff
@@ -52,7 +51,7 @@ DIVERGING = (
 )
 HAS_BLOCKS = "the template has blocks already"
 UNPROVED = "a turn whose marks are not proved"
-NAMES = (*(defect.name for defect in DEFECTS), UNBALANCED, GENERATION_PROMPT, GENERATION)
+NAMES = (*(defect.name for defect in DEFECTS), GENERATION_PROMPT, GENERATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +204,8 @@ class _Repairing:
         for defect in DEFECTS:
             if defect.name in wanted:
                 self._repair_defect(defect)
-        for repair in (BalanceRepair, PromptRepair):
-            if repair.name in wanted:
-                self._repair_markers(repair(self.bench, self.written))
+        if GENERATION_PROMPT in wanted:
+            self._repair_prompt(PromptRepair(self.bench, self.written))
         for name, probe in find_broken_together(self.written.renderer, self.proofs):
             self.unfixed.append(Unfixed(name, f"{STILL_BROKEN}: {probe}"))
 
@@ -286,7 +284,7 @@ class _Repairing:
         changed = self.bench.change(apply_edits(tree.text, edits)) if edits else None
         return proof.find_repaired(changed, proof.cases[:count]) if changed is not None else set()
 
-    def _repair_markers(self, found: BalanceRepair | PromptRepair) -> None:
+    def _repair_prompt(self, found: PromptRepair) -> None:
         if not found.count:
             return
         edits, reason = found.find_edits()
