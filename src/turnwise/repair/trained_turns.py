@@ -151,7 +151,7 @@ class TrainedTurns:
                 field for index in indices for field in _list_fields(rendering, index, spans[index])
             ),
             tuple(reason for index, reason in diverging.items() if index not in indices),
-            all(self._is_refused(probe, index) for index in indices),
+            all(turn.diverges or self._is_refused(probe, turn.message) for turn in untrained),
         )
 
     def _find_turns(
@@ -166,7 +166,7 @@ class TrainedTurns:
             if reply not in diverging or messages != probe.messages[:reply]:
                 return prompt
             start = _find_divergence(rendering, reply, spans[reply], prompt)
-            return Rendering(rendering.text[:start], [], [], {})
+            return prompt if start is None else Rendering(rendering.text[:start], [], [], {})
 
         given = rendering, probe.messages, (), self._stops
         cache, render_prompt = self._cache_for(probe), partial(self._render_prompt, probe)
@@ -206,8 +206,10 @@ class TrainedTurns:
         return self._caches[key]
 
 
-def _find_divergence(rendering: Rendering, index: int, span: TextSpan, prompt: Rendering) -> int:
-    """Return where a finished turn first differs from the opening that its prompt has.
+def _find_divergence(
+    rendering: Rendering, index: int, span: TextSpan, prompt: Rendering
+) -> int | None:
+    """Return where a finished turn first differs from the opening that its prompt has; None if they share nothing.
 
     Never within a word, a marker or a field of the message.
     """
@@ -221,7 +223,7 @@ def _find_divergence(rendering: Rendering, index: int, span: TextSpan, prompt: R
     shared = commonprefix([opening, written])
     if len(shared) < min(len(opening), len(written)):
         shared = UNFINISHED.sub("", shared)
-    return span.start + len(shared)
+    return None if written.strip() and not shared else span.start + len(shared)
 
 
 def _find_start(rendering: Rendering, turn: Turn) -> int:
