@@ -125,12 +125,8 @@ class TrainedTurns:
         reasons = tuple(turn.reason for turn in untrained)
         indices = [turn.message for turn in untrained]
         if any(index not in spans for index in indices):  # where the turn is cannot be told
-            whole = (0, len(rendering.text))
-            unknown = TrainedText(probe, rendering.text, (), (whole,), reasons, (whole,))
             lost = [index for index in indices if index not in spans]
-            return unknown._replace(
-                is_written=not any(self._leaves_out(probe, index, unknown.text) for index in lost)
-            )
+            return self._make_unknown(probe, rendering.text, reasons, lost)
         # A stop that opens the next message (GLM) is that message's text: no block of this one can hold it.
         ends = {turn.message: spans[turn.message].end for turn in turns if turn.message in spans}
         return TrainedText(
@@ -153,6 +149,14 @@ class TrainedTurns:
             tuple(reason for index, reason in diverging.items() if index not in indices),
             all(turn.diverges or self._is_refused(probe, turn.message) for turn in untrained),
         )
+
+    def _make_unknown(
+        self, probe: Probe, text: str, reasons: tuple[str, ...], lost: Sequence[int]
+    ) -> TrainedText:
+        whole = (0, len(text))
+        is_left_out = any(self._leaves_out(probe, index, text) for index in lost)
+        unknown = TrainedText(probe, text, (), (whole,), reasons, (whole,))
+        return unknown._replace(is_written=not is_left_out)
 
     def _find_turns(
         self, probe: Probe, rendering: Rendering, spans: Mapping[int, TextSpan]
