@@ -11,7 +11,6 @@ import pytest
 
 import turnwise
 from chatml import CHATML
-from turnwise.tokens.missing_fields import find_missing_fields
 from turnwise.tokens.tokenizers import files, tokenizer
 
 USER = {"role": "user", "content": "Q"}
@@ -27,16 +26,23 @@ def make_call(harbour: str) -> dict[str, Any]:
     return {"id": harbour, "type": "function", "function": function}
 
 
-def test_one_argument_of_thousands_that_is_left_out_is_noticed() -> None:
-    """Also behind so many that are out of order that not each of them is looked for everywhere."""
-    values = [f"word{number:05d}" for number in range(2_000)]
-    call = {"function": {"name": "tide", "arguments": dict(enumerate(values))}}
-    message = {"role": "assistant", "content": "", "tool_calls": [call]}
-    written = ["tide", *reversed(values)]
-    assert find_missing_fields(message, " ".join(written)) == ()
-    for left_out in (values[0], values[1_000], values[-1]):
-        rest = " ".join(value for value in written if value != left_out)
-        assert find_missing_fields(message, rest) == ("calls",)
+@pytest.mark.parametrize("order", ["", "|reverse"])
+def test_one_argument_of_thousands_that_is_left_out_is_noticed(order: str) -> None:
+    template = turnwise.compile(
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+        "{% for call in m.tool_calls %}{{ call.function.name }}"
+        "{% for key, value in call.function.arguments|items|list" + order + " %}"
+        "{% if key != skip %} {{ key }}={{ value }}{% endif %}{% endfor %}{% endfor %}"
+        "<|im_end|>\n{% endfor %}"
+    )
+    values = {f"key{number}": f"word{number:05d}" for number in range(2_000)}
+    call = {"type": "function", "function": {"name": "tide", "arguments": values}}
+    chat = [USER, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    encoded = template.encode(chat, "turnwise", skip="", normalise=False)
+    assert not encoded.untrained
+    for left_out in ("key0", "key1000", "key1999"):
+        encoded = template.encode(chat, "turnwise", skip=left_out, normalise=False)
+        assert "does not write its calls" in encoded.untrained[0].reason
 
 
 @pytest.mark.parametrize("role", ["bot", "Assistant", "gpt"])

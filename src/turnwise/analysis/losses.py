@@ -1,151 +1,412 @@
-"""Input text that a rendering does not contain.
+"""Text that was given and is not written: the one finder for all that guard data.
 
 A template may drop what it has no use for: a system message, a tool list, the text beside a tool call, the second of
-two calls. Trails tell which field each character came from, so a field that no trail leads to was dropped. Trimmed,
-escaped or computed text counts as written: its origin names the field. An image is written if it has a placeholder.
+two calls, everything before `</think>`. Trails tell which field each character came from, so a field that no trail
+leads to was dropped, whatever other text is equal to it. Of a field that was written in part, or that other text was
+computed from, the characters are compared (`text_coverage.py`), in any script.
 
-Text that was made in more steps than are followed may be from any field. Then nothing is called lost; another warning
-tells that.
+    find_losses      of a whole rendering: the warning of `render`, `strict`, `scan`, `check`
+    find_missing     of an assistant's turn: what a model that is trained on it would learn to leave out
+
+A tool or a document counts as written if anything of it is; an image, if it has a placeholder. Of a call, its name or
+its id is wanted, and all of its arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, NamedTuple
 
+from turnwise.analysis.text_coverage import ComputedText, is_covered
+from turnwise.engine.provenance.piece_table import MESSAGES, PieceTable
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.engine.provenance.trails import Computed, Field
+from turnwise.engine.provenance.written_fields import (
+    WrittenFields,
+    has_texts_only,
+    read_output,
+    unwrap_strips,
+    writes_messages,
+    writes_tools,
+    writes_turns,
+)
 from turnwise.messages import REASONING_KEYS, Path, format_path
 from turnwise.messages.media import media_kind
 
-TOP_FIELDS = ("tools", "documents")
-MIN_UNTRACED = 500  # characters of a text without a known origin
-MESSAGE_FIELDS = ("content", "tool_calls", "function_call", "refusal", "audio")
+CONTENT, REASONING, CALLS = "content", "reasoning", "calls"
+MORE_FIELDS = ("function_call", "refusal", "audio")
+NUMBERS = (int, float)
+
+_CLOSER = re.compile(r"</[^<>\s]{1,60}>|\[/[A-Z_]{1,30}\]")
+_get_content = itemgetter("content")
 
 
-def find_lost_fields(
+class Loss(NamedTuple):
+    """A field that was given and is not written, or with `is_part` not all of it."""
+
+    path: str
+    is_part: bool = False
+
+
+def find_losses(
     rendering: Rendering,
-    messages: Sequence[Any],
+    messages: Sequence[Mapping[str, Any]],
     tools: Any = None,
     documents: Any = None,
     positions: Sequence[int] | None = None,
-) -> list[str]:
-    """Return the paths of what has text and of which nothing was written, in order.
+    removed: Container[int] = (),
+) -> list[Loss]:
+    """Return what was given and is not written, in order.
 
     A path is that of a whole field (`messages[2].content`, `tools`), of one item of a list of which others are written
-    (`messages[3].tool_calls[1]`, `tools[0]`), or of a media part without a placeholder (`messages[0].content[1]`).
-    `positions` are the indices by which the paths name the messages; the rendering counts them from 0.
+    (`messages[3].tool_calls[1]`, `tools[0]`), of an argument, or of a media part without a placeholder.
+
+    Args:
+        rendering: the rendering, which numbers these messages from 0.
+        messages: the messages that were rendered.
+        tools: the tools that were rendered.
+        documents: the documents that were rendered.
+        positions: the indices of the messages in the caller's list, for the paths; None if they are the same.
+        removed: the messages whose reasoning the template removes on purpose.
     """
-    needs_pieces = rendering.has_pieces or any(
-        isinstance(message.get("content"), (list, tuple)) for message in messages
-    )
-    written = _paths_of_pieces(rendering) if needs_pieces else _paths_of_leaves(rendering)
-    if written is None:
-        return []
-    lost: list[Path] = []
-    # A tool of a server (`{"type": "web_search"}`) has no other text than its type.
-    named_tools = [_without_type_key(tool) for tool in tools or ()]
-    for name, value in zip(TOP_FIELDS, (named_tools, documents), strict=True):
-        lost += _find_lost((name,), value, written)
-    for index, message in enumerate(messages):
-        for name in filter(message.__contains__, MESSAGE_FIELDS):
-            if not _repeats_content(message, name):
-                lost += _find_lost(("messages", index, name), message[name], written)
-        lost += _find_lost_reasoning(message, index, written, lost)
-    names = [_name_as_given(path, positions) for path in lost]
+    out = rendering.output
+    if not documents and (not tools or writes_tools(out, len(tools), rendering.make_follower())):
+        if rendering.plain_kind == "turns":
+            is_written = writes_turns(out, list(map(_get_content, messages)))
+        else:
+            is_written = writes_messages(out, messages, removed)
+        if is_written:
+            return []  # the fast path
+    finder = LossFinder(read_output(out, rendering.make_follower()), rendering)
+    losses = [
+        Loss(_name_as_given(format_path(path), positions), is_part)
+        for path, is_part in finder.find(messages, tools, documents, removed)
+    ]
+    names = tuple(loss.path for loss in losses)
     for part in rendering.media:
         path = _name_as_given(part.path, positions)
-        if not part.written and not any(path.startswith(name) for name in names):
-            names.append(path)
-    return names
+        if not part.written and not path.startswith(names):
+            losses.append(Loss(path))
+    return losses
 
 
-def _find_lost(path: Path, value: Any, written: set[Path]) -> Iterator[Path]:
-    """Yield the path of a value with text that was not written, or those of the items of a list that were not."""
-    if not _has_text(value) and not isinstance(value, (int, float)):
-        return
-    if path not in written:
-        yield path
-    elif isinstance(value, (list, tuple)):
-        for number, item in enumerate(value):
-            if media_kind(item) is None and _has_text(item) and (*path, number) not in written:
-                yield (*path, number)
+def find_missing(
+    table: PieceTable, index: int, message: Mapping[str, Any], spans: Sequence[tuple[int, int]]
+) -> tuple[str, ...]:
+    """Return which of "content", "reasoning" and "calls" have text that is not in the turn of a message.
+
+    Args:
+        table: the rendering.
+        index: the message in it.
+        message: the message.
+        spans: the characters of the turn.
+    """
+    if has_texts_only(message) and _has_content(table, index, message.get("content"), spans):
+        return ()  # the usual turn
+    written = WrittenFields(table.follower)
+    for start, end in spans:
+        if start < end:
+            _read_span(table, written, start, end)
+    written.read_everything()
+    finder = LossFinder(written)
+    found = {
+        CONTENT: finder.find_content(message, index),
+        REASONING: finder.find_reasoning(message, index),
+        CALLS: finder.find_calls(message, index),
+    }
+    return tuple(name for name, losses in found.items() if any(losses))
+
+
+def has_other_text(message: Mapping[str, Any], missing: Collection[str]) -> bool:
+    """Return whether a message has a field with text that is not missing, or no text at all."""
+    fields = {
+        CONTENT: _has_text(message.get("content")),
+        REASONING: bool(_find_reasoning_text(message)),
+        CALLS: bool(message.get("tool_calls")),
+    }
+    present = {name for name, has_text in fields.items() if has_text}
+    return not present or not present.issubset(missing)
+
+
+def _has_content(
+    table: PieceTable, index: int, content: Any, spans: Sequence[tuple[int, int]]
+) -> bool:
+    """Whether a content is one of the texts within a turn, beside its own trail."""
+    if not content:
+        return True
+    if type(content) is not str:
+        return False
+    (start, end), starts = spans[0], table.starts
+    first, last = bisect_left(starts, start), bisect_right(starts, end) - 1
+    for row in range(first, last):
+        if table.texts[row] == content:
+            return bool(unwrap_strips(table.trails[row]) == ((MESSAGES, index), "content"))
+    return False
+
+
+def _read_span(table: PieceTable, written: WrittenFields, start: int, end: int) -> None:
+    """Read the texts within some characters; of one that reaches beyond them, the fragments, and these cut."""
+    first, last = table.index_at(start), table.index_at(end - 1) + 1
+    for row in range(first, last):
+        place, row_end = table.starts[row], table.starts[row + 1]
+        if start <= place and row_end <= end:
+            written.read([(table.texts[row], table.trails[row])])
+            continue
+        for text, leaf in table.split(row):
+            part = text[max(start - place, 0) : max(end - place, 0)]
+            if part:
+                written.add(part, leaf)
+            place += len(text)
+
+
+class LossFinder:
+    """Looks for what was given among the fields that were written.
+
+    Args:
+        written: the fields that were written.
+        rendering: their rendering, for what the template wrote for content parts; None if that does not count.
+    """
+
+    def __init__(self, written: WrittenFields, rendering: Rendering | None = None) -> None:
+        self._written = written
+        self._rendering = rendering
+
+    def find(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Any,
+        documents: Any,
+        removed: Container[int],
+    ) -> Iterator[tuple[Path, bool]]:
+        """Yield the paths of what is lost, and whether a part of it is written."""
+        # A tool of a server (`{"type": "web_search"}`) has no other text than its type.
+        yield from self._find_items(("tools",), list(map(_name_type, tools or ())))
+        yield from self._find_items(("documents",), documents)
+        texts = self._written.texts
+        for index, message in enumerate(messages):
+            content = message.get("content")
+            if content and texts.get(("messages", index, "content")) != [content]:
+                yield from self.find_content(message, index, removed)
+            if has_texts_only(message):
+                continue
+            for loss in self.find_reasoning(message, index):
+                if index not in removed:
+                    yield loss
+            yield from self.find_calls(message, index)
+            for name in MORE_FIELDS[1:]:
+                if message.get(name) and not _repeats_content(message, name):
+                    path: Path = ("messages", index, name)
+                    if _has_text(message[name]) and not self._has_some(path):
+                        yield path, False
+
+    def find_content(
+        self, message: Mapping[str, Any], index: int, removed: Container[int] = ()
+    ) -> Iterator[tuple[Path, bool]]:
+        """Yield what is lost of the content of a message."""
+        path: Path = ("messages", index, "content")
+        content = message.get("content")
+        if isinstance(content, str):
+            is_lost = not self._has_all(path, content)
+            if is_lost and index in removed:
+                answer = _CLOSER.split(content)[-1]
+                is_lost = answer == content or not self._has_all(path, answer)
+            if is_lost:
+                yield path, self._has_some(path)
+        elif isinstance(content, (list, tuple)):
+            yield from self._find_parts(path, content, _find_reasoning_text(message))
+        elif _has_text(content) or isinstance(content, NUMBERS):
+            yield from [] if self._has_some(path) else [(path, False)]
+
+    def _find_parts(
+        self, path: Path, parts: Sequence[Any], reasoning: Any
+    ) -> Iterator[tuple[Path, bool]]:
+        """Yield the parts of a content that are lost, or the content if all are; what is reasoning is none of them."""
+        lost: list[tuple[Path, bool]] = []
+        present = 0
+        for number, part in enumerate(parts):
+            is_reasoning = reasoning and isinstance(part, Mapping) and reasoning in part.values()
+            if media_kind(part) is not None or is_reasoning or not _has_text(part):
+                continue
+            present += 1
+            place: Path = (*path, number)
+            text = part.get("text") if isinstance(part, Mapping) else part
+            if isinstance(text, str):
+                text_path = (*place, "text") if isinstance(part, Mapping) else place
+                if not self._has_all(text_path, text):
+                    lost.append((place, self._has_some(place)))
+            elif not self._has_some(place) and place not in self._own_parts:
+                lost.append((place, False))
+        if lost and len(lost) == present and not self._has_some(path):
+            yield path, False
+        else:
+            yield from lost
+
+    def find_reasoning(self, message: Mapping[str, Any], index: int) -> Iterator[tuple[Path, bool]]:
+        """Yield reasoning that is lost under each of its keys, and as a part of the content."""
+        text = _find_reasoning_text(message)
+        if not isinstance(text, str) or not text.strip():
+            return
+        given = next(key for key in REASONING_KEYS if message.get(key) == text)
+        # A template may read another key than the usual ones; the content is not one of them, if it is equal.
+        keys = {*REASONING_KEYS, *(key for key, value in message.items() if value == text)}
+        keys.discard("content")
+        paths: list[Path] = [("messages", index, key) for key in sorted(keys)]
+        content = message.get("content")
+        for number, part in enumerate(content if isinstance(content, (list, tuple)) else ()):
+            if isinstance(part, Mapping):
+                whole: Path = ("messages", index, "content", number)
+                paths += [(*whole, key) for key, value in part.items() if value == text]
+        if not any(self._has_all(path, text) for path in paths):
+            yield ("messages", index, given), any(map(self._has_some, paths))
+
+    def find_calls(self, message: Mapping[str, Any], index: int) -> Iterator[tuple[Path, bool]]:
+        """Yield the calls of a message that are lost, or what is lost of them."""
+        call = message.get("function_call")
+        if call:
+            yield from self._find_call(("messages", index, "function_call"), call, call)
+        calls = message.get("tool_calls")
+        if not calls:
+            return
+        path: Path = ("messages", index, "tool_calls")
+        if self._written.is_whole(path):
+            return
+        if not isinstance(calls, (list, tuple)):  # the template may take anything
+            if not self._has_some(path):
+                yield path, False
+            return
+        lost: list[tuple[Path, bool]] = []
+        for number, call in enumerate(calls):
+            place = (*path, number)
+            function = call.get("function", call) if isinstance(call, Mapping) else None
+            if isinstance(function, Mapping):
+                lost += self._find_call(place, call, function)
+            elif _has_text(call) and not self._has_some(place):
+                lost.append((place, False))
+        if len(lost) >= len(calls) and not self._has_some(path):
+            lost = [(path, False)]
+        yield from lost
+
+    def _find_call(self, path: Path, call: Any, function: Any) -> Iterator[tuple[Path, bool]]:
+        """Yield a call of which nothing is written; or its name, if its id is not written either, and its arguments.
+
+        Some templates write only the id, which may hold the name.
+        """
+        if not isinstance(function, Mapping):
+            if _has_text(call) and not self._has_some(path):
+                yield path, False
+            return
+        inner = path if function is call else (*path, "function")
+        names = [((*inner, "name"), function.get("name"))]
+        names.append(((*path, "id"), call.get("id")))
+        given = [(place, name) for place, name in names if isinstance(name, str) and name]
+        lost: list[Path] = []
+        if given and not any(self._has_all(place, name) for place, name in given):
+            lost.append(given[0][0])
+        arguments: Path = (*inner, "arguments")
+        if not self._written.is_whole(arguments):
+            lost += [
+                place
+                for place, value in _list_scalars(function.get("arguments"), arguments)
+                if not self._has_value(place, value)
+            ]
+        if lost and not self._has_some(path):
+            lost = [path]
+        for place in lost:
+            yield place, self._has_some(place)
+
+    def _find_items(self, path: Path, items: Any) -> Iterator[tuple[Path, bool]]:
+        """Yield a list of which nothing is written, or the items of it."""
+        if not items or self._written.is_whole(path):
+            return
+        wanted = [(*path, number) for number, item in enumerate(items) if _has_text(item)]
+        lost = [place for place in wanted if not self._has_some(place)]
+        if lost and len(lost) == len(items):
+            lost = [path]
+        yield from [(place, False) for place in lost]
+
+    def _has_value(self, path: Path, value: Any) -> bool:
+        return self._has_all(path, value) if isinstance(value, str) else self._has_some(path)
+
+    def _has_all(self, path: Path, given: str) -> bool:
+        """Whether all of a text is written."""
+        texts = self._written.texts.get(path)
+        if texts is not None and (given in texts or is_covered(given, texts)):
+            return True
+        if not given or given.isspace() or self._written.is_whole(path):
+            return True
+        return any(
+            text.claim(given)
+            for text, sources in self._computed
+            if not sources or any(_is_within(source, path) for source in sources)
+        )
+
+    def _has_some(self, path: Path) -> bool:
+        """Whether anything of a field is written."""
+        return path in self._paths or self._written.is_whole(path)
+
+    @cached_property
+    def _paths(self) -> set[Path]:
+        return self._written.paths()
+
+    @cached_property
+    def _computed(self) -> list[tuple[ComputedText, tuple[Path, ...]]]:
+        return [(ComputedText(text), sources) for text, sources in self._written.computed]
+
+    @cached_property
+    def _own_parts(self) -> set[Path]:
+        """The content parts for which the template wrote something of its own."""
+        if self._rendering is None:
+            return set()
+        pieces = self._rendering.pieces
+        return {origin.part for text, origin in pieces if origin.part and not text.isspace()}
+
+
+def _is_within(source: Path, path: Path) -> bool:
+    """Whether one path leads to a part of what the other leads to."""
+    length = min(len(source), len(path))
+    return source[:length] == path[:length]
+
+
+def _find_reasoning_text(message: Mapping[str, Any]) -> Any:
+    """Return the reasoning of a message, which is the first of its keys that has some."""
+    return next((message[key] for key in REASONING_KEYS if message.get(key)), None)
+
+
+def _list_scalars(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """Yield the texts and numbers in a value, with their paths; not by recursion, which may be too deep."""
+    waiting = [(path, value)]
+    while waiting:
+        place, found = waiting.pop()
+        if isinstance(found, Mapping):
+            waiting += [((*place, key), item) for key, item in found.items()][::-1]
+        elif isinstance(found, (list, tuple)):
+            waiting += [((*place, number), item) for number, item in enumerate(found)][::-1]
+        elif isinstance(found, str) or type(found) in NUMBERS:
+            yield place, found
 
 
 def _repeats_content(message: Mapping[str, Any], name: str) -> bool:
     """Whether a refusal, or what was said aloud, is the content as well."""
     said = message[name].get("transcript") if isinstance(message[name], Mapping) else message[name]
-    return name != "content" and said is not None and said == message.get("content")
+    return said is not None and said == message.get("content")
 
 
-def _name_as_given(path: Path | str, positions: Sequence[int] | None) -> str:
-    """Return a path as text, with the message numbered as the caller does."""
-    if isinstance(path, str):
-        index = int(path.partition("[")[2].partition("]")[0])
-        return path.replace(f"[{index}]", f"[{positions[index]}]", 1) if positions else path
-    if positions is not None and path[0] == "messages":
-        path = ("messages", positions[int(path[1])], *path[2:])
-    return format_path(path)
+def _name_as_given(path: str, positions: Sequence[int] | None) -> str:
+    """Return a path with the message numbered as the caller does."""
+    if positions is None or not path.startswith("messages["):
+        return path
+    index, rest = path.removeprefix("messages[").split("]", 1)
+    return f"messages[{positions[int(index)]}]{rest}"
 
 
-def _find_lost_reasoning(
-    message: Mapping[str, Any], index: int, written: set[Path], lost: list[Path]
-) -> Iterator[Path]:
-    """Yield the path of reasoning that was not written under any of its keys, nor as a part of the content.
-
-    Such a part is taken from `lost`: it is no text beside the reasoning.
-    """
-    names = [name for name in REASONING_KEYS if _has_text(message.get(name))]
-    if not names:
-        return
-    text = message[names[0]]
-    keys = {*REASONING_KEYS, *(key for key, value in message.items() if value == text)}
-    paths: list[Path] = [("messages", index, key) for key in keys]
-    content = message.get("content")
-    for number, part in enumerate(content if isinstance(content, (list, tuple)) else ()):
-        if isinstance(part, Mapping) and text in part.values():
-            path: Path = ("messages", index, "content", number)
-            paths.append(path)
-            if path in lost:
-                lost.remove(path)
-    if written.isdisjoint(paths):
-        yield ("messages", index, names[0])
-
-
-def _without_type_key(tool: Any) -> Any:
+def _name_type(tool: Any) -> Any:
     """Return a tool that is no function with its type as a text that may be lost."""
     if isinstance(tool, Mapping) and "function" not in tool and isinstance(tool.get("type"), str):
         return {**tool, "kind": tool["type"]}
     return tool
-
-
-def _paths_of_leaves(rendering: Rendering) -> set[Path] | None:
-    """Return the beginnings of all paths that some text came from, as far as items of a field; None if unknown."""
-    paths: set[Path] = set()
-    for text, leaf in rendering.list_leaves():
-        if isinstance(leaf, Field):
-            paths.add(leaf.path)
-        elif isinstance(leaf, Computed):
-            if not leaf.sources and len(text) >= MIN_UNTRACED:
-                return None
-            paths.update(leaf.sources)
-    return _list_beginnings(paths)
-
-
-def _paths_of_pieces(rendering: Rendering) -> set[Path] | None:
-    """Return the same, and the content parts for which the template wrote something of its own."""
-    paths: set[Path] = set()
-    for text, origin in rendering.pieces:
-        if origin.kind == "computed" and not origin.sources and len(text) >= MIN_UNTRACED:
-            return None
-        paths.update([origin.path] if origin.path else origin.sources)
-        if origin.part and not text.isspace():
-            paths.add(origin.part)
-    return _list_beginnings(paths)
-
-
-def _list_beginnings(paths: set[Path]) -> set[Path]:
-    return {path[:length] for path in paths for length in (1, 2, 3, 4)}
 
 
 def _has_text(value: Any) -> bool:

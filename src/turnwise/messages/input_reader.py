@@ -84,14 +84,10 @@ class ReadMessages(NamedTuple):
     Attributes:
         messages: the messages.
         aliases: see `InputReader.aliases`.
-        texts: contents and reasoning that a template should write, in their order.
-        most_calls: how many calls the message with the most has.
     """
 
     messages: list[dict[str, Any]]
     aliases: dict[tuple[int, str], str]
-    texts: list[str]
-    most_calls: int
 
 
 class InputReader:

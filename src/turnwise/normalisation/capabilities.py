@@ -29,7 +29,6 @@ from turnwise.analysis.prober import (
     NEXT_USER,
     REASONING,
     RESULT,
-    RESULTS,
     SYSTEM,
     USER,
     CallShape,
@@ -37,7 +36,6 @@ from turnwise.analysis.prober import (
 from turnwise.errors import did_you_mean
 from turnwise.normalisation.capability_table import (
     LATER,
-    VALUES,
     Capability,
     CapabilityProber,
     Verdict,
@@ -65,7 +63,6 @@ class Capabilities:
         self._find_input_format = input_format
         self._takes_content: dict[tuple[str, str], str | None] = {}
         self._part_types: dict[str, Verdict] = {}
-        self._writes_calls: dict[int, bool] = {}
 
     @cached_property
     def _probes(self) -> CapabilityProber:
@@ -178,21 +175,6 @@ class Capabilities:
         if usual is None or other is None:
             return False
         return _without_space(usual.text) == _without_space(other.text)
-
-    def writes_calls(self, count: int) -> bool:
-        """Whether the arguments of so many calls in one message, 1 or 2, are written, in history and at the end."""
-        if count not in self._writes_calls:
-            prober = self._prober
-            call = self._probes.call(*ARGUMENTS[:count])
-            words = [word for values in VALUES[:count] for word in values]
-            results = [
-                {**result, "content": prober.as_content(RESULT)} for result in RESULTS[:count]
-            ]
-            history = [prober.user(), call, *results, prober.reply(), prober.user(NEXT_USER)]
-            self._writes_calls[count] = all(
-                self._writes(chat, *words) for chat in ([prober.user(), call], history)
-            )
-        return self._writes_calls[count]
 
     @cached_property
     def writes_ids(self) -> bool:

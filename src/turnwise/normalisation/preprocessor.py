@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from turnwise.analysis.losses import Loss, find_losses
 from turnwise.analysis.unnamed_tokens import find_unnamed_tokens
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import (
@@ -33,7 +34,7 @@ from turnwise.messages import (
 )
 from turnwise.normalisation.change import Change
 from turnwise.normalisation.content import join_texts
-from turnwise.normalisation.losses import find_exact_losses, find_losses, find_misprints, writes_all
+from turnwise.normalisation.losses import RemovedReasoning, find_misprints
 from turnwise.normalisation.normaliser import Normalised, Normaliser
 from turnwise.normalisation.stages import Stage, find_early_replies, split_stages
 from turnwise.normalisation.tools import normalise_tools
@@ -140,13 +141,17 @@ class Preprocessor:
         """Warn of text of the messages from `first` on that is not in a rendering."""
         lost = self._find_losses(seen, Normalised(messages, tools), None)
         old = tuple(f"messages[{index}]" for index in range(first))
-        lost = [path for path in lost if not path.startswith(old) and (not first or "[" in path)]
+        lost = [
+            loss
+            for loss in lost
+            if not loss.path.startswith(old) and (not first or "[" in loss.path)
+        ]
         self.report_losses(lost, strict)
 
-    def report_losses(self, lost: Sequence[str], strict: bool) -> None:
+    def report_losses(self, lost: Sequence[Loss], strict: bool) -> None:
         """Warn of what was given and is not written; with `strict`, raise an error."""
         if lost:
-            self._report([_describe_losses(lost)], strict, lost[0])
+            self._report([_describe_losses(lost)], strict, lost[0].path)
 
     def try_as_given(
         self,
@@ -167,10 +172,8 @@ class Preprocessor:
             if tools is None and _looks_plain(messages):
                 # the renderer looks at all of them
                 rendering = self._codec.renderer.render(messages, None, *arguments, **options)
-                if rendering.writes_turns(messages):
-                    return rendering
                 if rendering.plain_kind == "turns":
-                    return None
+                    return None if find_losses(rendering, messages) else rendering
             if not self._is_openai:
                 return None
             try:
@@ -200,12 +203,9 @@ class Preprocessor:
         if rendering is None:
             known = None if tools is None else prepared
             rendering = self._codec.renderer.render(chat, known, *arguments, **options)
-        known = prepared if tools else None
-        if not writes_all(rendering, chat.texts, chat.most_calls, known, None, capabilities):
-            self.report_losses(
-                find_exact_losses(rendering, messages, prepared.plain, None, None, capabilities),
-                strict,
-            )
+        removed = RemovedReasoning(chat.messages, capabilities)
+        plain = prepared.plain if tools else None
+        self.report_losses(find_losses(rendering, chat.messages, plain, removed=removed), strict)
         return rendering
 
     def _has_no_other_form(self, messages: Any, tools: Any, options: dict[str, Any]) -> bool:
@@ -271,9 +271,8 @@ class Preprocessor:
                     given, result = joined, verb(joined)
                     misprints = self._find_misprints(view(result), given)
                 self._report_misprints(misprints, strict)
-            lost = [*given.lost, *self._find_losses(view(result), given, documents)]
-        if lost:
-            self._report([_describe_losses(lost)], strict, lost[0])
+            lost = [*map(Loss, given.lost), *self._find_losses(view(result), given, documents)]
+        self.report_losses(lost, strict)
         return result, given
 
     def _run_on_plain_turns(
@@ -291,8 +290,8 @@ class Preprocessor:
 
     def _find_losses(
         self, seen: Seen, given: Normalised, documents: Any, exact: bool = False
-    ) -> list[str]:
-        """Return the paths of what was given and is not in a rendering; `exact` if nothing was read yet."""
+    ) -> list[Loss]:
+        """Return what was given and is not in a rendering; `exact` if nothing was read yet."""
         if seen.rendering is None:
             return []
         messages, positions = given.messages, given.positions
@@ -304,9 +303,8 @@ class Preprocessor:
             messages = [messages[index] for index in kept]
         try:
             capabilities = self.normaliser.capabilities(bool(given.tools))
-            return find_losses(
-                seen.rendering, messages, given.tools, documents, positions, capabilities
-            )
+            removed = RemovedReasoning(messages, capabilities)
+            return find_losses(seen.rendering, messages, given.tools, documents, positions, removed)
         except TemplateLimitError:
             return []  # what the template does with reasoning could not be found out
 
@@ -379,8 +377,12 @@ def _join_parts(given: Normalised, paths: Sequence[str]) -> Normalised:
     return given._replace(messages=messages, changes=tuple(changes))
 
 
-def _describe_losses(lost: Sequence[str]) -> str:
-    return f"the template writes nothing of {', '.join(lost)}"
+def _describe_losses(lost: Sequence[Loss]) -> str:
+    whole = ", ".join(loss.path for loss in lost if not loss.is_part)
+    parts = ", ".join(loss.path for loss in lost if loss.is_part)
+    said = [f"nothing of {whole}"] if whole else []
+    said += [f"only a part of {parts}"] if parts else []
+    return f"the template writes {', and '.join(said)}"
 
 
 _shared: WeakKeyDictionary[ReplyCodec, Preprocessor] = WeakKeyDictionary()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from turnwise.analysis.losses import Loss
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.normalisation.change import Change
 from turnwise.normalisation.preprocessor import Preprocessor, Seen
@@ -71,7 +72,7 @@ class SessionReader:
         if not self._normalise:
             return self._codec.to_input(messages), ()
         given = self._inputs.normalise(messages, tools, self._strict, first, reply)
-        self._inputs.report_losses(given.lost, self._strict)
+        self._inputs.report_losses(list(map(Loss, given.lost)), self._strict)
         return given.messages, given.changes
 
     def check_losses(

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from turnwise.messages import prepared_tools
 from turnwise.normalisation.change import Change
 
-NOT_FOUND = "\0"  # a text that no prompt has
 KEPT_NULLS = frozenset(["default", "const", "enum", "examples", "example"])  # of a JSON schema
 
 
@@ -22,13 +21,11 @@ class NormalisedTools(NamedTuple):
         tools: the list; None if it needs no change.
         changes: what was changed.
         parameters: the names of the parameters of each tool.
-        names: the names of the tools; `NOT_FOUND` for a tool without one.
     """
 
     tools: list[Any] | None = None
     changes: tuple[Change, ...] = ()
     parameters: Mapping[str, frozenset[str]] = {}
-    names: tuple[str, ...] = ()
 
 
 NO_TOOLS = NormalisedTools()
@@ -63,14 +60,7 @@ def _normalise(tools: Any) -> NormalisedTools:
             changes.append(Change(path, "keys with null were dropped", "tables add them"))
         read.append(tool)
     parameters = dict(_declared_parameters(read))
-    names = tuple(map(_find_name, read))
-    return NormalisedTools(read if changes else None, tuple(changes), parameters, names)
-
-
-def _find_name(tool: Any) -> str:
-    function = tool.get("function") if isinstance(tool, Mapping) else None
-    name = function.get("name") if isinstance(function, Mapping) else None
-    return name if isinstance(name, str) else NOT_FOUND
+    return NormalisedTools(read if changes else None, tuple(changes), parameters)
 
 
 def _is_bare(tool: Any) -> bool:

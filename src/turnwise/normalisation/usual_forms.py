@@ -1,8 +1,8 @@
 """Conversations that a template takes as they are, read at a cost that is small beside that of rendering.
 
 Most conversations need no change: every content is a text, calls have the form that the template reads, the only system
-text is the first message. `UsualForms.read` finds that out, copies what has to be copied, and lists the texts that the
-template should write: one pass does the work of normalising, of `InputReader` and of the search for losses.
+text is the first message. `UsualForms.read` finds that out and copies what has to be copied: one pass does the work of
+normalising and of `InputReader`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 from turnwise.messages import REASONING_KEYS, InputReader, InvalidValue, ReadMessages
 from turnwise.normalisation.calls import NotAnObject, has_nine_letters, parse_argument_text
 from turnwise.normalisation.capabilities import Capabilities
-from turnwise.normalisation.losses import list_reasoning
 from turnwise.normalisation.results import answers_calls_in_order
 
 USUAL_ROLES = ("system", "user", "assistant", "tool")
@@ -47,8 +46,6 @@ class UsualForms:
             return None
         reader = InputReader()
         chat: list[dict[str, Any]] = []
-        texts: list[str] = []
-        most_calls = 0
         taken_roles = self._taken_roles
         for message in messages:
             if type(message) is not dict:
@@ -60,19 +57,13 @@ class UsualForms:
                 role == "system" and chat
             ):
                 return None
-            if content:
-                texts.append(content)
             if len(message) > 2:
                 copy = self._read_message(message, reader, len(chat))
                 if copy is None:
                     return None
-                if "tool_calls" in copy:
-                    most_calls = max(most_calls, len(copy["tool_calls"]))
                 message = copy
             chat.append(message)
-        if reader.aliases:
-            texts += list_reasoning(chat, self._capabilities)
-        return ReadMessages(chat, reader.aliases, texts, most_calls)
+        return ReadMessages(chat, reader.aliases)
 
     def _takes_role(self, role: str) -> bool:
         """Whether the template writes texts of a role, which is remembered."""

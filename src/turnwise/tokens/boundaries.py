@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
+from turnwise.analysis.losses import CALLS, find_missing, has_other_text
 from turnwise.engine.compiler.prompt_reads import PromptReads
 from turnwise.engine.provenance.piece_table import PieceTable, message_index
 from turnwise.engine.provenance.rendering import Rendering
@@ -34,7 +35,6 @@ from turnwise.engine.provenance.trails import Field
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError, short_repr
 from turnwise.tokens.attribution import ASSISTANT_ROLES
-from turnwise.tokens.missing_fields import CALLS, find_missing_fields, has_other_text
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.turn_ends import (
     NAME_FIELDS,
@@ -191,7 +191,7 @@ class TurnCache:
                 continue
             spans[0] = TextSpan(span.start + opening.offset, spans[0].end)
             stops_found = [find_turn_end(table, text, own, specials, stops) for own in spans]
-            found, reason = _make_turns(index, messages[index], text, spans, stops_found)
+            found, reason = _make_turns(index, messages[index], table, spans, stops_found)
             turns += found
             if reason:
                 untrained.append(Untrained(index, reason))
@@ -370,21 +370,15 @@ def _own_spans(table: PieceTable, index: int, span: TextSpan) -> list[TextSpan]:
 def _make_turns(
     index: int,
     message: Mapping[str, Any],
-    text: str,
+    table: PieceTable,
     spans: Sequence[TextSpan],
     stops: Sequence[TextSpan],
 ) -> tuple[list[Turn], str]:
     """Return the turns of one message, or why it has none; `stops` are those of its spans."""
     if stops[0].end <= spans[0].start:
         return [], "the template writes nothing of it"
-    if len(spans) == 1:  # the usual turn
-        (start, _), (stop_start, end) = spans[0], stops[0]
-        missing = find_missing_fields(message, text[start:stop_start])
-        if not missing:
-            return [Turn(index, start, end, max(start, stop_start))], ""
     pairs = list(zip(spans, stops, strict=True))
-    parts = [text[own.start : stop.start] for own, stop in pairs]
-    missing = find_missing_fields(message, "\n".join(parts))
+    missing = find_missing(table, index, message, [(own.start, stop.start) for own, stop in pairs])
     if CALLS in missing:
         return [], "the template does not write its calls, or not all of them"
     if missing and not has_other_text(message, missing):

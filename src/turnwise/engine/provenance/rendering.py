@@ -20,9 +20,8 @@ beyond it is one piece of kind "computed" without sources, and a `TurnwiseWarnin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.media import MediaPart, find_media
@@ -35,7 +34,6 @@ from turnwise.engine.provenance.trails import (
     UNFOLLOWED,
     Computed,
     Field,
-    Fragment,
     Leaf,
     Output,
     Trail,
@@ -43,7 +41,6 @@ from turnwise.engine.provenance.trails import (
     part_of_path,
     root_trail,
 )
-from turnwise.engine.provenance.written_texts import list_leaves, writes_texts, writes_turns
 from turnwise.engine.provenance.written_values import JSON
 from turnwise.errors import escape_character
 from turnwise.messages import Path, PlainKind, format_path
@@ -55,8 +52,6 @@ COMPUTED = "\x1b[2;3m"
 PIECE_SIZE = 128  # characters that take about as much memory as a piece
 SMALL_BUDGET: OriginBudget = (1000, lambda inputs: 0, None)  # of a rendering that no template made
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
-
-_GET_CONTENT = itemgetter("content")
 
 
 class Origin(NamedTuple):
@@ -184,27 +179,14 @@ class Rendering:
             self._pieces = None  # they may have been asked for, with other numbers
             self._media = None if self._messages else ()
 
-    def writes_turns(self, messages: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether messages are plain turns of which every text is written as it was given; False if that is in doubt.
-
-        Plain turns are texts of users and assistants, perhaps behind one system text.
-        """
-        if self.plain_kind != "turns":
-            return False
-        return writes_turns(self._out, self.text, list(map(_GET_CONTENT, messages)))
-
-    def writes_texts(self, texts: Sequence[str]) -> bool:
-        """Whether every text is written as it was given; False if that is in doubt."""
-        return writes_texts(self._out, self.text, texts)
-
     @property
     def output(self) -> Output:
         """What the program wrote: texts and their trails, alternately."""
         return self._out
 
-    def list_leaves(self) -> Iterator[Fragment]:
-        """Yield the texts that are not the template's own, in any order, each with the leaf that it came from."""
-        return list_leaves(self._out, Follower(*self._budget))
+    def make_follower(self) -> Follower:
+        """Return what follows the trails of the rendering, within its budget."""
+        return Follower(*self._budget)
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -212,11 +194,6 @@ class Rendering:
         if self._pieces is None:
             self._pieces = self._make_pieces(self.piece_table)
         return self._pieces
-
-    @property
-    def has_pieces(self) -> bool:
-        """Whether the pieces were made already."""
-        return self._pieces is not None
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
@@ -242,7 +219,7 @@ class Rendering:
     def piece_table(self) -> PieceTable:
         """The texts as the program wrote them; their trails are not followed."""
         if self._piece_table is None:
-            self._piece_table = PieceTable(self._out, self.text, Follower(*self._budget))
+            self._piece_table = PieceTable(self._out, self.text, self.make_follower())
         return self._piece_table
 
     def _make_pieces(self, table: PieceTable) -> tuple[Piece, ...]:

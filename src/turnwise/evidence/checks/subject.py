@@ -28,7 +28,7 @@ from turnwise.analysis.conversations import (
     make_tool,
 )
 from turnwise.analysis.counterexample import RenderOutcome, shrink, try_render
-from turnwise.analysis.losses import find_lost_fields
+from turnwise.analysis.losses import find_losses
 from turnwise.analysis.prober import ABSENT
 from turnwise.engine.compiler.syntax import parse
 from turnwise.engine.option_names import SPECIAL_TOKENS
@@ -199,7 +199,8 @@ class Subject:
         if not isinstance(outcome, Rendering):
             return []
         messages = InputReader().read_messages(probe.messages)
-        return find_lost_fields(outcome, messages, probe.tools, probe.documents)
+        losses = find_losses(outcome, messages, probe.tools, probe.documents)
+        return [loss.path for loss in losses]
 
     def works(self, probe: Probe) -> bool:
         """Return True if a conversation is rendered with everything in it."""

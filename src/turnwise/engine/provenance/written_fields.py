@@ -1,0 +1,313 @@
+"""Which fields of the input a program wrote, read off what it wrote: `text, trail, text, trail, ...`.
+
+Pieces tell the origin of each character, and take longer than rendering. Whether some text was written at all is asked
+after every rendering, so no more is read than the question needs:
+
+    writes_turns       plain turns: each content is among the texts, beside the trail of that very field
+    writes_messages    the same for reasoning, calls and results, which most templates write in this order
+    WrittenFields      the texts of each field, if that left a doubt: blocks are read, and trails followed
+
+A text that is equal by chance is never taken for another field's: the trail decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from typing import Any
+
+from turnwise.engine.provenance.piece_table import MESSAGES, WRITTEN_BY_TEMPLATE, is_message
+from turnwise.engine.provenance.splitting import Follower, OutOfBudget, pairs_of
+from turnwise.engine.provenance.text_rules import (
+    JOINED,
+    LSTRIPPED,
+    RSTRIPPED,
+    STRIPPED,
+    is_joined,
+)
+from turnwise.engine.provenance.trails import Computed, Field, Leaf, Output, Rule, Trail, Written
+from turnwise.engine.provenance.written_values import JSON
+from turnwise.messages import REASONING_KEYS, Path
+
+MIN_ROUNDS = 4  # texts; fewer are looked for one by one
+MAX_TEXTS = 64  # from one content to the next, in the usual template
+MAX_STEPS = 12  # from a call to its arguments, and blocks within blocks, in the usual template
+STRIPS = (STRIPPED, LSTRIPPED, RSTRIPPED)
+
+has_texts_only = frozenset(["role", "content", "name", "tool_call_id"]).issuperset
+
+
+def writes_turns(out: Output, contents: Sequence[str]) -> bool:
+    """Whether the contents of messages are all written as they were given, in order; False if that is in doubt."""
+    known = KNOWN_TRAILS if len(contents) <= len(KNOWN_TRAILS) else _make_trails(len(contents))
+    texts, trails = out[::2], out[1::2]
+    if len(contents) >= MIN_ROUNDS and _recurs(contents, texts, trails, known):
+        return True
+    place = -1
+    try:
+        for content, expected in zip(contents, known, strict=False):
+            if content:
+                place = texts.index(content, place + 1)
+                if trails[place] != expected and unwrap_strips(trails[place]) != expected:
+                    return False
+    except ValueError:
+        return False
+    return True
+
+
+def _make_trails(count: int) -> list[Trail]:
+    """Return the trails of `messages[0].content`, `messages[1].content`, ..."""
+    return [((MESSAGES, index), "content") for index in range(count)]
+
+
+KNOWN_TRAILS = _make_trails(512)
+
+
+def _recurs(
+    contents: Sequence[str], texts: Sequence[str], trails: Sequence[Trail], known: Sequence[Trail]
+) -> bool:
+    """Whether contents were written one after the other at the same distances, as a loop over turns does it.
+
+    Two turns, of a user and an assistant, are one round of such a template. Comparing slices of lists costs a tenth
+    of looking for each text.
+    """
+    try:
+        first = texts.index(contents[0])
+        second = texts.index(contents[1], first + 1)
+        third = texts.index(contents[2], second + 1)
+    except ValueError:
+        return False
+    step, count = third - first, len(contents)
+    if texts[first::step] != contents[::2] or texts[second::step] != contents[1::2]:
+        return False
+    for start, parity in ((first, 0), (second, 1)):
+        found, expected = trails[start::step], known[parity:count:2]
+        if found != expected and list(map(unwrap_strips, found)) != expected:
+            return False
+    return True
+
+
+def unwrap_strips(trail: Trail) -> Trail:
+    """Return the trail of a text before white space around it was stripped."""
+    while type(trail) is tuple and type(trail[0]) is Rule and trail[0] in STRIPS:
+        trail = trail[2]
+    return trail
+
+
+def writes_messages(
+    out: Output, messages: Sequence[Mapping[str, Any]], removed: Container[int]
+) -> bool:
+    """Whether reasoning, content and calls of messages are written as they were given; False if that is in doubt.
+
+    Args:
+        out: what the program wrote.
+        messages: the messages.
+        removed: those whose reasoning is not wanted.
+    """
+    known = KNOWN_TRAILS if len(messages) <= len(KNOWN_TRAILS) else _make_trails(len(messages))
+    texts, trails, place = out[::2], out[1::2], -1
+    try:
+        for index, (message, expected) in enumerate(zip(messages, known, strict=False)):
+            content, has_more = message.get("content"), len(message) > 2
+            if has_more and "reasoning_content" in message and index not in removed:
+                place = _find_reasoning(texts, trails, place + 1, message, expected[0])
+            if content:
+                try:
+                    place = texts.index(content, place + 1, place + MAX_TEXTS)
+                except ValueError:
+                    place = _find_json(trails, place + 1, (expected,))
+                else:
+                    if trails[place] != expected and unwrap_strips(trails[place]) != expected:
+                        return False
+            if not has_more:
+                continue
+            if "tool_calls" in message:
+                place = _find_calls(texts, trails, place + 1, message["tool_calls"], expected[0])
+            elif "function_call" in message or "refusal" in message or "audio" in message:
+                return False
+    except (ValueError, TypeError, LookupError):
+        return False
+    return True
+
+
+def _find_reasoning(
+    texts: Sequence[str], trails: Sequence[Trail], start: int, message: Any, trail: Trail
+) -> int:
+    """Return where the reasoning of a message is written as it is.
+
+    Raises:
+        ValueError: it is not.
+    """
+    given = message["reasoning_content"]
+    if not given:
+        return start - 1
+    place = texts.index(given, start)
+    found = unwrap_strips(trails[place])
+    if found[0] != trail or found[1] not in REASONING_KEYS:
+        raise ValueError
+    return place
+
+
+def _find_calls(
+    texts: Sequence[str], trails: Sequence[Trail], start: int, calls: Any, trail: Trail
+) -> int:
+    """Return where the last of the calls of a message is written: its name and its arguments, or all of it as JSON.
+
+    Raises:
+        ValueError: one is not written soon, or in another way.
+    """
+    for number, call in enumerate(calls or ()):
+        whole = ((trail, "tool_calls"), number)
+        inner = (whole, "function")
+        function = call["function"]
+        try:
+            start = texts.index(function["name"], start, start + MAX_STEPS) + 1
+        except ValueError:
+            start = _find_json(trails, start, (whole, inner)) + 1
+            continue
+        if trails[start - 1] != (inner, "name"):
+            raise ValueError
+        if type(function["arguments"]) is str:
+            start = texts.index(function["arguments"], start) + 1
+            if trails[start - 1] != (inner, "arguments"):
+                raise ValueError
+        else:
+            start = _find_json(trails, start, ((inner, "arguments"),)) + 1
+    return start - 1
+
+
+def _find_json(trails: Sequence[Trail], start: int, sources: Collection[Trail]) -> int:
+    """Return where one of these values is written as JSON.
+
+    Raises:
+        ValueError: it is not, or not soon.
+    """
+    for place in range(start, min(start + MAX_STEPS, len(trails))):
+        trail = trails[place]
+        if type(trail) is tuple and trail[0] is JSON and trail[2] in sources:
+            return place
+    raise ValueError
+
+
+def writes_tools(out: Output, count: int, follower: Follower) -> bool:
+    """Whether something of each of so many tools is written as JSON; False if that is in doubt."""
+    missing = set(range(count))
+    blocks = [iter(out[1::2])]
+    while blocks:
+        for trail in blocks[-1]:
+            if type(trail) is not tuple:
+                continue
+            if trail[0] is JOINED:
+                if len(blocks) < MAX_STEPS:
+                    blocks.append(iter(trail[1][1::2]))
+                    break
+            elif trail[0] is JSON:
+                source = follower.resolve(trail[2])
+                if type(source) is Field and source.path[0] == "tools":
+                    if len(source.path) == 1:
+                        return True
+                    missing.discard(source.path[1])
+                    if not missing:
+                        return True
+        else:
+            blocks.pop()
+    return False
+
+
+class WrittenFields:
+    """The texts of fields that were written.
+
+    Args:
+        follower: follows trails.
+
+    Attributes:
+        texts: the texts of each field, in the order of the output where one block wrote them.
+        whole: the fields that were written as JSON, with everything in them.
+        computed: texts that were made of several fields, with those; of none, if that is not known.
+        parts: the content parts for which the template wrote something of its own.
+    """
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._later: list[tuple[str, Trail]] = []
+        self._seen: set[int] = set()
+        self.texts: dict[Path, list[str]] = {}
+        self.whole: set[Path] = set()
+        self.computed: list[tuple[str, tuple[Path, ...]]] = []
+        self.parts: set[Path] = set()
+
+    def read(self, pairs: Iterable[tuple[str, Trail]]) -> None:
+        """Read texts with their trails; those that do not name a field at once are kept for later."""
+        texts, later = self.texts, self._later
+        for pair in pairs:
+            text, trail = pair
+            if not text or type(trail) is not tuple:
+                continue
+            if type(trail[0]) is Rule:
+                trail = unwrap_strips(trail)
+                if type(trail) is not tuple:
+                    continue
+            if type(trail[0]) is tuple and is_message(trail[0]):
+                # the common case: a field of a message
+                texts.setdefault(("messages", trail[0][1], trail[1]), []).append(text)
+            elif trail[0] is not JSON or not self._add_json(trail):
+                later.append(pair)
+
+    def _add_json(self, trail: Trail) -> bool:
+        """Note a field that was written as JSON; return False if the value is not one of the input."""
+        try:
+            source = self._follower.resolve(trail[2])
+        except OutOfBudget:
+            return False
+        if type(source) is not Field:
+            return False
+        self.whole.add(source.path)
+        return True
+
+    def read_everything(self) -> None:
+        """Read what was kept for later: blocks, and what has to be followed."""
+        while self._later:
+            waiting, self._later = self._later, []
+            for text, trail in waiting:
+                if trail[0] is not JOINED or not is_joined(text, trail[1]):
+                    for part, leaf in self._follower.split(text, trail):
+                        self.add(part, leaf)
+                # A template may join a text to itself, again and again.
+                elif id(trail[1]) not in self._seen:
+                    self._seen.add(id(trail[1]))
+                    if set(map(type, trail[1][1::2])) != WRITTEN_BY_TEMPLATE:
+                        self.read(pairs_of(trail[1]))
+
+    def add(self, text: str, leaf: Leaf) -> None:
+        """Add a fragment of the output."""
+        if type(leaf) is Field:
+            if not leaf.key:
+                self.texts.setdefault(leaf.path, []).append(text)
+        elif type(leaf) is Computed:
+            if leaf.sources or not leaf.followed or len(text) >= MIN_UNTRACED:
+                self.computed.append((text, leaf.sources))
+        elif type(leaf) is Written and not text.isspace():
+            self.parts.add(leaf.part)
+
+    def paths(self) -> set[Path]:
+        """Return the beginnings of all paths of which something was written."""
+        written = {path for path, texts in self.texts.items() if not all(map(str.isspace, texts))}
+        written |= self.whole | self.parts
+        for _, sources in self.computed:
+            written.update(sources)
+        return {path[:length] for path in written for length in range(1, len(path) + 1)}
+
+    def is_whole(self, path: Path) -> bool:
+        """Whether a field, or what it is a part of, was written as JSON."""
+        whole = self.whole
+        return bool(whole) and any(path[:length] in whole for length in range(1, len(path) + 1))
+
+
+MIN_UNTRACED = 12  # characters of a text without a known origin in which fields are looked for
+
+
+def read_output(out: Sequence[Any], follower: Follower) -> WrittenFields:
+    """Return the fields that a program wrote."""
+    written = WrittenFields(follower)
+    written.read(pairs_of(out))
+    written.read_everything()
+    return written
