@@ -22,13 +22,13 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from turnwise.analysis.text_coverage import ComputedText, is_covered
-from turnwise.engine.provenance.piece_table import MESSAGES, PieceTable
+from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.written_fields import (
     WrittenFields,
     has_texts_only,
+    open_blocks,
     read_output,
-    unwrap_strips,
     writes_messages,
     writes_tools,
     writes_turns,
@@ -73,13 +73,16 @@ def find_losses(
         removed: the messages whose reasoning the template removes on purpose.
     """
     out = rendering.output
-    if not documents and (not tools or writes_tools(out, len(tools), rendering.make_follower())):
-        if rendering.plain_kind == "turns":
-            is_written = writes_turns(out, list(map(_get_content, messages)))
-        else:
-            is_written = writes_messages(out, messages, removed)
-        if is_written:
-            return []  # the fast path
+    if not documents and (not tools or writes_tools(out, len(tools))):
+        is_plain = rendering.plain_kind == "turns"
+        contents = list(map(_get_content, messages)) if is_plain else []
+        numbered = [] if is_plain else list(enumerate(messages))
+        for is_opened in (False, True):  # blocks are opened only where that is needed
+            texts, trails = open_blocks(out) if is_opened else (out[::2], out[1::2])
+            if is_plain and writes_turns(texts, trails, contents):
+                return []
+            if not is_plain and writes_messages(texts, trails, numbered, removed):
+                return []
     finder = LossFinder(read_output(out, rendering.make_follower()), rendering)
     losses = [
         Loss(_name_as_given(format_path(path), positions), is_part)
@@ -104,8 +107,11 @@ def find_missing(
         message: the message.
         spans: the characters of the turn.
     """
-    if has_texts_only(message) and _has_content(table, index, message.get("content"), spans):
-        return ()  # the usual turn
+    if len(spans) == 1:
+        (start, end), starts = spans[0], table.starts
+        rows = slice(bisect_left(starts, start), bisect_right(starts, end) - 1)
+        if writes_messages(table.texts[rows], table.trails[rows], [(index, message)], ()):
+            return ()  # the usual turn
     written = WrittenFields(table.follower)
     for start, end in spans:
         if start < end:
@@ -129,22 +135,6 @@ def has_other_text(message: Mapping[str, Any], missing: Collection[str]) -> bool
     }
     present = {name for name, has_text in fields.items() if has_text}
     return not present or not present.issubset(missing)
-
-
-def _has_content(
-    table: PieceTable, index: int, content: Any, spans: Sequence[tuple[int, int]]
-) -> bool:
-    """Whether a content is one of the texts within a turn, beside its own trail."""
-    if not content:
-        return True
-    if type(content) is not str:
-        return False
-    (start, end), starts = spans[0], table.starts
-    first, last = bisect_left(starts, start), bisect_right(starts, end) - 1
-    for row in range(first, last):
-        if table.texts[row] == content:
-            return bool(unwrap_strips(table.trails[row]) == ((MESSAGES, index), "content"))
-    return False
 
 
 def _read_span(table: PieceTable, written: WrittenFields, start: int, end: int) -> None:

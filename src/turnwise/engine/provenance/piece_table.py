@@ -44,16 +44,15 @@ from turnwise.engine.provenance.trails import (
     DONE,
     END,
     LOOP,
+    MESSAGES,
     NEXT,
     NOWHERE,
-    ROOT,
     Field,
     Fragment,
     Trail,
 )
 from turnwise.messages import Path
 
-MESSAGES = (ROOT, "messages")
 MARK_COST = 2  # steps of the budget for a mark whose trail is followed
 ROOM_FOR_BLOCKS = 64  # steps that are bought at once, since there are many small blocks
 WRITTEN_BY_TEMPLATE = {int}  # the types of trails of a block that only the template wrote

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from turnwise.engine.provenance.piece_table import MESSAGES, WRITTEN_BY_TEMPLATE, is_message
+from turnwise.engine.provenance.piece_table import WRITTEN_BY_TEMPLATE, is_message
 from turnwise.engine.provenance.splitting import Follower, OutOfBudget, pairs_of
 from turnwise.engine.provenance.text_rules import (
     JOINED,
@@ -24,91 +24,136 @@ from turnwise.engine.provenance.text_rules import (
     STRIPPED,
     is_joined,
 )
-from turnwise.engine.provenance.trails import Computed, Field, Leaf, Output, Rule, Trail, Written
+from turnwise.engine.provenance.trails import (
+    MESSAGES,
+    ROOT,
+    Computed,
+    Field,
+    Leaf,
+    Output,
+    Trail,
+    Written,
+)
 from turnwise.engine.provenance.written_values import JSON
 from turnwise.messages import REASONING_KEYS, Path
 
-MIN_ROUNDS = 4  # texts; fewer are looked for one by one
+MIN_ROUNDS = 20  # texts; fewer are looked for one by one
 MAX_TEXTS = 64  # from one content to the next, in the usual template
 MAX_STEPS = 12  # from a call to its arguments, and blocks within blocks, in the usual template
+TOOLS = (ROOT, "tools")
 STRIPS = (STRIPPED, LSTRIPPED, RSTRIPPED)
 
+_REASONING = frozenset(REASONING_KEYS)
 has_texts_only = frozenset(["role", "content", "name", "tool_call_id"]).issuperset
 
 
-def writes_turns(out: Output, contents: Sequence[str]) -> bool:
+def writes_turns(texts: Sequence[str], trails: Sequence[Trail], contents: Sequence[str]) -> bool:
     """Whether the contents of messages are all written as they were given, in order; False if that is in doubt."""
-    known = KNOWN_TRAILS if len(contents) <= len(KNOWN_TRAILS) else _make_trails(len(contents))
-    texts, trails = out[::2], out[1::2]
-    if len(contents) >= MIN_ROUNDS and _recurs(contents, texts, trails, known):
-        return True
-    place = -1
+    known, start, place = _find_trails(len(contents)), 0, -1
     try:
-        for content, expected in zip(contents, known, strict=False):
+        if len(contents) >= MIN_ROUNDS:
+            start, place = _skip_rounds(texts, trails, contents, known)
+        for content, expected in zip(contents[start:], known[start : len(contents)], strict=True):
             if content:
                 place = texts.index(content, place + 1)
-                if trails[place] != expected and unwrap_strips(trails[place]) != expected:
+                if trails[place] != expected and unwrap_trail(trails[place]) != expected:
                     return False
     except ValueError:
         return False
     return True
 
 
-def _make_trails(count: int) -> list[Trail]:
+def _find_trails(count: int) -> Sequence[Trail]:
     """Return the trails of `messages[0].content`, `messages[1].content`, ..."""
+    if count <= len(KNOWN_TRAILS):
+        return KNOWN_TRAILS
     return [((MESSAGES, index), "content") for index in range(count)]
 
 
-KNOWN_TRAILS = _make_trails(512)
+KNOWN_TRAILS: Sequence[Trail] = [((MESSAGES, index), "content") for index in range(512)]
 
 
-def _recurs(
-    contents: Sequence[str], texts: Sequence[str], trails: Sequence[Trail], known: Sequence[Trail]
-) -> bool:
-    """Whether contents were written one after the other at the same distances, as a loop over turns does it.
+def _skip_rounds(
+    texts: Sequence[str], trails: Sequence[Trail], contents: Sequence[str], known: Sequence[Trail]
+) -> tuple[int, int]:
+    """Return how many contents were written at the same distances, as a loop over turns does it, and where the last is.
 
-    Two turns, of a user and an assistant, are one round of such a template. Comparing slices of lists costs a tenth
-    of looking for each text.
+    Two turns, of a user and an assistant, are one round of such a template. Comparing slices of lists costs a tenth of
+    looking for each text. Some templates write a first system text or the last reply differently.
     """
-    try:
-        first = texts.index(contents[0])
-        second = texts.index(contents[1], first + 1)
-        third = texts.index(contents[2], second + 1)
-    except ValueError:
-        return False
-    step, count = third - first, len(contents)
-    if texts[first::step] != contents[::2] or texts[second::step] != contents[1::2]:
-        return False
-    for start, parity in ((first, 0), (second, 1)):
-        found, expected = trails[start::step], known[parity:count:2]
-        if found != expected and list(map(unwrap_strips, found)) != expected:
-            return False
-    return True
+    opening = texts.index(contents[0])
+    if unwrap_trail(trails[opening]) != known[0]:
+        return 0, -1
+    for begin in (0, 1):
+        first = texts.index(contents[begin], opening + begin)
+        second = texts.index(contents[begin + 1], first + 1)
+        step = texts.index(contents[begin + 2], second + 1) - first
+        end = begin + (len(contents) - begin - 1) // 2 * 2
+        for place, offset in ((first, begin), (second, begin + 1)):
+            wanted, expected = contents[offset:end:2], known[offset:end:2]
+            places = slice(place, place + step * len(wanted), step)
+            found = trails[places]
+            if texts[places] != wanted:
+                break
+            if found != expected and list(map(unwrap_trail, found)) != expected:
+                break
+        else:
+            return end, places.stop - step
+    return 0, -1
 
 
-def unwrap_strips(trail: Trail) -> Trail:
-    """Return the trail of a text before white space around it was stripped."""
-    while type(trail) is tuple and type(trail[0]) is Rule and trail[0] in STRIPS:
-        trail = trail[2]
+def unwrap_trail(trail: Trail) -> Trail:
+    """Return the trail of a text before white space around it was stripped, or a block wrote it and nothing else."""
+    while type(trail) is tuple:
+        rule = trail[0]
+        if rule is STRIPPED or rule is LSTRIPPED or rule is RSTRIPPED:
+            trail = trail[2]
+        elif rule is JOINED and len(trail[1]) == 2:
+            trail = trail[1][1]
+        else:
+            break
     return trail
 
 
+def open_blocks(out: Output) -> tuple[list[str], list[Trail]]:
+    """Return the texts and trails of what a program wrote, with those of its blocks in their places."""
+    texts: list[str] = []
+    trails: list[Trail] = []
+    waiting = [pairs_of(out)]
+    while waiting:
+        for text, trail in waiting[-1]:
+            is_block = type(trail) is tuple and trail[0] is JOINED and len(waiting) < MAX_STEPS
+            if is_block and text and is_joined(text, trail[1]):
+                if set(map(type, trail[1][1::2])) != WRITTEN_BY_TEMPLATE:
+                    waiting.append(pairs_of(trail[1]))
+                    break
+            else:
+                texts.append(text)
+                trails.append(trail)
+        else:
+            waiting.pop()
+    return texts, trails
+
+
 def writes_messages(
-    out: Output, messages: Sequence[Mapping[str, Any]], removed: Container[int]
+    texts: Sequence[str],
+    trails: Sequence[Trail],
+    messages: Sequence[tuple[int, Mapping[str, Any]]],
+    removed: Container[int],
 ) -> bool:
     """Whether reasoning, content and calls of messages are written as they were given; False if that is in doubt.
 
     Args:
-        out: what the program wrote.
-        messages: the messages.
+        texts: what a program wrote.
+        trails: the trails of these texts.
+        messages: the messages with their numbers.
         removed: those whose reasoning is not wanted.
     """
-    known = KNOWN_TRAILS if len(messages) <= len(KNOWN_TRAILS) else _make_trails(len(messages))
-    texts, trails, place = out[::2], out[1::2], -1
+    known, place = _find_trails(messages[-1][0] + 1 if messages else 0), -1
     try:
-        for index, (message, expected) in enumerate(zip(messages, known, strict=False)):
-            content, has_more = message.get("content"), len(message) > 2
-            if has_more and "reasoning_content" in message and index not in removed:
+        for index, message in messages:
+            expected, content, has_more = known[index], message.get("content"), len(message) > 2
+            if has_more and not _REASONING.isdisjoint(message) and index not in removed:
                 place = _find_reasoning(texts, trails, place + 1, message, expected[0])
             if content:
                 try:
@@ -116,7 +161,7 @@ def writes_messages(
                 except ValueError:
                     place = _find_json(trails, place + 1, (expected,))
                 else:
-                    if trails[place] != expected and unwrap_strips(trails[place]) != expected:
+                    if trails[place] != expected and unwrap_trail(trails[place]) != expected:
                         return False
             if not has_more:
                 continue
@@ -137,11 +182,11 @@ def _find_reasoning(
     Raises:
         ValueError: it is not.
     """
-    given = message["reasoning_content"]
+    given = next((message[key] for key in REASONING_KEYS if message.get(key)), "")
     if not given:
         return start - 1
     place = texts.index(given, start)
-    found = unwrap_strips(trails[place])
+    found = unwrap_trail(trails[place])
     if found[0] != trail or found[1] not in REASONING_KEYS:
         raise ValueError
     return place
@@ -188,7 +233,7 @@ def _find_json(trails: Sequence[Trail], start: int, sources: Collection[Trail]) 
     raise ValueError
 
 
-def writes_tools(out: Output, count: int, follower: Follower) -> bool:
+def writes_tools(out: Output, count: int) -> bool:
     """Whether something of each of so many tools is written as JSON; False if that is in doubt."""
     missing = set(range(count))
     blocks = [iter(out[1::2])]
@@ -196,17 +241,16 @@ def writes_tools(out: Output, count: int, follower: Follower) -> bool:
         for trail in blocks[-1]:
             if type(trail) is not tuple:
                 continue
-            if trail[0] is JOINED:
-                if len(blocks) < MAX_STEPS:
-                    blocks.append(iter(trail[1][1::2]))
-                    break
-            elif trail[0] is JSON:
-                source = follower.resolve(trail[2])
-                if type(source) is Field and source.path[0] == "tools":
-                    if len(source.path) == 1:
-                        return True
-                    missing.discard(source.path[1])
-                    if not missing:
+            if trail[0] is JOINED and len(blocks) < MAX_STEPS:
+                blocks.append(iter(trail[1][1::2]))
+                break
+            if trail[0] is JSON:
+                source, number = trail[2], None
+                while type(source) is tuple and type(source[0]) is tuple:
+                    source, number = source
+                if source == TOOLS:
+                    missing.discard(number)
+                    if number is None or not missing:
                         return True
         else:
             blocks.pop()
@@ -242,8 +286,8 @@ class WrittenFields:
             text, trail = pair
             if not text or type(trail) is not tuple:
                 continue
-            if type(trail[0]) is Rule:
-                trail = unwrap_strips(trail)
+            if trail[0] in STRIPS:
+                trail = unwrap_trail(trail)
                 if type(trail) is not tuple:
                     continue
             if type(trail[0]) is tuple and is_message(trail[0]):

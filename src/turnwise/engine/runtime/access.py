@@ -24,7 +24,7 @@ from turnwise.engine.provenance.container_rules import (
     pick_trail,
 )
 from turnwise.engine.provenance.text_rules import BLEND, PART
-from turnwise.engine.provenance.trails import ROOT, Trail
+from turnwise.engine.provenance.trails import ROOT, Trail, root_trail
 from turnwise.engine.runtime.costs import FROM_KEYS_COST, attach_cost
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.measures import (
@@ -268,12 +268,12 @@ def _root_trails(rt: Runtime, name: str, count: int) -> list[Trail]:
         long_trails = rt.long_trails
         if len(long_trails.get(name, ())) < count:
             # a new dict: that of other renderings is shared, and stays empty
-            made = list(zip(repeat((ROOT, name)), range(count), strict=False))
+            made = list(zip(repeat(root_trail(name)), range(count), strict=False))
             long_trails = rt.long_trails = {**long_trails, name: made}
         return long_trails[name]
     if sum(map(len, list(ROOT_TRAILS.values()))) + 2 * count > MAX_CACHED_TRAILS:
         ROOT_TRAILS.clear()
-    trails = ROOT_TRAILS[name] = list(zip(repeat((ROOT, name)), range(2 * count), strict=False))
+    trails = ROOT_TRAILS[name] = list(zip(repeat(root_trail(name)), range(2 * count), strict=False))
     return trails
 
 
