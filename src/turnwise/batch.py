@@ -14,7 +14,7 @@ A row that cannot be encoded is an error in its place, and costs no other row an
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -81,6 +81,7 @@ class _EncodedRow(NamedTuple):
     ids: array[int]
     labels: array[int]
     weights: list[float] | None  # if some are neither 0 nor 1
+    warnings: tuple[str, ...]
 
     @classmethod
     def of(cls, encoded: Encoded) -> _EncodedRow:
@@ -89,6 +90,7 @@ class _EncodedRow(NamedTuple):
             array(ID_TYPE, encoded.input_ids),
             array(ID_TYPE, encoded.labels),
             None if is_plain else encoded.weights,
+            encoded.warnings,
         )
 
 
@@ -246,6 +248,8 @@ class BatchEncoder:
             trace = form.trace = trace_contents(request.renderer, messages, request.arguments)
             form.traced = None
         layout = make_layout(replace(request, messages=messages), encoded, trace)
+        if layout is not None:
+            layout.warnings = encoded.warnings
         if isinstance(layout, TracedLayout):
             form.traced, form.trace = layout, layout.trace
             return
@@ -334,8 +338,9 @@ class BatchEncoder:
 
     def _join(self, flat: _FlatRows) -> EncodedBatch:
         """Put the ids and labels of all rows one after another."""
+        warnings = dict(self._list_warnings())
         if set(map(type, self._rows)) == {_LaidOutRow}:
-            return EncodedBatch(*flat, self._errors, {})
+            return EncodedBatch(*flat, self._errors, {}, warnings)
         ids, labels, offsets = array(ID_TYPE), array(ID_TYPE), array(OFFSET_TYPE, [0])
         weights: dict[int, list[float]] = {}
         for index, row in enumerate(self._rows):
@@ -349,7 +354,14 @@ class BatchEncoder:
                 ids += flat.ids[start:end]
                 labels += flat.labels[start:end]
             offsets.append(len(ids))
-        return EncodedBatch(ids, labels, offsets, self._errors, weights)
+        return EncodedBatch(ids, labels, offsets, self._errors, weights, warnings)
+
+    def _list_warnings(self) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """Yield the rows with warnings; those with one layout have the same."""
+        for index, row in enumerate(self._rows):
+            told = row.layout.warnings if isinstance(row, _LaidOutRow) else row and row.warnings
+            if told:
+                yield index, told
 
 
 def encode_batch(

@@ -33,10 +33,12 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from functools import wraps
 from itertools import islice
 from types import FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 from warnings import warn
 
 MAX_MESSAGE_LENGTH = 1000  # characters of a message that `str()` shows
@@ -228,8 +230,70 @@ class TurnwiseWarning(UserWarning):
         return printable(super().__str__(), limit=MAX_WARNING_LENGTH)
 
 
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class WarningLog:
+    """Collects what `warn_caller` says within a `with` block, in this thread and task alone.
+
+    Python shows a warning once for each line of code, so that of the second row of a loop is not seen. And its filters
+    belong to all threads of a process, so who wants no warnings does not set them.
+
+    Args:
+        is_quiet: show none of them.
+    """
+
+    def __init__(self, is_quiet: bool = False) -> None:
+        self.is_quiet = is_quiet
+        self.texts: tuple[str, ...] = ()
+
+    def __enter__(self) -> WarningLog:
+        self._outer = _log.get()
+        self.is_quiet = self.is_quiet or (self._outer is not None and self._outer.is_quiet)
+        self._token = _log.set(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _log.reset(self._token)
+        if self._outer is not None:
+            for text in self.texts:
+                self._outer.add(text)
+
+    def add(self, text: str) -> None:
+        """Add a warning; of two that are equal, one is enough."""
+        if text not in self.texts:
+            self.texts += (text,)
+
+
+_log: ContextVar[WarningLog | None] = ContextVar("warnings of this call", default=None)
+
+
+def keep_warnings(verb: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Give the result of a function the warnings that it was made with, as `warnings`."""
+
+    @wraps(verb)
+    def run(*arguments: Given.args, **named: Given.kwargs) -> Result:
+        with WarningLog() as log:
+            result: Any = verb(*arguments, **named)
+        result.warnings = log.texts
+        return cast(Result, result)
+
+    return run
+
+
+def note_warning(text: str) -> bool:
+    """Keep a warning in the log of this call; return whether it is to be shown."""
+    log = _log.get()
+    if log is not None:
+        log.add(str(TurnwiseWarning(text)))
+    return log is None or not log.is_quiet
+
+
 def warn_caller(text: str) -> None:
     """Warn of the line that called this library, however many of its functions are between."""
+    if not note_warning(text):
+        return
     frame: FrameType | None = sys._getframe(1)
     level = 2
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):

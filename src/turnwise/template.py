@@ -30,7 +30,7 @@ from turnwise.engine.program import Program, compile_program
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import DEFAULT_LIMITS, MAX_TEMPLATE_CHARACTERS, Limits
-from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, warn_caller
+from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, keep_warnings
 from turnwise.messages import ChatMessage, Tool
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.normaliser import Normalised
@@ -42,7 +42,6 @@ from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
 from turnwise.tokens import tokenizers
-from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded, renumber_turns
 from turnwise.tokens.encoded_batch import EncodedBatch
@@ -54,7 +53,7 @@ from turnwise.tokens.request_builder import RequestBuilder
 from turnwise.tokens.session import Session
 from turnwise.tokens.stop_ids import Stops, stops_with_ids
 from turnwise.tokens.truncation import encode
-from turnwise.training import Examples, examples
+from turnwise.training import Examples, examples, report_no_replies
 
 if TYPE_CHECKING:
     from turnwise.evidence.checks import CheckReport
@@ -212,6 +211,7 @@ class Template:
             rendering.note_changes(given.changes, given.positions)
         return rendering
 
+    @keep_warnings
     def encode(
         self,
         /,
@@ -293,6 +293,7 @@ class Template:
             self.encode, self._requests, rows, tokenizer, train_on, arguments, errors
         )
 
+    @keep_warnings
     def examples(
         self,
         /,
@@ -352,11 +353,7 @@ class Template:
             lambda results: Seen(*results[-1][-1].longest, not results[-1][-1].untrained),
             **choose_input_arguments(arguments, strict),
         )
-        if not any(message.get("role") in ASSISTANT_ROLES for message in given.messages):
-            problem = f"{self.name}: no message has the role assistant, so nothing is trained"
-            if strict:
-                raise MessageError(problem, path="messages")
-            warn_caller(problem)
+        report_no_replies(self.name, given.messages, strict)
         problems = []
         for given, request, found in results:
             flawed = [flaw for one in found for flaw in find_label_problems(request, one)]

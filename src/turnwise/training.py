@@ -24,7 +24,7 @@ kind is rendered, and `examples` costs as much as `encode`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os.path import commonprefix
@@ -64,6 +64,7 @@ class Examples(list[Encoded]):
     """
 
     untrained: tuple[Untrained, ...]
+    _warnings: tuple[str, ...] = ()
 
     def __init__(self, samples: Sequence[Encoded], untrained: Sequence[Untrained] = ()) -> None:
         super().__init__(samples)
@@ -78,6 +79,17 @@ class Examples(list[Encoded]):
     def rewritten(self) -> tuple[Rewritten, ...]:
         """The replies that are trained in another text than the template's, with the reasons."""
         return tuple(one for sample in self for one in sample.rewritten)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was warned of, in order; each sample has it too."""
+        return self._warnings
+
+    @warnings.setter
+    def warnings(self, texts: tuple[str, ...]) -> None:
+        self._warnings = texts
+        for sample in self:
+            sample.warnings = texts
 
     @property
     def longest(self) -> tuple[Rendering | None, Sequence[int]]:
@@ -147,6 +159,16 @@ def examples(request: EncodeRequest, codec: ReplyCodec, first: int = 0) -> Examp
         samples.append(sample)
     restricted = [sample.encoded.restrict_to(sample.trained) for sample in samples]
     return Examples(restricted[::-1], untrained[::-1])
+
+
+def report_no_replies(name: str, messages: Sequence[Mapping[str, Any]], strict: bool) -> None:
+    """Warn of a conversation in which there is nothing to train; with `strict`, raise an error."""
+    if any(message.get("role") in ASSISTANT_ROLES for message in messages):
+        return
+    problem = f"{name}: no message has the role assistant, so nothing is trained"
+    if strict:
+        raise MessageError(problem, path="messages")
+    warn_caller(problem)
 
 
 def _find_trained_messages(request: EncodeRequest) -> list[int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, cast
-from warnings import catch_warnings, simplefilter
 
 import typer
 from rich.text import Text
@@ -33,7 +32,7 @@ from turnwise.cli.render import (
     make_flag,
     note_changes,
 )
-from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning, printable
+from turnwise.errors import SourceError, TokenizerError, WarningLog, printable
 from turnwise.template import Overflow
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import POLICIES
@@ -108,8 +107,7 @@ def encode(
     messages, arguments = inputs.render_arguments(
         loaded, request, option, generation, continued, now
     )
-    with catch_warnings(record=True) as caught:
-        simplefilter("always", TurnwiseWarning)
+    with WarningLog(is_quiet=True) as log:
         encoded = loaded.encode(
             messages,
             known,
@@ -120,9 +118,8 @@ def encode(
             strict=strict,
             **arguments,
         )
-    for warning in caught:
-        if issubclass(warning.category, TurnwiseWarning):
-            output.warn(str(warning.message))
+    for text in log.texts:
+        output.warn(text)
     if as_json:
         output.write_json(encoded_data(encoded))
     else:
@@ -150,6 +147,7 @@ def encoded_data(encoded: Encoded) -> dict[str, Any]:
         "text": encoded.text,
         "kept": list(encoded.kept),
         "changes": [str(change) for change in encoded.rendering.changes],
+        "warnings": list(encoded.warnings),
         "untrained": [{"message": one.message, "reason": one.reason} for one in encoded.untrained],
         "tokenizer": {"name": encoded.tokenizer.name, "backend": encoded.tokenizer.backend},
     }

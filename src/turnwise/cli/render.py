@@ -138,6 +138,7 @@ def rendering_data(rendering: Rendering) -> dict[str, Any]:
             {"text": piece.text, "origin": _origin_data(piece.origin)} for piece in rendering.pieces
         ],
         "changes": [str(change) for change in rendering.changes],
+        "warnings": list(rendering.warnings),
     }
 
 

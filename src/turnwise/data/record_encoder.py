@@ -6,7 +6,6 @@ encoded all together (`Template.encode_batch`), and only those with something sp
 
 from __future__ import annotations
 
-import warnings
 from array import array
 from collections.abc import Sequence
 from functools import cached_property
@@ -17,7 +16,7 @@ from turnwise.data.flaws import RowChecker
 from turnwise.data.recipe import Recipe
 from turnwise.data.records import Record
 from turnwise.data.samples import EncodedSample, RowResult, SampleMaker, nothing_trained
-from turnwise.errors import SourceError, TokenizerError, TurnwiseWarning
+from turnwise.errors import SourceError, TokenizerError, WarningLog
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
@@ -153,8 +152,7 @@ class RecordEncoder:
         return encoded
 
     def _encode_batch(self, rows: list[Any]) -> EncodedBatch:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TurnwiseWarning)  # with `strict` they are errors
+        with WarningLog(is_quiet=True):  # with `strict` they are errors
             return self.template.encode_batch(
                 rows,
                 self.tokenizer,

@@ -7,7 +7,6 @@ template does not write, a turn that is not trained to its stop.
 
 from __future__ import annotations
 
-import warnings
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from turnwise.errors import (
     TemplateLimitError,
     TokenizerError,
     TurnwiseError,
-    TurnwiseWarning,
+    WarningLog,
 )
 from turnwise.template import Template
 from turnwise.tokens.encoded_batch import ID_TYPE
@@ -228,8 +227,7 @@ class SampleMaker:
         return samples, _problem_of(error, "loses-text")
 
     def _encode(self, record: Record, messages: list[Any], strict: bool) -> list[EncodedSample]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TurnwiseWarning)  # with `strict` they are errors
+        with WarningLog(is_quiet=True):  # with `strict` they are errors
             if self._recipe.samples == "turns":
                 return self._encode_turns(record, messages, strict)
             return [self._encode_whole(record, messages, strict)]
@@ -340,8 +338,7 @@ def _find_roles(messages: list[Any]) -> tuple[str, ...] | None:
 
 def check_text(template: Template, record: Record) -> UnusableRow | None:
     """Return why the template does not take a row, or not all of it; for callers without a tokenizer."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TurnwiseWarning)  # with `strict` they are errors
+    with WarningLog(is_quiet=True):  # with `strict` they are errors
         try:
             template.render(record.messages, strict=True, **record.arguments)
         except TurnwiseError as error:

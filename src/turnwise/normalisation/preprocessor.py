@@ -24,6 +24,7 @@ from turnwise.errors import (
     MessageError,
     TemplateLimitError,
     TemplateRuntimeError,
+    WarningLog,
     warn_caller,
 )
 from turnwise.messages import (
@@ -205,7 +206,11 @@ class Preprocessor:
             rendering = self._codec.renderer.render(chat, known, *arguments, **options)
         removed = RemovedReasoning(chat.messages, capabilities)
         plain = prepared.plain if tools else None
-        self.report_losses(find_losses(rendering, chat.messages, plain, removed=removed), strict)
+        lost = find_losses(rendering, chat.messages, plain, removed=removed)
+        if lost:
+            with WarningLog() as log:
+                self.report_losses(lost, strict)
+            rendering.warnings = log.texts
         return rendering
 
     def _has_no_other_form(self, messages: Any, tools: Any, options: dict[str, Any]) -> bool:
@@ -247,35 +252,65 @@ class Preprocessor:
         """
         if isinstance(messages, (list, tuple)) and not messages:
             verb = _explain_no_message(verb)
-        if not normalise:
-            given = Normalised(messages, tools)
-            result = verb(given)
-            lost = self._find_losses(view(result), given, documents, exact=True) if strict else []
-        elif tools is None and find_plain_kind(messages) == "turns":
-            result, given = self._run_on_plain_turns(messages, verb)
-            seen = view(result)
-            lost = self._find_losses(seen, given, documents)
-            is_flawed = bool(lost) or not seen.is_complete
-            if is_flawed and given.messages is messages and self._is_openai:
-                other = self.normaliser.normalise(messages)
-                if other.changes:
-                    given, result = other, verb(other)
-                    lost = self._find_losses(view(result), given, documents)
-        else:
-            given = self.normalise(messages, tools, strict)
-            result = verb(given)
-            misprints = self._find_misprints(view(result), given)
-            if misprints:
-                joined = _join_parts(given, misprints)
-                if joined is not given:
-                    given, result = joined, verb(joined)
-                    misprints = self._find_misprints(view(result), given)
-                self._report_misprints(misprints, strict)
-            lost = [*map(Loss, given.lost), *self._find_losses(view(result), given, documents)]
-        self.report_losses(lost, strict)
+        with WarningLog() as log:
+            if not normalise:
+                given = Normalised(messages, tools)
+                result = verb(given)
+                lost = []
+                if strict:
+                    lost = self._find_losses(view(result), given, documents, exact=True)
+            elif tools is None and find_plain_kind(messages) == "turns":
+                result, given, lost = self._run_on_plain_turns(messages, verb, view, documents)
+            else:
+                result, given, lost = self._run_normalised(
+                    self.normalise(messages, tools, strict), verb, view, documents, strict
+                )
+            self.report_losses(lost, strict)
+        rendering = view(result).rendering
+        if rendering is not None:
+            rendering.warnings = log.texts
         return result, given
 
+    def _run_normalised(
+        self,
+        given: Normalised,
+        verb: Callable[[Normalised], Result],
+        view: Callable[[Result], Seen],
+        documents: Any,
+        strict: bool,
+    ) -> tuple[Result, Normalised, list[Loss]]:
+        """Run a verb on a conversation in the form that the template takes, and find what is not in its result."""
+        result = verb(given)
+        misprints = self._find_misprints(view(result), given)
+        if misprints:
+            joined = _join_parts(given, misprints)
+            if joined is not given:
+                given, result = joined, verb(joined)
+                misprints = self._find_misprints(view(result), given)
+            self._report_misprints(misprints, strict)
+        lost = [*map(Loss, given.lost), *self._find_losses(view(result), given, documents)]
+        return result, given, lost
+
     def _run_on_plain_turns(
+        self,
+        messages: Any,
+        verb: Callable[[Normalised], Result],
+        view: Callable[[Result], Seen],
+        documents: Any,
+    ) -> tuple[Result, Normalised, list[Loss]]:
+        """Do the same as it is; normalised, if the template refuses that or loses something."""
+        result, given = self._try_plain_turns(messages, verb)
+        seen = view(result)
+        lost = self._find_losses(seen, given, documents)
+        is_flawed = bool(lost) or not seen.is_complete
+        if is_flawed and given.messages is messages and self._is_openai:
+            other = self.normaliser.normalise(messages)
+            if other.changes:
+                given, result = other, verb(other)
+                lost = self._find_losses(view(result), given, documents)
+        return result, given, lost
+
+    def _try_plain_turns(
         self, messages: Any, verb: Callable[[Normalised], Result]
     ) -> tuple[Result, Normalised]:
         """Run a verb on a conversation as it is, or normalised if the template refuses that."""

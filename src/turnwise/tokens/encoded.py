@@ -66,6 +66,7 @@ class Encoded:
         kept: the indices of the messages that were encoded.
         incomplete: the assistant turns that are trained, but not to their stop, with the reasons.
         rewritten: the replies that `examples` trains in another text than the template's, with the reasons.
+        warnings: what was warned of, in order: text that is not written, turns that are not trained as they should be.
     """
 
     __slots__ = (
@@ -87,6 +88,7 @@ class Encoded:
         "rewritten",
         "tokenizer",
         "train_on",
+        "warnings",
     )
 
     def __init__(
@@ -112,6 +114,7 @@ class Encoded:
         self._untrained = untrained
         self.incomplete: tuple[Untrained, ...] = ()
         self.rewritten: tuple[Rewritten, ...] = ()
+        self.warnings: tuple[str, ...] = ()
         self._message_weights = message_weights
         self._only_turns = False  # train nothing outside of the turns, whatever the policy selects
         self._offsets = TokenOffsets(self.text, input_ids, tokenizer, spans)
@@ -125,7 +128,8 @@ class Encoded:
         return len(self.input_ids)
 
     def __repr__(self) -> str:
-        return f"<Encoded: {len(self)} tokens>"
+        told = f", {len(self.warnings)} warnings" if self.warnings else ""
+        return f"<Encoded: {len(self)} tokens{told}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickle, (
@@ -134,7 +138,7 @@ class Encoded:
             self.train_on if isinstance(self.train_on, str) else "a function",
             self.kept,
             self._turns,
-            (self._untrained, self.incomplete, self.rewritten),
+            (self._untrained, self.incomplete, self.rewritten, self.warnings),
             self.added_stop,
             (
                 self._offsets.spans.rows,
@@ -448,18 +452,20 @@ def _unpickle(
     train_on: str,
     kept: Sequence[int],
     turns: Sequence[Turn],
-    problems: tuple[Sequence[Untrained], tuple[Untrained, ...], tuple[Rewritten, ...]],
+    problems: tuple[
+        Sequence[Untrained], tuple[Untrained, ...], tuple[Rewritten, ...], tuple[str, ...]
+    ],
     added_stop: str,
     computed: tuple[Any, ...],
 ) -> Encoded:
     """Rebuild an Encoded from a pickle, with what was computed before it was pickled."""
     rows, offsets, owners, labels, weights, media, tokens = computed
     spans = SpanTable(rows)
-    untrained, incomplete, rewritten = problems
+    untrained, incomplete, rewritten, warnings = problems
     encoded = Encoded(
         rendering, None, ids, spans, turns, untrained, [1.0] * len(kept), train_on, kept, added_stop
     )
-    encoded.incomplete, encoded.rewritten = incomplete, rewritten
+    encoded.incomplete, encoded.rewritten, encoded.warnings = incomplete, rewritten, warnings
     encoded._offsets = TokenOffsets(encoded.text, ids, None, spans, offsets)
     encoded._owners, encoded._labels, encoded._weights = owners, labels, weights
     encoded._media, encoded._tokens = media, tokens

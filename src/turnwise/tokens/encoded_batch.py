@@ -39,6 +39,7 @@ class EncodedBatch:
         labels: the ids that are trained, and -100 for all others.
         offsets: where each row begins, and the end of the last: 64-bit integers, one more than there are rows.
         errors: the rows that could not be encoded, by their number; they have no ids.
+        warnings: what was warned of, by the number of the row; rows without warnings are not in it.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class EncodedBatch:
         offsets: array[int],
         errors: Mapping[int, TurnwiseError],
         row_weights: Mapping[int, Sequence[float]],
+        warnings: Mapping[int, tuple[str, ...]] | None = None,
     ) -> None:
         self.input_ids = input_ids
         self.labels = labels
         self.offsets = offsets
         self.errors = errors
+        self.warnings = warnings or {}
         self._row_weights = row_weights  # of rows with messages of another weight than 1
 
     def __len__(self) -> int:
@@ -60,7 +63,8 @@ class EncodedBatch:
 
     def __repr__(self) -> str:
         failed = f", {len(self.errors)} failed" if self.errors else ""
-        return f"<EncodedBatch: {len(self)} rows, {len(self.input_ids)} tokens{failed}>"
+        told = f", {len(self.warnings)} with warnings" if self.warnings else ""
+        return f"<EncodedBatch: {len(self)} rows, {len(self.input_ids)} tokens{failed}{told}>"
 
     def __getitem__(self, index: int) -> BatchRow:
         given: Any = index

@@ -8,7 +8,7 @@ with 15 to 30 probe renderings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -21,7 +21,7 @@ from turnwise.analysis.unnamed_tokens import (
 )
 from turnwise.engine.compiler.prompt_reads import analyse_prompt
 from turnwise.engine.option_names import RENDER_ARGUMENTS, SPECIAL_TOKENS
-from turnwise.errors import MessageError, TokenizerError, short_repr, warn_caller
+from turnwise.errors import MessageError, TokenizerError, note_warning, short_repr, warn_caller
 from turnwise.messages import InputReader
 from turnwise.tokens.boundaries import TurnCache
 from turnwise.tokens.encode import EncodeRequest
@@ -129,10 +129,13 @@ class RequestBuilder:
                     self.facts.final_stop_for(tokenizer.named, after_call=True),
                 ),
             )
-            for problem in () if strict or self.is_quiet else fit.problems:
-                warn_caller(f"{self.renderer.name}: {problem}")
+            tell: Callable[[str], object] = warn_caller
+        else:
+            tell = note_warning
         if fit.problems and strict:
             raise TokenizerError(f"{self.renderer.name}: {fit.problems[0]}")
+        for problem in () if self.is_quiet else fit.problems:
+            tell(f"{self.renderer.name}: {problem}")
         return fit
 
     def _empty_tokens(self, arguments: Mapping[str, Any]) -> dict[str, str]:

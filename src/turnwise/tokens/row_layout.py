@@ -76,7 +76,10 @@ class RowLayout:
         fill: returns the segments of a row, given its contents.
         count: how many segments there are.
         trained: the numbers of those that are trained, and how many ids at the end of each are not.
+        warnings: what was warned of for the first row.
     """
+
+    warnings: tuple[str, ...] = ()
 
     def __init__(
         self,

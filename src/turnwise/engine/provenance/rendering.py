@@ -107,6 +107,12 @@ class Rendering:
 
     `str(rendering)` and `rendering.text` are the prompt. `rendering.pieces` are its parts, each
     with one origin; `spans` finds parts by their origin, `show` prints them in colours.
+
+    Attributes:
+        text: the prompt.
+        changes: what was changed in the conversation, so that the template takes it.
+        warnings: what was warned of, in order: text that is not written, a role that is misspelt. Python shows a
+            warning once for each line of code; here each rendering has its own.
     """
 
     __slots__ = (
@@ -122,6 +128,7 @@ class Rendering:
         "changes",
         "plain_kind",
         "text",
+        "warnings",
     )
 
     def __init__(
@@ -137,6 +144,7 @@ class Rendering:
         self.text = text
         self.plain_kind = plain_kind  # of the messages, see `find_plain_kind`
         self.changes: tuple[Any, ...] = ()
+        self.warnings: tuple[str, ...] = ()
         self._positions: Sequence[int] | None = None  # of the messages in the caller's list
         self._out = out
         self._nodes = nodes  # line and column of each template node
@@ -161,10 +169,12 @@ class Rendering:
     __hash__ = None  # type: ignore[assignment]  # as Python says that a value is not hashable
 
     def __repr__(self) -> str:
-        return f"<Rendering of {len(self.text)} characters>"
+        told = f", {len(self.warnings)} warnings" if self.warnings else ""
+        return f"<Rendering of {len(self.text)} characters{told}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore_rendering, (self.text, self.pieces, self.changes, self.media)
+        notes = (self.changes, self.warnings)
+        return _restore_rendering, (self.text, self.pieces, notes, self.media)
 
     def note_changes(self, changes: tuple[Any, ...], positions: Sequence[int] | None) -> None:
         """Keep what was changed before rendering.
@@ -374,7 +384,8 @@ class Rendering:
             pieces.append(piece._replace(text=piece.text[: end - start]))
             start += len(piece.text)
         media = tuple(part for part in self.media if part.span is None or part.span[1] <= end)
-        return _restore_rendering(self.text[:end], tuple(pieces), self.changes, media)
+        notes = (self.changes, self.warnings)
+        return _restore_rendering(self.text[:end], tuple(pieces), notes, media)
 
     def show(self, colour: bool = True, whitespace: bool = False) -> str:
         """Return the text for a terminal.
@@ -434,12 +445,13 @@ def append_reply(
 def _restore_rendering(
     text: str,
     pieces: tuple[Piece, ...],
-    changes: tuple[Any, ...],
+    notes: tuple[tuple[Any, ...], tuple[str, ...]],
     media: tuple[MediaPart, ...],
 ) -> Rendering:
     """Unpickle a rendering: its pieces were made before it was sent."""
     rendering = Rendering(text, [text, LOST] if text else [], [], {})
-    rendering._pieces, rendering.changes, rendering._media = pieces, changes, media
+    rendering._pieces, rendering._media = pieces, media
+    rendering.changes, rendering.warnings = notes
     return rendering
 
 

@@ -9,7 +9,6 @@ input, which is measured when the budget runs out for the first time.
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, groupby
@@ -31,7 +30,7 @@ from turnwise.engine.provenance.trails import (
     merge_leaves,
     part_of_path,
 )
-from turnwise.errors import TurnwiseWarning
+from turnwise.errors import TurnwiseWarning, warn_caller
 from turnwise.messages.paths import Path
 
 MANY_FRAGMENTS = 64  # from here on neighbours with one leaf are merged, which is not free
@@ -128,7 +127,7 @@ class Follower:
         """Issue a warning, once for each problem of a rendering."""
         if problem not in self._warned:
             self._warned.add(problem)
-            warnings.warn(problem, TurnwiseWarning, stacklevel=2)
+            warn_caller(problem)
 
     def report_defect(self, problem: str) -> None:
         """Warn of an origin that was lost by a defect of a rule; its text is not trusted."""
