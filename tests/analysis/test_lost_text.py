@@ -1,0 +1,184 @@
+"""What a template loses is found by provenance, in every script, whatever other text is equal to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import corpus
+import turnwise
+from chatml import CHATML
+from data_batches import encode_rows
+from scripts import SCRIPTS, find_differences
+from timing import processor_seconds
+from turnwise.analysis.text_coverage import ComputedText, is_covered
+from turnwise.errors import WarningLog
+
+USER = {"role": "user", "content": "When?"}
+OPENING, END = "<|im_start|>{{ m.role }}\n", "<|im_end|>\n"
+
+
+def find_missing(template: turnwise.Template, *messages: Any, **options: Any) -> list[Any]:
+    with WarningLog(is_quiet=True):
+        encoded = template.encode(list(messages), "turnwise", **options)
+    return [turn.missing for turn in encoded.turns]
+
+
+def compile_content(expression: str) -> turnwise.Template:
+    loop = "{% for m in messages %}" + OPENING + expression + END + "{% endfor %}"
+    return turnwise.compile(loop)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_reasoning_that_is_dropped_from_history(script: str) -> None:
+    words = SCRIPTS[script]
+    reply = {"role": "assistant", "content": words.answer, "reasoning_content": words.thought}
+    found = find_missing(turnwise.load("qwen3"), USER, reply, USER, reply)
+    assert found == [("reasoning",), ()]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_rows_that_lose_reasoning_are_not_written(script: str) -> None:
+    words = SCRIPTS[script]
+    reply = {"role": "assistant", "content": words.answer, "reasoning_content": words.thought}
+    (record,) = encode_rows([{"messages": [USER, reply, USER, reply]}], template="qwen3")
+    assert (record["status"], record["kind"]) == ("rejected", "loses-text")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_content_that_is_dropped_beside_a_call(script: str) -> None:
+    words = SCRIPTS[script]
+    function = {"name": "tide", "arguments": {"harbour": words.value}}
+    call = {"id": "abcdefghi", "type": "function", "function": function}
+    calling = {"role": "assistant", "content": words.beside, "tool_calls": [call]}
+    result = {"role": "tool", "content": words.found, "tool_call_id": "abcdefghi"}
+    reply = {"role": "assistant", "content": words.answer}
+    found = find_missing(turnwise.load("llama-3.1"), USER, calling, result, reply)
+    assert found == [("content",), ()]
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "content"),
+    [("Noon it is.", "It is noon."), ("Yes.", "Yes."), ("Yes", "Yes, it is."), ("🌊", "🌊")],
+)
+def test_equal_text_hides_no_loss(reasoning: str, content: str) -> None:
+    reply = {"role": "assistant", "content": content, "reasoning_content": reasoning}
+    assert find_missing(turnwise.load("qwen3"), USER, reply, USER, reply)[0] == ("reasoning",)
+    with WarningLog(is_quiet=True):
+        rendering = turnwise.load("chatml").render([USER, reply])
+    assert "messages[1].reasoning_content" in rendering.warnings[0]
+
+
+def test_a_tool_that_is_only_named_by_the_user_is_lost() -> None:
+    tool = {"name": "tide", "description": "Tides", "parameters": {"type": "object"}}
+    chat = [{"role": "user", "content": "What does tide do?"}]
+    with pytest.warns(turnwise.TurnwiseWarning, match="nothing of tools"):
+        turnwise.compile(CHATML).render(chat, tools=[{"type": "function", "function": tool}])
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "{{ m.content | trim }}",
+        "{{ m.content | upper }}",
+        "{{ m.content | tojson }}",
+        "{{ m.content | tojson(ensure_ascii=True) }}",
+        "{{ {'text': m.content} | tojson | tojson(ensure_ascii=True) }}",
+        "{{ m.content | e }}",
+        "{{ m.content | replace(' ', '_') }}",
+        "{{ [m.content] }}",
+        "{{ m.content | wordwrap(5) }}",
+        "{% for line in m.content.split(' ') %}{{ line }}|{% endfor %}",
+        "{{ m.content[5:] }}{{ m.content[:5] }}",
+        "{{ '%s %s' | format(m.role, m.content) }}",
+        "{% set text %}<b>{{ m.content }}</b>{% endset %}{{ text }}",
+    ],
+)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_text_that_is_written_in_another_form_is_no_loss(expression: str, script: str) -> None:
+    words = SCRIPTS[script]
+    template = compile_content(expression)
+    reply = {"role": "assistant", "content": f'  {words.thought}\n"{words.answer}" ß\\n <x>'}
+    assert template.render([USER, reply], strict=True, normalise=False)
+    assert find_missing(template, USER, reply, normalise=False) == [()]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "{{ m.content[:12] }}",
+        "{{ m.content | truncate(13, True) }}",
+        "{{ m.content.split('</think>')[-1] }}",
+        "{{ m.content.split('</think>')[0] }}",
+        "{{ (m.content | tojson)[:14] }}",
+        "{{ m.content[:12] | upper }}",
+        "{{ m.content | first }}",
+        "{{ m.content[:12] }}{{ m.content[:12] }}",
+    ],
+)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_text_of_which_a_part_is_written_is_told(expression: str, script: str) -> None:
+    words = SCRIPTS[script]
+    template = compile_content(
+        "{% if m.role == 'user' %}{{ m.content }}{% else %}" + expression + "{% endif %}"
+    )
+    reply = {"role": "assistant", "content": f"{words.thought}</think>{words.answer}"}
+    with WarningLog(is_quiet=True):
+        rendering = template.render([USER, reply])
+        encoded = template.encode([USER, reply], "turnwise")
+    assert rendering.warnings == (
+        "template: the template writes only a part of messages[1].content",
+    )
+    assert [turn.message for turn in encoded.untrained] == [1]
+    with pytest.raises(turnwise.MessageError, match=r"messages\[1\].content"):
+        template.render([USER, reply], strict=True)
+
+
+def test_text_without_a_letter_counts() -> None:
+    template = compile_content("{% if m.role == 'user' %}{{ m.content }}{% endif %}")
+    for text in ("🙂", "→", "?!", "…", "¿", "42", "—"):
+        with WarningLog(is_quiet=True):
+            rendering = template.render([USER, {"role": "assistant", "content": text}])
+        assert rendering.warnings, text
+
+
+def test_computed_text_is_searched_in_order() -> None:
+    assert ComputedText("it is noon.").claim("It is Noon!")
+    assert not ComputedText("It is noon.").claim("Noon it is.")
+    both = ComputedText("Yes.")
+    assert both.claim("Yes.")
+    assert not both.claim("Yes.")
+    assert is_covered("a b c", ["c", "a b"])
+    assert not is_covered("a b c", ["c", "b"])
+    assert is_covered("naïve ß ΟΔΟΣ", ["NAÏVE SS οδος"])
+
+
+def test_large_texts_take_time_in_proportion() -> None:
+    template = compile_content("{{ m.content | upper }}{{ m.content[7:] }}")
+
+    def measure(size: int) -> float:
+        text = "".join(map(chr, range(0x4E00, 0x4E00 + 2000))) * (size // 2000)
+        chat = [USER, {"role": "assistant", "content": text}]
+        times = [processor_seconds(lambda: template.render(chat)) for _ in range(3)]
+        return min(times)
+
+    measure(2_000)
+    assert measure(800_000) < 12 * max(measure(100_000), 0.002)
+
+
+@corpus.needs_corpus
+@pytest.mark.parametrize("name", sorted(corpus.published())[5::90])
+def test_every_guard_says_the_same_in_every_script(name: str) -> None:
+    row = corpus.published()[name]
+    template = turnwise.compile(row.text, name=name, options=row.options)
+    assert find_differences(template, ("reasoning", "calls")) == []
+
+
+@corpus.needs_corpus
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(corpus.published()))
+def test_every_guard_of_every_template_in_every_script(name: str) -> None:
+    row = corpus.published()[name]
+    template = turnwise.compile(row.text, name=name, options=row.options)
+    assert find_differences(template) == []
