@@ -73,16 +73,8 @@ def find_losses(
         removed: the messages whose reasoning the template removes on purpose.
     """
     out = rendering.output
-    if not documents and (not tools or writes_tools(out, len(tools))):
-        is_plain = rendering.plain_kind == "turns"
-        contents = list(map(_get_content, messages)) if is_plain else []
-        numbered = [] if is_plain else list(enumerate(messages))
-        for is_opened in (False, True):  # blocks are opened only where that is needed
-            texts, trails = open_blocks(out) if is_opened else (out[::2], out[1::2])
-            if is_plain and writes_turns(texts, trails, contents):
-                return []
-            if not is_plain and writes_messages(texts, trails, numbered, removed):
-                return []
+    if not documents and _writes_all(rendering, messages, tools, removed):
+        return []  # the fast path
     finder = LossFinder(read_output(out, rendering.make_follower()), rendering)
     losses = [
         Loss(_name_as_given(format_path(path), positions), is_part)
@@ -94,6 +86,28 @@ def find_losses(
         if not part.written and not path.startswith(names):
             losses.append(Loss(path))
     return losses
+
+
+def _writes_all(
+    rendering: Rendering,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Any,
+    removed: Container[int],
+) -> bool:
+    """Whether all is written as it was given, in the usual order; False if that is in doubt."""
+    out = rendering.output
+    if tools and not writes_tools(out, len(tools)):
+        return False
+    if rendering.plain_kind == "turns":
+        contents = list(map(_get_content, messages))
+        # Blocks are opened only where that is needed.
+        return writes_turns(out[::2], out[1::2], contents) or writes_turns(
+            *open_blocks(out), contents
+        )
+    numbered = list(enumerate(messages))
+    return writes_messages(out[::2], out[1::2], numbered, removed) or writes_messages(
+        *open_blocks(out), numbered, removed
+    )
 
 
 def find_missing(

@@ -156,6 +156,8 @@ def writes_messages(
             if has_more and not _REASONING.isdisjoint(message) and index not in removed:
                 place = _find_reasoning(texts, trails, place + 1, message, expected[0])
             if content:
+                if type(content) is not str:
+                    return False
                 try:
                     place = texts.index(content, place + 1, place + MAX_TEXTS)
                 except ValueError:
