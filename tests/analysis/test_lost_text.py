@@ -87,6 +87,7 @@ def test_a_tool_that_is_only_named_by_the_user_is_lost() -> None:
         "{{ {'text': m.content} | tojson | tojson(ensure_ascii=True) }}",
         "{{ m.content | e }}",
         "{{ m.content | replace(' ', '_') }}",
+        "{{ m.content | replace('<x>', '(x)') | trim }}",
         "{{ [m.content] }}",
         "{{ m.content | wordwrap(5) }}",
         "{% for line in m.content.split(' ') %}{{ line }}|{% endfor %}",

@@ -341,11 +341,7 @@ class LossFinder:
             return True
         if not given or given.isspace() or self._written.is_whole(path):
             return True
-        return any(
-            text.claim(given)
-            for text, sources in self._computed
-            if not sources or any(_is_within(source, path) for source in sources)
-        )
+        return any(text.claim(given) for text in self._find_computed(path))
 
     def _has_some(self, path: Path) -> bool:
         """Whether anything of a field is written."""
@@ -355,9 +351,23 @@ class LossFinder:
     def _paths(self) -> set[Path]:
         return self._written.paths()
 
+    def _find_computed(self, path: Path) -> Iterator[ComputedText]:
+        """Yield the texts that were made of a field, of a part of it, of what it is a part of, or of who knows what."""
+        for length in range(len(path) + 1):
+            yield from self._computed.get((path[:length], length == len(path)), ())
+
     @cached_property
-    def _computed(self) -> list[tuple[ComputedText, tuple[Path, ...]]]:
-        return [(ComputedText(text), sources) for text, sources in self._written.computed]
+    def _computed(self) -> dict[tuple[Path, bool], list[ComputedText]]:
+        """Computed texts by the paths of their sources, and with True by all beginnings of these."""
+        found: dict[tuple[Path, bool], list[ComputedText]] = {}
+        for sources, texts in self._written.computed.items():
+            text = ComputedText("\n".join(texts))
+            keys = {(path, False) for path in sources or [()]}
+            for path in sources:
+                keys |= {(path[:length], True) for length in range(1, len(path) + 1)}
+            for key in keys:
+                found.setdefault(key, []).append(text)
+        return found
 
     @cached_property
     def _own_parts(self) -> set[Path]:
@@ -366,12 +376,6 @@ class LossFinder:
             return set()
         pieces = self._rendering.pieces
         return {origin.part for text, origin in pieces if origin.part and not text.isspace()}
-
-
-def _is_within(source: Path, path: Path) -> bool:
-    """Whether one path leads to a part of what the other leads to."""
-    length = min(len(source), len(path))
-    return source[:length] == path[:length]
 
 
 def _find_reasoning_text(message: Mapping[str, Any]) -> Any:

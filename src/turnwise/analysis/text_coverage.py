@@ -19,10 +19,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 MAX_RETURNS = 200  # searches through a whole text: for parts that are out of order
+NEAR = 1_000  # characters
 MAX_ESCAPES = 2  # JSON within JSON
 
 _TAG = re.compile(r"</?[^<>\s]{1,60}>|\[/?[A-Z_]{1,30}\]")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _IGNORED = {code: None for code in range(128) if not chr(code).isalnum()}
 _IGNORED |= {code: None for code in range(128, 0x3001) if chr(code).isspace()}
@@ -94,24 +96,25 @@ class ComputedText:
     def _find(self, words: Sequence[str], level: int, text: str) -> bool:
         taken = self._taken[level]
         for start in (self._place, 0):
+            # Without searches left, only what is near is found.
+            end = len(text) if self._returns > 0 else start + NEAR
+            self._returns -= 1
             spans, place = [], start
             for word in words:
-                place = text.find(word, place)
-                while place >= 0 and 1 in taken[place : place + len(word)] and self._returns:
+                place = text.find(word, place, end)
+                while place >= 0 and 1 in taken[place : place + len(word)] and self._returns > 0:
                     self._returns -= 1
-                    place = text.find(word, place + 1)
+                    place = text.find(word, place + 1, end)
                 if place < 0 or 1 in taken[place : place + len(word)]:
                     break
                 spans.append((place, place + len(word)))
                 place += len(word)
             else:
-                for begin, end in spans:
-                    taken[begin:end] = b"\1" * (end - begin)
+                for begin, stop in spans:
+                    taken[begin:stop] = b"\1" * (stop - begin)
                 self._place = place
+                self._returns += 1
                 return True
-            if not self._returns:
-                return False
-            self._returns -= 1
         return False
 
     @cached_property
@@ -152,7 +155,7 @@ def _decode_steps(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 def _decode(text: str) -> str:
     if "\\" in text:
         text = _ESCAPE.sub(_decode_escape, text)
-        if any("\ud800" <= character <= "\udfff" for character in text):
+        if _SURROGATE.search(text):
             # Characters beyond the first 65,536 are two escapes each.
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return html.unescape(text) if "&" in text else text

@@ -20,6 +20,7 @@ from turnwise.engine.provenance.splitting import Follower, OutOfBudget, pairs_of
 from turnwise.engine.provenance.text_rules import (
     JOINED,
     LSTRIPPED,
+    REPLACED,
     RSTRIPPED,
     STRIPPED,
     is_joined,
@@ -268,7 +269,7 @@ class WrittenFields:
     Attributes:
         texts: the texts of each field, in the order of the output where one block wrote them.
         whole: the fields that were written as JSON, with everything in them.
-        computed: texts that were made of several fields, with those; of none, if that is not known.
+        computed: texts that were made of several fields, by these; by none, if they are not known.
         parts: the content parts for which the template wrote something of its own.
     """
 
@@ -278,7 +279,7 @@ class WrittenFields:
         self._seen: set[int] = set()
         self.texts: dict[Path, list[str]] = {}
         self.whole: set[Path] = set()
-        self.computed: list[tuple[str, tuple[Path, ...]]] = []
+        self.computed: dict[tuple[Path, ...], list[str]] = {}
         self.parts: set[Path] = set()
 
     def read(self, pairs: Iterable[tuple[str, Trail]]) -> None:
@@ -315,13 +316,22 @@ class WrittenFields:
             waiting, self._later = self._later, []
             for text, trail in waiting:
                 if trail[0] is not JOINED or not is_joined(text, trail[1]):
-                    for part, leaf in self._follower.split(text, trail):
-                        self.add(part, leaf)
+                    self._add_fragments(text, trail)
                 # A template may join a text to itself, again and again.
                 elif id(trail[1]) not in self._seen:
                     self._seen.add(id(trail[1]))
                     if set(map(type, trail[1][1::2])) != WRITTEN_BY_TEMPLATE:
                         self.read(pairs_of(trail[1]))
+
+    def _add_fragments(self, text: str, trail: Trail) -> None:
+        fragments = self._follower.split(text, trail)
+        if len(fragments) > 1 and unwrap_trail(trail)[0] is REPLACED:
+            others = {leaf for _, leaf in fragments if type(leaf) is not int}
+            if len(others) == 1:
+                # What the template put in the place of a part of a field counts as that part.
+                fragments = [(text, others.pop())]
+        for part, leaf in fragments:
+            self.add(part, leaf)
 
     def add(self, text: str, leaf: Leaf) -> None:
         """Add a fragment of the output."""
@@ -330,7 +340,7 @@ class WrittenFields:
                 self.texts.setdefault(leaf.path, []).append(text)
         elif type(leaf) is Computed:
             if leaf.sources or not leaf.followed or len(text) >= MIN_UNTRACED:
-                self.computed.append((text, leaf.sources))
+                self.computed.setdefault(leaf.sources, []).append(text)
         elif type(leaf) is Written and not text.isspace():
             self.parts.add(leaf.part)
 
@@ -338,7 +348,7 @@ class WrittenFields:
         """Return the beginnings of all paths of which something was written."""
         written = {path for path, texts in self.texts.items() if not all(map(str.isspace, texts))}
         written |= self.whole | self.parts
-        for _, sources in self.computed:
+        for sources in self.computed:
             written.update(sources)
         return {path[:length] for path in written for length in range(1, len(path) + 1)}
 
