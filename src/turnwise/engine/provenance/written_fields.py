@@ -45,6 +45,7 @@ TOOLS = (ROOT, "tools")
 STRIPS = (STRIPPED, LSTRIPPED, RSTRIPPED)
 
 _REASONING = frozenset(REASONING_KEYS)
+_RARE_FIELDS = frozenset(["function_call", "refusal", "audio"])
 has_texts_only = frozenset(["role", "content", "name", "tool_call_id"]).issuperset
 
 
@@ -170,7 +171,7 @@ def writes_messages(
                 continue
             if "tool_calls" in message:
                 place = _find_calls(texts, trails, place + 1, message["tool_calls"], expected[0])
-            elif "function_call" in message or "refusal" in message or "audio" in message:
+            elif not _RARE_FIELDS.isdisjoint(message):
                 return False
     except (ValueError, TypeError, LookupError):
         return False
