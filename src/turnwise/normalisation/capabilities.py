@@ -29,6 +29,7 @@ from turnwise.analysis.prober import (
     NEXT_USER,
     REASONING,
     RESULT,
+    RESULTS,
     SYSTEM,
     USER,
     CallShape,
