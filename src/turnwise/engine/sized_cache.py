@@ -1,8 +1,8 @@
-"""A cache of what was made from texts, bounded by bytes.
+"""Caches that are bounded by bytes.
 
-Templates come from strangers as well. A cache that counts entries would keep 256 templates of a megabyte, each with a
-program several times as large; this one counts the estimated bytes of all entries, and does not keep what is too large
-to be a template that somebody uses.
+What is cached comes from others: templates, conversations, tools. A cache that counts entries would keep 256 templates
+of a megabyte, each with a program several times as large; these count the estimated bytes of all entries, and do not
+keep what takes too large a part of them. All of them together are counted by `count_cached_bytes`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 
@@ -20,8 +21,60 @@ LARGEST_SHARE = 8  # an entry takes at most this part of the cache
 ENTRY_BYTES = 500  # of an entry without its texts
 
 
-class SizedCache(Generic[T]):
-    """Caches the results of a function; the least recently used are dropped first.
+class SizedTable(Generic[T]):
+    """A table that drops the least recently used entries first. Threads may share it.
+
+    Args:
+        max_bytes: the bytes of all entries together.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self.bytes = 0
+        _TABLES.add(self)
+
+    def find(self, key: Hashable) -> T | None:
+        """Return what was kept; None if there is nothing."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            self._entries.move_to_end(key)
+            return entry[0]
+
+    def keep(self, key: Hashable, value: T, size: int) -> None:
+        """Keep a value in the place of an earlier one, unless it is too large.
+
+        Args:
+            key: its key.
+            value: what is kept.
+            size: the estimated bytes of key and value.
+        """
+        size += ENTRY_BYTES
+        with self._lock:
+            _, earlier = self._entries.pop(key, (None, 0))
+            self.bytes -= earlier
+            if size > self._max_bytes // LARGEST_SHARE:
+                return
+            self._entries[key] = value, size
+            self.bytes += size
+            while self.bytes > self._max_bytes:
+                _, (_, dropped) = self._entries.popitem(last=False)
+                self.bytes -= dropped
+
+
+_TABLES: WeakSet[SizedTable[Any]] = WeakSet()
+
+
+def count_cached_bytes() -> int:
+    """Return the estimated bytes of all tables of this process."""
+    return sum(table.bytes for table in list(_TABLES))
+
+
+class SizedCache(SizedTable[T]):
+    """Caches the results of a function.
 
     Args:
         make: the function; its arguments are hashable, the first is a text.
@@ -35,33 +88,14 @@ class SizedCache(Generic[T]):
         measure: Callable[[T], int] = lambda _: 0,
         max_bytes: int = MAX_BYTES,
     ) -> None:
+        super().__init__(max_bytes)
         self._make = make
         self._measure = measure
-        self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._entries: OrderedDict[tuple[Hashable, ...], tuple[T, int]] = OrderedDict()
-        self.bytes = 0
 
     def get(self, *arguments: Hashable) -> T:
         """Return the result for these arguments, made now if it is not known."""
-        with self._lock:
-            entry = self._entries.get(arguments)
-            if entry is not None:
-                self._entries.move_to_end(arguments)
-                return entry[0]
-        made = self._make(*arguments)
-        self._keep(arguments, made)
+        made = self.find(arguments)
+        if made is None:
+            made = self._make(*arguments)
+            self.keep(arguments, made, sys.getsizeof(arguments[0]) + self._measure(made))
         return made
-
-    def _keep(self, arguments: tuple[Hashable, ...], made: T) -> None:
-        size = ENTRY_BYTES + sys.getsizeof(arguments[0]) + self._measure(made)
-        if size > self._max_bytes // LARGEST_SHARE:
-            return
-        with self._lock:
-            if arguments in self._entries:
-                return
-            self._entries[arguments] = made, size
-            self.bytes += size
-            while self.bytes > self._max_bytes:
-                _, (_, dropped) = self._entries.popitem(last=False)
-                self.bytes -= dropped

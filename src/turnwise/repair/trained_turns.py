@@ -27,7 +27,7 @@ from turnwise.analysis.conversations import (
 )
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.probe_mutations import with_text_arguments
-from turnwise.engine.compiler.prompt_reads import analyse_prompt
+from turnwise.engine.compiler.prompt_proof import analyse_prompts
 from turnwise.engine.provenance.piece_table import message_index
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
@@ -42,6 +42,7 @@ from turnwise.tokens.boundaries import (
     find_message_spans,
 )
 from turnwise.tokens.turn_ends import TextSpan, origins_in
+from turnwise.tokens.turn_prompts import TurnPrompts
 
 Span = tuple[int, int]
 TEXT_PART = "text"
@@ -94,8 +95,7 @@ class TrainedTurns:
         self.renderer = renderer
         self.tokens = name_tokens(renderer)
         self._stops = frozenset(facts.stops_for(self.tokens))
-        self._reads = analyse_prompt(*renderer.texts)
-        self._caches: dict[Any, TurnCache] = {}
+        self._least = analyse_prompts(*renderer.texts)
 
     def list_texts(self) -> Iterator[TrainedText]:
         """Yield the conversations in which an assistant speaks, as far as the template takes them."""
@@ -173,15 +173,16 @@ class TrainedTurns:
             return prompt if start is None else Rendering(rendering.text[:start], [], [], {})
 
         given = rendering, probe.messages, (), self._stops
-        cache, render_prompt = self._cache_for(probe), partial(self._render_prompt, probe)
-        turns, untrained = cache.find_turns(*given, render_prompt)
+        prompts = TurnPrompts(probe.messages, partial(self._render_prompt, probe))
+        turns, untrained = TurnCache(self._least).find_turns(*given, prompts)
         diverging = {
             turn.message: turn.reason
             for turn in untrained
             if turn.diverges and turn.message in spans
         }
         if diverging:
-            turns, untrained = TurnCache(self._reads).find_turns(*given, render_shared)
+            shared = TurnPrompts(probe.messages, render_shared)
+            turns, untrained = TurnCache(0).find_turns(*given, shared)
         return turns, untrained, diverging
 
     def _render_prompt(self, probe: Probe, messages: Any) -> Rendering:
@@ -201,13 +202,6 @@ class TrainedTurns:
         """Whether a conversation is written in the same way without a message."""
         others = [*probe.messages[:index], *probe.messages[index + 1 :]]
         return (mask_of(self.renderer, replace(probe, messages=others)) or ("",))[0] == text
-
-    def _cache_for(self, probe: Probe) -> TurnCache:
-        options = sorted((name, repr(value)) for name, value in probe.options.items())
-        key = (tuple(options), bool(probe.tools), bool(probe.documents))
-        if key not in self._caches:
-            self._caches[key] = TurnCache(self._reads)
-        return self._caches[key]
 
 
 def _find_divergence(

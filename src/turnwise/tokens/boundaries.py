@@ -2,10 +2,13 @@
 
 A model continues the prompt that it was served: the conversation before its turn, ending with the generation prompt
 (`<|im_start|>assistant\n`). So a turn begins where `render(messages[:i], add_generation_prompt=True)` ends, and this is
-not guessed: that prompt is rendered, and the conversation must start with it. To render it for every turn would cost
-the square of the conversation. So what was learned from one turn is cached with the template, and for later turns of
-the same kind (`turn_kinds.py`) it is only compared with the text. It is the *opening* of the turn: the text between the
-start of the assistant message and the model's first character, in most templates the generation prompt.
+not guessed: that prompt is rendered, and the conversation must start with it. The *opening* of the turn is the text
+between the start of the assistant message and the model's first character, in most templates the generation prompt.
+
+To render a prompt for every turn costs the square of the conversation. It is left out only where that cannot change the
+result (`TurnCache`): where the source of the template proves that the prompt is the text up to the turn and a constant
+generation prompt, or where the prompt before such turns was traced for all contents. What else a template may look at
+before it writes or refuses a prompt is in no key, so such prompts are rendered, each of them.
 
 Before a message that is first there is nothing to serve, and some templates refuse an empty prompt. Then the opening is
 learned from a prompt with a fixed user message.
@@ -23,16 +26,16 @@ is reported with the reason and not trained.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from turnwise.analysis.losses import CALLS, find_missing, has_other_text
-from turnwise.engine.compiler.prompt_reads import PromptReads
-from turnwise.engine.provenance.piece_table import PieceTable, message_index
+from turnwise.engine.provenance.piece_table import PieceTable, is_message, message_index
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
 from turnwise.engine.runtime.limits import raise_if_call_ended
+from turnwise.engine.sized_cache import SizedTable
 from turnwise.errors import TurnwiseError, short_repr
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.token_matcher import TokenMatch
@@ -44,17 +47,13 @@ from turnwise.tokens.turn_ends import (
     is_blank,
     origins_in,
 )
-from turnwise.tokens.turn_kinds import RESULT_FIELDS, Kind, find_kinds
+from turnwise.tokens.turn_prompts import MAX_TRACE_BYTES, Messages, PromptTraces, TurnPrompts
 
+RESULT_FIELDS = frozenset(("tool_responses", "tool_results", "tool_outputs"))  # of a call
+ASSISTANT = "assistant"
 RESULT_ROLES = ("tool", "function", "ipython", "observation", "environment")
 MAX_SHOWN_LENGTH = 60  # characters of a text in a reason
-MAX_KINDS = 1_000  # of turns that are remembered
-MAX_OPENINGS = 4  # of one kind: a message that spells markers may be written differently
 PROBE_QUESTION = {"role": "user", "content": "Hello"}
-
-Messages = Sequence[Mapping[str, Any]]
-# Renders the prompt that serving would send for these messages, with the generation prompt.
-RenderPrompt = Callable[[Messages], Rendering]
 
 
 class Turn(NamedTuple):
@@ -95,45 +94,30 @@ class Opening(NamedTuple):
     status: Literal["usable", "diverges", "refused"] = "usable"
     detail: str = ""
 
-    def is_at(self, text: str, start: int) -> bool:
-        """Return whether the message that begins at `start` is written with this opening."""
-        begin = start + min(self.offset, 0)
-        return begin >= 0 and text.startswith(self.text, begin)
-
-    def is_valid_for(self, text: str, start: int) -> bool:
-        """Return whether what another message showed is true of the message that begins at `start`, too."""
-        if self.status == "refused":
-            return False  # another prompt may be accepted
-        if self.status == "usable":
-            return self.is_at(text, start)
-        # The prompt ends with `detail`; if that is near the start of this message, look again.
-        begin = max(start - len(self.detail), 0)
-        return self.detail not in text[begin : start + len(self.text) + len(self.detail)]
-
 
 class TurnCache:
-    """What was learned about the turns of one template under one set of options.
+    """What saves renderings of prompts, for one template under one set of options. No result depends on it.
 
     Args:
-        reads: what the generation prompt depends on. If that is anything in the messages, openings are not reused:
-            every prompt is rendered.
+        least: how many messages must be before a turn, so that the source proves that the prompt before it is the text
+            up to it and a constant; 0 if it proves nothing. See `prompt_proof.py`.
 
     Attributes:
-        openings: the openings of assistant turns by the kind of turn; `find_turns` learns them.
-        mixed: whether text of other messages is written inside of such turns, by the kind of turn.
-        turn_delimiters: the tokens that delimit turns, by tokenizer; `encode.find_turn_delimiters` learns them.
+        generation_prompt: that constant, once it was seen.
+        traces: the prompts before plain turns, see `turn_prompts.py`.
+        turn_delimiters: the tokens that delimit turns, by tokenizer; `encode.find_turn_delimiters` finds them.
         layouts: what rows of a batch have in common, by tokenizer; see `row_layout.py`.
     """
 
-    def __init__(self, reads: PromptReads) -> None:
-        self.reads = reads
-        self.openings: dict[Kind, list[Opening]] = {}
-        self.mixed: dict[Kind, bool] = {}
+    def __init__(self, least: int) -> None:
+        self.least = least
+        self.generation_prompt: str | None = None
+        self.traces: PromptTraces = SizedTable(MAX_TRACE_BYTES)
         self.turn_delimiters: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
         self.layouts: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TurnCache, (self.reads,)  # a copy learns again
+        return TurnCache, (self.least,)  # a copy learns again
 
     def find_turns(
         self,
@@ -141,7 +125,7 @@ class TurnCache:
         messages: Messages,
         specials: Sequence[TokenMatch],
         stops: frozenset[str],
-        render_prompt: RenderPrompt,
+        prompts: TurnPrompts,
         first: int = 0,
     ) -> tuple[list[Turn], list[Untrained]]:
         """Return the assistant turns of a rendering, and those whose place could not be found.
@@ -151,7 +135,7 @@ class TurnCache:
             messages: its messages.
             specials: the special tokens that the template itself wrote.
             stops: the texts that end turns.
-            render_prompt: renders prompts, for openings that are not cached.
+            prompts: the prompts before its turns.
             first: the message to start from.
         """
         assistant = [
@@ -163,28 +147,24 @@ class TurnCache:
             return [], []
         text, table = rendering.text, rendering.piece_table
         message_spans = find_message_spans(table)
-        kinds = find_kinds(messages, assistant, self.reads)
         turns: list[Turn] = []
         untrained: list[Untrained] = []
-        for index, kind in zip(assistant, kinds, strict=True):
+        for index in assistant:
             span, opening = message_spans.get(index), None
             if span is None and index + 1 == len(messages):
-                span, opening = _find_text_after_prompt(text, messages[:index], render_prompt)
+                span, opening = _find_text_after_prompt(text, prompts, index)
             if span is None:
                 reason = "the template leaves the message out, or hides where it writes it"
                 untrained.append(Untrained(index, reason, diverges=True))
                 continue
-            is_mixed = self._is_mixed(kind, table, index, span)
-            spans = [span]
-            if is_mixed or not _has_spans(message_spans, index, messages):
-                spans = _own_spans(table, index, span)
+            spans = _own_spans(table, index, span)
             if not spans:
                 reason = "the template writes the text of other messages before its own"
                 untrained.append(Untrained(index, reason))
                 continue
             if opening is None:
-                before = messages[:index]
-                opening = self._find_opening(text, span.start, kind, before, render_prompt)
+                is_proven = self.is_proven(messages, index)
+                opening = self._find_opening(text, span.start, prompts, index, is_proven)
             if opening.status != "usable":
                 reason = _explain_untrained(opening, text, span.start)
                 untrained.append(Untrained(index, reason, opening.status == "diverges"))
@@ -197,56 +177,64 @@ class TurnCache:
                 untrained.append(Untrained(index, reason))
         return turns, untrained
 
-    def _is_mixed(self, kind: Kind, table: PieceTable, index: int, span: TextSpan) -> bool:
-        """Return whether the template writes text of others in turns of this kind; known from the first one."""
-        known = self.mixed.get(kind)
-        if known is None:
-            if len(self.mixed) >= MAX_KINDS:
-                self.mixed.clear()
-            known = self.mixed[kind] = _own_spans(table, index, span) != [span]
-        return known
+    def is_proven(self, messages: Messages, index: int) -> bool:
+        """Return whether the prompt before a turn is known to be the text up to it and a constant."""
+        if not 0 < self.least <= index or messages[index]["role"] != ASSISTANT:
+            return False
+        return messages[index - 1].get("role") != ASSISTANT
 
     def _find_opening(
-        self,
-        text: str,
-        start: int,
-        kind: Kind,
-        before: Messages,
-        render_prompt: RenderPrompt,
+        self, text: str, start: int, prompts: TurnPrompts, index: int, is_proven: bool
     ) -> Opening:
-        """Return the opening of the message that begins at `start`, from the cache if that applies to it."""
-        known = [] if self.reads.messages else self.openings.get(kind, [])
-        valid = [opening for opening in known if opening.is_valid_for(text, start)]
-        if len(valid) == 1:
-            return valid[0]
-        opening = _learn_opening(text, start, before, render_prompt)
-        if not before and (opening.status == "refused" or opening == Opening("", 0)):
-            # Nobody serves an empty conversation, so its prompt may lack the opening (`if messages`). Not any cached
-            # opening: that would depend on earlier calls.
-            probe = _learn_opening(text, start, [PROBE_QUESTION], render_prompt)
-            if probe.text and probe.is_at(text, start):
-                opening = Opening(probe.text, len(probe.text))
-        if opening not in known:
-            self._remember(kind, opening)
+        """Return the opening of the message that begins at `start`.
+
+        Args:
+            text: the conversation.
+            start: the first character of the message.
+            prompts: the prompts before its turns.
+            index: that of the message.
+            is_proven: whether the prompt before it is the text up to it and a constant.
+        """
+        known = self.generation_prompt
+        if is_proven and known is not None and text.startswith(known, start):
+            return Opening(known, len(known))
+        try:
+            prompt = prompts.write(index)
+        except TurnwiseError as error:
+            raise_if_call_ended(error)
+            opening = Opening("", 0, "refused", error.message)
+        else:
+            if not text.startswith(prompt):
+                return _compare_endings(text, start, prompts.render(index))
+            if is_proven and len(prompt) >= start:
+                self.generation_prompt = prompt[start:]
+            opening = _opening_between(text, start, len(prompt))
+        if not index and (opening.status == "refused" or opening == Opening("", 0)):
+            # Nobody serves an empty conversation, so its prompt may lack the opening (`if messages`).
+            return _learn_from_probe(text, start, prompts) or opening
         return opening
 
-    def _remember(self, kind: Kind, opening: Opening) -> None:
-        if kind not in self.openings and len(self.openings) >= MAX_KINDS:
-            self.openings.clear()
-        known = self.openings.setdefault(kind, [])
-        known.append(opening)
-        del known[:-MAX_OPENINGS]
 
-
-def _learn_opening(text: str, start: int, before: Messages, render_prompt: RenderPrompt) -> Opening:
-    """Compare a conversation with the prompt that serving sends before the message that begins at `start`."""
+def _learn_from_probe(text: str, start: int, prompts: TurnPrompts) -> Opening | None:
+    """Return the opening of a first message that begins as the prompt after a question ends; None for others."""
     try:
-        prompt = render_prompt(before)
+        prompt = prompts.render_other([PROBE_QUESTION])
     except TurnwiseError as error:
         raise_if_call_ended(error)
-        return Opening("", 0, "refused", error.message)
-    if text.startswith(prompt.text):
-        return _opening_between(text, start, len(prompt.text))
+        return None
+    opening = prompt.text[find_last_message_end(prompt.piece_table) :]
+    is_there = opening and text.startswith(opening, start)
+    return Opening(opening, len(opening)) if is_there else None
+
+
+def _compare_endings(text: str, start: int, prompt: Rendering) -> Opening:
+    """Compare how a prompt ends with a conversation that does not begin with it.
+
+    Args:
+        text: the conversation.
+        start: the first character of the message after the prompt.
+        prompt: the prompt.
+    """
     opening = prompt.text[find_last_message_end(prompt.piece_table) :]
     closing = prompt.text[find_content_end(prompt.piece_table, TextSpan(0, len(prompt.text))) :]
     end = start + len(opening)
@@ -256,7 +244,7 @@ def _learn_opening(text: str, start: int, before: Messages, render_prompt: Rende
 
 
 def _find_text_after_prompt(
-    text: str, before: Messages, render_prompt: RenderPrompt
+    text: str, prompts: TurnPrompts, index: int
 ) -> tuple[TextSpan | None, Opening | None]:
     """Return what a conversation adds to the prompt before its last message, if it begins with that prompt.
 
@@ -264,7 +252,7 @@ def _find_text_after_prompt(
     last, everything after the prompt is the message, and its opening is in the prompt.
     """
     try:
-        prompt = render_prompt(before).text
+        prompt = prompts.write(index)
     except TurnwiseError as error:
         raise_if_call_ended(error)
         return None, None
@@ -328,22 +316,14 @@ def find_last_message_end(table: PieceTable) -> int:
     return max((span.end for span in find_message_spans(table).values()), default=0)
 
 
-def _has_spans(spans: Mapping[int, TextSpan], index: int, messages: Messages) -> bool:
-    """Return whether all tool results that follow a message have a span of their own."""
-    for following in range(index + 1, len(messages)):
-        if messages[following].get("role") not in RESULT_ROLES:
-            return True
-        if following not in spans:
-            return False
-    return True
-
-
 def _own_spans(table: PieceTable, index: int, span: TextSpan) -> list[TextSpan]:
     """Return the parts of a message's span that are not the text of tool results or of other messages.
 
     The first part ends where the first such text begins; what the template writes before it as a part of the result
     follows the stop. Each other part begins with a field of the message. There is none if others come first.
     """
+    if _has_only_own_text(table, index, span):
+        return [span]
     spans = []
     start: int | None = span.start
     has_own_text = False
@@ -365,6 +345,19 @@ def _own_spans(table: PieceTable, index: int, span: TextSpan) -> list[TextSpan]:
     if start is not None:
         spans.append(TextSpan(start, span.end))
     return spans
+
+
+def _has_only_own_text(table: PieceTable, index: int, span: TextSpan) -> bool:
+    """Return whether a span is the template's text and whole fields of its message; that costs little to see."""
+    for trail in table.trails[table.index_at(span.start) : table.index_at(span.end - 1) + 1]:
+        if type(trail) is int:
+            continue
+        is_field = type(trail) is tuple and len(trail) == 2 and type(trail[0]) is tuple
+        if not is_field or not is_message(trail[0]) or trail[0][1] != index:
+            return False
+        if trail[1] in RESULT_FIELDS:
+            return False
+    return True
 
 
 def _make_turns(

@@ -6,8 +6,8 @@ sent show where turns begin (`boundaries.py`). Only then is text encoded (`text_
 the turns when they are asked for (`encoded.py`).
 
 Cost: the first call with a template and a tokenizer renders 15 to 30 probe conversations, to check that the two fit
-together (`request_builder.py`), and one prompt for each kind of turn. Afterwards a conversation is rendered once,
-unless it has a turn of a new kind or is truncated (`truncation.py`).
+together (`request_builder.py`). Afterwards a conversation is rendered once, and once for the prompt before each of its
+turns, unless that prompt is proven (`boundaries.py`); more often only if it is truncated (`truncation.py`).
 
 A conversation whose last turn has no stop gets one, as the model must write it (`Encoded.added_stop`); the rendering
 stays what the template wrote.
@@ -20,18 +20,20 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import make_call_message, make_message, make_tool_result
+from turnwise.engine.content_trace import ContentTrace, trace_contents
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError
 from turnwise.tokens.attribution import ASSISTANT_ROLES, Attribution
-from turnwise.tokens.boundaries import Messages, Turn, TurnCache, Untrained, find_seams
+from turnwise.tokens.boundaries import Turn, TurnCache, Untrained, find_seams
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import STOP_POLICIES, TrainOn, weight_of
 from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.turn_ends import is_blank
+from turnwise.tokens.turn_prompts import Messages, PromptTracer, TurnPrompts
 
 # What one call may spend, in budgets of a rendering. A template of the corpus spends a tenth of one or less.
 RENDERINGS = 1.5
@@ -122,6 +124,11 @@ class EncodeRequest:
     def render_prompt(self, messages: Messages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""
         return self._render(messages, self.prompt_arguments)
+
+    def trace_prompt(self, messages: Messages) -> ContentTrace | None:
+        """Trace the prompt of plain turns; what that costs is not the caller's, since others need it as well."""
+        renderer = self.renderer.with_allowance(None)
+        return trace_contents(renderer, messages, self.prompt_arguments)
 
     def _render(self, messages: Messages, arguments: Mapping[str, Any]) -> Rendering:
         if self.renderings is None:
@@ -298,8 +305,10 @@ def find_turns(
     first: int = 0,
 ) -> tuple[list[Turn], list[Untrained]]:
     """Return the assistant turns of a rendering from a message on, and those whose place could not be found."""
+    tracer = PromptTracer(request.turn_cache.traces, request.trace_prompt, request.arguments["now"])
+    prompts = TurnPrompts(messages, request.render_prompt, tracer)
     return request.turn_cache.find_turns(
-        rendering, messages, specials.by_template, request.stops, request.render_prompt, first
+        rendering, messages, specials.by_template, request.stops, prompts, first
     )
 
 

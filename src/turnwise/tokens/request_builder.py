@@ -19,7 +19,7 @@ from turnwise.analysis.unnamed_tokens import (
     find_unnamed_tokens,
     needs_tokens,
 )
-from turnwise.engine.compiler.prompt_reads import analyse_prompt
+from turnwise.engine.compiler.prompt_proof import analyse_prompts
 from turnwise.engine.option_names import RENDER_ARGUMENTS, SPECIAL_TOKENS
 from turnwise.errors import MessageError, TokenizerError, note_warning, short_repr, warn_caller
 from turnwise.messages import InputReader
@@ -164,7 +164,7 @@ class RequestBuilder:
         if cache is None:
             if len(self._turn_caches) >= MAX_TURN_CACHES:
                 self._turn_caches.clear()
-            cache = TurnCache(analyse_prompt(*self.renderer.texts))
+            cache = TurnCache(analyse_prompts(*self.renderer.texts))
             self._turn_caches[key] = cache
         return cache
 

@@ -40,7 +40,6 @@ from turnwise.tokens.token_matcher import TokenMatcher
 from turnwise.tokens.tokenizers.backends import FlatIds
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.turn_ends import TextSpan, is_blank
-from turnwise.tokens.turn_kinds import find_kinds
 
 MAX_TRACED_PROMPTS = 12  # of one conversation; each is one more run of the template
 SPAN_POLICIES = ("assistant", "last", "all")  # they train whole turns
@@ -253,7 +252,9 @@ def _make_traced_layout(row: _FirstRow, trace: ContentTrace) -> TracedLayout | N
 
 def _has_own_prompts(request: EncodeRequest) -> bool:
     """Return whether the generation prompts of a conversation may depend on its contents."""
-    return request.turn_cache.reads.messages or request.turn_cache.reads.first_message
+    messages, is_proven = request.messages, request.turn_cache.is_proven
+    turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    return not all([is_proven(messages, index) for index in turns])
 
 
 def _fill_slots(trace: ContentTrace, contents: Sequence[str], text: str) -> list[TextSpan] | None:
@@ -336,32 +337,21 @@ class _FirstRow:
     # ---- turns ----
 
     def find_openings(self, is_proven: bool = False) -> list[list[Opening]] | None:
-        """Return the openings that are known of each kind of turn; None if a turn looks at a content.
-
-        Args:
-            is_proven: whether turns are known to follow their prompts; then it does not matter what else is known.
-        """
-        cache, messages = self.request.turn_cache, self.request.messages
-        turns = self.encoded.turns
+        """Return nothing that could change; None if a turn looks at a content."""
+        messages, turns = self.request.messages, self.encoded.turns
         assistant = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         if [turn.message for turn in turns] != assistant:
             return None
         spans = find_message_spans(self.encoded.rendering.piece_table)
-        found = []
-        for turn, kind in zip(turns, find_kinds(messages, assistant, cache.reads), strict=True):
+        for turn in turns:
             span = spans.get(turn.message)
-            if span is None or cache.mixed.get(kind, True):
+            if span is None:
                 return None
-            if not is_proven:
-                known = cache.openings.get(kind, [])
-                if len(known) != 1 or known[0].status != "usable":
-                    return None
-                found.append(known)
             if self._has_content(*sorted((span.start, turn.start))):
                 return None
             if not self._has_plain_end(turn, span.end):
                 return None
-        return found
+        return []
 
     def _has_plain_end(self, turn: Turn, end: int) -> bool:
         """Return whether a turn ends with the only stop token in its message, and the template wrote all that follows.

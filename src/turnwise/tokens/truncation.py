@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import Any
 
 from turnwise.errors import MessageError, did_you_mean
-from turnwise.tokens.boundaries import Messages
 from turnwise.tokens.encode import EncodeRequest, encode_once
 from turnwise.tokens.encoded import Encoded, cut_encoded
+from turnwise.tokens.turn_prompts import Messages
 
 SYSTEM_ROLES = ("system", "developer")
 OVERFLOW: Mapping[str, str] = {
