@@ -5,7 +5,7 @@ from __future__ import annotations
 import turnwise
 from containment import Bounds, find_problems
 from turnwise.engine.program import MAX_CACHED_BYTES, PROGRAMS
-from turnwise.engine.sized_cache import SizedCache
+from turnwise.sized_cache import SizedCache
 
 CHAT = [{"role": "user", "content": "hello"}]
 

@@ -156,6 +156,13 @@ class Prober:
         """Return a prober with other settings."""
         return Prober(self.renderer, self.settings._replace(**changes), self.cache)
 
+    def alone(self) -> Prober:
+        """Return a prober that shares nothing with others, for a question with a text that anybody may have written.
+
+        There is no end of such questions, so they spend none of what the probes of a template may cost together.
+        """
+        return Prober(self.renderer.with_allowance(None), self.settings)
+
     def mentions(self, word: str) -> bool:
         """Whether the source of the template contains a word."""
         return any(word in text for text in self.renderer.texts)

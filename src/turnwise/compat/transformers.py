@@ -27,10 +27,10 @@ from warnings import warn
 
 from turnwise.compat.batches import BatchLayout, Encoding, TokenRow
 from turnwise.engine.option_names import ENCODE_ARGUMENTS
-from turnwise.engine.sized_cache import SizedCache
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean, short_repr
 from turnwise.registry import load
 from turnwise.shapes.row import ARGUMENT_NAMES
+from turnwise.sized_cache import SizedCache
 from turnwise.template import Template, compile_jinja
 from turnwise.tokens.loss import GENERATION_TAG, TrainOn, train_nothing
 from turnwise.tokens.tokenizers import Tokenizer

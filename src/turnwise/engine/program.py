@@ -30,7 +30,6 @@ from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Runtime, limit_error
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Denied, Failure, Raised, UndefinedFailure
-from turnwise.engine.sized_cache import SizedCache
 from turnwise.errors import (
     TemplateError,
     TemplateLimitError,
@@ -40,6 +39,7 @@ from turnwise.errors import (
     TemplateSyntaxError,
     short_repr,
 )
+from turnwise.sized_cache import SizedCache
 
 FILE = "<turnwise program>"
 FUNCTION_NAMES = frozenset(FUNCTIONS)

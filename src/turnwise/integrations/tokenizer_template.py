@@ -10,9 +10,9 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from turnwise.engine.sized_cache import SizedCache
 from turnwise.errors import SourceError
 from turnwise.registry import load
+from turnwise.sized_cache import SizedCache
 from turnwise.template import Template
 
 __all__ = ["template_of"]

@@ -6,16 +6,18 @@ The tools of an application rarely change between renderings.
 from __future__ import annotations
 
 import marshal
-from threading import Lock
+from hashlib import blake2b
 from typing import Any
 
 from turnwise.messages.input_reader import InputReader
+from turnwise.sized_cache import DIGEST_SIZE, MARSHAL_VERSION, SizedTable
 
-CACHE_SIZE = 64
-MAX_CACHED_SIZE = 4_000_000  # characters that are cached for one tool list, or what takes as much
-MAX_KEY_BYTES = 1 << 20  # larger tool lists are copied each time, so that the cache stays small
-# Of all keys; a list with its copy and its texts takes about ten times its key.
-MAX_CACHE_BYTES = 1 << 22
+MAX_CACHE_BYTES = 40 << 20  # a list that takes more than an eighth of it is copied each time
+TEXTS_SIZE = 4  # times the bytes that `marshal` writes of a list: what may be cached of texts, or takes as much
+COPY_SIZE = 2  # the same, without the containers in it
+CONTAINER_BYTES = 400  # of a dict or a list
+LEAST_SIZE = 20_000
+UNCACHED_ROOM = 4_000_000
 
 
 class JsonCache(dict[Any, Any]):
@@ -26,9 +28,9 @@ class JsonCache(dict[Any, Any]):
 
     __slots__ = ("_room",)
 
-    def __init__(self) -> None:
+    def __init__(self, room: int) -> None:
         super().__init__()
-        self._room = MAX_CACHED_SIZE
+        self._room = room
 
     def add(self, key: Any, value: Any, size: int) -> None:
         """Keep a value of this size if there is room for it."""
@@ -49,55 +51,36 @@ class PreparedTools:
 
     __slots__ = ("cacheable_ids", "json_cache", "normalised", "plain")
 
-    def __init__(self, tools: Any) -> None:
+    def __init__(self, tools: Any, room: int = UNCACHED_ROOM) -> None:
         self.plain = InputReader().read_tools(tools)
-        self.json_cache = JsonCache()
+        self.json_cache = JsonCache(room)
         self.cacheable_ids = frozenset(_container_ids(self.plain))
         self.normalised: Any = None
 
 
-class ToolsCache:
-    """Tool lists that were prepared before, by what `marshal` writes for them; the oldest go first."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, PreparedTools] = {}
-        self._bytes = 0
-        self._lock = Lock()
-
-    def prepare(self, key: bytes) -> PreparedTools:
-        """Return the tools that `marshal` wrote as `key`."""
-        known = self._known.get(key)
-        if known is not None:
-            return known
-        prepared = PreparedTools(marshal.loads(key))
-        with self._lock:
-            if key not in self._known:
-                self._bytes += len(key)
-            self._known[key] = prepared
-            while self._bytes > MAX_CACHE_BYTES or len(self._known) > CACHE_SIZE:
-                oldest = next(iter(self._known))
-                del self._known[oldest]
-                self._bytes -= len(oldest)
-        return prepared
-
-
-_PREPARED = ToolsCache()
+_PREPARED: SizedTable[PreparedTools] = SizedTable(MAX_CACHE_BYTES)
 
 
 def prepared_tools(tools: Any) -> PreparedTools:
     """Return the plain copy of a tool list, from the cache if it was seen before.
 
-    The cache key is written by `marshal`: it holds exact types and order, and costs little.
+    The cache key is a digest of what `marshal` writes: that has exact types and order, and costs little.
     """
     if type(tools) is PreparedTools:
         return tools
     try:
-        key = marshal.dumps(tools)
+        data = marshal.dumps(tools, MARSHAL_VERSION)
     except ValueError:  # a type that is not built in, or nested too deeply
         return PreparedTools(tools)
-    if len(key) >= MAX_KEY_BYTES:
-        return PreparedTools(tools)
-    return _PREPARED.prepare(key)
+    key = blake2b(data, digest_size=DIGEST_SIZE).digest()
+    prepared = _PREPARED.find(key)
+    if prepared is None:
+        # Of the bytes and not of the caller's objects: only their copy is kept.
+        room = LEAST_SIZE + TEXTS_SIZE * len(data)
+        prepared = PreparedTools(marshal.loads(data), room)
+        containers = CONTAINER_BYTES * len(prepared.cacheable_ids)
+        _PREPARED.keep(key, prepared, room + COPY_SIZE * len(data) + containers)
+    return prepared
 
 
 def _container_ids(value: Any) -> list[int]:

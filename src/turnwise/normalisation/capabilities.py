@@ -43,7 +43,9 @@ from turnwise.normalisation.capability_table import (
     writes_well,
 )
 from turnwise.replies.input_format import InputFormat
+from turnwise.sized_cache import SizedTable, make_digest
 
+MAX_NAMES_BYTES = 1 << 18
 LONG_ID = "call_Zq81f3a9c27d4b"  # as OpenAI's clients make them
 
 
@@ -62,8 +64,9 @@ class Capabilities:
         prober = facts.prober
         self._prober = prober.with_settings(tools=with_tools and prober.settings.tools)
         self._find_input_format = input_format
-        self._takes_content: dict[tuple[str, str], str | None] = {}
-        self._part_types: dict[str, Verdict] = {}
+        # Of names that conversations have, which are any texts.
+        self._contents: SizedTable[tuple[str | None]] = SizedTable(MAX_NAMES_BYTES)
+        self._part_types: SizedTable[Verdict] = SizedTable(MAX_NAMES_BYTES)
 
     @cached_property
     def _probes(self) -> CapabilityProber:
@@ -95,13 +98,15 @@ class Capabilities:
 
     def _render_content(self, role: str, form: str) -> str | None:
         """Return a rendering with the content of one message as text or in parts; None if it is not written well."""
-        key = role, form
-        if key not in self._takes_content:
+        key = make_digest((role, form))
+        known = self._contents.find(key)
+        if known is None:
             content: Any = CONTENT if form == "text" else [{"type": "text", "text": CONTENT}]
-            rendering = self._prober.render(self._probes.chat_with(role, content))
+            rendering = self._prober.alone().render(self._probes.chat_with(role, content))
             is_written = rendering is not None and writes_well(rendering, CONTENT)
-            self._takes_content[key] = rendering.text if rendering and is_written else None
-        return self._takes_content[key]
+            known = (rendering.text if rendering and is_written else None,)
+            self._contents.keep(key, known, len(known[0] or ""))
+        return known[0]
 
     @cached_property
     def empty_content(self) -> Any:
@@ -127,9 +132,13 @@ class Capabilities:
 
     def judge_part_type(self, kind: str) -> Verdict:
         """Return what the template does with a media part of this `type` before the text of a user."""
-        if kind not in self._part_types:
-            self._part_types[kind] = self._probes.judge_part_type(kind).verdict
-        return self._part_types[kind]
+        key = make_digest(kind)
+        known = self._part_types.find(key)
+        if known is None:
+            probes = CapabilityProber(self._prober.alone(), self.input_format)
+            known = probes.judge_part_type(kind).verdict
+            self._part_types.keep(key, known, 0)
+        return known
 
     # Roles
 

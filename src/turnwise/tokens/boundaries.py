@@ -35,8 +35,8 @@ from turnwise.engine.provenance.piece_table import PieceTable, is_message, messa
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
 from turnwise.engine.runtime.limits import raise_if_call_ended
-from turnwise.engine.sized_cache import SizedTable
 from turnwise.errors import TurnwiseError, short_repr
+from turnwise.sized_cache import SizedTable
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.turn_ends import (
@@ -101,18 +101,20 @@ class TurnCache:
     Args:
         least: how many messages must be before a turn, so that the source proves that the prompt before it is the text
             up to it and a constant; 0 if it proves nothing. See `prompt_proof.py`.
+        traces: of prompts before plain turns, see `turn_prompts.py`; caches of one template share a table.
+        key: tells apart what different caches have in it.
 
     Attributes:
         generation_prompt: that constant, once it was seen.
-        traces: the prompts before plain turns, see `turn_prompts.py`.
         turn_delimiters: the tokens that delimit turns, by tokenizer; `encode.find_turn_delimiters` finds them.
         layouts: what rows of a batch have in common, by tokenizer; see `row_layout.py`.
     """
 
-    def __init__(self, least: int) -> None:
+    def __init__(self, least: int, traces: PromptTraces | None = None, key: bytes = b"") -> None:
         self.least = least
+        self.traces: PromptTraces = SizedTable(MAX_TRACE_BYTES) if traces is None else traces
+        self.key = key
         self.generation_prompt: str | None = None
-        self.traces: PromptTraces = SizedTable(MAX_TRACE_BYTES)
         self.turn_delimiters: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
         self.layouts: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 

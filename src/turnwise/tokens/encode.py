@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import make_call_message, make_message, make_tool_result
@@ -39,6 +40,7 @@ from turnwise.tokens.turn_prompts import Messages, PromptTracer, TurnPrompts
 RENDERINGS = 1.5
 RENDERINGS_PER_TURN = 0.4
 
+PROBE_TIME = datetime(2024, 1, 1)
 OTHER_ROLES = ("developer", "function", "environment", "ipython", "observation")
 FIRST, REPLY, SECOND = (
     make_message("user", "First"),
@@ -305,9 +307,10 @@ def find_turns(
     first: int = 0,
 ) -> tuple[list[Turn], list[Untrained]]:
     """Return the assistant turns of a rendering from a message on, and those whose place could not be found."""
-    tracer = PromptTracer(request.turn_cache.traces, request.trace_prompt, request.arguments["now"])
+    cache, now = request.turn_cache, request.arguments["now"]
+    tracer = PromptTracer(cache.traces, cache.key, request.trace_prompt, now)
     prompts = TurnPrompts(messages, request.render_prompt, tracer)
-    return request.turn_cache.find_turns(
+    return cache.find_turns(
         rendering, messages, specials.by_template, request.stops, prompts, first
     )
 
@@ -320,9 +323,12 @@ def find_turn_delimiters(request: EncodeRequest) -> frozenset[str]:
         return known
     matcher = encoder_for(request.tokenizer).matcher
     delimiters = set(request.stops)
+    # Others get what is found here, so neither the time nor what this call may still spend decides about it.
+    arguments = request.prompt_arguments | {"now": PROBE_TIME}
+    renderer = request.renderer.with_allowance(None)
     for probe in DELIMITER_PROBES:
         try:
-            rendering = request.render_prompt(probe)
+            rendering = renderer.render(probe, **arguments)
         except TurnwiseError as error:
             raise_if_call_ended(error)
             continue  # the template does not take such turns

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -23,16 +24,20 @@ from turnwise.engine.compiler.prompt_proof import analyse_prompts
 from turnwise.engine.option_names import RENDER_ARGUMENTS, SPECIAL_TOKENS
 from turnwise.errors import MessageError, TokenizerError, note_warning, short_repr, warn_caller
 from turnwise.messages import InputReader
+from turnwise.sized_cache import SizedTable, make_digest
 from turnwise.tokens.boundaries import TurnCache
-from turnwise.tokens.encode import EncodeRequest
+from turnwise.tokens.encode import PROBE_TIME, EncodeRequest
 from turnwise.tokens.loss import TrainOn, check_policy
 from turnwise.tokens.markers import find_problems
 from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.tokenizers import tokenizer as load_tokenizer
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.truncation import check_limit
+from turnwise.tokens.turn_prompts import MAX_TRACE_BYTES, PromptTraces
 
-MAX_TURN_CACHES = 64  # one for each set of options
+TURN_CACHE_BYTES = 2_000  # without the traces, which all share
+MAX_TURN_CACHE_BYTES = 160_000  # of all: one for each set of options
+PROBED_ARGUMENTS = ("tools", "documents")
 
 
 class _TokenizerFit(NamedTuple):
@@ -59,8 +64,9 @@ class RequestBuilder:
         self.renderer = facts.renderer
         self._unnamed = find_unnamed_tokens(self.renderer, {})
         self._fits: WeakKeyDictionary[Tokenizer, _TokenizerFit] = WeakKeyDictionary()
-        self._turn_caches: dict[Any, TurnCache] = {}
-        self._needs_tokens: dict[tuple[str, ...], bool] = {}
+        self._turn_caches: SizedTable[TurnCache] = SizedTable(MAX_TURN_CACHE_BYTES)
+        self._traces: PromptTraces = SizedTable(MAX_TRACE_BYTES)
+        self._needs_tokens: SizedTable[bool] = SizedTable(MAX_TURN_CACHE_BYTES)
 
     def build(
         self,
@@ -143,29 +149,33 @@ class RequestBuilder:
         names = tuple(name for name in self._unnamed if name not in arguments)
         if not names:
             return {}
-        if names not in self._needs_tokens:
-            renderer = self.renderer.with_reduced_limits()
-            self._needs_tokens[names] = needs_tokens(renderer, arguments, names)
-        if not self._needs_tokens[names]:
+        # The time is not in the key, so it is the same for all.
+        known = {**arguments, "now": PROBE_TIME}
+        key = make_digest([(name, known[name]) for name in sorted(known) if name != "now"])
+        needed = self._needs_tokens.find(key)
+        if needed is None:
+            needed = needs_tokens(self.renderer.with_reduced_limits(), known, names)
+            self._needs_tokens.keep(key, needed, len(key))
+        if not needed:
             return {}
         if not self.is_quiet:
             warn_caller(describe_unnamed_tokens(self.renderer, names))
         return dict.fromkeys(names, "")
 
     def _turn_cache_for(self, arguments: Mapping[str, Any]) -> TurnCache:
-        """Return what is known about turns under these options; of tools and documents only their presence counts."""
-        options = [(key, repr(v)) for key, v in arguments.items() if key not in RENDER_ARGUMENTS]
-        key = (
-            tuple(sorted(options)),
-            bool(arguments.get("tools")),
-            bool(arguments.get("documents")),
-        )
-        cache = self._turn_caches.get(key)
+        """Return what is known about turns under these options, tools and documents, if the template reads them."""
+        variables = self.renderer.variables
+        read = [
+            (name, value)
+            for name, value in arguments.items()
+            if name in variables and (name not in RENDER_ARGUMENTS or name in PROBED_ARGUMENTS)
+        ]
+        has_tools = arguments.get("tools") is not None  # then another template may be taken
+        key = make_digest((has_tools, sorted(read, key=itemgetter(0))))
+        cache = self._turn_caches.find(key)
         if cache is None:
-            if len(self._turn_caches) >= MAX_TURN_CACHES:
-                self._turn_caches.clear()
-            cache = TurnCache(analyse_prompts(*self.renderer.texts))
-            self._turn_caches[key] = cache
+            cache = TurnCache(analyse_prompts(*self.renderer.texts), self._traces, key)
+            self._turn_caches.keep(key, cache, TURN_CACHE_BYTES)
         return cache
 
     def __reduce__(self) -> tuple[Any, ...]:

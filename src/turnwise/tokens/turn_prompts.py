@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from turnwise.engine.content_trace import MAX_TRACED_LENGTH, ContentTrace
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.engine.sized_cache import SizedTable
+from turnwise.sized_cache import SizedTable
 
-MAX_TRACE_BYTES = 1 << 20  # of one template under one set of options
+MAX_TRACE_BYTES = 2 << 20  # of one template
 RENDERED_FIRST = 8  # times; a trace costs as much as that
 SEPARATOR = "\0"
 NO_TRACE = -1
@@ -33,11 +33,13 @@ class PromptTracer(NamedTuple):
 
     Attributes:
         traces: what is known of them.
+        key: of all that they depend on beside the messages.
         trace: traces the prompt of messages.
         now: the time of the call.
     """
 
     traces: PromptTraces
+    key: bytes
     trace: Callable[[Messages], ContentTrace | None]
     now: datetime
 
@@ -72,10 +74,10 @@ class TurnPrompts:
     def write(self, count: int) -> str:
         """Return the text of the prompt before the message with this index."""
         tracer = self._tracer
-        if tracer is None or not self._are_plain():
+        if tracer is None or not count or not self._are_plain():
             return self.render(count).text
         roles = tuple([message["role"] for message in self._messages[:count]])
-        known = tracer.traces.find(roles) or 0
+        known = tracer.traces.find((tracer.key, roles)) or 0
         if isinstance(known, int) and known != NO_TRACE:
             known = self._learn(tracer, roles, known)
         if not isinstance(known, ContentTrace) or not known.is_on_time(tracer.now):
@@ -95,7 +97,7 @@ class TurnPrompts:
             trace = tracer.trace(self._messages[: len(roles)])
             learned = NO_TRACE if trace is None else trace
             size += sum(map(getsizeof, () if trace is None else trace.parts))
-        tracer.traces.keep(roles, learned, size)
+        tracer.traces.keep((tracer.key, roles), learned, size)
         return learned
 
     def _are_plain(self) -> bool:

@@ -24,7 +24,7 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.syntax import parse
 from turnwise.engine.compiler.tree import child_nodes, find_assigned_names, find_nodes, walk
-from turnwise.engine.sized_cache import SizedCache
+from turnwise.sized_cache import SizedCache
 
 PROMPT_FLAG = "add_generation_prompt"
 LOOKAHEAD = frozenset(["last", "nextitem", "length", "revindex", "revindex0"])

@@ -12,7 +12,7 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.syntax import parse
 from turnwise.engine.compiler.tree import find_nodes
-from turnwise.engine.sized_cache import SizedCache
+from turnwise.sized_cache import SizedCache
 
 SEARCH_METHODS = frozenset(
     [

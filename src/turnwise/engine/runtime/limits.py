@@ -159,7 +159,7 @@ MAX_INTEGER_BITS = 1024  # the range of a float; such an integer is printed and 
 
 
 NO_IDS: frozenset[int] = frozenset()
-NO_CACHE = JsonCache()  # nothing is put into it, since there are no tools
+NO_CACHE = JsonCache(0)  # nothing is put into it, since there are no tools
 NO_TRAILS_YET: dict[str, list[Any]] = {}  # nothing is put into it
 NO_SHARES: Mapping[str, int] = dict.fromkeys(BUDGETS, 0)
 # Of what an allowance has: steps take most of the time, and output that is not encoded costs little.

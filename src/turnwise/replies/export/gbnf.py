@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from turnwise.engine.sized_cache import SizedCache
 from turnwise.replies.export.constraint_tree import (
     NOTHING,
     CharacterNode,
@@ -32,6 +31,7 @@ from turnwise.replies.export.constraint_tree import (
 from turnwise.replies.export.number_nodes import number_node
 from turnwise.replies.export.value_nodes import JSON_NOTATION, ValueNodes
 from turnwise.replies.export.value_types import NumberType
+from turnwise.sized_cache import SizedCache
 
 __all__ = ["GbnfGrammar", "to_gbnf", "write_gbnf"]
 

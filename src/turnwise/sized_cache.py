@@ -7,10 +7,12 @@ keep what takes too large a part of them. All of them together are counted by `c
 
 from __future__ import annotations
 
+import marshal
 import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
@@ -19,6 +21,8 @@ T = TypeVar("T")
 MAX_BYTES = 8 << 20
 LARGEST_SHARE = 8  # an entry takes at most this part of the cache
 ENTRY_BYTES = 500  # of an entry without its texts
+DIGEST_SIZE = 16
+MARSHAL_VERSION = 2  # the last one that writes equal values as equal bytes
 
 
 class SizedTable(Generic[T]):
@@ -99,3 +103,12 @@ class SizedCache(SizedTable[T]):
             made = self._make(*arguments)
             self.keep(arguments, made, sys.getsizeof(arguments[0]) + self._measure(made))
         return made
+
+
+def make_digest(value: Any) -> bytes:
+    """Return a key that stands for a value: equal ones are of the same types, and in the same order."""
+    try:
+        data = marshal.dumps(value, MARSHAL_VERSION)
+    except ValueError:  # a type that is not built in, or nested too deeply
+        data = repr(value).encode("utf-8", "surrogatepass")
+    return blake2b(data, digest_size=DIGEST_SIZE).digest()
