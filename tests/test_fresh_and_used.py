@@ -86,7 +86,7 @@ def test_published_templates_that_refuse_prompts(name: str, verb: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_names_of_roles_do_not_use_up_what_probes_may_cost() -> None:
-    """Whether a role takes parts is asked of the template, for any role; the next conversation pays nothing for that."""
+    """Whether a role takes parts is asked of the template, for any role; no later conversation pays for that."""
     used = turnwise.compile(COSTLY)
     parts = [{"type": "text", "text": "Hi"}]
     for number in range(120):

@@ -17,7 +17,9 @@ refused are encoded with the memory, and not kept.
 The text of these ids in JSON is kept as well: writing ten thousand numbers takes longer than encoding a turn.
 
 Digests are those of bytes, so that two conversations share nothing unless they are equal; a request with a `cache_salt`
-shares only with others of that salt. The memory is bounded by bytes and drops the least recently used first.
+shares only with others of that salt. The memory is bounded by bytes and drops the least recently used first. What
+requests leave in the caches of the package (tools, traces of prompts, programs) counts as well: each of these is
+bounded by itself, and conversations get what is left.
 """
 
 from __future__ import annotations
@@ -31,15 +33,14 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from turnwise.sized_cache import DIGEST_SIZE, MARSHAL_VERSION, count_cached_bytes
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.encoded_batch import ID_TYPE
 from turnwise.tokens.growing import EncodedPrefix, GrowingPrompt
 
-DIGEST_SIZE = 16
 ENTRY_BYTES = 400  # an entry without its ids and digests
 DIGEST_BYTES = 150  # a digest in the table and in its entry
 JOINED_IDS = 20_000
-MARSHAL_VERSION = 2  # the last one that writes equal values as equal bytes
 
 
 @dataclass(eq=False)
@@ -75,13 +76,19 @@ class ConversationMemory:
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self.size = 0
+        self._kept = 0  # bytes of prompts
+        self._cached_before = count_cached_bytes()  # of the templates that are served
         self._lock = threading.Lock()
         self._by_digest: dict[bytes, RememberedPrompt] = {}
         self._order: OrderedDict[int, RememberedPrompt] = OrderedDict()  # by identity
 
     def __len__(self) -> int:
         return len(self._order)
+
+    @property
+    def size(self) -> int:
+        """The memory that requests have taken, in bytes, about."""
+        return self._kept + max(0, count_cached_bytes() - self._cached_before)
 
     def encode(
         self, key: Any, messages: Sequence[Any], encode: Callable[[GrowingPrompt | None], Encoded]
@@ -135,14 +142,17 @@ class ConversationMemory:
             if replaced is not None and replaced is not made and replaced.digests[-1] == digest:
                 self._drop(replaced)
         self._order[id(made)] = made
-        self.size += made.size
-        while self.size > self.max_bytes:
-            self._drop(next(iter(self._order.values())))
+        self._kept += made.size
+        excess = self.size - self.max_bytes
+        while excess > 0 and self._order:
+            oldest = next(iter(self._order.values()))
+            excess -= oldest.size
+            self._drop(oldest)
 
     def _drop(self, old: RememberedPrompt) -> None:
         if self._order.pop(id(old), None) is None:
             return
-        self.size -= old.size
+        self._kept -= old.size
         for digest in old.digests:
             if self._by_digest.get(digest) is old:
                 del self._by_digest[digest]

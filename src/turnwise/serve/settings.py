@@ -22,7 +22,8 @@ class ServeSettings:
         threads: how many requests are worked on at the same time. Threads share one interpreter, so more than one
             takes time from the event loop: with two, health checks waited ten times as long.
         max_waiting: how many requests may wait for a thread; more are refused with 429.
-        memory_bytes: the memory for conversations; 0 remembers nothing.
+        memory_bytes: the memory for conversations, and for what else requests leave in caches; 0 remembers no
+            conversation.
         request_templates: whether a request may bring a `chat_template` of its own, which runs in a worker process.
         workers: how many such worker processes there are.
         worker_seconds, worker_megabytes: what one call of them may take.
