@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -11,7 +13,11 @@ import pytest
 import corpus
 import fresh_and_used
 import turnwise
+from data_batches import make_batch, make_recipe
 from published_templates import compile_published
+from served import client_of, load_once, make_service
+from turnwise.data.kernel import Kernel
+from turnwise.serve.service import Service
 
 EVERY = 89  # one published template in so many by default
 SAMPLED = 4  # and one conversation in so many
@@ -132,3 +138,79 @@ def _user(text: Any) -> dict[str, Any]:
 
 def _reply(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
+
+
+# ---- prepare and serve ----
+
+
+def _list_rows(template: str) -> list[dict[str, Any]]:
+    chats = fresh_and_used.list_chats([text for text in turnwise.load(template).stops() if text])
+    return [chat for chat in chats if "add_generation_prompt" not in chat]
+
+
+def _prepare(kernel: Kernel, rows: list[Any]) -> list[Any]:
+    """Return what a kernel makes of rows, without their numbers."""
+    records = kernel(make_batch(rows)).to_pylist()
+    kept: dict[int, list[Any]] = defaultdict(list)
+    for record in records:
+        kept[record.pop("row")].append(record)
+    return [kept[number] for number in range(1, len(rows) + 1)]
+
+
+def _check_prepare(template: str, samples: str, every: int) -> None:
+    recipe = make_recipe(template=template, samples=samples, on_flaw="keep")
+    rows = _list_rows(template)
+    asked = rows[::every]
+    expected = [_prepare(Kernel(recipe), [row])[0] for row in asked]
+    random.Random(every).shuffle(rows)
+    used = Kernel(recipe)
+    _prepare(used, [*rows, *rows])
+    assert _prepare(used, asked) == expected
+    for size in (1, 4):
+        kernel = Kernel(recipe)
+        parts = [
+            _prepare(kernel, asked[start : start + size]) for start in range(0, len(asked), size)
+        ]
+        assert [record for part in parts for record in part] == expected
+
+
+@pytest.mark.parametrize(
+    ("template", "samples"), [("chatml", "turns"), ("qwen3.5", "turns"), ("qwen3.5", "whole")]
+)
+def test_prepared_rows_do_not_depend_on_other_rows(template: str, samples: str) -> None:
+    _check_prepare(template, samples, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("samples", ["turns", "whole"])
+@pytest.mark.parametrize(
+    "template", [*ENTRIES, "qwen3", "mistral", "deepseek-r1", "mixtral-8x22b", "smollm3"]
+)
+def test_all_prepared_rows_do_not_depend_on_other_rows(template: str, samples: str) -> None:
+    _check_prepare(template, samples, 1)
+
+
+def _tokenize(service: Service, chats: list[Any]) -> list[Any]:
+    with client_of(service) as client:
+        answers = [client.post("/tokenize", json=chat) for chat in chats]
+    return [(answer.status_code, answer.json()) for answer in answers]
+
+
+def _drop_request_id(answers: list[Any]) -> list[Any]:
+    return [
+        (status, {key: value for key, value in body.items() if key not in ("request_id", "id")})
+        for status, body in answers
+    ]
+
+
+@pytest.mark.parametrize("name", ["qwen3.5", "gemma-2"])
+def test_servers_answer_used_as_fresh(name: str) -> None:
+    def start() -> Service:
+        load_once.cache_clear()  # or the template is that of other tests
+        return make_service([name])
+
+    chats = fresh_and_used.list_chats()
+    asked = chats[::9]
+    expected = [_tokenize(start(), [chat])[0] for chat in asked]
+    found = _tokenize(start(), [*chats, *asked])[-len(asked) :]
+    assert _drop_request_id(found) == _drop_request_id(expected)

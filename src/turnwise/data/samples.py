@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from turnwise.data.lengths import fit_conversation
 from turnwise.data.recipe import Recipe
 from turnwise.data.records import Record, UnusableRow, describe_error
+from turnwise.engine.compiler.prompt_proof import analyse_prompts
 from turnwise.errors import (
     TemplateError,
     TemplateLimitError,
@@ -103,6 +104,8 @@ class SampleMaker:
             "unpaired": self._make_unpaired,
         }
         self._one_sample: dict[tuple[str, ...], bool] = {}  # by the roles of plain turns
+        texts = template.renderer.texts
+        self._is_proven = template.facts.appends and analyse_prompts(*texts) > 0
 
     def make(self, record: Record, flaw: UnusableRow | None = None) -> RowResult:
         """Encode a row.
@@ -169,10 +172,11 @@ class SampleMaker:
     def is_one_sample(self, record: Record) -> bool:
         """Return whether the turns of a row are known to need no samples of their own, so that it is encoded as one.
 
-        Where the source of a template proves that it only appends, the roles of plain turns decide about that. The
-        first row with the same roles is encoded both ways.
+        Where the source of a template proves that it only appends, and what its prompts are, the roles of plain turns
+        decide about that: the first row with the same roles is encoded both ways. A row with a turn that does not
+        follow its prompt is an error with `strict`, and encoded by itself.
         """
-        if not self._template.facts.appends or record.arguments:
+        if not self._is_proven or not self._strict or record.arguments:
             return False
         roles = _find_roles(record.messages)
         if not roles or roles[-1] != "assistant":
