@@ -34,6 +34,7 @@ from turnwise.analysis.losses import CALLS, find_missing, has_other_text
 from turnwise.engine.provenance.piece_table import PieceTable, is_message, message_index
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
+from turnwise.engine.provenance.written_values import JSON
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError, short_repr
 from turnwise.sized_cache import SizedTable
@@ -351,15 +352,24 @@ def _own_spans(table: PieceTable, index: int, span: TextSpan) -> list[TextSpan]:
 
 def _has_only_own_text(table: PieceTable, index: int, span: TextSpan) -> bool:
     """Return whether a span is the template's text and whole fields of its message; that costs little to see."""
-    for trail in table.trails[table.index_at(span.start) : table.index_at(span.end - 1) + 1]:
-        if type(trail) is int:
-            continue
-        is_field = type(trail) is tuple and len(trail) == 2 and type(trail[0]) is tuple
-        if not is_field or not is_message(trail[0]) or trail[0][1] != index:
+    trails = table.trails[table.index_at(span.start) : table.index_at(span.end - 1) + 1]
+    return all([type(trail) is int or _is_field_of(trail, index) for trail in trails])
+
+
+def _is_field_of(trail: Any, index: int) -> bool:
+    """Return whether a trail leads straight into a message, but not into the results of a call."""
+    if type(trail) is tuple and trail[0] is JSON:
+        trail = trail[2]  # of the value that is written as JSON
+        if type(trail) is tuple and is_message(trail):
+            return False  # all of the message
+    while type(trail) is tuple and len(trail) >= 2:
+        if len(trail) > 2 or type(trail[0]) is not tuple or trail[1] in RESULT_FIELDS:
             return False
-        if trail[1] in RESULT_FIELDS:
-            return False
-    return True
+        elif is_message(trail):
+            return bool(trail[1] == index)
+        else:
+            trail = trail[0]
+    return False
 
 
 def _make_turns(

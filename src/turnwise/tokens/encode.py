@@ -26,6 +26,7 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError
+from turnwise.messages import prepared_tools
 from turnwise.tokens.attribution import ASSISTANT_ROLES, Attribution
 from turnwise.tokens.boundaries import Turn, TurnCache, Untrained, find_seams
 from turnwise.tokens.encoded import Encoded
@@ -34,7 +35,7 @@ from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.turn_ends import is_blank
-from turnwise.tokens.turn_prompts import Messages, PromptTracer, TurnPrompts
+from turnwise.tokens.turn_prompts import Messages, PromptTracer, RenderPrompt, TurnPrompts
 
 # What one call may spend, in budgets of a rendering. A template of the corpus spends a tenth of one or less.
 RENDERINGS = 1.5
@@ -126,6 +127,13 @@ class EncodeRequest:
     def render_prompt(self, messages: Messages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""
         return self._render(messages, self.prompt_arguments)
+
+    def make_prompt_renderer(self) -> RenderPrompt:
+        """Return a function that renders prompts, for a caller who needs many: tools are prepared once."""
+        arguments = self.prompt_arguments
+        if arguments.get("tools") is not None:
+            arguments["tools"] = prepared_tools(arguments["tools"])
+        return lambda messages: self._render(messages, arguments)
 
     def trace_prompt(self, messages: Messages) -> ContentTrace | None:
         """Trace the prompt of plain turns; what that costs is not the caller's, since others need it as well."""
@@ -309,7 +317,7 @@ def find_turns(
     """Return the assistant turns of a rendering from a message on, and those whose place could not be found."""
     cache, now = request.turn_cache, request.arguments["now"]
     tracer = PromptTracer(cache.traces, cache.key, request.trace_prompt, now)
-    prompts = TurnPrompts(messages, request.render_prompt, tracer)
+    prompts = TurnPrompts(messages, request.make_prompt_renderer(), tracer)
     return cache.find_turns(
         rendering, messages, specials.by_template, request.stops, prompts, first
     )
