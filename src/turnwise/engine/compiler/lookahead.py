@@ -115,7 +115,7 @@ class _Proof:
             self.check_expression(node.test, place)
             inside = place._replace(
                 is_other_role=place.is_other_role or self._is_other_role(node.test, place.target),
-                has_previous=place.has_previous or _is_not_first(node.test),
+                has_previous=place.has_previous or is_not_first(node.test),
             )
             self.check_statements(node.body, inside)
         self.check_statements(node.elif_, place)
@@ -193,9 +193,9 @@ class _Proof:
         if isinstance(node, nodes.And):
             place = place._replace(
                 is_other_role=place.is_other_role or self._is_other_role(node.left, place.target),
-                has_previous=place.has_previous or _is_not_first(node.left),
+                has_previous=place.has_previous or is_not_first(node.left),
             )
-        elif _is_first(node.left):
+        elif is_first(node.left):
             place = place._replace(has_previous=True)
         self.check_expression(node.right, place)
 
@@ -205,7 +205,7 @@ class _Proof:
             return self._is_sequence(node.node) and node.name in ("defined", "undefined", "none")
         if isinstance(node, nodes.Compare):  # messages|length > 0: there is always one
             return _is_count_above_zero(node)
-        if isinstance(node, nodes.Getattr) and _is_loop(node.node) and place.owns_loop:
+        if isinstance(node, nodes.Getattr) and is_loop(node.node) and place.owns_loop:
             return node.attr not in LOOKAHEAD or place.is_other_role
         if not isinstance(node, nodes.Getitem) or not isinstance(node.node, nodes.Name):
             return False
@@ -213,7 +213,7 @@ class _Proof:
             return False
         if isinstance(node.arg, nodes.Const):
             return node.node.name == "messages" and node.arg.value == 0
-        distance = _distance(node.arg) if place.owns_loop else None
+        distance = measure_distance(node.arg) if place.owns_loop else None
         if distance is None:
             return False
         return place.has_previous if distance < 0 else place.is_other_role
@@ -284,30 +284,31 @@ def _find_constants(node: nodes.Node) -> list[str]:
     return values if len(values) == len(items) else []
 
 
-def _is_first(test: nodes.Node) -> bool:
+def is_first(test: nodes.Node) -> bool:
     """Return whether a condition says that the message is the first."""
     if isinstance(test, nodes.Compare):
         return _compares_index(test, ("eq",))
-    return isinstance(test, nodes.Getattr) and _is_loop(test.node) and test.attr == "first"
+    return isinstance(test, nodes.Getattr) and is_loop(test.node) and test.attr == "first"
 
 
-def _is_not_first(test: nodes.Node) -> bool:
+def is_not_first(test: nodes.Node) -> bool:
     """Return whether a condition says that the message is not the first."""
     if isinstance(test, nodes.And):
-        return _is_not_first(test.left) or _is_not_first(test.right)
+        return is_not_first(test.left) or is_not_first(test.right)
     if isinstance(test, nodes.Not):
-        return _is_first(test.node)
+        return is_first(test.node)
     return isinstance(test, nodes.Compare) and _compares_index(test, ("gt", "ne"))
 
 
 def _compares_index(test: nodes.Compare, operators: tuple[str, ...]) -> bool:
     left, operand = test.expr, test.ops[0]
-    is_index = isinstance(left, nodes.Getattr) and _is_loop(left.node) and left.attr == "index0"
+    is_index = isinstance(left, nodes.Getattr) and is_loop(left.node) and left.attr == "index0"
     is_zero = isinstance(operand.expr, nodes.Const) and operand.expr.value == 0
     return is_index and is_zero and operand.op in operators
 
 
-def _is_loop(node: nodes.Node) -> bool:
+def is_loop(node: nodes.Node) -> bool:
+    """Return whether a node is the variable `loop`."""
     return isinstance(node, nodes.Name) and node.name == "loop"
 
 
@@ -322,11 +323,11 @@ def _is_count_above_zero(node: nodes.Compare) -> bool:
     return is_count and is_zero and _is_messages(getattr(count, "node", None))
 
 
-def _distance(index: nodes.Node) -> int | None:
+def measure_distance(index: nodes.Node) -> int | None:
     """Return how far `loop.index0 - 1` or `loop.index0 + 1` is from the message; None for another index."""
     if not isinstance(index, (nodes.Add, nodes.Sub)) or not isinstance(index.left, nodes.Getattr):
         return None
-    is_index = _is_loop(index.left.node) and index.left.attr == "index0"
+    is_index = is_loop(index.left.node) and index.left.attr == "index0"
     if not is_index or not isinstance(index.right, nodes.Const) or index.right.value != 1:
         return None
     return 1 if isinstance(index, nodes.Add) else -1

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from jinja2 import nodes
 
+from turnwise.engine.compiler.lookahead import is_first, is_loop, is_not_first, measure_distance
 from turnwise.engine.compiler.syntax import parse
 from turnwise.engine.compiler.tree import child_nodes, find_assigned_names, find_nodes, walk
 from turnwise.sized_cache import SizedCache
@@ -63,7 +64,7 @@ def analyse_prompts(*texts: str) -> int:
 
 def _analyse_prompts(text: str) -> int:
     tree = parse(text, "template")
-    proof = _Proof()
+    proof = _PromptProof()
     try:
         proof.check_statements(tree.body, _OUTSIDE)
         proof.check_constants(tree)
@@ -75,7 +76,7 @@ def _analyse_prompts(text: str) -> int:
 PROOFS = SizedCache(_analyse_prompts)
 
 
-class _Place(NamedTuple):
+class _PromptPlace(NamedTuple):
     """Where a node is."""
 
     target: str | None = None  # the variable of the loop over messages that the node is in
@@ -91,10 +92,10 @@ class _Place(NamedTuple):
         return self.target is None and not self.in_block
 
 
-_OUTSIDE = _Place()
+_OUTSIDE = _PromptPlace()
 
 
-class _Proof:
+class _PromptProof:
     """Walks over a template and raises `_NotProven` at the first node that spoils the proof."""
 
     def __init__(self) -> None:
@@ -110,7 +111,7 @@ class _Proof:
 
     # ---- statements ----
 
-    def check_statements(self, body: Iterable[nodes.Node], place: _Place) -> None:
+    def check_statements(self, body: Iterable[nodes.Node], place: _PromptPlace) -> None:
         for node in body:
             if self.is_done and place.is_outside and not isinstance(node, nodes.Macro):
                 self._constants.append(node)
@@ -126,19 +127,19 @@ class _Proof:
             else:
                 self._check_block(node, place)
 
-    def _check_block(self, node: nodes.Node, place: _Place) -> None:
+    def _check_block(self, node: nodes.Node, place: _PromptPlace) -> None:
         """Check a macro, or a block whose text is captured; a macro runs where it is called."""
         if isinstance(node, nodes.Macro) or place.target is None:
             self._require(self._skipped.keys().isdisjoint(find_assigned_names(walk(node))))
             self._in_blocks |= {name.name for name in find_nodes(node, nodes.Name)}
-            place = _Place(in_block=True)
+            place = _PromptPlace(in_block=True)
         for child in child_nodes(node):
             if isinstance(child, nodes.Stmt):
                 self.check_statements([child], place)
             else:
                 self.check_expression(child, place)
 
-    def _check_if(self, node: nodes.If, place: _Place) -> None:
+    def _check_if(self, node: nodes.If, place: _PromptPlace) -> None:
         if node is self._last_statement and place.owns_loop and _is_false(node.test):
             self._require(not node.elif_ and not node.else_ and place.sequence is not None)
             assert place.sequence is not None
@@ -153,14 +154,14 @@ class _Proof:
             self.check_statements(others, place)
             self.is_done |= is_done
 
-    def _enter(self, test: nodes.Node, place: _Place) -> _Place:
+    def _enter(self, test: nodes.Node, place: _PromptPlace) -> _PromptPlace:
         """Return the place under a condition."""
         return place._replace(
             is_assistant=place.is_assistant or _is_about_assistant(test, place.target),
-            has_previous=place.has_previous or _is_not_first(test),
+            has_previous=place.has_previous or is_not_first(test),
         )
 
-    def _check_for(self, node: nodes.For, place: _Place) -> None:
+    def _check_for(self, node: nodes.For, place: _PromptPlace) -> None:
         skipped = self._count_skipped(node.iter, place)
         if skipped is None:
             self._require(self._skipped.keys().isdisjoint(find_assigned_names(walk(node.target))))
@@ -177,7 +178,7 @@ class _Proof:
             sequence = node.iter.name
         is_writer = _writes(node)
         self._last_statement = node.body[-1] if is_writer else None
-        self._check_body(node, _Place(target, sequence, owns_loop=True))
+        self._check_body(node, _PromptPlace(target, sequence, owns_loop=True))
         self.is_done = is_writer
         if not is_writer:
             self._assigned |= self._find_state(node)
@@ -193,12 +194,12 @@ class _Proof:
                 state |= {name.name for name in find_nodes(owner, nodes.Name)}
         return state
 
-    def _check_body(self, node: nodes.For, inside: _Place) -> None:
+    def _check_body(self, node: nodes.For, inside: _PromptPlace) -> None:
         if node.test is not None:
             self.check_expression(node.test, inside)
         self.check_statements(node.body, inside)
 
-    def _check_assignment(self, node: nodes.Assign, place: _Place) -> None:
+    def _check_assignment(self, node: nodes.Assign, place: _PromptPlace) -> None:
         name = node.target.name if isinstance(node.target, nodes.Name) else ""
         skipped = self._count_skipped(node.node, place)
         if skipped is not None and name and place.is_outside:
@@ -209,14 +210,14 @@ class _Proof:
 
     # ---- expressions ----
 
-    def check_expression(self, node: nodes.Node, place: _Place) -> None:
+    def check_expression(self, node: nodes.Node, place: _PromptPlace) -> None:
         if _is_same_at_end(node, place):
             return
         if isinstance(node, (nodes.And, nodes.Or)):
             self._check_operand(node.left, place)
             if isinstance(node, nodes.And):
                 place = self._enter(node.left, place)
-            elif _is_first(node.left):
+            elif is_first(node.left):
                 place = place._replace(has_previous=True)
             self._check_operand(node.right, place)
         elif isinstance(node, nodes.Not):
@@ -232,41 +233,43 @@ class _Proof:
             for child in child_nodes(node):
                 self.check_expression(child, place)
 
-    def _check_operand(self, node: nodes.Node, place: _Place) -> None:
+    def _check_operand(self, node: nodes.Node, place: _PromptPlace) -> None:
         """Check a condition, which may be whether there are messages."""
         if isinstance(node, nodes.Name) and node.name in self._skipped:
             self.least = max(self.least, self._skipped[node.name] + 1)
         else:
             self.check_expression(node, place)
 
-    def _check_name(self, name: str, place: _Place) -> None:
+    def _check_name(self, name: str, place: _PromptPlace) -> None:
         is_loop = name == "loop" and place.owns_loop
         self._require(not is_loop and name not in self._assigned and name not in self._skipped)
         self._require(name != PROMPT_FLAG)
 
-    def _is_harmless(self, node: nodes.Node, place: _Place) -> bool:
+    def _is_harmless(self, node: nodes.Node, place: _PromptPlace) -> bool:
         """Return whether a node reads the messages, the loop or the flag in a way that is proven."""
         if isinstance(node, nodes.Test):
-            is_flag = isinstance(node.node, nodes.Name) and node.node.name == PROMPT_FLAG
-            is_list = isinstance(node.node, nodes.Name) and node.node.name in self._skipped
-            return (is_flag or is_list) and node.name in EMPTINESS
+            name = getattr(node.node, "name", None)
+            return (name == PROMPT_FLAG or name in self._skipped) and node.name in EMPTINESS
         if isinstance(node, nodes.Compare):
             return self._is_count_above_zero(node)
-        if isinstance(node, nodes.Getattr) and _is_loop(node.node) and place.owns_loop:
-            return node.attr in PAST or (node.attr in NEXT and place.is_assistant)
-        if not isinstance(node, nodes.Getitem) or not isinstance(node.node, nodes.Name):
-            return False
-        skipped = self._skipped.get(node.node.name)
-        if skipped is None:
+        if isinstance(node, nodes.Getattr):
+            is_own = is_loop(node.node) and place.owns_loop
+            return is_own and (node.attr in PAST or (node.attr in NEXT and place.is_assistant))
+        return isinstance(node, nodes.Getitem) and self._is_known_message(node, place)
+
+    def _is_known_message(self, node: nodes.Getitem, place: _PromptPlace) -> bool:
+        """Return whether an item is one of the messages, the same for those before a turn as for all."""
+        name = node.node.name if isinstance(node.node, nodes.Name) else None
+        if name not in self._skipped:
             return False
         if isinstance(node.arg, nodes.Const) and type(node.arg.value) is int:
             self._require(node.arg.value >= 0)
-            self.least = max(self.least, skipped + node.arg.value + 1)
+            self.least = max(self.least, self._skipped[name] + node.arg.value + 1)
             return True
-        distance = _distance(node.arg) if place.owns_loop else None
+        distance = measure_distance(node.arg) if place.owns_loop else None
         if distance == -1:
             return place.has_previous
-        return distance == 1 and place.is_assistant and node.node.name == place.sequence
+        return distance == 1 and place.is_assistant and name == place.sequence
 
     def _is_count_above_zero(self, node: nodes.Compare) -> bool:
         count, operand = node.expr, node.ops[0]
@@ -279,7 +282,7 @@ class _Proof:
         self.least = max(self.least, self._skipped[name] + 1)
         return operand.op in ("gt", "eq", "ne")
 
-    def _count_skipped(self, node: nodes.Node, place: _Place) -> int | None:
+    def _count_skipped(self, node: nodes.Node, place: _PromptPlace) -> int | None:
         """Return how many messages a list of messages leaves out at its start; None for any other value."""
         if isinstance(node, nodes.Name):
             return self._skipped.get(node.name)
@@ -307,7 +310,7 @@ class _Proof:
         self._require(VARIABLE.isdisjoint(_find_deciding_names(tree, names)))
         for node in self._constants:
             for field in find_nodes(node, nodes.Getattr):
-                self._require(not _is_loop(field.node) or field.attr == "last")
+                self._require(not is_loop(field.node) or field.attr == "last")
 
     def _require(self, is_proven: bool) -> None:
         if not is_proven:
@@ -317,15 +320,15 @@ class _Proof:
 # ---- the message before a turn ----
 
 
-def _is_same_at_end(test: nodes.Node, place: _Place) -> bool:
+def _is_same_at_end(test: nodes.Node, place: _PromptPlace) -> bool:
     """Return whether a condition is the same for the last message as for one before an assistant's."""
     at_end = _decide(test, place, is_last=True)
     return at_end is not None and at_end is _decide(test, place, is_last=False)
 
 
-def _decide(test: nodes.Node, place: _Place, is_last: bool) -> bool | None:
+def _decide(test: nodes.Node, place: _PromptPlace, is_last: bool) -> bool | None:
     """Return whether a condition holds if no message follows, or one of the assistant; None if that is not known."""
-    if isinstance(test, nodes.Getattr) and _is_loop(test.node) and place.owns_loop:
+    if isinstance(test, nodes.Getattr) and is_loop(test.node) and place.owns_loop:
         return {"last": is_last, "nextitem": not is_last}.get(test.attr)
     if isinstance(test, nodes.Not):
         negated = _decide(test.node, place, is_last)
@@ -346,16 +349,16 @@ def _decide(test: nodes.Node, place: _Place, is_last: bool) -> bool | None:
     return None
 
 
-def _is_next(node: nodes.Node, place: _Place) -> bool:
+def _is_next(node: nodes.Node, place: _PromptPlace) -> bool:
     """Return whether a node is the next message."""
     if isinstance(node, nodes.Getattr):
-        return _is_loop(node.node) and place.owns_loop and node.attr == "nextitem"
+        return is_loop(node.node) and place.owns_loop and node.attr == "nextitem"
     if not isinstance(node, nodes.Getitem) or not isinstance(node.node, nodes.Name):
         return False
-    return place.owns_loop and node.node.name == place.sequence and _distance(node.arg) == 1
+    return place.owns_loop and node.node.name == place.sequence and measure_distance(node.arg) == 1
 
 
-def _get_owner_of_role(node: nodes.Node, place: _Place) -> bool:
+def _get_owner_of_role(node: nodes.Node, place: _PromptPlace) -> bool:
     return _get_field(node) == "role" and _is_next(getattr(node, "node", node), place)
 
 
@@ -366,16 +369,6 @@ def _get_field(node: nodes.Node) -> object:
     if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
         return node.arg.value
     return None
-
-
-def _distance(index: nodes.Node) -> int | None:
-    """Return how far `loop.index0 - 1` or `loop.index0 + 1` is from the message; None for another index."""
-    if not isinstance(index, (nodes.Add, nodes.Sub)) or not isinstance(index.left, nodes.Getattr):
-        return None
-    is_index = _is_loop(index.left.node) and index.left.attr == "index0"
-    if not is_index or not isinstance(index.right, nodes.Const) or index.right.value != 1:
-        return None
-    return 1 if isinstance(index, nodes.Add) else -1
 
 
 # ---- conditions ----
@@ -393,38 +386,11 @@ def _is_about_assistant(test: nodes.Node, target: str | None) -> bool:
     return is_role and is_equal
 
 
-def _is_first(test: nodes.Node) -> bool:
-    """Return whether a condition says that the message is the first."""
-    if isinstance(test, nodes.Compare):
-        return _compares_index(test, ("eq",))
-    return isinstance(test, nodes.Getattr) and _is_loop(test.node) and test.attr == "first"
-
-
-def _is_not_first(test: nodes.Node) -> bool:
-    """Return whether a condition says that the message is not the first."""
-    if isinstance(test, nodes.And):
-        return _is_not_first(test.left) or _is_not_first(test.right)
-    if isinstance(test, nodes.Not):
-        return _is_first(test.node)
-    return isinstance(test, nodes.Compare) and _compares_index(test, ("gt", "ne"))
-
-
-def _compares_index(test: nodes.Compare, operators: tuple[str, ...]) -> bool:
-    left, operand = test.expr, test.ops[0]
-    is_index = isinstance(left, nodes.Getattr) and _is_loop(left.node) and left.attr == "index0"
-    is_zero = isinstance(operand.expr, nodes.Const) and operand.expr.value == 0
-    return is_index and is_zero and operand.op in operators
-
-
 def _is_false(test: nodes.Node) -> bool:
     """Return whether a condition is false without a generation prompt."""
     if isinstance(test, nodes.And):
         return _is_false(test.left) or _is_false(test.right)
     return isinstance(test, nodes.Name) and test.name == PROMPT_FLAG
-
-
-def _is_loop(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.Name) and node.name == "loop"
 
 
 def _find_constants(node: nodes.Node) -> list[object]:
