@@ -130,6 +130,7 @@ class BatchEncoder:
         self._on_error = on_error
         self._rows: list[_LaidOutRow | _EncodedRow | None] = []
         self._contents: list[str] = []  # of rows with a layout
+        self._absent: set[str] = set()  # the texts that one of these layouts excludes
         self._ready: dict[
             Any, TracedLayout
         ] = {}  # by roles: layouts that apply, until a row is encoded in full
@@ -191,6 +192,7 @@ class BatchEncoder:
                 self._learn_layout(messages, contents, form, encoded)
                 return _EncodedRow.of(encoded)
             form.failures = 0
+            self._absent.update(layout.absent)
             if isinstance(layout, TracedLayout):
                 self._ready[roles] = layout
         self._contents += contents
@@ -218,12 +220,12 @@ class BatchEncoder:
         """Return the layout of a row; None if it is not known."""
         request = self._request
         assert request is not None
-        trace, now = form.trace, request.arguments["now"]
-        if trace is not None and trace.is_on_time(now):
-            if form.traced is not None:
-                return form.traced if form.traced.applies() else None
-            if not _has_text(contents, trace.absent):
-                return None  # it will show the layout
+        # Each is read once: other threads share the form.
+        trace, traced, now = form.trace, form.traced, request.arguments["now"]
+        if traced is not None and traced.trace.is_on_time(now):
+            return traced if traced.applies() else None
+        if trace is not None and trace.is_on_time(now) and not _has_text(contents, trace.absent):
+            return None  # it will show the layout
         if not form.layouts:
             return None
         try:
@@ -266,9 +268,18 @@ class BatchEncoder:
             return _FlatRows.empty(len(self._rows))
         self._check_contents(request)
         flat = self._encode_segments(request)
-        limit, offsets = request.max_length, flat.offsets
+        limit, ids, offsets = request.max_length, flat.ids, flat.offsets
         if limit is not None:
             self._encode_again(lambda index, _: offsets[index + 1] - offsets[index] > limit)
+        controls = encoder_for(request.tokenizer).controls
+        if controls.may_come_from_text:
+            self._encode_again(
+                lambda index, row: (
+                    not controls.are_exactly(
+                        row.layout.controls, ids[offsets[index] : offsets[index + 1]]
+                    )
+                )
+            )
         return flat
 
     def _encode_segments(self, request: EncodeRequest) -> _FlatRows:
@@ -311,20 +322,16 @@ class BatchEncoder:
 
     def _check_contents(self, request: EncodeRequest) -> None:
         """Encode rows in full that spell an added token in a content, or something that their layout excludes."""
-        texts: set[str] = set()
-        for form in self._forms.values():
-            if form.traced is not None:
-                texts.update(form.traced.absent)
         matcher = encoder_for(request.tokenizer).matcher
 
-        def is_special(contents: Sequence[str]) -> bool:
+        def is_special(contents: Sequence[str], absent: Iterable[str]) -> bool:
             text = SEPARATOR.join(contents)
-            if matcher.is_in(text) or any([wanted in text for wanted in texts]):
+            if matcher.is_in(text) or any([wanted in text for wanted in absent]):
                 return True
             return len(text) > MAX_TRACED_LENGTH
 
-        if is_special(self._contents):  # mostly one search is enough for all rows
-            self._encode_again(lambda _, row: is_special(row.contents))
+        if is_special(self._contents, self._absent):  # mostly one search is enough for all rows
+            self._encode_again(lambda _, row: is_special(row.contents, row.layout.absent))
 
     def _encode_again(self, is_wanted: Callable[[int, _LaidOutRow], bool]) -> None:
         """Encode rows in full that have a layout, but not this one."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnwise.engine.option_names import ENCODE_ARGUMENTS, RENDER_ARGUMENTS
+from turnwise.engine.option_names import ENCODE_ARGUMENTS, RENDER_ARGUMENTS, SPECIAL_TOKENS
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import did_you_mean, short_repr, warn_caller
 from turnwise.isolation import WorkerPool
@@ -231,6 +231,12 @@ def read_template_options(body: BodyReader) -> dict[str, Any]:
     """Return the template's own variables that a request sets; they cannot name an argument of ours."""
     options: dict[str, Any] = dict(body.get("chat_template_kwargs", dict, {}))
     for name in options:
+        if name in SPECIAL_TOKENS:
+            raise RequestError(
+                f"{name!r} is a matter of the server: a request writes no control tokens",
+                path="chat_template_kwargs",
+                hint="leave it out; the special tokens are those of the model",
+            )
         if name in RESERVED_OPTIONS:
             raise RequestError(
                 f"{name!r} is no variable of a template",

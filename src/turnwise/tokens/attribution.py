@@ -10,13 +10,14 @@ known from its origin, and every author a trust level:
 
 A token is real only if one author with enough trust wrote all of its characters. Role names are input, but templates
 build markers from them (`'<|' + role + '|>'`), so a known role name counts as the template's text; an unknown one is a
-field like any other.
+field like any other. A token option (`eos_token`) may write the one added token that it is; if it is any other text, it
+is an option like the others, so two of them cannot spell a token together.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from itertools import accumulate
@@ -52,7 +53,7 @@ OPTION_PREFIX = "option "
 ASSISTANT_TEXT = ("content", *REASONING_KEYS)
 
 AuthorKey = tuple[str, str]  # the kind of an author and its name: a row of the table of trust
-TEMPLATE: AuthorKey = ("template", "")  # also special tokens given as options, known role names
+TEMPLATE: AuthorKey = ("template", "")  # also known role names
 UNKNOWN: AuthorKey = ("unknown", "")  # computed text without an origin
 # Authors that are not listed are not trusted.
 DEFAULT_TRUST: Mapping[AuthorKey, Trust] = {
@@ -62,18 +63,27 @@ DEFAULT_TRUST: Mapping[AuthorKey, Trust] = {
 
 
 class Attribution:
-    """The authors of a rendered text, looked up at the position of a token."""
+    """The authors of a rendered text, looked up at the position of a token.
+
+    Args:
+        table: the pieces of the text.
+        messages: the conversation.
+        trust: trust levels that differ from the table of this file.
+        get_option: returns the value of an option; without it, none is a token.
+    """
 
     def __init__(
         self,
         table: PieceTable,
         messages: Sequence[Mapping[str, Any]],
         trust: Mapping[str, Any] | None = None,
+        get_option: Callable[[str], object] | None = None,
     ) -> None:
         self.table = table
+        self._get_option = get_option
+        self._added: Container[object] = ()
         self.messages = messages
         self.trust_table = parse_trust(trust)
-        self.has_lookalikes = False  # an author without enough trust spelled an added token
         self.assistant_tokens: set[int] = set()  # where assistants wrote ordinary added tokens
         # By the index of a text.
         self._authors: dict[int, tuple[list[int], list[AuthorKey | Field]]] = {}
@@ -88,6 +98,7 @@ class Attribution:
         turns must still be removed, with `remove_delimiters`.
         """
         matches = find_template_tokens(matcher, text, self.table.starts, self.table.trails, begin)
+        self._added = matcher.added
         if matches is None:
             matches = matcher.find(text, self._is_allowed, partial(self._narrow, matcher), begin)
         return matches
@@ -100,22 +111,17 @@ class Attribution:
         if level == Trust.ORDINARY and not token.special:
             self.assistant_tokens.add(start)
             return True
-        if level != Trust.ALL:
-            self.has_lookalikes = True
         return level == Trust.ALL
 
     def remove_delimiters(
         self, matches: list[TokenMatch], delimiters: Container[str]
     ) -> list[TokenMatch]:
         """Return the matches without the turn delimiters that an assistant wrote."""
-        allowed = [
+        return [
             match
             for match in matches
             if match.text_start not in self.assistant_tokens or match.token.text not in delimiters
         ]
-        if len(allowed) < len(matches):
-            self.has_lookalikes = True
-        return allowed
 
     def template_tokens(self, matches: list[TokenMatch]) -> list[TokenMatch]:
         """Return the matches that the template wrote, or an author who is trusted like it."""
@@ -202,7 +208,7 @@ class Attribution:
     def _is_untrusted(self, source: Field) -> bool:
         """Return whether neither the texts nor the keys inside of an input are trusted."""
         path = source.path
-        if path[0] in SPECIAL_TOKENS or (path[0] == "messages" and len(path) < 3):
+        if path[0] == "messages" and len(path) < 3:
             return False  # roles are trusted, and are in there
         authors = [self.author_of(Field(path, is_key)) for is_key in (False, True)]
         return all(self._level_of(author) == Trust.NONE for author in authors)
@@ -212,8 +218,18 @@ class Attribution:
         if len(authors) != 1:
             return Trust.NONE
         (author,) = authors
-        key = self._trust_key(author) if isinstance(author, Field) else author
-        return self.trust_table.get(key, Trust.NONE)
+        if not isinstance(author, Field):
+            return self.trust_table.get(author, Trust.NONE)
+        level = self.trust_table.get(self._trust_key(author), Trust.NONE)
+        return Trust.ALL if level == Trust.NONE and self._is_token_option(author) else level
+
+    def _is_token_option(self, author: Field) -> bool:
+        """Return whether a text comes from a token option that is exactly one added token."""
+        name = author.path[0]
+        if len(author.path) > 1 or author.key or name not in SPECIAL_TOKENS:
+            return False
+        value = self._get_option(str(name)) if self._get_option else None
+        return isinstance(value, str) and value in self._added
 
     def _author_of(self, text: str, leaf: Leaf) -> AuthorKey | Field:
         """Return who wrote a fragment; a number that the template counts is the template's text."""
@@ -229,11 +245,10 @@ class Attribution:
         if leaf.key:
             return leaf
         match leaf.path:
-            case (str(option),) if option in SPECIAL_TOKENS:
-                return TEMPLATE
             case ("messages", index, "role") if self._role_of(index) in ROLES:
                 return TEMPLATE
-        return leaf
+            case _:
+                return leaf
 
     def _trust_key(self, author: Field) -> AuthorKey:
         """Return the row of the table for a field: the role of its message, or the input it belongs to."""

@@ -120,6 +120,11 @@ class EncodeRequest:
             "continue_final_message": False,
         }
 
+    def get_option(self, name: str) -> object:
+        """Return the value of a variable of the template: the caller's, else the template's own; None without one."""
+        given = self.arguments
+        return given[name] if name in given else self.renderer.options.get(name)
+
     def render(self, messages: Messages) -> Rendering:
         """Render messages as the caller asked."""
         return self._render(messages, self.arguments)
@@ -184,12 +189,10 @@ class SpecialTokens(NamedTuple):
     Attributes:
         matches: all of them, in order.
         by_template: those that the template wrote, or an author who is trusted like it.
-        has_lookalikes: whether there are others, which are encoded as ordinary text.
     """
 
     matches: list[TokenMatch]
     by_template: list[TokenMatch]
-    has_lookalikes: bool
 
 
 def encode_once(request: EncodeRequest) -> Encoded:
@@ -235,10 +238,7 @@ def encode_turns(
         ids, spans = request.tokenizer.whole(text), None
     else:
         ids, spans = encoder_for(request.tokenizer).encode_spans(
-            text,
-            matches,
-            seams=find_seams((*history, *turns), text),
-            may_spell_specials=specials.has_lookalikes,
+            text, matches, seams=find_seams((*history, *turns), text)
         )
     return Encoded(
         rendering,
@@ -300,11 +300,11 @@ def find_specials(
 ) -> SpecialTokens:
     """Return the added tokens in a rendering that their authors may write, from the character `begin` on."""
     matcher = encoder_for(request.tokenizer).matcher
-    attribution = Attribution(rendering.piece_table, messages, request.trust)
+    attribution = Attribution(rendering.piece_table, messages, request.trust, request.get_option)
     matches = attribution.find_allowed_tokens(matcher, rendering.text, begin)
     if attribution.assistant_tokens:
         matches = attribution.remove_delimiters(matches, find_turn_delimiters(request))
-    return SpecialTokens(matches, attribution.template_tokens(matches), attribution.has_lookalikes)
+    return SpecialTokens(matches, attribution.template_tokens(matches))
 
 
 def find_turns(
@@ -340,7 +340,7 @@ def find_turn_delimiters(request: EncodeRequest) -> frozenset[str]:
         except TurnwiseError as error:
             raise_if_call_ended(error)
             continue  # the template does not take such turns
-        attribution = Attribution(rendering.piece_table, probe)
+        attribution = Attribution(rendering.piece_table, probe, get_option=request.get_option)
         matches = attribution.find_allowed_tokens(matcher, rendering.text)
         delimiters |= attribution.turn_delimiters(matches)
     cache[request.tokenizer] = frozenset(delimiters)

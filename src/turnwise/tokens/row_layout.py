@@ -17,7 +17,8 @@ looks at a content. `make_layout` makes sure of that, and returns None otherwise
 * the labels do not change inside of a span between two added tokens;
 * the tokenizer's library gives the same ids for the segments, added tokens included, as for the spans between them.
 
-A row that spells an added token in a content is encoded in full.
+A row that spells an added token in a content is encoded in full, and so is one that has other control ids than the
+first (`control_ids.py`).
 """
 
 from __future__ import annotations
@@ -70,8 +71,10 @@ class RowLayout:
         contents: where its contents are.
         segments: of which its ids are made.
         openings: the openings that are known of each kind of turn; while there is one, it applies.
+        controls: its control ids, which are those of every row.
 
     Attributes:
+        absent: the texts that must not be in a content, beside the added tokens.
         fill: returns the segments of a row, given its contents.
         count: how many segments there are.
         trained: the numbers of those that are trained, and how many ids at the end of each are not.
@@ -87,7 +90,10 @@ class RowLayout:
         contents: Sequence[TextSpan],
         segments: Sequence[RowSegment],
         openings: Sequence[list[Opening]],
+        controls: Sequence[int],
     ) -> None:
+        self.absent: Sequence[str] = ()
+        self.controls = controls
         self.trained = [
             (number, segment.rest) for number, segment in enumerate(segments) if segment.is_trained
         ]
@@ -134,9 +140,6 @@ class TracedLayout(RowLayout):
         trace: shows how the template writes contents that it does not know.
         matcher: finds added tokens.
         more: the other arguments of `RowLayout`.
-
-    Attributes:
-        absent: the texts that must not be in a content, beside the added tokens.
     """
 
     def __init__(self, trace: ContentTrace, matcher: TokenMatcher, *more: Any) -> None:
@@ -233,8 +236,9 @@ def make_layout(
     openings, segments = row.find_openings(), row.find_segments()
     if openings is None or segments is None:
         return None
+    controls = encoder_for(request.tokenizer).controls.select(encoded.input_ids)
     return RenderedLayout(
-        encoded.rendering.output, places, encoded.text, contents, segments, openings
+        encoded.rendering.output, places, encoded.text, contents, segments, openings, controls
     )
 
 
@@ -246,8 +250,11 @@ def _make_traced_layout(row: _FirstRow, trace: ContentTrace) -> TracedLayout | N
     openings, segments = row.find_openings(is_proven), row.find_segments()
     if with_prompts is None or openings is None or segments is None:
         return None
-    matcher = encoder_for(request.tokenizer).matcher
-    return TracedLayout(with_prompts, matcher, encoded.text, row.contents, segments, openings)
+    encoder = encoder_for(request.tokenizer)
+    controls = encoder.controls.select(encoded.input_ids)
+    return TracedLayout(
+        with_prompts, encoder.matcher, encoded.text, row.contents, segments, openings, controls
+    )
 
 
 def _has_own_prompts(request: EncodeRequest) -> bool:

@@ -5,8 +5,9 @@ assistant turn ends, because a served model's first token never merges with the 
 between two splits is a *plain span*: template and message content together, encoded in one call as ordinary text, by an
 encoder that knows no added tokens. So no content can become a special token.
 
-Some vocabularies spell a special token with ordinary pieces all the same (`<s>` in SentencePiece models). Then the span
-is split once more inside each such spelling, and the result is checked: a forged id is an error, never returned.
+Some vocabularies spell a special token with ordinary pieces all the same (`<s>` in SentencePiece models), and a
+normalizer may make such a spelling of other letters. So the ids of each span are checked (`control_ids.py`). Where one
+is forged, the span is split once more inside the letters that it stands for; if that does not help, it is an error.
 
 Plain spans are cached by content, because system prompts and tool lists come again with every request.
 """
@@ -20,14 +21,15 @@ from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from turnwise.errors import TokenizerError
+from turnwise.errors import TokenizerError, short_repr
+from turnwise.tokens.control_ids import ControlIds
 from turnwise.tokens.token_matcher import TokenMatch, TokenMatcher
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added, Tokenizer
 
 CACHE_SIZE = 4_000_000  # characters and ids of plain spans that are cached for each tokenizer
 MAX_CACHED_LENGTH = 100_000  # characters of a plain span that is worth caching
 ENTRY_SIZE = 50  # what each span counts for besides: many are short
-MAX_SPLIT_ROUNDS = 8  # attempts at splitting before every character is encoded alone
+MAX_SPLITS = 8  # of a text inside forged ids, before every character is encoded alone
 
 SpanRow = tuple[int, int, int, Added | None]  # a row of a SpanTable
 SpanKey = tuple[int, str]  # position (START, AFTER, WITHIN) and text of a plain span
@@ -84,13 +86,7 @@ class TextEncoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.matcher = TokenMatcher(tokenizer.added)
-        # The unknown token does not count as special: models give it for letters that they lack.
-        unknown = tokenizer.id(tokenizer.named.get("unk_token", ""))
-        specials = [
-            token for token in tokenizer.added.values() if token.control and token.id != unknown
-        ]
-        self.special_ids = frozenset(token.id for token in specials)
-        self._spellings = [token.text for token in specials]
+        self.controls = ControlIds(tokenizer)
         # Gemma has tokens for runs of line breaks: they match across the end of a prompt.
         self.has_blank_tokens = any(not token.control for token in tokenizer.added.values())
         # Read without the lock: an entry is whole, and never changed.
@@ -103,7 +99,6 @@ class TextEncoder:
         text: str,
         matches: Sequence[TokenMatch],
         seams: Sequence[int] = (),
-        may_spell_specials: bool = True,
         position: int = START,
     ) -> tuple[list[int], SpanTable]:
         """Return the ids of the text and its spans.
@@ -112,7 +107,6 @@ class TextEncoder:
             text: the text.
             matches: its added tokens that count, in order.
             seams: further characters at which the text is split, in order.
-            may_spell_specials: False if the text is known to spell no added token but `matches`.
             position: START of everything, AFTER an added token, or WITHIN a text.
         """
         if self.has_blank_tokens and seams:
@@ -129,9 +123,7 @@ class TextEncoder:
                     seam = next(remaining_seams, length)
                 part = text[done : seam if seam < start else start]
                 add_row((done, len(ids), position, None))
-                part_ids, splits = cached((position, part)) or self._encode_span(
-                    part, position, may_spell_specials
-                )
+                part_ids, splits = cached((position, part)) or self._encode_span(part, position)
                 for offset, first in splits:
                     add_row((done + offset, len(ids) + first, WITHIN, None))
                 ids += part_ids
@@ -160,54 +152,62 @@ class TextEncoder:
             matches = [*matches[:index], *found, *matches[index + 1 :]]
         return matches
 
-    def _encode_span(
-        self, text: str, position: int, may_spell_specials: bool = True
-    ) -> EncodedSpan:
-        """Return the ids of a text as ordinary text, and where it was split to avoid special ids."""
+    def _encode_span(self, text: str, position: int) -> EncodedSpan:
+        """Return the ids of a text as ordinary text, and where it was split to avoid control ids."""
         encoded: EncodedSpan = self.tokenizer.encode(text, position), ()
-        is_checked = may_spell_specials or self.tokenizer.native
-        if is_checked and not self.special_ids.isdisjoint(encoded[0]):
-            encoded = self._encode_without_specials(text, position)
+        if not self.controls.are_exactly((), encoded[0]):
+            encoded = self._encode_in_parts(text, position)
         if len(text) <= MAX_CACHED_LENGTH:
             self._add_to_cache((position, text), encoded)
         return encoded
 
-    def _encode_without_specials(self, text: str, position: int) -> EncodedSpan:
-        """Encode a text whose usual ids contain special ones, by splitting inside each spelling.
+    def _encode_in_parts(self, text: str, position: int) -> EncodedSpan:
+        """Encode a text whose usual ids contain control ids, by splitting inside the letters of each.
 
         Raises:
-            TokenizerError: even single characters encode to a special id.
+            TokenizerError: even a single character is encoded to a control id.
         """
-        parts = [text]
-        for distance in range(1, MAX_SPLIT_ROUNDS):
-            split: list[str] = []
-            for part in parts:
-                split += _split_spellings(part, self._spellings, distance)
-            parts = split
-            ids, splits = self._encode_parts(parts, position)
-            if self.special_ids.isdisjoint(ids):
-                return ids, splits
-        ids, splits = self._encode_parts(list(text), position)
-        if not self.special_ids.isdisjoint(ids):
-            raise TokenizerError(
-                f"{self.tokenizer.name} encodes ordinary text as a special token, and splitting does not help",
-                hint="refuse the text, or use another back end",
-            )
-        return ids, splits
-
-    def _encode_parts(
-        self, parts: Sequence[str], position: int
-    ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the ids of a text that was split into these parts, and the splits."""
         ids: list[int] = []
         splits: list[tuple[int, int]] = []
-        offset = 0
-        for part in parts:
-            if offset:
-                splits.append((offset, len(ids)))
-            ids += self.tokenizer.encode(part, WITHIN if offset else position)
-            offset += len(part)
+        done = 0
+        waiting = [(text, 0)]  # parts from the last to the next, and how often they were split
+        while waiting:
+            part, count = waiting.pop()
+            here = WITHIN if done else position
+            part_ids = self.tokenizer.encode(part, here)
+            if not self.controls.are_exactly((), part_ids):
+                parts = list(part) if count == MAX_SPLITS else self._split(part, part_ids, here)
+                waiting += [(smaller, count + 1) for smaller in reversed(parts)]
+                continue
+            if done:
+                splits.append((done, len(ids)))
+            ids += part_ids
+            done += len(part)
         return ids, splits
+
+    def _split(self, text: str, ids: Sequence[int], position: int) -> Sequence[str]:
+        """Return a text in parts, split inside the letters of each control id among its ids.
+
+        Raises:
+            TokenizerError: the text is a single character.
+        """
+        if len(text) == 1:
+            id = self.controls.select(ids)[0]
+            raise TokenizerError(
+                f"{self.tokenizer.name} encodes ordinary text, {short_repr(text)}, "
+                f"as the control token {self.tokenizer.token(id)}",
+                hint="refuse the text, or take the token from the vocabulary of the tokenizer's model",
+            )
+        offsets = self.tokenizer.offsets(text, ids, position)
+        middles = {
+            (start + end) // 2
+            for id, (start, end) in zip(ids, offsets, strict=True)
+            if id in self.controls.ids and start < (start + end) // 2
+        }
+        edges = [0, *sorted(middles), len(text)]
+        if not middles:  # it is not known which letters these are, or it is a single one
+            return list(text)
+        return [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
 
     def _add_to_cache(self, key: SpanKey, encoded: EncodedSpan) -> None:
         with self._lock:
@@ -236,16 +236,3 @@ def encoder_for(tokenizer: Tokenizer) -> TextEncoder:
     if encoder is None:
         encoder = _ENCODERS.setdefault(tokenizer, TextEncoder(tokenizer))
     return encoder
-
-
-def _split_spellings(text: str, spellings: Sequence[str], distance: int) -> list[str]:
-    """Split the text inside every occurrence of a spelling, `distance` characters after its start."""
-    places: set[int] = set()
-    for spelling in spellings:
-        inside = min(distance, max(len(spelling) - 1, 1))
-        start = text.find(spelling)
-        while start >= 0:
-            places.add(start + inside)
-            start = text.find(spelling, start + 1)
-    edges = [0, *sorted(place for place in places if place < len(text)), len(text)]
-    return [text[start:end] for start, end in zip(edges, edges[1:], strict=False) if start < end]

@@ -156,4 +156,4 @@ def _find_spans(
 def encode_joint(tokenizer: Tokenizer, text: str) -> tuple[list[int], SpanTable]:
     """Encode a text in which every added token counts, whoever wrote it, as transformers does."""
     encoder = encoder_for(tokenizer)
-    return encoder.encode_spans(text, encoder.matcher.find(text), may_spell_specials=False)
+    return encoder.encode_spans(text, encoder.matcher.find(text))

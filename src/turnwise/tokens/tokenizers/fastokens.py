@@ -14,7 +14,7 @@ from turnwise.errors import TokenizerError
 from turnwise.tokens.tokenizers.base import BaseTokenizer
 from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
 from turnwise.tokens.tokenizers.offsets import bytes_of_alphabet, bytes_of_piece
-from turnwise.tokens.tokenizers.protocol import START, Added, Tokenizer
+from turnwise.tokens.tokenizers.protocol import Added, Tokenizer
 
 REMEDY = "Give the tokenizer.json that it was made of, or its folder."
 FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
@@ -33,10 +33,8 @@ class Fastokens(BaseTokenizer):
         space = given.token_to_id("Ġ")
         is_bytelevel = space is not None and given.decode([space]) == " "
         self._to_bytes = bytes_of_alphabet if is_bytelevel else bytes_of_piece
-        native = [
-            row.id for row in rows if row.control and row.id in self.encode_plain(row.text, START)
-        ]
-        super().__init__("a fastokens.Tokenizer", rows, {}, native)
+        # Which of them its model has is not told.
+        super().__init__("a fastokens.Tokenizer", rows, {}, native=[row.id for row in rows])
 
     def encode_plain(self, text: str, position: int) -> list[int]:
         ids: list[int] = self._given.encode_ordinary(text).ids

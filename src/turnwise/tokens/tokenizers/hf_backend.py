@@ -142,11 +142,22 @@ class ReferenceBackend:
             if token.normalized and normalizer.normalize_str(token.content) != token.content
         )
 
-    def is_reachable(self, token: Added) -> bool:
-        """Return whether the model gives this id for the token's own text, so that plain text may give it too."""
-        if self.full.model.token_to_id(token.text) != token.id:
-            return False
-        return any(piece.id == token.id for piece in self.full.model.tokenize(token.text))
+    def find_native(self) -> frozenset[int]:
+        """Return the control ids that the model has too, so that plain text may give them under some spelling.
+
+        Merges give a token for no text if they do not give it for its own: they are the same inside of any word.
+        """
+        model = self.full.model
+        ids = [token.id for token in self.list_added().values() if token.control]
+        known = {id: text for id in ids if (text := model.id_to_token(id)) is not None}
+        affixes = ("continuing_subword_prefix", "end_of_word_suffix")
+        if isinstance(model, library.models.BPE) and not any(getattr(model, a) for a in affixes):
+            return frozenset(
+                id
+                for id, text in known.items()
+                if any(piece.id == id for piece in model.tokenize(text))
+            )
+        return frozenset(known)
 
     @cached_property
     def _unknown_ids(self) -> frozenset[int]:

@@ -81,7 +81,7 @@ class HuggingFace:
             self.named: Mapping[str, str] = dict(declared.named)
             self.added: Mapping[str, Added] = self._reference.list_added()
             self.normalised = self._reference.find_normalised()
-            self.native = self._find_native()
+            self.native = self._reference.find_native()
         self.source: TokenizerSource | None = None  # set by the loader of files
         self._widths = TokenWidths(self._reference.token_bytes)
         self._encoder: Backend = self._reference
@@ -94,18 +94,6 @@ class HuggingFace:
             self._encoder = DeferredBackend(
                 self._reference, self._load_fastokens, self._use_fastokens, allowance
             )
-
-    def _find_native(self) -> frozenset[int]:
-        """Return the added ids that plain text may give, because the model knows their texts too."""
-        unknown = (
-            self.named.get("unk_token"),
-            getattr(self._reference.full.model, "unk_token", None),
-        )
-        return frozenset(
-            token.id
-            for token in self.added.values()
-            if token.control and token.text not in unknown and self._reference.is_reachable(token)
-        )
 
     def _load_fastokens(self, loading: Future[Any] | None = None) -> FastBackend:
         """Load fastokens, unless that is being done, and compare it with the reference."""

@@ -62,7 +62,7 @@ class Tokenizer(Protocol):
 
     @property
     def native(self) -> frozenset[int]:
-        """Added ids that `encode` may return all the same, because the model knows their texts too."""
+        """Added ids that `encode` may return all the same, because the model has them too, under any spelling."""
         ...
 
     def encode(self, text: str, position: int = START) -> list[int]:

@@ -40,12 +40,8 @@ class PythonTokenizer(BaseTokenizer):
             for id, token in sorted(given.added_tokens_decoder.items())
         ]
         self.prefix_length = int("".join(given._tokenize("a")).startswith(SPACE))
-        native = [
-            row.id
-            for row in rows
-            if row.control and row.text != given.unk_token and row.id in self._tokenize(row.text)
-        ]
-        super().__init__(name, rows, _named_tokens(given), native)
+        # Its code may give any of them.
+        super().__init__(name, rows, _named_tokens(given), native=[row.id for row in rows])
 
     def _tokenize(self, text: str) -> list[int]:
         ids: list[int] = self._given.convert_tokens_to_ids(self._given._tokenize(text))

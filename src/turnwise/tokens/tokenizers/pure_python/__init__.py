@@ -33,7 +33,7 @@ from turnwise.tokens.tokenizers.normalization import (
     remove_prefix,
 )
 from turnwise.tokens.tokenizers.offsets import Offsets, bytes_of_alphabet, bytes_of_piece
-from turnwise.tokens.tokenizers.protocol import START, WHOLE, Added
+from turnwise.tokens.tokenizers.protocol import START, WHOLE
 from turnwise.tokens.tokenizers.pure_python.added_vocabulary import (
     AddedVocabulary,
     read_added_tokens,
@@ -120,7 +120,12 @@ class PurePython(BaseTokenizer):
         rows = read_field(data, "added_tokens", list, [])
         tokens = read_added_tokens(rows, declared, self._model.vocabulary)
         self._added_vocabulary = AddedVocabulary(tokens.values(), self._plain.normalize)
-        native = [token.id for token in tokens.values() if self._is_native(token, declared)]
+        spellings = {id: spelling for spelling, id in self._model.vocabulary.items()}
+        native = [
+            token.id
+            for token in tokens.values()
+            if token.control and token.id in self._model.encode(spellings.get(token.id, ""))
+        ]
         # The library shows a token that it matches in normalised text as the normalizer spells it.
         self._added_spellings = {
             token.id: self._plain.normalize(token.text) if token.normalized else token.text
@@ -129,14 +134,6 @@ class PurePython(BaseTokenizer):
         if not any(flatten_component(normalizer)):
             tokens = {text: replace(token, normalized=False) for text, token in tokens.items()}
         super().__init__(name, tokens.values(), declared.named, native)
-
-    def _is_native(self, token: Added, declared: DeclaredTokens) -> bool:
-        """Return whether plain text may give the id of an added token, because the model knows its text too."""
-        unknown = declared.named.get("unk_token"), self._model.unknown
-        if not token.control or token.text in unknown:
-            return False
-        is_in_model = self._model.vocabulary.get(token.text) == token.id
-        return is_in_model and token.id in self._model.encode(token.text)
 
     def encode_plain(self, text: str, position: int) -> list[int]:
         prefixed = self._pipeline.prefixed
