@@ -84,6 +84,8 @@ BAD = [
     ({"messages": HI, "chat_template_kwargs": {"trust": 1}}, "chat_template_kwargs"),
     ({"messages": HI, "chat_template_kwargs": {"tokenizer": "/etc"}}, "chat_template_kwargs"),
     ({"messages": HI, "chat_template_kwargs": []}, "chat_template_kwargs"),
+    ({"messages": HI, "chat_template_kwargs": {"bos_token": "<|im_end|>"}}, "chat_template_kwargs"),
+    ({"messages": HI, "chat_template_kwargs": {"eos_token": ""}}, "chat_template_kwargs"),
     ({"messages": HI, "add_generation_prompt": 1}, "add_generation_prompt"),
     (
         {"messages": HI, "continue_final_message": True, "add_generation_prompt": True},

@@ -53,7 +53,7 @@ NORMALIZERS: dict[str, Any] = {
 MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
 KINDS = tuple(f"{model} {normalizer}" for model in MODELS for normalizer in NORMALIZERS)
 # Characters that normalizers may turn into ASCII, or remove.
-RANGES = ((0x20, 0x590), (0x1E00, 0x2C00), (0x3000, 0x3100), (0xFB00, 0xFB10), (0xFE00, 0xFFF0))
+RANGES = ((0x01, 0x590), (0x1E00, 0x2C00), (0x3000, 0x3100), (0xFB00, 0xFB10), (0xFE00, 0xFFF0))
 
 
 def make_vocabulary(model: str) -> dict[str, int]:
@@ -88,6 +88,11 @@ def make_pre_tokenizer(kind: str) -> dict[str, Any]:
 @cache
 def load(kind: str, backend: str = "tokenizers") -> Tokenizer:
     """Return the tokenizer of a model and a normalizer: "Unigram nfkc"."""
+    return tokenizer(library.Tokenizer.from_str(make_file(kind)), backend=backend)
+
+
+def make_file(kind: str) -> str:
+    """Return the `tokenizer.json` of a model and a normalizer."""
     model, normalizer = kind.split()
     vocabulary = make_vocabulary(model)
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
@@ -95,15 +100,14 @@ def load(kind: str, backend: str = "tokenizers") -> Tokenizer:
         {"id": vocabulary[text], "content": text, "special": text not in ORDINARY, **flags}
         for text in ("[unk]", *SPECIALS, *ORDINARY)
     ]
-    file = {
+    file: dict[str, Any] = {
         "version": "1.0",
         "added_tokens": added,
         "normalizer": NORMALIZERS[normalizer],
         "pre_tokenizer": make_pre_tokenizer(model),
         "model": make_model(model),
     }
-    made = library.Tokenizer.from_str(json.dumps(file))
-    return tokenizer(made, backend=backend)
+    return json.dumps(file)
 
 
 @cache

@@ -292,7 +292,7 @@ class Gateway:
         plan = make_plan(body, model, prompt, request_id, self.settings)
         if not plan.ids:
             raise RequestError("the template writes nothing of this chat, so there is no prompt")
-        return replace(plan, has_lookalikes=bool(prompt.encoded.defused), known=prompt.known)
+        return replace(plan, known=prompt.known)
 
     def make_calls(self, plan: GenerationPlan) -> list[UpstreamCall]:
         """Return the requests to the engine; grammars are written here, so this is the work of a thread, too."""

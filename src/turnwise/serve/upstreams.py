@@ -25,6 +25,7 @@ from turnwise.serve.bodies import MAX_INTEGER, RequestError
 from turnwise.serve.memory import KnownIds
 from turnwise.serve.models import ServedModel
 from turnwise.serve.sampling import NONE, cannot_enforce, is_forced
+from turnwise.tokens.text_encoder import encoder_for
 
 BAD_GATEWAY = 502
 FAILED = "error"  # vLLM's finish_reason of a reply that could not be sampled to its end
@@ -64,7 +65,6 @@ class GenerationPlan:
         tools, choice, parallel: the tools that were offered, which must be called, and how many at once.
         checked: the tools whose arguments must fit their schemas, by name.
         schema: the JSON schema of the content, None if it is free.
-        has_lookalikes: whether messages spell control tokens.
         with_reasoning: whether the client wants the reasoning.
         known: what the memory keeps of the prompt, once the engine is asked.
     """
@@ -80,7 +80,6 @@ class GenerationPlan:
     parallel: bool = True
     checked: Mapping[str, ToolSignature] = field(default_factory=dict)
     schema: dict[str, Any] | None = None
-    has_lookalikes: bool = False
     with_reasoning: bool = True
     known: KnownIds | None = None
 
@@ -222,9 +221,11 @@ def _ask_text(plan: GenerationPlan) -> list[UpstreamCall]:
             path="tool_choice" if is_forced(plan.choice) else "response_format",
             hint="an upstream of the kind generate, completions or llamacpp can",
         )
-    if plan.has_lookalikes:
+    tokenizer = plan.model.tokenizer
+    controls = encoder_for(tokenizer).controls
+    if not controls.are_exactly(controls.select(plan.ids), tokenizer.whole(plan.text)):
         raise RequestError(
-            "a message spells a control token, which an upstream of text would obey",
+            "a message spells a control token, maybe in other letters, which an upstream of text would obey",
             path="messages",
             hint="an upstream that takes token ids keeps it as text",
         )

@@ -15,7 +15,8 @@ looks at a content. `make_layout` makes sure of that, and returns None otherwise
 * the opening of each turn was learned from its kind, and is the template's text;
 * each turn ends with the one stop token that the template writes behind it;
 * the labels do not change inside of a span between two added tokens;
-* the tokenizer's library gives the same ids for the segments, added tokens included, as for the spans between them.
+* the tokenizer's library gives the same ids for the segments, added tokens included, as for the spans between them,
+  and puts no space before a segment that it does not put before the same text inside of another.
 
 A row that spells an added token in a content is encoded in full, and so is one that has other control ids than the
 first (`control_ids.py`).
@@ -39,11 +40,12 @@ from turnwise.tokens.loss import IGNORED
 from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatcher
 from turnwise.tokens.tokenizers.backends import FlatIds
-from turnwise.tokens.tokenizers.protocol import Tokenizer
+from turnwise.tokens.tokenizers.protocol import START, Tokenizer
 from turnwise.tokens.turn_ends import TextSpan, is_blank
 
 MAX_TRACED_PROMPTS = 12  # of one conversation; each is one more run of the template
 SPAN_POLICIES = ("assistant", "last", "all")  # they train whole turns
+PROBES = ("a", "1", "é", "中")  # one of which a vocabulary knows
 
 
 class RowSegment(NamedTuple):
@@ -339,6 +341,7 @@ class _FirstRow:
         rows = encoded.span_rows
         self._starts = [start for start, _, _, _ in rows]  # of spans: their first characters
         self._first_ids = [first for _, first, _, _ in rows]
+        self._positions = [position for _, _, position, _ in rows]
         self._tokens = [token for _, _, _, token in rows]  # None for a plain span
 
     # ---- turns ----
@@ -392,10 +395,24 @@ class _FirstRow:
         segments = self._make_segments()
         if segments is None or self._may_complete_token():
             return None
+        if not all(map(self._can_stand_alone, segments)):
+            return None
         segments = self._join_tail(segments)
         parts = [self.encoded.text[segment.start : segment.end] for segment in segments]
         ids, _ = encode_flat(self.request.tokenizer, parts)
         return segments if array(ID_TYPE, self.encoded.input_ids).tobytes() == ids else None
+
+    def _can_stand_alone(self, segment: RowSegment) -> bool:
+        """Return whether a part has the same ids at the start of a text, also if a content at its start is another.
+
+        Some tokenizers put a space before a text at its start only, and before none that begins with a space.
+        """
+        number = self._starts.index(segment.start)
+        position, tokenizer = self._positions[number], self.request.tokenizer
+        if position == START or self._tokens[number] is not None:
+            return True
+        texts = (*PROBES, self.encoded.text[segment.start : segment.end].lstrip())
+        return all(tokenizer.encode(text, position) == tokenizer.encode(text) for text in texts)
 
     def _make_segments(self) -> list[RowSegment] | None:
         """Return the parts of which the ids of a conversation are made; None if labels change inside of a plain span.
