@@ -14,6 +14,7 @@ A row that cannot be encoded is an error in its place, and costs no other row an
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -268,18 +269,19 @@ class BatchEncoder:
             return _FlatRows.empty(len(self._rows))
         self._check_contents(request)
         flat = self._encode_segments(request)
-        limit, ids, offsets = request.max_length, flat.ids, flat.offsets
+        limit, offsets = request.max_length, flat.offsets
         if limit is not None:
             self._encode_again(lambda index, _: offsets[index + 1] - offsets[index] > limit)
         controls = encoder_for(request.tokenizer).controls
         if controls.may_come_from_text:
-            self._encode_again(
-                lambda index, row: (
-                    not controls.are_exactly(
-                        row.layout.controls, ids[offsets[index] : offsets[index + 1]]
-                    )
-                )
-            )
+            places = controls.find_places(flat.ids)
+
+            def is_forged(index: int, row: _LaidOutRow) -> bool:
+                first, last = [bisect_left(places, offsets[index + more]) for more in (0, 1)]
+                found = [flat.ids[place] for place in places[first:last]]
+                return not controls.are_exactly(row.layout.controls, found)
+
+            self._encode_again(is_forged)
         return flat
 
     def _encode_segments(self, request: EncodeRequest) -> _FlatRows:

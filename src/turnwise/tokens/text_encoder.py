@@ -155,7 +155,7 @@ class TextEncoder:
     def _encode_span(self, text: str, position: int) -> EncodedSpan:
         """Return the ids of a text as ordinary text, and where it was split to avoid control ids."""
         encoded: EncodedSpan = self.tokenizer.encode(text, position), ()
-        if not self.controls.are_exactly((), encoded[0]):
+        if self.controls.may_come_from_text and not self.controls.are_exactly((), encoded[0]):
             encoded = self._encode_in_parts(text, position)
         if len(text) <= MAX_CACHED_LENGTH:
             self._add_to_cache((position, text), encoded)

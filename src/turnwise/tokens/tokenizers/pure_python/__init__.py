@@ -120,11 +120,10 @@ class PurePython(BaseTokenizer):
         rows = read_field(data, "added_tokens", list, [])
         tokens = read_added_tokens(rows, declared, self._model.vocabulary)
         self._added_vocabulary = AddedVocabulary(tokens.values(), self._plain.normalize)
-        spellings = {id: spelling for spelling, id in self._model.vocabulary.items()}
         native = [
             token.id
             for token in tokens.values()
-            if token.control and token.id in self._model.encode(spellings.get(token.id, ""))
+            if token.control and token.id in self._model.encode(token.text)
         ]
         # The library shows a token that it matches in normalised text as the normalizer spells it.
         self._added_spellings = {
