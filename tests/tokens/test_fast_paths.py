@@ -289,8 +289,11 @@ LAST_PART = (
 def test_a_row_keeps_the_conditions_of_its_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the table of layouts is cleared between the row and the end of the batch, here or by another call."""
     monkeypatch.setattr("turnwise.batch.MAX_FORMS", 2)
+    monkeypatch.setattr(
+        "turnwise.batch.MIN_ROWS", 3
+    )  # the other forms have one row each, and no layout
     template, own = turnwise.compile(LAST_PART + PROMPT), lookalikes.load("BPE none")
-    rows = [*make_rows("one", "two", "three"), *make_rows("secret###shown")]
+    rows = make_rows("one", "two", "three", "secret###shown")
     others = [rows[0] * count for count in range(2, 6)]
     check_rows(template, [*rows, *others], own)
 
