@@ -175,7 +175,8 @@ class Guards:
                 encoded = _try(template.encode, chat.messages, full_tokenizer(), **given)
                 verdicts[f"encode {strict}"] = encoded
             row = {"messages": chat.messages, **({"tools": chat.tools} if chat.tools else {})}
-            verdicts["scan"] = [(kind, field) for kind, field, _ in self._scanner.scan(row)]
+            (scanned,) = self._scanner.scan([(1, row)])
+            verdicts["scan"] = [(problem.kind, problem.field) for problem in scanned.problems]
             (record,) = self._kernel(make_batch([row])).to_pylist()
             verdicts["prepare"] = (record["status"], record["kind"])
             probe = Probe("", chat.messages, tools=chat.tools, options=dict(template.options))

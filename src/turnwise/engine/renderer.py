@@ -167,6 +167,7 @@ class Renderer(Immutable):
         if known_tools is not NO_TOOLS:
             runtime.json_cache = known_tools.json_cache
             runtime.cacheable_ids = known_tools.cacheable_ids
+            runtime.tools_size = known_tools.size
         size = 0
         try:
             output = program.run(runtime, context)

@@ -20,7 +20,9 @@ def measure_input(value: Any) -> tuple[int, int]:
         if isinstance(container, dict):
             container = [*container, *container.values()]
         for item in container:
-            if isinstance(item, str):
+            if type(item) is str or isinstance(
+                item, str
+            ):  # the first is faster, and nearly always true
                 characters += len(item)
             elif isinstance(item, (dict, list, tuple)):
                 waiting.append(item)

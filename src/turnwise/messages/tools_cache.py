@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any
 
 from turnwise.messages.input_reader import InputReader
+from turnwise.messages.inspection import measure_input
 from turnwise.sized_cache import DIGEST_SIZE, MARSHAL_VERSION, SizedTable
 
 MAX_CACHE_BYTES = 40 << 20  # a list that takes more than an eighth of it is copied each time
@@ -46,16 +47,17 @@ class PreparedTools:
 
     `plain` is the copy (None if there are no tools), `cacheable_ids` the identity of every dict and
     list in it: they live as long as the copy, so `json_cache` may use them as keys. `normalised` is kept for who
-    gives tools another form.
+    gives tools another form, `size` what `measure_input` says of the copy.
     """
 
-    __slots__ = ("cacheable_ids", "json_cache", "normalised", "plain")
+    __slots__ = ("cacheable_ids", "json_cache", "normalised", "plain", "size")
 
     def __init__(self, tools: Any, room: int = UNCACHED_ROOM) -> None:
         self.plain = InputReader().read_tools(tools)
         self.json_cache = JsonCache(room)
         self.cacheable_ids = frozenset(_container_ids(self.plain))
         self.normalised: Any = None
+        self.size = measure_input(self.plain)
 
 
 _PREPARED: SizedTable[PreparedTools] = SizedTable(MAX_CACHE_BYTES)

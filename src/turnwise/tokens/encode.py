@@ -26,7 +26,7 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError
-from turnwise.messages import prepared_tools
+from turnwise.messages import ReadMessages, prepared_tools
 from turnwise.tokens.attribution import ASSISTANT_ROLES, Attribution
 from turnwise.tokens.boundaries import Turn, TurnCache, Untrained, find_seams
 from turnwise.tokens.encoded import Encoded
@@ -145,8 +145,8 @@ class EncodeRequest:
         renderer = self.renderer.with_allowance(None)
         return trace_contents(renderer, messages, self.prompt_arguments)
 
-    def _render(self, messages: Messages, arguments: Mapping[str, Any]) -> Rendering:
-        if self.renderings is None:
+    def _render(self, messages: Messages | ReadMessages, arguments: Mapping[str, Any]) -> Rendering:
+        if self.renderings is None or isinstance(messages, ReadMessages):
             return self.renderer.render(messages, **arguments)
         return self.renderings.render(self.renderer, messages, arguments)
 
@@ -317,7 +317,8 @@ def find_turns(
     """Return the assistant turns of a rendering from a message on, and those whose place could not be found."""
     cache, now = request.turn_cache, request.arguments["now"]
     tracer = PromptTracer(cache.traces, cache.key, request.trace_prompt, now)
-    prompts = TurnPrompts(messages, request.make_prompt_renderer(), tracer)
+    reads_once = request.renderings is None  # these are found by the caller's own message objects
+    prompts = TurnPrompts(messages, request.make_prompt_renderer(), tracer, reads_once)
     return cache.find_turns(
         rendering, messages, specials.by_template, request.stops, prompts, first
     )

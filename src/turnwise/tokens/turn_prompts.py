@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from sys import getsizeof
 from typing import Any, NamedTuple
 
 from turnwise.engine.content_trace import MAX_TRACED_LENGTH, ContentTrace
 from turnwise.engine.provenance.rendering import Rendering
+from turnwise.messages import InputReader, ReadMessages
 from turnwise.sized_cache import SizedTable
 
 MAX_TRACE_BYTES = 2 << 20  # of one template
@@ -23,7 +25,7 @@ NO_TRACE = -1
 
 Messages = Sequence[Mapping[str, Any]]
 # Renders the prompt that serving would send for these messages, with the generation prompt.
-RenderPrompt = Callable[[Messages], Rendering]
+RenderPrompt = Callable[[Messages | ReadMessages], Rendering]
 # Of the prompt before plain turns, by the roles of the messages: its trace, or how often it was rendered.
 PromptTraces = SizedTable[int | ContentTrace]
 
@@ -51,10 +53,16 @@ class TurnPrompts:
         messages: the conversation.
         render: renders a prompt.
         tracer: traces one; without it, all prompts are rendered.
+        reads_once: give `render` messages that were read already: to copy them for every prompt takes as long as to
+            render it.
     """
 
     def __init__(
-        self, messages: Messages, render: RenderPrompt, tracer: PromptTracer | None = None
+        self,
+        messages: Messages,
+        render: RenderPrompt,
+        tracer: PromptTracer | None = None,
+        reads_once: bool = False,
     ) -> None:
         self._messages = messages
         self._render = render
@@ -62,10 +70,18 @@ class TurnPrompts:
         self._contents: list[str] | None = None if tracer else []
         self._joined = ""
         self._found: dict[str, bool] = {}
+        self._reads_once = reads_once
+
+    @cached_property
+    def _read(self) -> ReadMessages:
+        reader = InputReader()
+        return ReadMessages(reader.read_messages(self._messages), reader.aliases)
 
     def render(self, count: int) -> Rendering:
         """Render the prompt before the message with this index."""
-        return self._render(self._messages[:count])
+        if not self._reads_once or self._are_plain():
+            return self._render(self._messages[:count])
+        return self._render(ReadMessages(self._read.messages[:count], self._read.aliases))
 
     def render_other(self, messages: Messages) -> Rendering:
         """Render the prompt of other messages."""

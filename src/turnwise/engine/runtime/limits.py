@@ -240,6 +240,7 @@ class Runtime:
         "now",
         "output",
         "steps",
+        "tools_size",
     )
 
     def __init__(
@@ -258,6 +259,9 @@ class Runtime:
         # JSON texts of tools and their identities, see `PreparedTools`
         self.json_cache = NO_CACHE
         self.cacheable_ids: frozenset[int] = NO_IDS
+        self.tools_size: tuple[int, int] | None = (
+            None  # containers and characters, if that is known
+        )
         self._context: Mapping[str, Any] | None = context
         self.long_trails = NO_TRAILS_YET  # of the elements of long inputs, see `start_loop`
         self.ledger: Ledger | None = None
@@ -293,6 +297,13 @@ class Runtime:
         if self.output < 0:
             self._extend("output")
 
+    def _measure(self, context: Mapping[str, Any]) -> tuple[int, int]:
+        """Measure the input; tools come again with every prompt of a conversation, and are measured once."""
+        if self.tools_size is None:
+            return measure_input(context)
+        containers, characters = measure_input({**context, "tools": ""})
+        return containers + self.tools_size[0], characters + self.tools_size[1]
+
     def _extend(self, budget: str) -> None:
         """Put more into a budget that ran out, the share of the input last, or raise an error."""
         ledger = self.ledger
@@ -300,7 +311,7 @@ class Runtime:
             ledger.check_deadline()
             ledger.refill(budget)
         if getattr(self, budget) < 0 and self._context is not None:
-            shares = self.limits.share_of(*measure_input(self._context))
+            shares = self.limits.share_of(*self._measure(self._context))
             self._context = None  # an input without any size
             if ledger is None:
                 for name, share in shares.items():
