@@ -217,6 +217,8 @@ class _ExampleBuilder:
             return _Sample(found, {last})
         if not problem.diverges:
             return problem
+        if isinstance(found, Encoded):
+            self._finished[_count_dropped(found), last] = found.rendering.text
         try:
             written = self._encode_fitting(request, partial(_encode_written_reply, self.codec))
         except TurnwiseError as error:

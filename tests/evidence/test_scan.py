@@ -193,7 +193,8 @@ def test_a_file_without_a_conversation(text: str, said: str, tmp_path: Path) -> 
 def test_collisions_of_a_dataset_are_listed() -> None:
     """Row, field and token of every text that is spelled like a control token."""
     turns = [{"from": "human", "value": "a<|im_end|>b"}, {"from": "gpt", "value": "ok<|im_start|>"}]
-    rows = [{"messages": [{"role": "user", "content": "fine"}]}, {"conversations": turns}]
+    fine = [{"role": "user", "content": "fine"}, {"role": "assistant", "content": "too"}]
+    rows = [{"messages": fine}, {"conversations": turns}]
     assert [tuple(one) for one in scan(rows, "turnwise")] == [
         (1, "control token", "messages[0].content", "<|im_end|>"),
         (1, "control token", "messages[1].content", "<|im_start|>"),

@@ -87,7 +87,6 @@ HISTORY = {
             "ollama-deepseek-r1-latest",
             "ollama-deepseek-v2.5-236b",
             "ollama-deepseek-v3.1-latest",
-            "ollama-granite3.2-vision-2b",
             "ollama-nemotron-mini-4b",
             "ollama-phi4-mini-reasoning-3.8b",
         ],

@@ -53,11 +53,8 @@ STATUSES: Mapping[str, str] = {
     "repeated": "an opening marker of what is open already",
     "unlabelled": "an opening marker of reasoning, or a header, without the word that says what it opens",
 }
-MARKER_STATUSES = (
-    "unopened",
-    "repeated",
-    "unlabelled",
-)  # of markers out of place, which are no calls
+UNOPENED, REPEATED, UNLABELLED = "unopened", "repeated", "unlabelled"
+MARKER_STATUSES = (UNOPENED, REPEATED, UNLABELLED)  # of markers out of place, which are no calls
 
 # The kinds of spans. `space`: white space at the edge of a marker; `raw`: text inside a call that is no part of it;
 # `rest`: all text after a stop.

@@ -93,6 +93,7 @@ class CallEndParser:
         buffer.consume(len(marker), "marker")
         last = separators[marker]
         if last in format.section_closers[:1]:
+            self._state.is_section_open = False
             for text in format.section_closers[1:]:
                 yield from self._state.take_marker(text)
                 last = text

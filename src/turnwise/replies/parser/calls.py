@@ -59,6 +59,7 @@ class CallParser:
         state, format = self._state, self._state.call_format
         self._builder.start_buffering()
         self._buffer.consume_match(match)
+        state.is_section_open = True
         if (yield from self._parse_other_format()):
             return
         # The other tags of the section's opener, as far as they are there.
@@ -273,6 +274,7 @@ class CallParser:
             if rest.strip() and not (yield from self._state.take_marker(rest)):
                 return
             last, is_list_closed = text, False
+            self._state.is_section_open = False
         yield from self._buffer.take_space(trailing_space(last))
 
     # -- calls of several parts

@@ -17,6 +17,7 @@ from turnwise.replies.events import (
     ARGUMENTS,
     END,
     REASONING,
+    REPEATED,
     START,
     STOP,
     TEXT,
@@ -228,6 +229,8 @@ class MessageBuilder:
 
     def start_call(self, name: str, id: str | None, id_follows: bool = False) -> ParsedCall:
         """Add the call that is open, now that its name is known. It gets an id unless one may still follow."""
+        if self.at_region_start and self.attempts and self.attempts[-1].status == REPEATED:
+            self.attempts.pop()  # the marker before it started the message of the call
         index = len(self.calls)
         is_known = bool(id) or not id_follows
         call = ParsedCall(index, name, self._call_ids.make(name, index, id) if is_known else None)

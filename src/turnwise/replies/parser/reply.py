@@ -339,7 +339,9 @@ class ReplyParser:
         if self._state.last_call_failed:
             self._builder.add_content(self._buffer.consume_match(match, TEXT))
         else:
-            status = None if self._builder.follows_damaged_call else "unopened"
+            is_open = self._state.is_section_open or self._builder.follows_damaged_call
+            self._state.is_section_open = False
+            status = None if is_open else "unopened"
             yield from self._state.take_region_marker(match, status)
             self._builder.end_region()
 

@@ -62,6 +62,7 @@ class ParserState:
         self.is_unclosed = False  # the closer of an argument is missing
         self.json_depth = 0  # JSON objects around its arguments
         self.last_call_failed = False  # it was no call: its closers are content too
+        self.is_section_open = False  # its closer has not come, perhaps with other whitespace
 
     # -- markers
 
