@@ -66,6 +66,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize = parametrize_sample  # type: ignore[method-assign]
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave a law without rows, which is a long search, to the run that takes all rows."""
+    if config.getoption("--laws"):
+        return
+    left = [item for item in items if "law" in item.keywords and not hasattr(item, "callspec")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        found = set(left)
+        items[:] = [item for item in items if item not in found]
+
+
 def choose_rows(count: int, test: str) -> list[int]:
     """Return the rows that the quick run takes: evenly spread ones, and others by the day and the test's name."""
     if count <= FIXED_ROWS + ROWS_OF_THE_DAY:

@@ -102,6 +102,7 @@ def test_xtuner() -> None:
     assert Counter(come_back(load(name))[0] for name in entries(dialect="xtuner")) == {"same": 27}
 
 
+@pytest.mark.law
 def test_fastchat() -> None:
     found = {name: come_back(load(name))[0] for name in IMPORTED if name.startswith("fastchat:")}
     assert Counter(found.values())["same"] >= 92
@@ -151,6 +152,7 @@ def test_stops_survive_as_jinja(name: str) -> None:
     assert alone.convert("jinja") == alone.text
 
 
+@pytest.mark.law
 def test_stops_are_noted_where_they_cannot_be_read_off_the_text() -> None:
     assert (
         turnwise.load("fastchat:deepseek-coder")

@@ -68,6 +68,7 @@ def check_ray(data: Path, tmp_path: Path, values: dict[str, Any]) -> Report:
     return report
 
 
+@pytest.mark.law
 @pytest.mark.once
 def test_ray_writes_the_same_bytes_and_reads_them(
     data: Path, tmp_path: Path, ray_cluster: Any

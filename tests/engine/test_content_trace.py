@@ -116,6 +116,7 @@ def test_what_is_traced_is_what_is_rendered(name: str) -> None:
     assert check_trace(turnwise.load(name), random.Random(name), 40) > 0
 
 
+@pytest.mark.law
 @pytest.mark.once
 @corpus.needs_corpus
 def test_published_templates_are_traced() -> None:

@@ -54,6 +54,7 @@ def is_effective(found: Measurement) -> bool:
     return "went over" in found.detail and "template:2:" in found.detail
 
 
+@pytest.mark.law
 def test_a_sample_of_all_operations() -> None:
     rows = sample(1)
     offenders, effective = find_offenders(rows[::5])

@@ -86,6 +86,7 @@ def test_every_operation_is_tried() -> None:
         assert f" {sign} " in text
 
 
+@pytest.mark.law
 def test_random_expressions() -> None:
     assert sum(map(written_by_user, range(QUICK))) > QUICK
 

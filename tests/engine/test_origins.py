@@ -294,6 +294,7 @@ def unfaithful(seed: int) -> str:
     return f"{seed}: {wrong}\n    {text!r}" if wrong else ""
 
 
+@pytest.mark.law
 def test_generated_templates() -> None:
     """Origins may become coarse where text is reshaped, but they are never lost and never wrong."""
     failures = list(filter(None, map(unfaithful, range(600))))

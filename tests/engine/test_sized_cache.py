@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import turnwise
 from containment import Bounds, find_problems
 from turnwise.engine.program import MAX_CACHED_BYTES, PROGRAMS
@@ -53,6 +55,7 @@ def test_many_large_templates_leave_little() -> None:
     assert not find_problems({"compile": compile_many}, bounds)
 
 
+@pytest.mark.law
 def test_many_programs_leave_little() -> None:
     def compile_many(_: object) -> None:
         for number in range(300):

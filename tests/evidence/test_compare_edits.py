@@ -25,6 +25,7 @@ CHATS = 300  # random conversations, to know whether an edit changes something
 SEED = 20261115
 
 
+@pytest.mark.law
 @pytest.mark.once
 def test_every_kind_of_edit_is_found() -> None:
     pairs = edited_pairs()

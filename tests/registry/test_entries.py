@@ -293,6 +293,7 @@ def rendered(used: template.Template, messages: Any, **arguments: Any) -> str | 
         return None
 
 
+@pytest.mark.law
 def test_every_imported_entry_is_a_template() -> None:
     imported = [entry.name for entry in entries().values() if entry.dialect != JINJA]
     refused = []

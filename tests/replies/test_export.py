@@ -102,6 +102,7 @@ def closers(grammar: Grammar) -> tuple[str, ...]:
     return tuple(filter(None, (ended, grammar.content.open.core)))
 
 
+@pytest.mark.law
 @needs_corpus
 def test_most_can_be_said() -> None:
     assert sum(said(replyvectors.grammar(name)) is not None for name in corpus.published()) >= SAID

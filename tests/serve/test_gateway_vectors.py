@@ -86,7 +86,9 @@ def compare(row: Row, client: TestClient, upstream: ScriptedUpstream) -> bool:
     given: Any = reply if upstream.as_text else TOKENIZER.whole(reply)
     parser = template.parser(prompt, tools, TOKENIZER)
     parser.feed(given)
-    expected = dict(parser.close())  # as in a stream, in which a closer without an opener stays text
+    expected = dict(
+        parser.close()
+    )  # as in a stream, in which a closer without an opener stays text
     if "reasoning_content" in expected:
         expected["reasoning"] = expected["reasoning_content"]
     assert message == expected, (row["id"], upstream.kind, upstream.as_text)
