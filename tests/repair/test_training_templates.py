@@ -77,6 +77,12 @@ def test_blocks_beside_line_breaks_are_recognised() -> None:
     assert check(turnwise.compile(LINES)) == ("tagged", [])
 
 
+def test_no_block_is_written_in_a_loop_that_calls_itself() -> None:
+    # jinja2 makes a function of it, so that transformers counts the characters from the beginning of the loop.
+    text = LINES.replace("in messages %}", "in messages recursive %}")
+    assert check(turnwise.compile(text)) == ("refused", [])
+
+
 def test_what_too_few_conversations_prove_is_refused() -> None:
     # A prompt is refused after all but one text, so that where a reply begins is known once.
     refusal = (

@@ -162,7 +162,7 @@ class RoleSeparator:
             if isinstance(item, Block):
                 yield from self._branch(run, loops)
                 run, between = [], []
-                if item.name not in CAPTURING:
+                if not item.captures:
                     variables = (*loops, item.loop_variable) if item.loop_variable else loops
                     for section in item.sections:
                         yield from self._edit_body(section.body, variables)
@@ -276,7 +276,7 @@ class BlockWriter:
         """Return True if all that an item writes is trained, None if it writes nothing, else False."""
         if isinstance(item, Output):
             found = [use.is_trained for use in self.watched.uses_of(item)]
-        elif isinstance(item, Block) and item.name not in CAPTURING:
+        elif isinstance(item, Block) and not item.captures:
             inner = [unit for one in item.sections for unit in self._list_units(one.body)]
             found = [unit.is_trained for unit in inner if unit.is_trained is not None]
         else:

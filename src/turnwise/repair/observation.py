@@ -20,7 +20,6 @@ from turnwise.engine.renderer import Renderer
 from turnwise.errors import TurnwiseError
 from turnwise.repair.edits import Edit, apply_edits
 from turnwise.repair.source_tree import (
-    CAPTURING,
     Block,
     Choice,
     Data,
@@ -110,7 +109,7 @@ def walk_direct(items: Sequence[Item]) -> Iterator[Item]:
     """Yield all items but those in blocks whose text is a value."""
     for item in items:
         yield item
-        if isinstance(item, Block) and item.name not in CAPTURING:
+        if isinstance(item, Block) and not item.captures:
             for section in item.sections:
                 yield from walk_direct(section.body)
 

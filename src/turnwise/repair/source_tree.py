@@ -127,6 +127,13 @@ class Block:
         return self.closing.end
 
     @property
+    def captures(self) -> bool:
+        """Whether its text is a value, as that of a loop that calls itself: transformers counts from its start."""
+        tokens = self.sections[0].tag.tokens  # ... in messages recursive %}
+        is_recursive = tokens[-2].text == "recursive" and tokens[-3].text != "in"
+        return self.name in CAPTURING or (self.name == "for" and is_recursive)
+
+    @property
     def loop_variable(self) -> str:
         """The name that a loop gives to each element; empty for other blocks and for several names."""
         tokens = self.sections[0].tag.tokens  # {% for name in
