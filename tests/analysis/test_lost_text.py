@@ -58,6 +58,29 @@ def test_content_that_is_dropped_beside_a_call(script: str) -> None:
     assert found == [("content",), ()]
 
 
+@pytest.mark.parametrize("key", ["harbour", "港", "λιμάνι"])
+@pytest.mark.parametrize(
+    ("written", "is_lost"),
+    [
+        ("{% for k, v in a.items() %}{{ k }}={{ v }};{% endfor %}", False),
+        ("{{ a | string | upper }}", False),
+        ("harbour 港 λιμάνι: {{ a.values() | first }}{% if a.dry %}dry{% endif %}", False),
+        ("{% for v in a.values() %}{{ v }};{% endfor %}", True),
+        ("{% for k, v in a.items() if v is string %}{{ k }}={{ v }};{% endfor %}", True),
+    ],
+)
+def test_arguments_are_written_with_their_names(written: str, is_lost: bool, key: str) -> None:
+    function = "{% set f = m.tool_calls[0].function %}{% set a = f.arguments %}{{ f.name }} "
+    call = {"function": {"name": "tide", "arguments": {key: "Brest", "dry": True}}}
+    calling = {"role": "assistant", "content": "", "tool_calls": [call]}
+    template = compile_content(
+        "{{ m.content }}{% if m.tool_calls %}" + function + written + "{% endif %}"
+    )
+    with WarningLog(is_quiet=True):
+        found = template.render([USER, calling]).warnings
+    assert ["arguments.dry" in one for one in found] == [True] * is_lost
+
+
 @pytest.mark.parametrize(
     ("reasoning", "content"),
     [("Noon it is.", "It is noon."), ("Yes.", "Yes."), ("Yes", "Yes, it is."), ("🌊", "🌊")],
@@ -134,6 +157,12 @@ def test_text_of_which_a_part_is_written_is_told(expression: str, script: str) -
     assert [turn.message for turn in encoded.untrained] == [1]
     with pytest.raises(turnwise.MessageError, match=r"messages\[1\].content"):
         template.render([USER, reply], strict=True)
+
+
+def test_letters_whose_case_is_not_that_of_others() -> None:
+    assert is_covered(
+        "Iğdır ıssız", ["IĞDIR ISSIZ"]
+    )  # Turkish: an upper case that has another lower case
 
 
 def test_text_without_a_letter_counts() -> None:

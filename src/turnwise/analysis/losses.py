@@ -9,7 +9,7 @@ computed from, the characters are compared (`text_coverage.py`), in any script.
     find_missing     of an assistant's turn: what a model that is trained on it would learn to leave out
 
 A tool or a document counts as written if anything of it is; an image, if it has a placeholder. Of a call, its name or
-its id is wanted, and all of its arguments.
+its id is wanted, and all of its arguments with their names.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from turnwise.messages.media import media_kind
 CONTENT, REASONING, CALLS = "content", "reasoning", "calls"
 MORE_FIELDS = ("function_call", "refusal", "audio")
 NUMBERS = (int, float)
+TOOLS: Path = ("tools",)
 
 _CLOSER = re.compile(r"</[^<>\s]{1,60}>|\[/[A-Z_]{1,30}\]")
 _get_content = itemgetter("content")
@@ -316,10 +317,31 @@ class LossFinder:
                 for place, value in _list_scalars(function.get("arguments"), arguments)
                 if not self._has_value(place, value)
             ]
+            unnamed = self._find_keys(arguments, function.get("arguments"))
+            lost += [place for place in unnamed if place not in lost]
         if lost and not self._has_some(path):
             lost = [path]
         for place in lost:
             yield place, self._has_some(place)
+
+    def _find_keys(self, path: Path, given: Any) -> Iterator[Path]:
+        """Yield arguments whose names are not written: a value alone says little, and a boolean may be lost, too."""
+        for key, value in given.items() if isinstance(given, Mapping) else ():
+            place = (*path, key)
+            if value is None or place in self._written.keys or self._is_named(path[1], str(key)):
+                continue
+            if not any(text.claim(str(key)) for text in self._find_computed(place)):
+                yield place
+
+    def _is_named(self, index: Any, key: str) -> bool:
+        """Whether the template may have written a name of its own, or that of a tool's schema, in a message."""
+        if self._rendering is None:
+            return True
+        written = (piece for piece in self._rendering.pieces if piece.origin.message == index)
+        return any(
+            key in text and (origin.kind == "template" or (origin.path or ())[:1] == TOOLS)
+            for text, origin in written
+        )
 
     def _find_items(self, path: Path, items: Any) -> Iterator[tuple[Path, bool]]:
         """Yield a list of which nothing is written, or the items of it."""

@@ -138,7 +138,7 @@ def _reduce(text: str, is_plain: bool) -> str:
         return "".join(text.split())
     if "<" in text or "[" in text:
         text = _TAG.sub(" ", text)
-    return text.casefold().translate(_IGNORED)
+    return text.upper().casefold().translate(_IGNORED)  # a Turkish ı is an I in upper case
 
 
 def _decode_steps(texts: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -269,6 +269,7 @@ class WrittenFields:
 
     Attributes:
         texts: the texts of each field, in the order of the output where one block wrote them.
+        keys: the fields whose keys were written.
         whole: the fields that were written as JSON, with everything in them.
         computed: texts that were made of several fields, by these; by none, if they are not known.
         parts: the content parts for which the template wrote something of its own.
@@ -279,6 +280,7 @@ class WrittenFields:
         self._later: list[tuple[str, Trail]] = []
         self._seen: set[int] = set()
         self.texts: dict[Path, list[str]] = {}
+        self.keys: set[Path] = set()
         self.whole: set[Path] = set()
         self.computed: dict[tuple[Path, ...], list[str]] = {}
         self.parts: set[Path] = set()
@@ -337,7 +339,9 @@ class WrittenFields:
     def add(self, text: str, leaf: Leaf) -> None:
         """Add a fragment of the output."""
         if type(leaf) is Field:
-            if not leaf.key:
+            if leaf.key:
+                self.keys.add(leaf.path)
+            else:
                 self.texts.setdefault(leaf.path, []).append(text)
         elif type(leaf) is Computed:
             if leaf.sources or not leaf.followed or len(text) >= MIN_UNTRACED:
