@@ -83,6 +83,23 @@ def test_no_block_is_written_in_a_loop_that_calls_itself() -> None:
     assert check(turnwise.compile(text)) == ("refused", [])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% macro turn(m) %}<|{{ m.role }}|>BLOCK{% endmacro %}{% for m in messages %}{{ turn(m) }}{% endfor %}",
+        "{% for m in messages %}{% set turn %}<|{{ m.role }}|>BLOCK{% endset %}{{ turn }}{% endfor %}",
+        "{% for m in messages recursive %}<|{{ m.role }}|>BLOCK{% endfor %}",
+    ],
+)
+def test_blocks_that_transformers_counts_from_another_place_are_no_blocks(text: str) -> None:
+    block = "{% generation %}{{ m.content }}</s>{% endgeneration %}"
+    prompt = "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    template = turnwise.compile(text.replace("BLOCK", block) + prompt)
+    assert find_untrained(template, template.text)
+    (unfixed,) = mark(template).unfixed
+    assert "from another place" in unfixed.reason
+
+
 def test_what_too_few_conversations_prove_is_refused() -> None:
     # A prompt is refused after all but one text, so that where a reply begins is known once.
     refusal = (

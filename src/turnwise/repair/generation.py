@@ -369,6 +369,8 @@ def find_lost_reply(renderer: Renderer) -> str:
     """
     if not any(map(TRAINERS_TAG.search, renderer.texts)):
         return "transformers and TRL do not recognise the tags: they look for `{% generation %}`"
+    if any(map(_has_captured_blocks, renderer.texts)):
+        return "one is in a macro or another text that is a value, where transformers counts from another place"
     tokens = name_tokens(renderer)
     for covers, messages in PLAIN_CHATS.items():
         replies = [str(one["content"]) for one in messages if one["role"] == "assistant"]
@@ -385,3 +387,11 @@ def find_lost_reply(renderer: Renderer) -> str:
             if clip_spans([(start, start + len(reply))], spans):
                 return f"a reply of {covers} is not in a block"
     return ""
+
+
+def _has_captured_blocks(text: str) -> bool:
+    """Whether a block stands in text that is a value: transformers takes what is written so far for its beginning."""
+    tree = SourceTree(text)
+    direct = [one for one in walk_direct(tree.body) if isinstance(one, Block)]
+    tags = [token.kind == "name" and token.text == "endgeneration" for token in tree.tokens]
+    return sum(tags) > sum(block.name == "generation" for block in direct)
