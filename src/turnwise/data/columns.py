@@ -28,7 +28,11 @@ MAX_DEPTH = 4
 MAX_VALUES = 500  # of one column that are looked at
 PLAIN = frozenset([str, int, float, bool])
 MESSAGES = "messages"
-TRUTH_VALUES = ("true", "false", "yes", "no", "0", "1", "0.0", "1.0")
+ANY_VALUE = ""
+TRUTH_VALUES = "true false yes no"
+TRUTH_NUMBERS = "0 1 0.0 1.0"
+FALSE = ("false", "0", "0.0", '"false"', '"no"')
+TRUE = ("true", "1", "1.0", '"true"', '"yes"')
 ASSERTING = frozenset(["is", "was", "are"])
 
 
@@ -39,7 +43,8 @@ class ColumnMeaning(NamedTuple):
         says: ends the sentence "the column says".
         is_carried: whether they are carried; else the row is refused.
         words: a name with one of them is of this kind.
-        adjectives: a name with one of them is, if it asserts something (`is_good`, `good`), or has a truth value.
+        adjectives: a name with one of them is, if it asserts something (`is_good`, `good`), or has a truth value; a
+            number is one behind the noun (`answer_correct`, but not `correct_answer` and `failed_attempts`).
         names: whole names, as their words.
         harmless: the values, as JSON, that say no more than a missing column.
         advice: what else to do.
@@ -55,43 +60,56 @@ class ColumnMeaning(NamedTuple):
 
 
 UNPAIRED = "--preferences unpaired trains with it, if it is true or false; --columns label=NAME says where it is"
+WEIGHTS = 'a message may have a "weight": 0 or 1'
 MEANINGS = (
     ColumnMeaning(
         "whether the reply is good",
         words="label verdict judgement judgment feedback thumb winner 标签",
-        names=("chosen", "rejected"),
+        names=("chosen", "rejected", "kto tag"),
         advice=UNPAIRED,
     ),
     ColumnMeaning(
         "whether the reply is good",
         adjectives="good right correct accepted approved desirable liked upvoted safe passed success successful solved "
         "resolved preferred helpful valid verified review chosen",
-        harmless=("true", "1", "1.0", '"true"', '"yes"'),
+        harmless=TRUE,
         advice=UNPAIRED,
     ),
     ColumnMeaning(
         "whether the reply is bad",
         adjectives="bad wrong incorrect undesirable disliked downvoted flagged toxic harmful unsafe spam deleted "
-        "failed hallucinated hallucination invalid rejected",
-        harmless=("false", "0", "0.0", '"false"', '"no"'),
+        "failed hallucinated hallucination invalid rejected contaminated",
+        harmless=FALSE,
     ),
     ColumnMeaning(
         "how much the row, or the turn, counts",
         words="weight 权重",
-        adjectives="loss mask masked train trained trainable ignore ignored skip",
-        harmless=("1", "1.0", "true"),
-        advice='a message may have a "weight": 0 or 1',
+        adjectives="loss mask train trained trainable training keep include included",
+        names=("loss mask", "loss scale", "train detail", "training detail"),
+        harmless=TRUE,
+        advice=WEIGHTS,
+    ),
+    ColumnMeaning(
+        "that the row, or the turn, does not count",
+        adjectives="masked ignore ignored skip skipped exclude excluded",
+        harmless=FALSE,
+        advice=WEIGHTS,
+    ),
+    ColumnMeaning(
+        "that the row is not for training",
+        words="holdout heldout",
+        names=("held out", "is held out", "is test", "is eval", "is validation"),
+        harmless=FALSE,
     ),
     ColumnMeaning(
         "which split the row belongs to",
-        words="split fold partition holdout",
-        names=("is train", "is test", "is eval", "is validation"),
-        harmless=('"train"', '"training"'),
+        words="split fold partition",
+        harmless=('"train"', '"training"', '"train_sft"', '"train_prefs"'),
         advice="give the files of one split",
     ),
     ColumnMeaning(
         "that the row has more than text",
-        words="image video audio picture photo pixel 图片 图像",
+        words="image img video audio picture photo pixel attachment 图片 图像",
         harmless=("0", "false"),
     ),
     ColumnMeaning(
@@ -201,8 +219,8 @@ def _show_plain_names(names: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 @lru_cache(maxsize=4096)
-def find_meanings(name: str) -> tuple[tuple[ColumnMeaning, bool], ...]:
-    """Return the kinds that a name may be of, each with whether that depends on the value."""
+def find_meanings(name: str) -> tuple[tuple[ColumnMeaning, str], ...]:
+    """Return the kinds that a name may be of, each with the values that it needs for that."""
     words = [word.lower() for word in WORDS.findall(name[:MAX_NAME])]
     singular = [word[:-1] if word.endswith("s") and word[:-1] else word for word in words]
     known = {*words, *singular}
@@ -210,10 +228,12 @@ def find_meanings(name: str) -> tuple[tuple[ColumnMeaning, bool], ...]:
     for meaning in MEANINGS:
         wholes = (" ".join(words), " ".join(singular))
         if not known.isdisjoint(meaning.words.split()) or not {*wholes}.isdisjoint(meaning.names):
-            found.append((meaning, False))
-        elif not known.isdisjoint(meaning.adjectives.split()):
+            found.append((meaning, ANY_VALUE))
+        elif not known.isdisjoint(adjectives := meaning.adjectives.split()):
             asserts = len(words) == 1 or not ASSERTING.isdisjoint(words)
-            found.append((meaning, not asserts))
+            is_last = words[-1] in adjectives
+            numbers = f" {TRUTH_NUMBERS}" if is_last else ""
+            found.append((meaning, ANY_VALUE if asserts else TRUTH_VALUES + numbers))
     return tuple(found)
 
 
@@ -236,8 +256,8 @@ def _choose_meaning(name: str, value: Any) -> ColumnMeaning | None:
     """Return the kind of a value; None for one that says nothing."""
     if value is None or value in ("", [], {}):
         return None
-    for meaning, depends in find_meanings(name):
-        if depends and str(value).lower() not in TRUTH_VALUES:
+    for meaning, values in find_meanings(name):
+        if values and str(value).strip().lower() not in values.split():
             continue
         text = value.strip() if isinstance(value, str) else value
         is_harmless = json.dumps(text, default=str).lower() in meaning.harmless
