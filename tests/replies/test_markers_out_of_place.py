@@ -83,6 +83,14 @@ def test_a_closer_with_nothing_before_it_is_the_same_in_streams() -> None:
     assert traces(stream(qwen, reply)) == [("unopened", "</think>")]
 
 
+def test_a_bracket_before_an_unopened_closer_is_text() -> None:
+    lfm, reply = turnwise.load("lfm2"), "See [1]<|tool_call_end|> and [2]."
+    assert lfm.grammar.calls.section.close.core.startswith("]")
+    for message in (lfm.parse(reply), stream(lfm, reply)):
+        assert message["content"] == "See [1] and [2]."
+        assert traces(message) == [("unopened", "<|tool_call_end|>")]
+
+
 def test_the_first_of_several_closers_ends_the_reasoning() -> None:
     qwen, reply = turnwise.load("qwen3"), "One.</think>Two.</think>Three."
     whole, streamed = qwen.parse(reply), stream(qwen, reply)

@@ -368,9 +368,10 @@ class CompiledGrammar:
         texts: list[str] = []
         for format in self.call_formats:
             texts += (*format.closers, *format.section_closers)
-            # Several tags that are written as one marker are one closer.
-            whole = format.calls.each.close.text, format.calls.section.close.text
-            texts += [text for text in whole if all(map(is_tag_like, split_tags(text)))]
+            # Several tags that are written as one marker are one closer; a bracket before them is part of a call.
+            for text in (format.calls.each.close.text, format.calls.section.close.text):
+                if text.strip()[:1] not in ")]}" and all(map(is_tag_like, split_tags(text))):
+                    texts.append(text)
         for stop in self.grammar.stops:
             texts += split_tags(stop)[:-1]
         tag = MarkerTag(MarkerKind.CALL_CLOSE)
