@@ -85,6 +85,23 @@ def test_each_round_is_ordered_by_itself() -> None:
     )
 
 
+def test_a_result_without_id_belongs_to_the_call_that_is_left() -> None:
+    qwen = turnwise.load("qwen3")
+    for id in (None, ""):
+        chat = [ASK, calling("a", "b"), result("b", "9.9 m"), result(id, "1.1 m"), MORE]
+        rendering = qwen.render(chat)
+        assert rendering.text.index("1.1 m") < rendering.text.index("9.9 m")
+        assert rendering.warnings == () and len(rendering.changes) == 2 + (id is None)
+
+
+def test_a_call_before_a_last_reply_has_no_result() -> None:
+    qwen, reply = turnwise.load("qwen3"), {"role": "assistant", "content": "Done."}
+    assert quietly(qwen, [ASK, calling("a")]).warnings == ()
+    assert quietly(qwen, [ASK, calling("a"), calling("b")]).warnings == ()
+    (warning,) = quietly(qwen, [ASK, calling("a"), reply]).warnings
+    assert "messages[1].tool_calls[0] has no result, and other messages follow" in warning
+
+
 def test_the_same_id_in_two_rounds() -> None:
     qwen = turnwise.load("qwen3")
     rounds = [calling("a", "b"), result("b", "1b"), result("a", "1a")]

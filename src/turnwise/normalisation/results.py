@@ -110,6 +110,8 @@ def pair_results(links: Sequence[CallLink], reply: CallLink | None = None) -> Re
         is_last = end == len(links)
         _pair_run(links, range(place, end), open_calls, callers, order, is_last)
         open_calls, place = [], end
+    if links and not links[-1].calls:
+        _report_unanswered(open_calls, order.problems)
     return order
 
 
@@ -170,10 +172,13 @@ def _pair_run(
             ranks[place] = waiting[id].pop()
         else:
             order.problems.append(_describe_stray(links[place], waiting, callers))
+    answered = {*ranks.values()}
+    left = [rank for rank in range(len(calls)) if rank not in answered]
+    if have_ids and len(loose) == len(left):
+        ranks.update(zip(loose, left, strict=True))
     for place, source in zip(sorted(ranks), sorted(ranks, key=ranks.__getitem__), strict=True):
         order.places[place] = source
-    answered = {*ranks.values()}
-    rest = [call for rank, call in enumerate(calls) if rank not in answered]
+    rest = [calls[rank] for rank in left]
     may_differ = len(calls) < 2 and len(loose) <= len(calls)
     if loose and calls and not may_differ and len(loose) != len(rest):
         first = links[loose[0]].message
