@@ -129,6 +129,32 @@ def test_keys_of_messages_are_columns_too(key: str, value: Any, status: str) -> 
         assert json.loads(record["carried"]) == {f"messages.{key}": [value]}
 
 
+def test_keys_inside_of_keys_of_messages_are_columns_too() -> None:
+    meta = {"meta": {"annotation": {"label": False}}}
+    row = {"messages": [HELLO[0], {**HELLO[1], **meta}]}
+    record = encode_row(row)
+    assert record["kind"] == "unread-column" and "messages.meta.annotation.label" in record["reason"]
+    assert encode_row(row, drop_columns=["messages.meta.annotation.label"])["status"] == "sample"
+    called = {"id": "1", "function": {"name": "f", "arguments": {"label": False, "image": "a.png"}}}
+    chat = [*HELLO[:1], {"role": "assistant", "content": "", "tool_calls": [called]}]
+    assert encode_row({"messages": chat}, template="qwen3")["status"] == "sample"
+
+
+@pytest.mark.parametrize("preferences", ["unpaired", "pairs"])
+def test_a_row_without_the_columns_of_a_preference_lacks_columns(preferences: str) -> None:
+    for more in ({}, {"label": None}):
+        record = encode_row({"messages": HELLO, **more}, preferences=preferences)
+        assert record["kind"] == "bad-column", record
+
+
+def test_scan_is_told_what_is_carried(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": HELLO, "split": "test"}))
+    command = ["scan", str(path), "-t", "chatml", "-k", "turnwise"]
+    assert RUN.invoke(app, command).exit_code == 1
+    assert RUN.invoke(app, [*command, "--carry-columns", "split"]).exit_code == 0
+
+
 def test_a_system_column_that_repeats_a_message_says_nothing_new() -> None:
     row = {"messages": talk("Hi", "Hello!", system="Be kind."), "system": "Be kind."}
     assert encode_row(row)["status"] == "sample"

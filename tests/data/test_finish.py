@@ -154,7 +154,7 @@ def test_pairs_that_cannot_be_one_are_rejected_or_filtered() -> None:
     alone = {"prompt": "Hi", "chosen": "Good."}
     encoded, _ = encode([PAIR, same, long, alone], preferences="pairs", max_length=40)
     assert encoded["status"].to_pylist() == ["sample", "rejected", "filtered", "rejected"]
-    assert encoded["kind"].to_pylist() == [None, "bad-message", "too-long", "unknown-shape"]
+    assert encoded["kind"].to_pylist() == [None, "bad-message", "too-long", "bad-column"]
     assert encoded["tokens_lost"].to_pylist()[2] > 50
 
 

@@ -10,6 +10,7 @@ import typer
 from turnwise.cli import inputs, output
 from turnwise.cli.json_lines import JsonLine, read_json_lines, size_of
 from turnwise.cli.prepare import (
+    CarryOption,
     ColumnsOption,
     DropOption,
     PreferencesOption,
@@ -41,6 +42,7 @@ def scan_dataset(
     pick: PickOption = None,
     shape: ShapeOption = None,
     columns: ColumnsOption = None,
+    carry_columns: CarryOption = None,
     drop_columns: DropOption = None,
     samples: SamplesOption = None,
     preferences: PreferencesOption = None,
@@ -59,6 +61,7 @@ def scan_dataset(
         {
             "shape": shape,
             "columns": parse_columns(columns or []),
+            "carry_columns": carry_columns,
             "drop_columns": drop_columns,
             "samples": samples,
             "preferences": preferences,

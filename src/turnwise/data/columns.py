@@ -28,6 +28,7 @@ MAX_DEPTH = 4
 MAX_VALUES = 500  # of one column that are looked at
 PLAIN = frozenset([str, int, float, bool])
 MESSAGES = "messages"
+MESSAGE_KEYS = frozenset(["content", "tool_calls", "function_call"])  # they hold what is written
 ANY_VALUE = ""
 TRUTH_VALUES = "true false yes no"
 TRUTH_NUMBERS = "0 1 0.0 1.0"
@@ -239,17 +240,18 @@ def find_meanings(name: str) -> tuple[tuple[ColumnMeaning, str], ...]:
 
 def _find_meaningful(rest: Mapping[str, Any], messages: Sequence[Any]) -> Iterator[MeaningfulValue]:
     for name, value in rest.items():
-        budget = [MAX_VALUES]
-        for path, item in _walk(name, value, MAX_DEPTH, budget):
+        for path, item in _walk(name, value, MAX_DEPTH, [MAX_VALUES]):
             meaning = _choose_meaning(path.rpartition(".")[2], item)
             if meaning is not None:
                 yield MeaningfulValue(name, path, item, meaning)
     for message in messages:
         if len(message) > 2:
-            for key, value in message.items():
-                meaning = _choose_meaning(key, value) if key != "weight" else None
+            others = {key: item for key, item in message.items() if key not in MESSAGE_KEYS}
+            others.pop("weight", None)
+            for path, item in _walk(MESSAGES, others, MAX_DEPTH, [MAX_VALUES]):
+                meaning = _choose_meaning(path.rpartition(".")[2], item)
                 if meaning is not None:
-                    yield MeaningfulValue(MESSAGES, f"{MESSAGES}.{key}", value, meaning)
+                    yield MeaningfulValue(MESSAGES, path, item, meaning)
 
 
 def _choose_meaning(name: str, value: Any) -> ColumnMeaning | None:

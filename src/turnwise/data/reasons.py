@@ -8,7 +8,7 @@ KINDS = {
     "bad-json": "the row is not JSON, or its JSON has no one meaning (a key twice, NaN)",
     "unknown-shape": "there is no conversation in the row",
     "unread-column": "a column that changes what the row means is neither read, nor carried, nor dropped by the recipe",
-    "bad-column": "a column that the recipe names is not in the row",
+    "bad-column": "a column that the recipe names or needs is not in the row",
     "bad-message": "a message, a tool or an option of the row is wrong",
     "refused": "the template refuses the conversation",
     "loses-text": "the template would not write, or not train, all that the row holds",

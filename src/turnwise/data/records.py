@@ -285,7 +285,7 @@ def _take_label(row: Any) -> tuple[bool, dict[str, Any]]:
     if not isinstance(row, dict) or row.get("label") is None:
         found = ", ".join(map(str, row)) if isinstance(row, dict) else type(row).__name__
         problem = "there is neither a 'label' nor 'chosen' and 'rejected', and the recipe wants unpaired preferences"
-        raise MessageError(problem, hint=f"It has: {found}")
+        raise UnusableRow("bad-column", f"{problem}. It has: {found}")
     value = row["label"]
     label = LABELS.get(str(value).strip().lower()) if not isinstance(value, (dict, list)) else None
     if label is None:

@@ -131,7 +131,7 @@ class SampleMaker:
         """Encode both conversations of a preference."""
         if record.rejected is None:
             reason = "there are no 'chosen' and 'rejected', and the recipe wants pairs of them"
-            return RowResult(problem=UnusableRow("unknown-shape", reason))
+            return RowResult(problem=UnusableRow("bad-column", reason))
         if record.rejected == record.messages:
             reason = "'chosen' and 'rejected' are the same, so there is nothing to prefer"
             return RowResult(problem=UnusableRow("bad-message", reason))
