@@ -133,7 +133,9 @@ def test_keys_inside_of_keys_of_messages_are_columns_too() -> None:
     meta = {"meta": {"annotation": {"label": False}}}
     row = {"messages": [HELLO[0], {**HELLO[1], **meta}]}
     record = encode_row(row)
-    assert record["kind"] == "unread-column" and "messages.meta.annotation.label" in record["reason"]
+    assert (
+        record["kind"] == "unread-column" and "messages.meta.annotation.label" in record["reason"]
+    )
     assert encode_row(row, drop_columns=["messages.meta.annotation.label"])["status"] == "sample"
     called = {"id": "1", "function": {"name": "f", "arguments": {"label": False, "image": "a.png"}}}
     chat = [*HELLO[:1], {"role": "assistant", "content": "", "tool_calls": [called]}]

@@ -172,9 +172,8 @@ def _pair_run(
             ranks[place] = waiting[id].pop()
         else:
             order.problems.append(_describe_stray(links[place], waiting, callers))
-    answered = {*ranks.values()}
-    left = [rank for rank in range(len(calls)) if rank not in answered]
-    if have_ids and len(loose) == len(left):
+    left = sorted({*range(len(calls))} - {*ranks.values()})
+    if len(loose) == len(left):
         ranks.update(zip(loose, left, strict=True))
     for place, source in zip(sorted(ranks), sorted(ranks, key=ranks.__getitem__), strict=True):
         order.places[place] = source
