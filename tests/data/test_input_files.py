@@ -312,6 +312,8 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "wide.jsonl": ('{"a": 1}'.encode("utf-16"), "is text in UTF-16"),
     "cut.jsonl.gz": (gzip.compress(b'{"a": 1}\n' * 9)[:-20], "cannot be read"),
     "notes": (b"hello", "is no data that can be read"),
+    "cut.json": (b'[{"a": 1}, {"a": 2}', "ends within its list, after byte 19"),
+    "comma.json": (b'[{"a": 1}, {"a": "]"},\n', "ends within its list, after byte 23"),
     "two.json": (b'[{"a": 1}] [{"a": 2}]', "has more text behind its list, at byte 11"),
 }
 

@@ -203,7 +203,16 @@ class _TextCutter:
             yield from self._scan(text, start)
 
     def close(self) -> Iterator[_Part]:
-        """Yield the last part."""
+        """Yield the last part.
+
+        Raises:
+            DataError: the text is a list that ends between two rows without being closed.
+        """
+        if self._scanner.is_open_list:
+            raise DataError(
+                f"{short_repr(self._file.path, 200)} ends within its list, after byte {self._offset}",
+                hint="Rows may be missing: is the file cut? If it is whole, close the list with ].",
+            )
         if not self._scanner.is_closed:
             yield from self._take_until(self._offset)
 

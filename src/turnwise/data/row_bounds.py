@@ -25,6 +25,7 @@ class LineScanner:
     """Tells where lines end."""
 
     is_closed = False  # lines have no end but that of the file
+    is_open_list = False
 
     def feed(self, block: bytes) -> Iterator[int]:
         """Yield the offsets in `block` behind each line feed."""
@@ -46,6 +47,11 @@ class ElementScanner:
         self._depth = 0
         self._in_string = False
         self._is_escaped = False
+
+    @property
+    def is_open_list(self) -> bool:
+        """Whether the text so far ends between two elements; one that ends within an element has a broken row."""
+        return not self.is_closed and not self._depth and not self._in_string
 
     def feed(self, block: bytes) -> Iterator[int]:
         """Yield the offsets in `block` behind each comma between two elements, and behind the closing bracket."""
