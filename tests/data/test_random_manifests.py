@@ -28,7 +28,7 @@ from turnwise.data.manifest import (
 from turnwise.data.page import write_page
 from turnwise.data.prepared_folder import PreparedFolder
 from turnwise.data.report import write_report
-from turnwise.errors import TurnwiseError
+from turnwise.errors import DataError, TurnwiseError
 
 COUNT = 1_000
 SCALARS = (
@@ -181,3 +181,22 @@ def test_a_run_over_random_manifests_ends_or_is_refused(finished: tuple[Path, Pa
             prepare(recipe, workers=1)
     path.write_bytes(whole)
     assert prepare(recipe, workers=1).was_finished
+
+
+@pytest.mark.parametrize("change", ["a count", "a shard"])
+def test_a_manifest_whose_sums_are_wrong_is_refused(
+    change: str, finished: tuple[Path, Path]
+) -> None:
+    folder = finished[1]
+    path = folder / MANIFEST
+    whole = path.read_bytes()
+    value = json.loads(whole)
+    identity = Identity(*(value[name] for name in IDENTITY))
+    if change == "a shard":
+        del value["shards"][-1]
+    else:
+        value["rows"]["out"] -= 1
+    path.write_text(json.dumps(value))
+    with pytest.raises(DataError, match="sums"):
+        resume(folder, identity)
+    path.write_bytes(whole)

@@ -71,6 +71,9 @@ COMPLETE: Shape = {
     "samples": is_count,
     "tokens": dict.fromkeys(("all", "trained", "lost", "padding"), is_count),
     "nulls_removed": is_count,
+    "rewritten": is_count,
+    "unread": {"*": is_count},
+    "carried": {"*": is_count},
     "reasons": {"*": is_count},
     "flaws": {"*": is_count},
     "duplicates": is_count,
@@ -282,11 +285,19 @@ def refuse_other_run(folder: Path, identity: Identity, other: Mapping[str, Any])
 
 
 def check_shards(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Check that the shards of a complete folder are there, and unchanged.
+    """Check that the shards of a complete folder are there, unchanged, and all that the accounts speak of.
 
     Raises:
-        DataError: one is missing or damaged.
+        DataError: one is missing or damaged, or the sums of the manifest are wrong.
     """
+    rows = manifest["rows"]
+    written = sum(shard["rows"] for shard in manifest["shards"])
+    are_counted = rows["in"] == rows["out"] + rows["rejected"] + rows["filtered"]
+    if not are_counted or written != manifest["packing"]["rows"]:
+        raise DataError(
+            f"the sums of {MANIFEST} in {short_repr(str(folder), 200)} are wrong: rows or shards are missing",
+            hint="Remove the folder, and run it again.",
+        )
     for shard in manifest["shards"]:
         if not is_whole(folder / shard["path"], shard["size"], shard["sha256"]):
             raise DataError(
