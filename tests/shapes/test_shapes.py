@@ -697,3 +697,10 @@ def test_no_row_breaks_a_reader(data: st.DataObject) -> None:
                 isinstance(message, dict) and isinstance(message["role"], str)
                 for message in found.messages
             )
+
+
+def test_a_column_that_is_accepted_is_no_typing_error() -> None:
+    row = {"instruction": "Say", "context": "", "response": "Hello."}
+    with pytest.raises(MessageError, match="no conversation") as caught:
+        conversation(row)
+    assert "Did you mean" not in str(caught.value)

@@ -200,7 +200,9 @@ def _explain_columns(row: Mapping[str, Any]) -> str:
     if "chat_template" in row:
         return "It looks like a template; the template comes first, then the conversation."
     accepted = [*TURN_COLUMNS, "instruction", "prompt", *plain.COMPLETION_COLUMNS, "src", "tgt"]
-    hints = [did_you_mean(str(key), accepted, "Accepted") or "" for key in list(row)[:MAX_COLUMNS]]
+    # A name that is accepted is no typing error: something else is missing.
+    names = [str(key) for key in list(row)[:MAX_COLUMNS] if key not in accepted] or [""]
+    hints = [did_you_mean(name, accepted, "Accepted") or "" for name in names]
     best = next((hint for hint in hints if hint.endswith("?")), hints[0])
     rendered = " Its `text` is rendered already." if "text" in row else ""
     return f"It has: {join_names(row)}.{rendered} {best}"
