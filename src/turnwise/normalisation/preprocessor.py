@@ -42,6 +42,7 @@ from turnwise.normalisation.tools import normalise_tools
 from turnwise.replies.codec import ReplyCodec
 
 OPENAI_DIALECT = "jinja"
+MAX_SEARCHED_ITEMS = 400  # of an output, for each message; published templates write some ten
 EMPTY_CONVERSATION = "the conversation is empty: give at least one message"
 
 Result = TypeVar("Result")
@@ -174,7 +175,9 @@ class Preprocessor:
                 # the renderer looks at all of them
                 rendering = self._codec.renderer.render(messages, None, *arguments, **options)
                 if rendering.plain_kind == "turns":
-                    return None if find_losses(rendering, messages) else rendering
+                    # What is lost is looked for again in another form, and twice is too much in a long output.
+                    is_long = len(rendering.output) > MAX_SEARCHED_ITEMS * (len(messages) + 1)
+                    return None if is_long or find_losses(rendering, messages) else rendering
             if not self._is_openai:
                 return None
             try:
