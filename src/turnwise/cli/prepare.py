@@ -255,8 +255,8 @@ def _read_first_reason(path: str) -> Iterator[str]:
     try:
         with open(path, "rb") as file:
             first = json.loads(file.readline())
-        yield f"{first['file']}:{first['row']}: {first['reason']}"
-    except (OSError, ValueError, TypeError, KeyError):
+        yield f"{first['file']}:{first['row']}: {first['reason'].rstrip('.')}."
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return
 
 
