@@ -212,3 +212,13 @@ def test_every_guard_of_every_template_in_every_script(name: str) -> None:
     row = corpus.published()[name]
     template = turnwise.compile(row.text, name=name, options=row.options)
     assert find_differences(template) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["It is noon.", "正午。", "Полдень!", "दोपहर।", "ظهر؟", "Μεσημέρι;"]
+)
+def test_a_lost_full_stop_counts_alike_in_every_script(text: str) -> None:
+    template = turnwise.compile("{% for m in messages %}<{{ m.content[:-1] }}>{% endfor %}")
+    assert template.render([{"role": "user", "content": text}]).warnings == ()
+    words = text[:-1] + " 7" + text[-1]
+    assert template.render([{"role": "user", "content": words + "8"}]).warnings

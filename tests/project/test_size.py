@@ -37,7 +37,7 @@ BUDGETS = {
     "messages": 3_849,
     "shapes": 7_058,
     "engine": 54_773,
-    "analysis": 22_280,
+    "analysis": 22_319,
     "dialects": 26_568,
     "tokens": 40_186,
     "replies": 63_248,
@@ -56,7 +56,7 @@ BUDGETS = {
     "compat": 15_304,
     "integrations": 8_320,
     "serve": 18_588,
-    "cli": 18_482,
+    "cli": 18_487,
     "__main__": 14,
 }
 

@@ -2,7 +2,7 @@
 
 A template may trim a text, escape it, change its case, cut it, or put its own tags around parts of it. So two texts are
 compared by their *significant* characters: letters and digits of any script, marks, symbols, emoji; without case, white
-space, tags and the punctuation that escaping uses. A text of punctuation alone is compared as it is.
+space, tags and punctuation. A text of punctuation alone is compared as it is.
 
 Text whose trail leads to the field is known to be a part of it, so the question is what of the field it covers. In text
 that was computed from several fields each is looked for in order, and what one has claimed is not another's.
@@ -15,19 +15,34 @@ from __future__ import annotations
 import html
 import re
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 MAX_RETURNS = 200  # searches through a whole text: for parts that are out of order
 NEAR = 1_000  # characters
 MAX_ESCAPES = 2  # JSON within JSON
+IGNORED_CATEGORIES = frozenset(
+    [*("Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"), *("Zs", "Zl", "Zp", "Cc"), *("Sm", "Sc", "Sk")]
+)
 
 _TAG = re.compile(r"</?[^<>\s]{1,60}>|\[/?[A-Z_]{1,30}\]")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_IGNORED = {code: None for code in range(128) if not chr(code).isalnum()}
-_IGNORED |= {code: None for code in range(128, 0x3001) if chr(code).isspace()}
+
+
+class _IgnoredCharacters(dict[int, int | None]):
+    """A table for `str.translate` that drops white space, punctuation and signs of any script, as it meets them."""
+
+    def __missing__(self, code: int) -> int | None:
+        # "So" is what emoji are; a joiner ("Cf") and a variation ("Mn") are parts of one, or of a letter.
+        is_ignored = unicodedata.category(chr(code)) in IGNORED_CATEGORIES
+        self[code] = None if is_ignored else code
+        return self[code]
+
+
+_IGNORED = _IgnoredCharacters()
 
 
 def is_covered(given: str, texts: Sequence[str]) -> bool:
