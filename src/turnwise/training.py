@@ -203,6 +203,7 @@ class _ExampleBuilder:
         is_final = last + 1 == len(self.request.messages)
         base = self.final_request if is_final else self.request
         request = replace(base, messages=base.messages[: last + 1])
+        found: Encoded | Untrained | None = None
         try:
             found = self._encode_fitting(request, encode_once)
             problem = found if isinstance(found, Untrained) else self._find_problem(found, last)

@@ -43,7 +43,7 @@ BUDGETS = {
     "replies": 63_248,
     "conversion": 4_940,
     "normalisation": 11_300,
-    "training": 1_949,
+    "training": 1_957,
     "batch": 2_043,
     "template": 1_842,
     "registry": 11_108,
