@@ -123,16 +123,15 @@ def answers_calls_in_order(messages: Iterable[Mapping[str, Any]]) -> bool:
     waiting: list[Any] = []  # ids of calls, the next one last
     is_answered = False
     for message in messages:
-        if message["role"] == "tool":
-            if not waiting or waiting.pop() != message.get("tool_call_id"):
+        if waiting:
+            if message["role"] != "tool" or waiting.pop() != message.get("tool_call_id"):
                 return False
             is_answered = True
-        elif waiting:
-            return False
         elif "tool_calls" in message:
-            waiting = [call.get("id") for call in message["tool_calls"]]
-            waiting.reverse()
+            waiting = [call.get("id") for call in reversed(message["tool_calls"])]
             is_answered = False
+        elif message["role"] == "tool":
+            return False
     # Of calls without ids, all or none must have a result.
     return not (is_answered and None in waiting)
 

@@ -154,7 +154,8 @@ def writes_messages(
     known, place = _find_trails(messages[-1][0] + 1 if messages else 0), -1
     try:
         for index, message in messages:
-            expected, content, has_more = known[index], message.get("content"), len(message) > 2
+            expected, content = known[index], message.get("content")
+            has_more = len(message) > 2
             if has_more and not _REASONING.isdisjoint(message) and index not in removed:
                 place = _find_reasoning(texts, trails, place + 1, message, expected[0])
             if content:
@@ -230,8 +231,7 @@ def _find_json(trails: Sequence[Trail], start: int, sources: Collection[Trail]) 
     Raises:
         ValueError: it is not, or not soon.
     """
-    for place in range(start, min(start + MAX_STEPS, len(trails))):
-        trail = trails[place]
+    for place, trail in enumerate(trails[start : start + MAX_STEPS], start):
         if type(trail) is tuple and trail[0] is JSON and trail[2] in sources:
             return place
     raise ValueError
