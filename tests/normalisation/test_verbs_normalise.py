@@ -223,7 +223,7 @@ ROUND = [
 def test_what_needs_nothing_costs_little_more_than_rendering(chat: Any, tools: Any) -> None:
     """The figures are those of `benchmarks/normalise.py`; the bound leaves room for a busy machine.
 
-    With calls it is 1.26: whether each text was written is decided by its trail, where it was once looked for as a text.
+    With calls it is 1.26: whether a text was written is decided by its trail, and no longer by a search.
     """
     template = turnwise.load("qwen3")
     chat = [{**one, "content": f"{one['content']} {index}"} for index, one in enumerate(chat)]

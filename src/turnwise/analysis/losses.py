@@ -40,6 +40,7 @@ CONTENT, REASONING, CALLS = "content", "reasoning", "calls"
 MORE_FIELDS = ("function_call", "refusal", "audio")
 NUMBERS = (int, float)
 TOOLS: Path = ("tools",)
+MAX_SEARCHES = 200  # for names of arguments in what the template wrote; others count as not there
 
 _CLOSER = re.compile(r"</[^<>\s]{1,60}>|\[/[A-Z_]{1,30}\]")
 _get_content = itemgetter("content")
@@ -178,6 +179,7 @@ class LossFinder:
     def __init__(self, written: WrittenFields, rendering: Rendering | None = None) -> None:
         self._written = written
         self._rendering = rendering
+        self._searches = MAX_SEARCHES
 
     def find(
         self,
@@ -318,7 +320,8 @@ class LossFinder:
                 if not self._has_value(place, value)
             ]
             unnamed = self._find_keys(arguments, function.get("arguments"))
-            lost += [place for place in unnamed if place not in lost]
+            known = set(lost)
+            lost += [place for place in unnamed if place not in known]
         if lost and not self._has_some(path):
             lost = [path]
         for place in lost:
@@ -337,11 +340,18 @@ class LossFinder:
         """Whether the template may have written a name of its own, or that of a tool's schema, in a message."""
         if self._rendering is None:
             return True
-        written = (piece for piece in self._rendering.pieces if piece.origin.message == index)
-        return any(
-            key in text and (origin.kind == "template" or (origin.path or ())[:1] == TOOLS)
-            for text, origin in written
-        )
+        self._searches -= 1
+        return self._searches >= 0 and key in self._own_texts.get(index, "")
+
+    @cached_property
+    def _own_texts(self) -> dict[Any, str]:
+        """What the template and tools wrote in each message."""
+        assert self._rendering is not None
+        texts: dict[Any, list[str]] = {}
+        for text, origin in self._rendering.pieces:
+            if origin.kind == "template" or (origin.path or ())[:1] == TOOLS:
+                texts.setdefault(origin.message, []).append(text)
+        return {index: "\0".join(parts) for index, parts in texts.items()}
 
     def _find_items(self, path: Path, items: Any) -> Iterator[tuple[Path, bool]]:
         """Yield a list of which nothing is written, or the items of it."""

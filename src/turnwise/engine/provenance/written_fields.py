@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
+from turnwise.engine.provenance.container_rules import SPLIT
 from turnwise.engine.provenance.piece_table import WRITTEN_BY_TEMPLATE, is_message
 from turnwise.engine.provenance.splitting import Follower, OutOfBudget, pairs_of
 from turnwise.engine.provenance.text_rules import (
@@ -279,6 +280,7 @@ class WrittenFields:
         self._follower = follower
         self._later: list[tuple[str, Trail]] = []
         self._seen: set[int] = set()
+        self._splits: dict[int, bool] = {}
         self.texts: dict[Path, list[str]] = {}
         self.keys: set[Path] = set()
         self.whole: set[Path] = set()
@@ -299,8 +301,20 @@ class WrittenFields:
             if type(trail[0]) is tuple and is_message(trail[0]):
                 # the common case: a field of a message
                 texts.setdefault(("messages", trail[0][1], trail[1]), []).append(text)
+            elif type(trail[0]) is tuple and self._is_split_of_template(trail[0]):
+                continue
             elif trail[0] is not JSON or not self._add_json(trail):
                 later.append(pair)
+
+    def _is_split_of_template(self, parent: Trail) -> bool:
+        """Whether a list is a split text of the template's own, asked once for all of its parts."""
+        if parent[0] is not SPLIT:
+            return False
+        known = self._splits.get(id(parent))
+        if known is None:
+            fragments = self._follower.split(parent[1], parent[2])
+            known = self._splits[id(parent)] = all(type(leaf) is int for _, leaf in fragments)
+        return known
 
     def _add_json(self, trail: Trail) -> bool:
         """Note a field that was written as JSON; return False if the value is not one of the input."""
