@@ -50,7 +50,7 @@ BUDGETS = {
     "data": 30_006,
     "evidence": 22_337,
     "isolation": 2_727,
-    "repair": 13_527,
+    "repair": 13_578,
     "publishing": 3_034,
     "turnwise": 352,
     "compat": 15_304,

@@ -363,7 +363,7 @@ def _is_torn(turn: Span, marked: Sequence[Span], own: Sequence[Span]) -> bool:
 
 
 def find_lost_reply(renderer: Renderer) -> str:
-    """Return a plain chat of which a reply is not in a block as a whole; empty if there is none.
+    """Return a plain chat of which a reply is not in a block as a whole, or a question is; empty if there is none.
 
     It trusts no origins: the replies are searched for in the text.
     """
@@ -386,6 +386,11 @@ def find_lost_reply(renderer: Renderer) -> str:
             start = text.rindex(reply)
             if clip_spans([(start, start + len(reply))], spans):
                 return f"a reply of {covers} is not in a block"
+        for question in (str(one["content"]) for one in messages if one["role"] == "user"):
+            start = text.find(question)
+            span = (start, start + len(question))
+            if start >= 0 and list(clip_spans([span], spans)) != [span]:
+                return f"text of a user is in a block in {covers}"
     return ""
 
 
