@@ -36,7 +36,7 @@ BUDGETS = {
     "local_files": 467,
     "messages": 3_849,
     "shapes": 7_058,
-    "engine": 54_861,
+    "engine": 54_953,
     "analysis": 22_380,
     "dialects": 26_568,
     "tokens": 40_186,

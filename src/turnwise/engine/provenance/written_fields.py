@@ -58,7 +58,12 @@ def writes_turns(texts: Sequence[str], trails: Sequence[Trail], contents: Sequen
             start, place = _skip_rounds(texts, trails, contents, known)
         for content, expected in zip(contents[start:], known[start : len(contents)], strict=True):
             if content:
-                place = texts.index(content, place + 1)
+                try:
+                    place = texts.index(content, place + 1)
+                except ValueError:
+                    place = texts.index(
+                        content.strip(), place + 1
+                    )  # most templates that change it, trim it
                 if trails[place] != expected and unwrap_trail(trails[place]) != expected:
                     return False
     except ValueError:
@@ -113,6 +118,8 @@ def unwrap_trail(trail: Trail) -> Trail:
             trail = trail[2]
         elif rule is JOINED and len(trail[1]) == 2:
             trail = trail[1][1]
+        elif type(rule) is tuple and rule[0] is SPLIT and len(rule[3]) == 1:
+            trail = rule[2]  # what it is split at is not in it
         else:
             break
     return trail
@@ -165,7 +172,7 @@ def writes_messages(
                 try:
                     place = texts.index(content, place + 1, place + MAX_TEXTS)
                 except ValueError:
-                    place = _find_json(trails, place + 1, (expected,))
+                    place = _find_changed(texts, trails, place + 1, content, expected)
                 else:
                     if trails[place] != expected and unwrap_trail(trails[place]) != expected:
                         return False
@@ -178,6 +185,23 @@ def writes_messages(
     except (ValueError, TypeError, LookupError):
         return False
     return True
+
+
+def _find_changed(
+    texts: Sequence[str], trails: Sequence[Trail], start: int, content: str, expected: Trail
+) -> int:
+    """Return where a content is written trimmed, or as JSON.
+
+    Raises:
+        ValueError: it is not.
+    """
+    try:
+        place = texts.index(content.strip(), start, start + MAX_TEXTS)
+    except ValueError:
+        return _find_json(trails, start, (expected,))
+    if unwrap_trail(trails[place]) != expected:
+        raise ValueError
+    return place
 
 
 def _find_reasoning(

@@ -59,7 +59,7 @@ for context, now in zip(work["contexts"], work["clocks"]):
     environment.add_global("{CLOCK}", datetime.fromisoformat(now).strftime)
     try:
         answers.append({{"text": environment.render_str(work["text"], **context)}})
-    except Exception as error:
+    except Exception as error:  # another engine may raise anything
         answers.append({{"error": str(error).split("\\n", 1)[0]}})
 sys.stdout.write(json.dumps(answers))
 """
