@@ -13,7 +13,7 @@ import turnwise
 CODE = """
 import sys
 import pyarrow as pa
-from turnwise.data.local_worker import keep_pandas_out
+from turnwise.data.fork_server import keep_pandas_out
 keep_pandas_out()
 pa.array([b"a"], pa.binary())
 pa.table({"a": [[1], None]}).to_pylist()

@@ -24,9 +24,9 @@ from prepared_folders import (
     write_jsonl,
 )
 from turnwise.data import prepare
+from turnwise.data.local import Worker
 from turnwise.data.run import DONE, WORK
 from turnwise.data.shards import TEMPORARY
-from turnwise.data.worker_processes import Worker
 from turnwise.errors import DataError
 
 ROWS = make_rows(120)

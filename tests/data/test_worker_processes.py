@@ -15,9 +15,9 @@ import pytest
 
 import turnwise
 from prepared_folders import make_folder_recipe, make_rows, read_folder, write_jsonl
-from turnwise.data import prepare, worker_processes
+from turnwise.data import local, prepare
 from turnwise.data.job import Job
-from turnwise.data.worker_processes import ForkServer
+from turnwise.data.local import ForkServer
 from turnwise.errors import DataError, TokenizerError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
@@ -105,7 +105,7 @@ def test_a_caller_that_forks_meanwhile(data: Path, tmp_path: Path) -> None:
 def test_a_server_is_ended_before_it_is_ready_and_when_it_is_stopped(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_processes, "PATIENCE", 0.2)
+    monkeypatch.setattr(local, "PATIENCE", 0.2)
     job = Job(make_folder_recipe(data, tmp_path / "out"), tmp_path, 1)
     server = ForkServer(job)
     assert server.close() == "was killed by signal 9 (out of memory?)"

@@ -96,7 +96,8 @@ ALLOWED = {
         "turnwise.engine.runtime.limits",
         "time.thread_time",
     ): "a deadline, where the caller asks for one",
-    ("turnwise.isolation.process", "time.monotonic"): "how long to wait for a worker",
+    ("turnwise.processes", "time.monotonic"): "how long to wait for a worker",
+    ("turnwise.isolation.pool", "time.monotonic"): "how long to wait for a worker",
 }
 
 SEAMS = {

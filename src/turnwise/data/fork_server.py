@@ -12,27 +12,37 @@ this one is a new interpreter, and has none left when it forks.
     STOP
 
 It ends with its workers when the engine says so, closes the connection, or is killed. The tokenizer comes before the
-job, so that it is loaded while the modules that a job needs are imported.
+job, so that it is loaded while the modules that a job needs are imported: nothing here imports them at the top.
+
+A worker receives tasks, and answers each with (DONE, outcome) or (FAILED, error). It ends when the other end of its
+connection is closed, in the middle of a task too: a thread waits for that. So no worker outlives the process that
+started it, however that one ended.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
+from dataclasses import replace
+from importlib.abc import MetaPathFinder
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turnwise.errors import DataError, TurnwiseError
 from turnwise.tokens import tokenizers
 from turnwise.tokens.tokenizers.backends import EAGER, choose_backend
 
-READY, FAILED, FORK, STOP = "ready", "failed", "fork", "stop"
+if TYPE_CHECKING:
+    from turnwise.data.job import Job
+
+READY, DONE, FAILED, FORK, STOP = "ready", "done", "failed", "fork", "stop"
 REMEDY = "Give template and tokenizer by their names or paths, or use workers=1."
-WORKER = "turnwise.data.local_worker"
 
 
 def main(descriptor: int) -> None:
@@ -58,15 +68,20 @@ def main(descriptor: int) -> None:
     os._exit(0)  # to free everything one by one takes a fifth of a second
 
 
-def _load(connection: Connection[Any, Any]) -> Any:
-    """Receive a job, and load what it needs; None if that fails, which the engine is told."""
+def _load(connection: Connection[Any, Any]) -> Job | None:
+    """Receive a job, load what it needs, and report its digests; or report why that fails, and return None."""
     problem: TurnwiseError
     try:
         with ThreadPoolExecutor(1) as thread:
             backend = choose_backend(None) or EAGER
             loading = thread.submit(tokenizers.tokenizer, connection.recv(), backend=backend)
-            worker = import_module(WORKER)  # with all that a job needs
-            job = worker.load_job(connection.recv(), loading)
+            from turnwise.data.job import Job  # with all that a job needs
+            from turnwise.data.kernel import Kernel
+
+            given: Job = connection.recv()
+            template = Kernel(given.recipe).template
+            recipe = replace(given.recipe, template=template, tokenizer=loading.result())
+            job = Job(recipe, given.work, given.partitions)
         digests = job.describe()
     except TurnwiseError as error:
         problem = error
@@ -74,7 +89,7 @@ def _load(connection: Connection[Any, Any]) -> Any:
         reason = f"{type(error).__name__}: {error}"
         problem = DataError(f"the recipe cannot be sent to worker processes: {reason}", hint=REMEDY)
     else:
-        worker.prepare_process()
+        _prepare_arrow()
         # What is here now is never garbage, and must not be copied by a collector that marks it.
         gc.freeze()
         connection.send((READY, digests))
@@ -83,7 +98,7 @@ def _load(connection: Connection[Any, Any]) -> Any:
     return None
 
 
-def _serve(connection: Connection[Any, Any], job: Any, workers: set[int]) -> None:
+def _serve(connection: Connection[Any, Any], job: Job, workers: set[int]) -> None:
     """Fork workers and wait for those that end, as the engine says; `workers` are those that are there."""
     while (message := connection.recv()) != STOP:
         if message == FORK:
@@ -95,7 +110,7 @@ def _serve(connection: Connection[Any, Any], job: Any, workers: set[int]) -> Non
             connection.send(os.waitstatus_to_exitcode(os.waitpid(message, 0)[1]))
 
 
-def _fork(connection: Connection[Any, Any], job: Any) -> int:
+def _fork(connection: Connection[Any, Any], job: Job) -> int:
     """Receive a descriptor, and fork a worker that serves it."""
     descriptor = recv_handle(connection)
     process = os.fork()
@@ -104,6 +119,55 @@ def _fork(connection: Connection[Any, Any], job: Any) -> int:
         return process
     try:
         connection.close()  # the engine must be seen to close it, by the server
-        import_module(WORKER).main(descriptor, job)
+        threading.Thread(target=_exit_with_caller, args=(descriptor,), daemon=True).start()
+        _work(Connection(descriptor), job)
+    except (EOFError, OSError):
+        os._exit(0)  # the engine has closed its end
     finally:
         os._exit(1)  # nothing of the server runs here
+
+
+def _work(connection: Connection[Any, Any], job: Job) -> None:
+    while True:
+        task = connection.recv()
+        try:
+            connection.send((DONE, job.perform(task)))
+        except TurnwiseError as error:
+            connection.send((FAILED, error))
+        except MemoryError:
+            hint = "Use fewer workers, or a smaller chunk_bytes."
+            connection.send((FAILED, DataError("a worker ran out of memory", hint=hint)))
+
+
+def _exit_with_caller(descriptor: int) -> None:
+    waiting = select.poll()
+    waiting.register(descriptor, 0)  # no events but that the other end is closed
+    waiting.poll()
+    os._exit(0)
+
+
+def _prepare_arrow() -> None:
+    import pyarrow as pa
+
+    pa.set_cpu_count(1)  # there are other workers for the other processors
+    keep_pandas_out()
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name, name=name)
+
+
+def keep_pandas_out() -> None:
+    """Let pyarrow believe that there is no pandas; other code can still import it.
+
+    The first array that pyarrow makes imports pandas, if it is there, to see whether it was given some of its objects.
+    That takes 0.35 s; no such object comes here.
+    """
+    import pyarrow as pa
+
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    pa.array([0])  # it asks once
+    sys.meta_path.remove(finder)

@@ -1,31 +1,35 @@
 """The local engine: tasks on the processors of this machine.
 
-Workers are forks of one process that has loaded template and tokenizer (`fork_server.py`). They read the input and
-write the shards themselves; the parent hands out tasks one at a time and only keeps accounts. A worker that dies is
-replaced, and its task is done again.
+Workers are forks of one process that has loaded template and tokenizer (`fork_server.py` has the other end of the
+connections). They read the input and write the shards themselves; the parent hands out tasks one at a time and only
+keeps accounts. A worker that dies is replaced, and its task is done again.
 
 With one worker the work is done in this process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
 from collections import Counter, deque
 from collections.abc import Iterator
-from multiprocessing.connection import wait
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import send_handle
 from typing import Any, Protocol
 
-from turnwise.data.fork_server import REMEDY
+from turnwise.data.fork_server import FAILED, FORK, REMEDY, STOP
 from turnwise.data.job import Job, Outcome, Task
-from turnwise.data.local_worker import FAILED
-from turnwise.data.worker_processes import DEAD, ForkServer, Worker
 from turnwise.errors import DataError
+from turnwise.processes import Interpreter, explain_end
 
 MAX_ATTEMPTS = 3  # to do one task, or to load template and tokenizer
 # Of input: starting workers takes as long as encoding some megabytes.
 MIN_BYTES_PER_WORKER = 1 << 20
+DEAD = (EOFError, OSError)  # what a connection to a process raises that has died
+PATIENCE = 5.0  # seconds for the server to end
 
 
 class TaskEngine(Protocol):
@@ -95,6 +99,90 @@ class InlineEngine:
 
     def close(self) -> None:
         """Do nothing: there is nothing that could go on."""
+
+
+class Worker:
+    """A worker process, our end of the connection to it, and what it does now."""
+
+    def __init__(self, server: ForkServer, process: int, connection: Connection[Any, Any]) -> None:
+        self.process = process
+        self.connection = connection
+        self.task: Task | None = None
+        self._server = server
+
+    def send(self, task: Task) -> None:
+        """Send a task; a worker that has died is noticed when its answer is read."""
+        self.task = task
+        with contextlib.suppress(OSError):
+            self.connection.send(task)
+
+    def explain_end(self) -> str:
+        """Return how a worker ended that has closed its end of the connection, as a phrase."""
+        self.connection.close()
+        try:
+            return explain_end(self._server.find_exit_code(self.process))
+        except DEAD:
+            return "was killed"  # as the server was, which alone knows how
+
+
+class ForkServer:
+    """The process that loads template and tokenizer, and forks workers.
+
+    Args:
+        job: what is to be done.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._is_ready = False
+        self._process = Interpreter("turnwise.data.fork_server")
+        self._connection = self._process.connection
+        with contextlib.suppress(OSError):  # it has died: that is noticed when its answer is read
+            self._connection.send(job.recipe.tokenizer)
+            self._connection.send(job)
+
+    def receive_digests(self) -> dict[str, str]:
+        """Wait until it is ready, and return the digests of template and tokenizer.
+
+        Raises:
+            TurnwiseError: one of them cannot be loaded.
+            EOFError, OSError: the server has died.
+        """
+        kind, answer = self._connection.recv()
+        if kind == FAILED:
+            raise answer
+        self._is_ready = True
+        digests: dict[str, str] = answer
+        return digests
+
+    def fork(self) -> Worker:
+        """Start a worker.
+
+        Raises:
+            EOFError, OSError: the server has died.
+        """
+        connection, other = Pipe()
+        with other:
+            self._connection.send(FORK)
+            send_handle(self._connection, other.fileno(), self._process.pid)
+            return Worker(self, self._connection.recv(), connection)
+
+    def find_exit_code(self, process: int) -> int:
+        """Wait for a worker to end.
+
+        Raises:
+            EOFError, OSError: the server has died.
+        """
+        self._connection.send(process)
+        code: int = self._connection.recv()
+        return code
+
+    def close(self) -> str:
+        """Wait until it has killed its workers and ended, and return how it ended."""
+        # Closing the connection is not enough: a process that the caller has forked may have it, too.
+        with contextlib.suppress(OSError):
+            self._connection.send(STOP)
+        # One that loads would load to the end first; it has no workers yet.
+        return explain_end(self._process.close(PATIENCE if self._is_ready else 0.0))
 
 
 class LocalEngine:

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from turnwise.data.job import Job, Outcome, Task
-from turnwise.data.worker_processes import SETTINGS
 from turnwise.errors import DataError, TurnwiseError
+from turnwise.processes import SETTINGS
 
 
 class TaskActor:

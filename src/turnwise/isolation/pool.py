@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from time import monotonic
 from types import TracebackType
 from typing import Any
 from warnings import warn
@@ -16,8 +18,8 @@ from warnings import warn
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import Limits
 from turnwise.errors import MessageError, TemplateLimitError, TurnwiseError, TurnwiseWarning
-from turnwise.isolation.answers import FUNCTION, PROTOCOL, Answer
-from turnwise.isolation.process import WorkerLost, WorkerProcess, WorkerUnasked
+from turnwise.isolation.answers import FUNCTION, LENGTH, PROTOCOL, READY, Answer, read_answer
+from turnwise.processes import Interpreter, explain_end
 from turnwise.replies.events import Message
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.markers import Markers
@@ -26,6 +28,8 @@ from turnwise.training import Examples
 
 SPARES = 1  # workers that are started ahead of time, for the next one that is killed
 PATIENCE = 30  # how many times its processor time a call may last: others use the processor too
+START_SECONDS = 300.0  # a machine may be very busy
+MAX_ANSWER_BYTES = 1 << 30
 CALLER = 4  # stack levels from here to the code that called a method of IsolatedTemplate
 Recipe = tuple[str, Any, dict[str, Any], Limits | None]  # what a worker makes a template of
 HINT = "isolated(seconds=..., megabytes=...) allows more"
@@ -64,6 +68,81 @@ def isolated(
         'Hi'
     """
     return WorkerPool(workers, seconds, megabytes, patience, setup)
+
+
+class WorkerLost(Exception):
+    """A worker did not answer; the text says why. It never leaves this package."""
+
+
+class WorkerProcess:
+    """A process that answers requests, one after the other.
+
+    It takes a tenth of a second to start, so the pool starts its workers ahead of time.
+
+    Args:
+        seconds: the processor time of one request.
+        megabytes: the memory that it may take in addition to that of an idle worker.
+        patience: the most seconds to wait for an answer.
+        setup: Python code that the worker runs first.
+    """
+
+    def __init__(self, seconds: float, megabytes: int, patience: float, setup: str) -> None:
+        self.seconds = seconds
+        self.megabytes = megabytes
+        self.patience = patience
+        arguments = (seconds, megabytes, setup)
+        self.process = Interpreter("turnwise.isolation.worker", *arguments, is_silent=True)
+        os.set_blocking(self.process.connection.fileno(), False)
+        self._is_ready = False
+        self._start_lock = threading.Lock()
+
+    def wait_until_ready(self) -> None:
+        """Wait until the worker has started; threads may wait together.
+
+        Raises:
+            TurnwiseError: it did not.
+        """
+        with self._start_lock:
+            if not self._is_ready:
+                try:
+                    self._exchange(b"", len(READY), START_SECONDS, monotonic())
+                except WorkerLost as lost:
+                    raise _not_started(str(lost)) from None
+                self._is_ready = True
+
+    def ask(self, request: bytes) -> Answer:
+        """Send a request, and wait for the answer.
+
+        Raises:
+            BrokenPipeError: the worker was dead before.
+            WorkerLost: there is none.
+            TurnwiseError: it cannot be read.
+        """
+        start = monotonic()
+        sent = LENGTH.pack(len(request)) + request
+        head = self._exchange(sent, LENGTH.size, self.patience, start)
+        (size,) = LENGTH.unpack(head)
+        if size > MAX_ANSWER_BYTES:
+            raise WorkerLost(f"its answer has {size} bytes")
+        answer: Any = read_answer(bytes(self._exchange(b"", size, self.patience, start)))
+        return Answer(*answer)
+
+    def _exchange(self, sent: bytes, wanted: int, patience: float, start: float) -> bytearray:
+        try:
+            return self.process.exchange(sent, wanted, start + patience)
+        except TimeoutError:
+            raise WorkerLost(f"there was no answer after {patience:g} s") from None
+        except EOFError:
+            raise WorkerLost(f"it {self._explain_death()}") from None
+
+    def _explain_death(self) -> str:
+        code = self.process.close(START_SECONDS)
+        if code == -signal.SIGPROF:
+            return f"took more than {self.seconds:g} s of processor time"
+        if code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+            return f"died of {name}, perhaps since it may take no more than {self.megabytes} MB"
+        return explain_end(code)
 
 
 class WorkerPool:
@@ -167,6 +246,8 @@ class WorkerPool:
                 answer = self._ask_living(request)
         except WorkerLost as lost:
             raise _make_error(str(lost)) from None
+        except BrokenPipeError:
+            raise _make_error("it died while it was idle") from None
         for text in answer.warnings:
             warn(text, TurnwiseWarning, stacklevel=CALLER)
         if answer.out_of_memory:
@@ -178,7 +259,7 @@ class WorkerPool:
     def _ask_living(self, request: bytes) -> Answer:
         """Ask a worker; those that died while they were idle are replaced, however many they are."""
         for _ in range(len(self._alive)):
-            with suppress(WorkerUnasked):
+            with suppress(BrokenPipeError):
                 return self._ask(request)
         return self._ask(request)
 
@@ -186,7 +267,7 @@ class WorkerPool:
         worker = self._take()
         is_lost = True
         try:
-            _wait_for(worker)
+            worker.wait_until_ready()
             answer = worker.ask(request)
             is_lost = answer.retires
         finally:
@@ -201,7 +282,7 @@ class WorkerPool:
                 self._alive.add(worker)
                 self._idle.append(worker)
         if is_closed:
-            worker.kill()
+            worker.process.close()
 
     def _take(self) -> WorkerProcess:
         with self._lock:
@@ -225,7 +306,7 @@ class WorkerPool:
             else:
                 self._alive.discard(worker)
         if not keeps:
-            worker.kill()
+            worker.process.close()
             with suppress(OSError):  # the next call tries again
                 self._start_worker()
 
@@ -238,13 +319,13 @@ class WorkerPool:
         with self._lock:
             idle = list(self._idle)
         for worker in idle:
-            _wait_for(worker)
+            worker.wait_until_ready()
 
     @property
     def pids(self) -> list[int]:
         """The ids of the worker processes."""
         with self._lock:
-            return sorted(worker.pid for worker in self._alive)
+            return sorted(worker.process.pid for worker in self._alive)
 
     def close(self) -> None:
         """Kill all workers; calls that are running end with an error."""
@@ -255,9 +336,9 @@ class WorkerPool:
             self._idle.clear()
             self._alive.difference_update(idle)
             for worker in running:
-                worker.stop()  # the call that waits for it releases it
+                worker.process.kill()  # the call that waits for it releases it
         for worker in idle:
-            worker.kill()
+            worker.process.close()
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -332,13 +413,6 @@ class IsolatedTemplate:
         return f"<IsolatedTemplate {self.name}>"
 
 
-def _wait_for(worker: WorkerProcess) -> None:
-    try:
-        worker.wait_until_ready()
-    except WorkerLost as lost:
-        raise _not_started(str(lost)) from None
-
-
 def _not_started(reason: str) -> TurnwiseError:
     hint = "is the code in `setup` right?"
     return TurnwiseError(f"a worker process did not start: {reason}", hint=hint)
@@ -364,4 +438,4 @@ def _to_bytes(value: Any) -> bytes:
 
 def _kill_all(workers: set[WorkerProcess]) -> None:
     for worker in list(workers):
-        worker.kill()
+        worker.process.close()

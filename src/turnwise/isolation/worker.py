@@ -1,9 +1,8 @@
-"""What runs in a worker process: set limits, then answer requests until the caller closes the pipe.
+"""What runs in a worker process: set limits, then answer requests until the caller closes the connection.
 
-Limits are those of the operating
-system, which no code in the process can forget: memory for all its life, processor time for each request. A signal
-whose action is to end the process needs no Python code to run, so it also ends an endless loop in C. Only workers
-import this module: not every system has what it needs.
+Limits are those of the operating system, which no code in the process can forget: memory for all its life, processor
+time for each request. A signal whose action is to end the process needs no Python code to run, so it also ends an
+endless loop in C. Only workers import this module: not every system has what it needs.
 """
 
 from __future__ import annotations
@@ -36,13 +35,10 @@ MAKERS: dict[str, Callable[..., Template]] = {"compile": compile, "load": load}
 VERBS = ("render", "encode", "examples", "stops", "markers", "parse", "convert")
 
 
-def main(seconds: float, megabytes: int, setup: str) -> None:
-    """Serve requests on the standard streams."""
-    requests = os.fdopen(os.dup(0), "rb")
-    answers = os.fdopen(os.dup(1), "wb")
-    with open(os.devnull, "r+b") as nothing:  # what a library prints is no answer
-        for number in (0, 1, 2):
-            os.dup2(nothing.fileno(), number)
+def main(descriptor: int, seconds: float, megabytes: int, setup: str) -> None:
+    """Serve requests on a connection until the caller closes it."""
+    requests = os.fdopen(descriptor, "rb")
+    answers = os.fdopen(descriptor, "wb", closefd=False)
     if setup:
         exec(setup, {"__name__": "__worker__"})
     sys.dont_write_bytecode = True
