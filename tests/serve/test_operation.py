@@ -19,9 +19,11 @@ from starlette.testclient import TestClient
 
 import turnwise
 from served import QUIET, client_of, listening, make_service, post, start_command
+from turnwise.errors import MessageError
 from turnwise.serve.app import Gatekeeper, Server, create_app
-from turnwise.serve.bodies import BodyReader, RequestError, is_deeper, parse_body
+from turnwise.serve.bodies import RequestError, is_deeper, parse_body, read_fields
 from turnwise.serve.operations import JsonLog
+from turnwise.serve.request_types import PassedSampling
 from turnwise.serve.service import Service
 from turnwise.serve.settings import LOOPBACK
 from turnwise.tokens.tokenizers.deferred import DeferredBackend
@@ -140,8 +142,8 @@ def test_depth_is_counted_in_containers() -> None:
     assert not is_deeper([[1, 2]], 2) and is_deeper([[[1]]], 2) and not is_deeper(5, 0)
     with pytest.raises(RequestError):
         parse_body(b"[" * 70 + b"]" * 70, 64)
-    with pytest.raises(RequestError, match=r"a\.b: a number is needed, not 'x'"):
-        BodyReader({"b": "x"}, "a").get("b", (int, float))
+    with pytest.raises(MessageError, match=r"a\.top_p: a number is needed, not 'x'"):
+        read_fields(PassedSampling, {"top_p": "x"}, path="a")
 
 
 def test_large_bodies_are_refused_unread(client: TestClient) -> None:

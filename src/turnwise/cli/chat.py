@@ -13,8 +13,9 @@ from turnwise.cli import inputs, output
 from turnwise.cli.extras import import_extra
 from turnwise.cli.render import JsonOption, VariableOption
 from turnwise.cli.serve import KINDS, check_tokenizer
-from turnwise.serve.bodies import BodyReader
+from turnwise.serve.bodies import read_fields
 from turnwise.serve.models import ServedModels, load_model
+from turnwise.serve.request_types import GatewayBody
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
 from turnwise.serve.upstreams import StreamUsage, UpstreamError
@@ -88,7 +89,7 @@ def chat(
         try:
             for question in [user] if user is not None else _read_questions():
                 history.append({"role": "user", "content": question})
-                body = BodyReader({"messages": history, **fields})
+                body = read_fields(GatewayBody, {"messages": history, **fields}, settings)
                 show = None if as_json else _Printer(output.use_colour())
                 message = runner.run(_ask(gateway, body, served, show))
                 history.append(message)

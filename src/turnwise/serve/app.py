@@ -33,10 +33,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwise import __version__
 from turnwise.errors import TurnwiseError
-from turnwise.serve.bodies import TOO_LARGE, BodyReader, RequestError, parse_body
+from turnwise.serve.bodies import (
+    TOO_LARGE,
+    AnyBody,
+    RequestBody,
+    RequestError,
+    parse_body,
+    read_fields,
+)
 from turnwise.serve.chat_route import CHAT_PATH, ChatRoute
 from turnwise.serve.gateway import Gateway
-from turnwise.serve.openapi import describe_service
+from turnwise.serve.openapi import BODIES, describe_service
 from turnwise.serve.operations import (
     JsonLog,
     collect_warnings,
@@ -56,7 +63,7 @@ from turnwise.serve.service import (
 )
 from turnwise.serve.settings import ServeSettings
 
-Work = Callable[[BodyReader, str, list[str]], Any]
+Work = Callable[[Any, str, list[str]], Any]
 STATIC = Path(__file__).with_name("static")
 OPEN_PATHS = ("/healthz", "/health", "/readyz", "/metrics")  # probes know only an address
 QUICK = "turnwise-quick"
@@ -335,24 +342,27 @@ class Server:
         headers = {"retry-after": "1"} if status == 429 else None
         return JSONResponse(content, status, headers)
 
-    def work(self, work: Work, data: bytes, request_id: str) -> Any:
-        """Do the work of a request in a thread."""
-        with collect_warnings() as told:
-            body = BodyReader(parse_body(data, self.settings.max_depth))
-            return work(body, request_id, told)
+    def work(self, work: Work, kind: type[RequestBody], data: bytes, request_id: str) -> Any:
+        """Read a request and do its work, in a thread."""
+        with collect_warnings() as warnings:
+            value = parse_body(data, self.settings.max_depth)
+            return work(read_fields(kind, value, self.settings), request_id, warnings)
 
-    async def run_work(self, work: Work, data: bytes, request_id: str) -> Any:
+    async def run_work(
+        self, work: Work, kind: type[RequestBody], data: bytes, request_id: str
+    ) -> Any:
         """Do the work of a request in a thread, from the event loop.
 
-        Large bodies, and templates that run in a worker process, take the slow lane: nobody else waits for them.
+        Large bodies, and templates that run in a worker process, get the slow lane: no other request waits for them.
         """
         is_slow = len(data) > LARGE_BODY
+        arguments = (self.work, work, kind, data, request_id)
         try:
-            return await self.run(self.work, work, data, request_id, is_slow=is_slow)
+            return await self.run(*arguments, is_slow=is_slow)
         except SlowWork:
-            return await self.run(self.work, work, data, request_id, is_slow=True)
+            return await self.run(*arguments, is_slow=True)
 
-    def post(self, path: str, work: Work) -> Route:
+    def post(self, path: str, work: Work, kind: type[RequestBody] = AnyBody) -> Route:
         """Return the route of a path whose answer is JSON."""
 
         async def handle(request: Request) -> Response:
@@ -360,7 +370,7 @@ class Server:
             request_id = request.state.request_id
             try:
                 data = await self.read_body(request)
-                answer = await self.run_work(work, data, request_id)
+                answer = await self.run_work(work, kind, data, request_id)
             except Exception as error:  # every request gets an answer; defects are logged
                 return self.refuse(error, request_id)
             return Response(answer, media_type=JSON_TYPE)
@@ -381,13 +391,16 @@ class Server:
     def routes(self) -> list[BaseRoute]:
         """Return all paths."""
         service = self.service
+        works: dict[str, Work] = {
+            "/v1/chat/completions/render": service.render_chat,
+            "/v1/chat/completions/derender": service.derender_chat,
+            "/v1/completions/render": service.render_completion,
+            "/tokenize": service.tokenize,
+            "/detokenize": service.detokenize,
+            "/apply-template": service.apply_template,
+        }
         routes: list[BaseRoute] = [
-            self.post("/v1/chat/completions/render", service.render_chat),
-            self.post("/v1/chat/completions/derender", service.derender_chat),
-            self.post("/v1/completions/render", service.render_completion),
-            self.post("/tokenize", service.tokenize),
-            self.post("/detokenize", service.detokenize),
-            self.post("/apply-template", service.apply_template),
+            *(self.post(path, work, BODIES[path]) for path, work in works.items()),
             self.get("/v1/models", lambda: JSONResponse(service.list_models())),
             self.get("/healthz", lambda: JSONResponse({"status": "ok"})),
             self.get("/health", lambda: JSONResponse({"status": "ok"})),

@@ -1,28 +1,41 @@
-"""Read the body of a request: JSON within limits, then field by field, each refusal one sentence with its field.
+"""Read the body of a request: JSON within limits, then the fields of a dataclass, each refusal one sentence.
 
-    body = BodyReader(parse_body(data, max_depth=64))
-    body.require("messages", list)
-    body.get("temperature", (int, float), least=0)
+    class Sampling(RequestBody):
+        temperature: Annotated[float | None, Bounds(0, 100)] = None
 
-    RequestError: temperature: a number is needed, not 'warm'
+    read_fields(Sampling, {"temperature": "warm"})
 
-There are no schemas: a field is checked where it is used, so what is accepted is what is read.
+    MessageError: temperature: a number is needed, not 'warm'
+
+Annotations may be str, bool, int, float, dict, Any, a Literal of texts, a dataclass, lists and unions of these. The
+same annotations write the OpenAPI page (`openapi.py`). A library would do less: null counts as missing here, an error
+quotes the value, and a bound may be a setting of the server.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from dataclasses import MISSING, dataclass, fields
 from math import isinf
-from typing import Any, NoReturn
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NoReturn,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import find_lone_surrogate
 
 INVALID, NOT_FOUND, TOO_LARGE, TOO_SLOW = 422, 404, 413, 504
-Kinds = type | tuple[type, ...]
-NUMBER = (int, float)
-KIND_NAMES: dict[Any, str] = {
+KIND_NAMES: dict[type, str] = {
     str: "a text",
     list: "a list",
     dict: "an object",
@@ -31,7 +44,6 @@ KIND_NAMES: dict[Any, str] = {
     float: "a number",
 }
 MAX_INTEGER = 2**63 - 1
-MAX_TOKEN_ID = 2**31 - 1
 
 
 class RequestError(MessageError):
@@ -121,122 +133,179 @@ def is_deeper(value: Any, max_depth: int) -> bool:
     return bool(level)
 
 
-class BodyReader:
-    """The fields of a JSON object; null is the same as missing.
+@dataclass(frozen=True)
+class Bounds:
+    """The least and most of a number, or how many items a list may have; a text names a setting of the server."""
 
-    Args:
-        value: the object.
-        path: what it is called in errors; empty for the body itself.
+    least: int | None = None
+    most: int | str | None = None
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class RequestBody:
+    """The fields of a JSON object; null is the same as missing. Each subclass becomes a dataclass.
+
+    Attributes:
+        given: the object as it was sent, with fields that are not read.
+        types: what each field may be; None may be anything.
+        is_closed: whether other fields are refused.
     """
 
-    def __init__(self, value: Any, path: str = "") -> None:
-        if not isinstance(value, dict):
-            raise RequestError(f"{path or 'the body'} must be an object, not {short_repr(value)}")
-        self.value = value
-        self.path = path
+    given: dict[str, Any]
+    types: ClassVar[dict[str, FieldType | None]]
+    required: ClassVar[list[str]]
+    is_closed: ClassVar[bool] = False
 
-    def name(self, field: str) -> str:
-        """Return what a field is called in errors."""
-        return f"{self.path}.{field}" if self.path else field
+    def __init_subclass__(cls) -> None:
+        made: Any = dataclass(frozen=True, kw_only=True)(cls)
+        hints = get_type_hints(cls, include_extras=True)
+        cls.types = {one.name: _read_annotation(hints[one.name]) for one in fields(made)}
+        needed = [one for one in fields(made) if one.default is MISSING]
+        cls.required = [one.name for one in needed if one.default_factory is MISSING]
 
-    def get(
-        self,
-        field: str,
-        kinds: Kinds,
-        default: Any = None,
-        *,
-        least: float | None = None,
-        most: float | None = None,
-    ) -> Any:
-        """Return a field, or the default if it is missing.
+
+Body = TypeVar("Body", bound=RequestBody)
+
+
+@dataclass(frozen=True)
+class FieldType:
+    """What a field may be, read from its annotation.
+
+    Attributes:
+        kinds: its JSON types; float stands for every number.
+        bounds: of a number, or of how many items a list has.
+        item: what the items of a list may be.
+        body: the dataclass of an object.
+        choices: the texts that are accepted, if not all are.
+    """
+
+    kinds: tuple[type, ...]
+    bounds: Bounds = Bounds()
+    item: FieldType | None = None
+    body: type[RequestBody] | None = None
+    choices: tuple[str, ...] = ()
+
+    def read(self, value: Any, path: str, settings: Any = None) -> Any:
+        """Return a value of this type.
 
         Raises:
-            RequestError: it is of another type, or out of bounds.
+            MessageError: it has another type, or is out of bounds.
         """
-        value = self.value.get(field)
-        if value is None:
-            return default
-        listed = kinds if isinstance(kinds, tuple) else (kinds,)
-        if not isinstance(value, listed) or (isinstance(value, bool) and bool not in listed):
-            expected = " or ".join(
-                KIND_NAMES[kind] for kind in listed if not (kind is int and float in listed)
+        if not self._has_kind(value):
+            raise MessageError(
+                f"{' or '.join(map(KIND_NAMES.__getitem__, self.kinds))} is needed, not {short_repr(value)}",
+                path=path,
             )
-            raise RequestError(
-                f"{expected} is needed, not {short_repr(value)}", path=self.name(field)
-            )
+        if isinstance(value, list):
+            return self._read_list(value, path, settings)
+        if self.body is not None and isinstance(value, dict):
+            return read_fields(self.body, value, settings, path)
+        if isinstance(value, int | float):
+            self._check_number(value, path, settings)
+        elif self.choices and value not in self.choices:
+            hint = did_you_mean(value, self.choices, "Accepted")
+            raise MessageError(f"{short_repr(value)} is not accepted", path=path, hint=hint)
+        return value
+
+    def _has_kind(self, value: Any) -> bool:
+        if isinstance(value, bool):
+            return bool in self.kinds
+        return isinstance(value, self.kinds) or (isinstance(value, int) and float in self.kinds)
+
+    def _check_number(self, value: float, path: str, settings: Any) -> None:
+        least, most = self.bounds.least, find_most(self.bounds, settings)
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
-            raise RequestError("this number is too large", path=self.name(field))
-        if isinstance(value, NUMBER) and not isinstance(value, bool):
-            self._check_bounds(field, value, least, most)
-        return value
-
-    def _check_bounds(
-        self, field: str, value: float, least: float | None, most: float | None
-    ) -> None:
+            raise MessageError("this number is too large", path=path)
         if least is not None and value < least:
-            raise RequestError(f"{value} is less than {least}", path=self.name(field))
+            raise MessageError(f"{value} is less than {least}", path=path)
         if most is not None and value > most:
-            raise RequestError(f"{value} is more than {most}", path=self.name(field))
+            raise MessageError(f"{value} is more than {most}", path=path)
 
-    def require(self, field: str, kinds: Kinds, **bounds: Any) -> Any:
-        """Return a field that must be there."""
-        value = self.get(field, kinds, **bounds)
-        if value is None:
-            raise RequestError("this field is missing", path=self.name(field))
-        return value
-
-    def choose(self, field: str, choices: Collection[str], default: str) -> str:
-        """Return a text that is one of some choices."""
-        value: str = self.get(field, str, default)
-        if value not in choices:
-            hint = did_you_mean(value, choices, "Accepted")
-            raise RequestError(
-                f"{short_repr(value)} is not accepted", path=self.name(field), hint=hint
-            )
-        return value
-
-    def list_of(self, field: str, kind: type, most: int | None = None, default: Any = None) -> Any:
-        """Return a list whose items all have a type; at most so many."""
-        items = self.get(field, list, default)
-        if items is None:
-            return None
+    def _read_list(self, items: list[Any], path: str, settings: Any) -> list[Any]:
+        most = find_most(self.bounds, settings)
         if most is not None and len(items) > most:
-            raise RequestError(
-                f"{len(items):,} are more than the {most:,} that this server takes",
-                path=self.name(field),
+            raise MessageError(
+                f"{len(items):,} are more than the {most:,} that this server takes", path=path
             )
-        for index, item in enumerate(items):
-            if not isinstance(item, kind) or (isinstance(item, bool) and kind is not bool):
-                raise RequestError(
-                    f"{KIND_NAMES[kind]} is needed, not {short_repr(item)}",
-                    path=f"{self.name(field)}[{index}]",
-                )
-        return items
+        if self.item is None:
+            return items
+        # Passes in C, not one test for each of a hundred thousand ids.
+        if items and self.item.kinds == (int,) and set(map(type, items)) == {int}:
+            least, largest = self.item.bounds.least, self.item.bounds.most
+            if least is not None and not least <= min(items) <= max(items) <= int(largest or 0):
+                message = f"a token id is a whole number from {least} to {largest}"
+                raise MessageError(message, path=path)
+            return items
+        return [
+            self.item.read(item, f"{path}[{index}]", settings) for index, item in enumerate(items)
+        ]
 
-    def token_ids(self, field: str, most: int | None = None) -> list[int] | None:
-        """Return a list of token ids that an engine has sampled: also of ones that no tokenizer has."""
-        return self._read_ids(field, most, MAX_INTEGER)
 
-    def engine_ids(self, field: str, most: int | None = None) -> list[int] | None:
-        """Return a list of token ids that an engine gets."""
-        return self._read_ids(field, most, MAX_TOKEN_ID)
+class AnyBody(RequestBody):
+    """An object whose fields are read by others."""
 
-    def _read_ids(self, field: str, most: int | None, largest: int) -> list[int] | None:
-        ids: list[int] | None = self.list_of(field, int, most)
-        # Two passes in C, not one test for each of a hundred thousand ids.
-        if ids and (min(ids) < 0 or max(ids) > largest):
-            raise RequestError(
-                f"a token id is a whole number from 0 to {largest}", path=self.name(field)
-            )
-        return ids
 
-    def reader(self, field: str) -> BodyReader | None:
-        """Return a reader of an object inside, None if it is missing."""
-        value = self.get(field, dict)
-        return None if value is None else BodyReader(value, self.name(field))
+def find_most(bounds: Bounds, settings: Any) -> int | None:
+    """Return the most of some bounds, which may be a setting."""
+    return getattr(settings, bounds.most) if isinstance(bounds.most, str) else bounds.most
 
-    def refuse(self, reasons: dict[str, str]) -> None:
-        """Refuse fields that this server cannot honour, unless they ask for nothing."""
-        for field, reason in reasons.items():
-            if self.value.get(field) not in (None, False, 0, "", [], {}):
-                raise RequestError(reason, path=self.name(field))
+
+def _read_annotation(hint: Any) -> FieldType | None:
+    bounds = Bounds()
+    if get_origin(hint) is Annotated:
+        hint, bounds = get_args(hint)
+    kinds: list[type] = []
+    item: FieldType | None = None
+    body: type[RequestBody] | None = None
+    choices: tuple[str, ...] = ()
+    for option in get_args(hint) if isinstance(hint, UnionType) else (hint,):
+        kind = get_origin(option) or option
+        if kind is Any:
+            return None
+        if kind is Literal:
+            kind, choices = str, get_args(option)
+        elif kind is list:
+            item = _read_annotation(get_args(option)[0])
+        elif isinstance(kind, type) and issubclass(kind, RequestBody):
+            body, kind = kind, dict
+        if kind is not NoneType:
+            kinds.append(kind)
+    return FieldType(tuple(kinds), bounds, item, body, choices)
+
+
+def read_fields(body: type[Body], value: Any, settings: Any = None, path: str = "") -> Body:
+    """Return the fields of a JSON object.
+
+    Args:
+        body: the dataclass of the object.
+        value: the object.
+        settings: the limits of the server, for bounds that name one.
+        path: what the object is called in errors; empty for the body itself.
+
+    Raises:
+        MessageError: it is no object, or a field is missing, of another type, or out of bounds.
+    """
+    if not isinstance(value, dict):
+        raise MessageError(f"{path or 'the body'} must be an object, not {short_repr(value)}")
+    prefix = f"{path}." if path else ""
+    found = {}
+    for name, given in value.items():
+        if name not in body.types and body.is_closed:
+            hint = did_you_mean(name, body.types, "Fields")
+            raise MessageError(f"unknown field {short_repr(name)}", path=path, hint=hint)
+        if given is not None and name in body.types:
+            kind = body.types[name]
+            found[name] = given if kind is None else kind.read(given, prefix + name, settings)
+    for name in body.required:
+        if name not in found:
+            raise MessageError("this field is missing", path=prefix + name)
+    made = body(**found)
+    object.__setattr__(made, "given", value)
+    return made
+
+
+def refuse_fields(body: RequestBody, reasons: dict[str, str]) -> None:
+    """Refuse fields that this server cannot honour, unless they ask for nothing."""
+    for name, reason in reasons.items():
+        if body.given.get(name) not in (None, False, 0, "", [], {}):
+            raise RequestError(reason, path=name)

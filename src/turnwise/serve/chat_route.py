@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: the gateway behind HTTP, as a stream of server-sent events or as one answer.
+"""`POST /v1/chat/completions`: the gateway over HTTP, as a stream of server-sent events or as one answer.
 
 What fails before the first chunk is an HTTP error; what fails later is an event with an error, after which the stream
 ends without `[DONE]`. A client that leaves closes the connection to the upstream.
@@ -18,16 +18,17 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from turnwise.errors import TurnwiseError
-from turnwise.serve.bodies import BodyReader, RequestError
+from turnwise.serve.bodies import RequestError
 from turnwise.serve.gateway import ChoiceStream, Gateway, list_choices, total_usage
 from turnwise.serve.operations import error_body, status_of
 from turnwise.serve.rendering import find_unknown_fields
+from turnwise.serve.request_types import GatewayBody
 from turnwise.serve.service import Service, explain_failure
 from turnwise.serve.upstreams import GenerationPlan, StreamUsage, UpstreamCall
 
 CHAT_PATH = "/v1/chat/completions"
 FORWARDED = ("authorization",)  # headers of the client that the upstream gets
-CLIENT_LEFT = 499  # what logs say of a request whose client did not wait; nobody gets it
+CLIENT_LEFT = 499  # in logs, of a request whose client did not wait; no client gets it
 EVENT_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
@@ -55,7 +56,7 @@ class HttpServer(Protocol):
 
     async def read_body(self, request: Request) -> bytes: ...
 
-    async def run_work(self, work: Any, data: bytes, request_id: str) -> Any: ...
+    async def run_work(self, work: Any, kind: Any, data: bytes, request_id: str) -> Any: ...
 
     def refuse(self, error: Exception, request_id: str) -> Response: ...
 
@@ -85,7 +86,9 @@ class ChatRoute:
         headers = {name: request.headers[name] for name in FORWARDED if name in request.headers}
         try:
             data = await self._server.read_body(request)
-            work: ChatWork = await self._server.run_work(self.prepare, data, request_id)
+            work: ChatWork = await self._server.run_work(
+                self.prepare, GatewayBody, data, request_id
+            )
             if self.running >= self._settings.max_streams:
                 raise RequestError("too many replies are being sampled; try again", status=429)
             if not work.stream:
@@ -100,15 +103,13 @@ class ChatRoute:
             _chain(first, events), media_type="text/event-stream", headers=EVENT_HEADERS
         )
 
-    def prepare(self, body: BodyReader, request_id: str, told: list[str]) -> ChatWork:
+    def prepare(self, body: GatewayBody, request_id: str, warnings: list[str]) -> ChatWork:
         """Read a request, make its prompt and its grammar: the work of a thread."""
-        model = self._server.service.find_model(body)
+        model = self._server.service.models.find(body.model)
         plan = self._gateway.plan(body, model, f"chatcmpl-{request_id}")
-        options = body.reader("stream_options")
-        include_usage = options is not None and options.get("include_usage", bool, False)
-        stream = body.get("stream", bool, False)
         calls = self._gateway.make_calls(plan)
-        return ChatWork(plan, calls, stream, include_usage, [*told, *find_unknown_fields(body, ())])
+        warnings = [*warnings, *find_unknown_fields(body, ())]
+        return ChatWork(plan, calls, body.stream, body.stream_options.include_usage, warnings)
 
     # -- answers
 

@@ -20,14 +20,14 @@ from typing import Any
 from turnwise.replies.chunk_stream import ChunkStream
 from turnwise.replies.events import Message
 from turnwise.replies.parser.parser import Parser
-from turnwise.serve.bodies import BodyReader, RequestError
+from turnwise.serve.bodies import RequestError
 from turnwise.serve.models import ServedModel
 from turnwise.serve.rendering import ChatRenderer
+from turnwise.serve.request_types import DerenderBody, EngineOutput, StreamState
 from turnwise.serve.sampling import NONE, read_choice
 from turnwise.serve.settings import ServeSettings
 
 STATE_FIELDS = ("role_sent", "output_token_ids", "output_chunk_lens")  # that every state has
-MAX_REPLY_TOKENS = 1_000_000
 MAX_KEPT_IDS = 4_000_000  # of replies whose parsers wait for the next chunk
 STREAM_SIZE = 2_000  # what a parser counts for besides: about as much memory as so many ids
 WITHOUT_CALLS = {"without": ["calls"]}
@@ -46,12 +46,12 @@ class Derenderer:
         self._renderer = renderer
         self._kept = KeptStreams(MAX_KEPT_IDS)
 
-    def make_parser(self, model: ServedModel, body: BodyReader) -> Parser:
+    def make_parser(self, model: ServedModel, body: DerenderBody) -> Parser:
         """Return a parser of a reply to `chat_request` and `prompt_token_ids`."""
-        chat = body.reader("chat_request")
-        tools = None if chat is None else chat.list_of("tools", dict, self.settings.max_tools)
-        ids: Any = body.token_ids("prompt_token_ids", MAX_REPLY_TOKENS)
-        if not ids and chat is not None and chat.value.get("messages"):
+        chat = body.chat_request
+        tools = None if chat is None else chat.tools
+        ids: Any = body.prompt_token_ids
+        if not ids and chat is not None and chat.messages:
             # Whether the prompt opened the reasoning, only the prompt can tell.
             ids = self._renderer.encode(chat, model).encoded
         may_call = chat is None or read_choice(chat, tools) != NONE or not tools
@@ -60,70 +60,65 @@ class Derenderer:
 
     # -- whole replies
 
-    def read_reply(self, body: BodyReader, model: ServedModel, now: int) -> dict[str, Any]:
+    def read_reply(self, body: DerenderBody, model: ServedModel, now: int) -> dict[str, Any]:
         """Return the ChatCompletionResponse of a complete GenerateResponse."""
-        given = body.reader("generate_response")
+        given = body.generate_response
         if given is None:
             raise RequestError("this field is missing", path="generate_response")
-        _check_mode(given)
+        _check_mode(given, "generate_response")
         choices = []
         count = 0
-        for place, choice in _read_choices(given, self.settings.max_choices):
-            ids = choice.token_ids("token_ids", MAX_REPLY_TOKENS) or []
-            count += len(ids)
-            parser = self.make_parser(model, body)
-            message = parser.read(ids)
-            reason = choice.get("finish_reason", str)
+        for place, choice in enumerate(given.choices):
+            count += len(choice.token_ids)
+            message = self.make_parser(model, body).read(choice.token_ids)
             choices.append(
                 {
-                    "index": choice.get("index", int, place),
+                    "index": place if choice.index is None else choice.index,
                     "message": to_wire_message(message, wants_reasoning(body)),
                     "logprobs": None,
-                    "finish_reason": choose_finish_reason(message, reason),
-                    "stop_reason": choice.get("stop_reason", (int, str)),
+                    "finish_reason": choose_finish_reason(message, choice.finish_reason),
+                    "stop_reason": choice.stop_reason,
                 }
             )
-        prompt_tokens = body.get("prompt_tokens", int, 0, least=0)
         return {
-            "id": given.get("request_id", str, ""),
+            "id": given.request_id,
             "object": "chat.completion",
-            "created": given.get("created", int, now),
+            "created": now if given.created is None else given.created,
             "model": model.name,
             "choices": choices,
-            "usage": make_usage(prompt_tokens, count),
-            "kv_transfer_params": given.get("kv_transfer_params", dict),
+            "usage": make_usage(body.prompt_tokens, count),
+            "kv_transfer_params": given.kv_transfer_params,
         }
 
     # -- one chunk of a reply
 
-    def read_chunk(self, body: BodyReader, model: ServedModel, now: int) -> dict[str, Any]:
+    def read_chunk(self, body: DerenderBody, model: ServedModel, now: int) -> dict[str, Any]:
         """Return a DerenderChatStreamResponse: what is new of a reply, and the state for the next call."""
-        given = body.reader("generate_chunk")
+        given = body.generate_chunk
         if given is None:
             raise RequestError("this field is missing", path="generate_chunk")
-        _check_mode(given)
-        choices = list(_read_choices(given, 1))
+        _check_mode(given, "generate_chunk")
+        if len(given.choices) > 1:
+            raise RequestError("a chunk has one choice", path="generate_chunk.choices")
         state = _read_state(body)
-        before = state.token_ids("output_token_ids", MAX_REPLY_TOKENS) or []
+        before = state.output_token_ids or []
         lengths = _read_lengths(state, len(before))
         frame = {
-            "id": given.get("request_id", str, ""),
+            "id": given.request_id,
             "object": "chat.completion.chunk",
             "created": now,
             "model": model.name,
         }
-        if not choices:  # the last chunk of a stream may have nothing but the usage
-            usage = self._read_usage(body, given, len(before))
+        if not given.choices:  # the last chunk of a stream may have nothing but the usage
+            usage = _make_chunk_usage(body, given, len(before))
             return {
                 "chunk": {**frame, "choices": [], "usage": usage},
                 "stream_state": _make_state(before, lengths, state),
             }
-        _, choice = choices[0]
-        ids = choice.token_ids("token_ids", MAX_REPLY_TOKENS) or []
-        reason = choice.get("finish_reason", str)
-        index = choice.get("index", int, 0, least=0)
+        (choice,) = given.choices
+        ids, reason, index = choice.token_ids, choice.finish_reason, choice.index or 0
         delta, message = self._advance(body, model, before, ids, index, reason is not None)
-        if state.get("role_sent", bool, False):
+        if state.role_sent:
             delta.pop("role", None)
         elif "role" not in delta:
             delta = {"role": "assistant", "content": "", **delta}
@@ -135,9 +130,9 @@ class Derenderer:
             "delta": delta,
             "logprobs": None,
             "finish_reason": None if message is None else choose_finish_reason(message, reason),
-            "stop_reason": choice.get("stop_reason", (int, str)),
+            "stop_reason": choice.stop_reason,
         }
-        usage = self._read_usage(body, given, len(after))
+        usage = _make_chunk_usage(body, given, len(after))
         return {
             "chunk": {**frame, "choices": [found], "usage": usage},
             "stream_state": _make_state(after, lengths, state, delta),
@@ -145,7 +140,7 @@ class Derenderer:
 
     def _advance(
         self,
-        body: BodyReader,
+        body: DerenderBody,
         model: ServedModel,
         before: list[int],
         ids: list[int],
@@ -170,11 +165,6 @@ class Derenderer:
             delta.pop("reasoning_content", None)
             delta.pop("reasoning", None)
         return delta, stream.message
-
-    def _read_usage(self, body: BodyReader, given: BodyReader, count: int) -> dict[str, Any] | None:
-        if given.get("usage", dict) is None:
-            return None
-        return make_usage(body.get("prompt_tokens", int, 0, least=0), count)
 
 
 class KeptStreams:
@@ -215,9 +205,9 @@ class KeptStreams:
             self.size = 0
 
 
-def _make_key(body: BodyReader, model: ServedModel, index: int) -> bytes:
+def _make_key(body: DerenderBody, model: ServedModel, index: int) -> bytes:
     """Return a digest of everything but the ids of the reply that its parser depends on."""
-    parts = (model.name, index, body.value.get("prompt_token_ids"), body.value.get("chat_request"))
+    parts = (model.name, index, body.given.get("prompt_token_ids"), body.given.get("chat_request"))
     return blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
@@ -225,38 +215,28 @@ def _digest_ids(key: bytes, ids: list[int]) -> bytes:
     return blake2b(array("Q", ids).tobytes(), key=key, digest_size=16).digest()
 
 
-def _read_choices(given: BodyReader, most: int) -> list[tuple[int, BodyReader]]:
-    """Return the choices of a response of an engine."""
-    choices = given.list_of("choices", dict, most)
-    if choices is None:
-        raise RequestError("this field is missing", path=given.name("choices"))
-    name = given.name("choices")
-    return [(place, BodyReader(one, f"{name}[{place}]")) for place, one in enumerate(choices)]
-
-
-def _check_mode(given: BodyReader) -> None:
-    mode = given.get("output_mode", str, "tokens")
-    if mode != "tokens":
+def _check_mode(given: EngineOutput, name: str) -> None:
+    if given.output_mode != "tokens":
         raise RequestError(
             "only token ids are read back: text has lost its special tokens",
-            path=given.name("output_mode"),
+            path=f"{name}.output_mode",
             hint='ask the engine for output_mode "tokens"',
         )
 
 
-def _read_state(body: BodyReader) -> BodyReader:
+def _read_state(body: DerenderBody) -> StreamState:
     """Return the state that the client sent back; an empty one for a new stream.
 
     Raises:
         RequestError: it is not as it was sent.
     """
-    state = body.reader("stream_state")
-    if state is None or not state.value:
-        return BodyReader({}, "stream_state")
-    missing = [name for name in STATE_FIELDS if state.value.get(name) is None]
+    state = body.stream_state
+    if state is None or not state.given:
+        return StreamState()
+    missing = [name for name in STATE_FIELDS if getattr(state, name) is None]
     if missing:
         raise _not_a_state(f"it has no {', '.join(missing)}")
-    if state.value["output_token_ids"] and not state.get("role_sent", bool):
+    if state.output_token_ids and not state.role_sent:
         raise _not_a_state("it has ids, and no role was sent", "role_sent")
     return state
 
@@ -269,24 +249,23 @@ def _not_a_state(problem: str, field: str = "") -> RequestError:
     )
 
 
-def _read_lengths(state: BodyReader, total: int) -> list[int]:
-    lengths = state.list_of("output_chunk_lens", int, MAX_REPLY_TOKENS)
+def _read_lengths(state: StreamState, total: int) -> list[int]:
+    lengths = state.output_chunk_lens
     if lengths is None:
         return [total] if total else []
     if any(length < 1 for length in lengths) or sum(lengths) != total:
         raise RequestError(
             f"the chunks must have the {total} ids of output_token_ids together",
-            path=state.name("output_chunk_lens"),
+            path="stream_state.output_chunk_lens",
         )
-    found: list[int] = lengths
-    return found
+    return lengths
 
 
 def _make_state(
-    ids: list[int], lengths: list[int], before: BodyReader, delta: dict[str, Any] | None = None
+    ids: list[int], lengths: list[int], before: StreamState, delta: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the state for the next call, with vLLM's fields; those of its own decoding stay as they are."""
-    call_ids: list[str] = before.list_of("last_tool_call_ids", str, 100_000) or []
+    call_ids = before.last_tool_call_ids
     for call in (delta or {}).get("tool_calls", ()):
         if call.get("id"):
             call_ids = [*call_ids, call["id"]]
@@ -294,7 +273,7 @@ def _make_state(
         "prev_tokens": [],
         "prefix_offset": 0,
         "read_offset": 0,
-        "role_sent": before.get("role_sent", bool, False) or delta is not None,
+        "role_sent": bool(before.role_sent) or delta is not None,
         "output_token_ids": ids,
         "output_chunk_lens": lengths,
         "tools_streamed": bool(call_ids),
@@ -305,14 +284,17 @@ def _make_state(
 # -- what clients see
 
 
-def wants_reasoning(body: BodyReader) -> bool:
+def wants_reasoning(body: DerenderBody) -> bool:
     """Return whether the client of a derender request wants the reasoning."""
-    chat = body.reader("chat_request")
-    return chat is None or bool(chat.get("include_reasoning", bool, True))
+    return body.chat_request is None or body.chat_request.include_reasoning
+
+
+def _make_chunk_usage(body: DerenderBody, given: EngineOutput, count: int) -> dict[str, Any] | None:
+    return None if given.usage is None else make_usage(body.prompt_tokens, count)
 
 
 def to_wire_message(message: Message, with_reasoning: bool = True) -> dict[str, Any]:
-    """Return a message as a client gets it: reasoning, if it is wanted, under the names of vLLM and everybody else."""
+    """Return a message as a client gets it: reasoning, if it is wanted, under vLLM's name, too."""
     found = dict(message)
     if not with_reasoning:
         found.pop("reasoning_content", None)
@@ -322,7 +304,7 @@ def to_wire_message(message: Message, with_reasoning: bool = True) -> dict[str, 
 
 
 def choose_finish_reason(message: Message, reason: str | None) -> str:
-    """Return why a reply ended: a call is "tool_calls", however the engine stopped; a limit is told as such."""
+    """Return why a reply ended: a call is "tool_calls", however the engine stopped; a length limit is "length"."""
     if reason in ("length", "abort", "error", "repetition"):
         return reason
     return "tool_calls" if message.get("tool_calls") else "stop"

@@ -27,10 +27,11 @@ from turnwise.errors import TurnwiseError, short_repr
 from turnwise.local_files import error_reason
 from turnwise.replies.chunk_stream import ChunkStream
 from turnwise.replies.export.value_check import StepBudget, find_misfit
-from turnwise.serve.bodies import NOT_FOUND, BodyReader, RequestError
+from turnwise.serve.bodies import NOT_FOUND, RequestError, refuse_fields
 from turnwise.serve.derendering import WITHOUT_CALLS, join_deltas, make_usage
 from turnwise.serve.models import ServedModel
 from turnwise.serve.rendering import ChatRenderer, get_template, make_plan
+from turnwise.serve.request_types import GatewayBody
 from turnwise.serve.sampling import NONE, REQUIRED, is_forced
 from turnwise.serve.settings import ServeSettings
 from turnwise.serve.upstreams import (
@@ -279,14 +280,14 @@ class Gateway:
         """Close the connections."""
         await self._client.aclose()
 
-    def plan(self, body: BodyReader, model: ServedModel, request_id: str) -> GenerationPlan:
+    def plan(self, body: GatewayBody, model: ServedModel, request_id: str) -> GenerationPlan:
         """Read a request and make its prompt: the work of a thread.
 
         Raises:
             RequestError: a field is malformed, or cannot be honoured.
             TurnwiseError: the template cannot render the chat.
         """
-        body.refuse(NOT_PASSED)
+        refuse_fields(body, NOT_PASSED)
         prompt = self._renderer.encode(body, model)
         get_template(model, prompt)
         plan = make_plan(body, model, prompt, request_id, self.settings)

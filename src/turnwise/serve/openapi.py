@@ -1,99 +1,54 @@
-"""The description of the service for programs: OpenAPI 3.1, written from one table of paths."""
+"""The description of the service for programs: OpenAPI 3.1, written from the dataclasses of the bodies."""
 
 from __future__ import annotations
 
 from typing import Any
 
-TEXT, NUMBER, WHOLE, FLAG, LIST, OBJECT = (
-    {"type": kind} for kind in ("string", "number", "integer", "boolean", "array", "object")
+from turnwise.serve.bodies import FieldType, RequestBody
+from turnwise.serve.request_types import (
+    CompletionBody,
+    DerenderBody,
+    DetokenizeBody,
+    GatewayBody,
+    RenderBody,
+    TokenizeBody,
 )
-IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-MESSAGES = {"type": "array", "items": {"type": "object"}, "minItems": 1}
-CHAT: dict[str, Any] = {
-    "model": TEXT,
-    "messages": MESSAGES,
-    "tools": LIST,
-    "documents": LIST,
-    "add_generation_prompt": FLAG,
-    "continue_final_message": FLAG,
-    "chat_template": TEXT,
-    "chat_template_kwargs": OBJECT,
-    "reasoning_effort": TEXT,
-    "cache_salt": TEXT,
+
+JSON_KINDS = {
+    str: "string",
+    float: "number",
+    int: "integer",
+    bool: "boolean",
+    list: "array",
+    dict: "object",
 }
-RETURNS: dict[str, Any] = {
-    "return_token_offsets": FLAG,
-    "return_assistant_tokens_mask": FLAG,
-    "return_origins": FLAG,
-    "return_prompt_text": FLAG,
+BODIES: dict[str, type[RequestBody]] = {
+    "/v1/chat/completions/render": RenderBody,
+    "/v1/chat/completions/derender": DerenderBody,
+    "/v1/completions/render": CompletionBody,
+    "/v1/chat/completions": GatewayBody,
+    "/tokenize": TokenizeBody,
+    "/detokenize": DetokenizeBody,
+    "/apply-template": RenderBody,
 }
-SAMPLING: dict[str, Any] = {
-    "tool_choice": {},
-    "parallel_tool_calls": FLAG,
-    "response_format": OBJECT,
-    "n": WHOLE,
-    "stop": {},
-    "stop_token_ids": IDS,
-    "max_tokens": WHOLE,
-    "max_completion_tokens": WHOLE,
-    "temperature": NUMBER,
-    "top_p": NUMBER,
-    "seed": WHOLE,
-    "stream": FLAG,
-    "stream_options": OBJECT,
-}
-STREAM_STATE = {
-    "type": "object",
-    "properties": {"output_token_ids": IDS, "output_chunk_lens": IDS, "role_sent": FLAG},
-}
-# Path to method, summary, fields of the body, required fields.
-PATHS: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
+SUMMARIES = {
     "/v1/chat/completions/render": (
-        "post",
-        "A chat as token ids: a GenerateRequest, with the length of the prefix that an earlier request had.",
-        {**CHAT, **RETURNS, **SAMPLING},
-        ("messages",),
+        "A chat as token ids: a GenerateRequest, with the length of the prefix that an earlier request had."
     ),
     "/v1/chat/completions/derender": (
-        "post",
-        "Token ids of a reply as a message; with `stream`, one chunk and the state for the next call.",
-        {
-            "model": TEXT,
-            "stream": FLAG,
-            "generate_response": OBJECT,
-            "generate_chunk": OBJECT,
-            "stream_state": STREAM_STATE,
-            "prompt_tokens": WHOLE,
-            "prompt_token_ids": IDS,
-            "chat_request": OBJECT,
-        },
-        (),
+        "Token ids of a reply as a message; with `stream`, one chunk and the state for the next call."
     ),
-    "/v1/completions/render": (
-        "post",
-        "Plain prompts as token ids: a list of GenerateRequests.",
-        {"model": TEXT, "prompt": {}, "add_special_tokens": FLAG, **SAMPLING},
-        ("prompt",),
-    ),
-    "/v1/chat/completions": (
-        "post",
-        "A chat with a reply of the upstream, whole or as a stream of events.",
-        {**CHAT, **SAMPLING},
-        ("messages",),
-    ),
-    "/tokenize": (
-        "post",
-        "The ids of a prompt or of a chat.",
-        {**CHAT, **RETURNS, "prompt": TEXT, "add_special_tokens": FLAG, "return_token_strs": FLAG},
-        (),
-    ),
-    "/detokenize": ("post", "The text of ids.", {"model": TEXT, "tokens": IDS}, ("tokens",)),
-    "/apply-template": ("post", "A chat as the text of its prompt.", CHAT, ("messages",)),
-    "/v1/models": ("get", "The models that are served.", {}, ()),
-    "/healthz": ("get", "The process is alive.", {}, ()),
-    "/readyz": ("get", "The models are loaded.", {}, ()),
-    "/metrics": ("get", "Counters in Prometheus' text format.", {}, ()),
+    "/v1/completions/render": "Plain prompts as token ids: a list of GenerateRequests.",
+    "/v1/chat/completions": "A chat with a reply of the upstream, whole or as a stream of events.",
+    "/tokenize": "The ids of a prompt or of a chat.",
+    "/detokenize": "The text of ids.",
+    "/apply-template": "A chat as the text of its prompt.",
+    "/v1/models": "The models that are served.",
+    "/healthz": "The process is alive.",
+    "/readyz": "The models are loaded.",
+    "/metrics": "Counters in Prometheus' text format.",
 }
+TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 ERROR = {
     "type": "object",
     "properties": {
@@ -114,7 +69,7 @@ REFUSALS = {
 def describe_service(version: str, has_gateway: bool) -> dict[str, Any]:
     """Return the description of a server."""
     paths: dict[str, Any] = {}
-    for path, (method, summary, fields, required) in PATHS.items():
+    for path, summary in SUMMARIES.items():
         if path == "/v1/chat/completions" and not has_gateway:
             continue
         operation: dict[str, Any] = {
@@ -122,17 +77,41 @@ def describe_service(version: str, has_gateway: bool) -> dict[str, Any]:
             "operationId": path.strip("/").replace("/", "_").replace("-", "_"),
             "responses": {"200": {"description": "The answer."}},
         }
-        if method == "post":
-            schema = {"type": "object", "properties": fields, "required": list(required)}
-            operation["requestBody"] = {
-                "required": True,
-                "content": {"application/json": {"schema": schema}},
+        if path in BODIES:
+            operation["requestBody"] = {"required": True, **_as_json(describe_body(BODIES[path]))}
+            operation["responses"] |= {
+                status: {"description": reason, **_as_json(ERROR)}
+                for status, reason in REFUSALS.items()
             }
-            for status, reason in REFUSALS.items():
-                operation["responses"][status] = {
-                    "description": reason,
-                    "content": {"application/json": {"schema": ERROR}},
-                }
-        paths[path] = {method: operation}
+        paths[path] = {"post" if path in BODIES else "get": operation}
     info = {"title": "turnwise", "version": version, "summary": "Chat templates over HTTP."}
     return {"openapi": "3.1.0", "info": info, "paths": paths}
+
+
+def _as_json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def describe_body(body: type[RequestBody]) -> dict[str, Any]:
+    """Return the JSON schema of a dataclass of a body."""
+    properties = {name: _describe_field(kind) for name, kind in body.types.items()}
+    return {"type": "object", "properties": properties, "required": body.required}
+
+
+def _describe_field(field: FieldType | None) -> dict[str, Any]:
+    if field is None:
+        return {}
+    if field.body is not None:
+        return describe_body(field.body)
+    kinds = [JSON_KINDS[kind] for kind in field.kinds]
+    schema: dict[str, Any] = {"type": kinds[0] if len(kinds) == 1 else kinds}
+    if field.choices:
+        schema["enum"] = list(field.choices)
+    if list in field.kinds:
+        schema["items"] = _describe_field(field.item)
+    elif field.bounds.least is not None:
+        schema["minimum"] = field.bounds.least
+    # A bound of the server's settings is not a part of the interface.
+    if isinstance(field.bounds.most, int):
+        schema["maxItems" if list in field.kinds else "maximum"] = field.bounds.most
+    return schema

@@ -46,7 +46,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, field
 from datetime import datetime
 from typing import Any
 
@@ -68,6 +68,7 @@ from turnwise.messages import format_path
 from turnwise.registry import entries, load
 from turnwise.registry.match import match
 from turnwise.replies.events import Event
+from turnwise.serve.bodies import RequestBody, read_fields
 from turnwise.template import Template, compile
 
 __all__ = ["VERBS", "call", "describe_error"]
@@ -75,15 +76,14 @@ __all__ = ["VERBS", "call", "describe_error"]
 Data = dict[str, Any]
 Resources = Mapping[str, Mapping[str, str]]
 SHIPPED = "turnwise"
-RENDER_FIELDS = {
-    "tools": list,
-    "documents": list,
-    "add_generation_prompt": bool,
-    "continue_final_message": (bool, str),
-    "normalise": bool,
-    "strict": bool,
-}
-TEMPLATE_FIELDS = {"source": (str, dict), "dialect": str, "name": str, "options": dict}
+RENDER_FIELDS = (
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+    "normalise",
+    "strict",
+)
 MAX_CHUNKS = 100_000
 NO_RESOURCES: Resources = {}
 
@@ -132,52 +132,64 @@ def describe_error(error: TurnwiseError) -> Data:
     return data
 
 
-class _Request:
-    """The body of one call, read field by field; a field of the wrong type is a MessageError that names it."""
+class TemplateSource(RequestBody):
+    """A template whose source is in the body."""
 
-    def __init__(self, body: Any, verb: str, resources: Resources, prefix: str = "") -> None:
+    is_closed = True
+    source: str | dict[str, Any]
+    dialect: str | None = None
+    name: str = "template"
+    options: dict[str, Any] | None = None
+
+
+class PlaygroundBody(RequestBody):
+    """The fields of all verbs."""
+
+    template: str | TemplateSource | None = None
+    other: str | TemplateSource | None = None
+    tokenizer: str | None = None
+    messages: list[Any] | None = None
+    tools: list[Any] | None = None
+    documents: list[Any] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | str | None = None
+    now: str | None = None
+    normalise: bool | None = None
+    strict: bool | None = None
+    train_on: str = "assistant"
+    reply: str | None = None
+    prompt: str | None = None
+    chunks: list[Any] | None = None
+    choice: str = "auto"
+    to: str | None = None
+    without: list[Any] = field(default_factory=list)
+    eos_token: str | None = None
+    bos_token: str | None = None
+    model: str | None = None
+    source: str | None = None
+
+
+class _Request:
+    def __init__(self, body: Any, verb: str, resources: Resources) -> None:
         if not isinstance(body, dict):
             raise MessageError(f"the body of {verb} is an object, not {short_repr(body)}")
-        self.body = body
+        self.body = read_fields(PlaygroundBody, body)
         self.resources = resources
-        self.prefix = prefix  # of the names of fields in errors
 
-    def get(self, name: str, kinds: Any, default: Any = None) -> Any:
-        """Return a field, or the default if it is missing or null."""
-        value = self.body.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, kinds) or (isinstance(value, bool) and not _accepts_bool(kinds)):
-            raise MessageError(
-                f"{_describe_kinds(kinds)} is needed, not {short_repr(value)}",
-                path=self.prefix + name,
-            )
-        return value
-
-    def require(self, name: str, kinds: Any) -> Any:
+    def require(self, name: str) -> Any:
         """Return a field that must be there."""
-        value = self.get(name, kinds)
+        value = getattr(self.body, name)
         if value is None:
-            raise MessageError("this field is missing", path=self.prefix + name)
+            raise MessageError("this field is missing", path=name)
         return value
 
     def template(self, name: str = "template") -> Template:
         """Return the template: an entry, one that is served, or a source in the body."""
-        given = self.require(name, (str, dict))
+        given = self.require(name)
         if isinstance(given, str):
             return self._load_named(given, name)
-        for key in given:
-            if key not in TEMPLATE_FIELDS:
-                hint = did_you_mean(str(key), TEMPLATE_FIELDS, "Fields")
-                raise MessageError(f"unknown field {short_repr(key)}", path=name, hint=hint)
-        fields = _Request(given, name, self.resources, f"{name}.")
-        read = {key: fields.get(key, kinds) for key, kinds in TEMPLATE_FIELDS.items()}
-        return compile(
-            fields.require("source", (str, dict)),
-            read["dialect"],
-            name=read["name"] or "template",
-            options=read["options"],
-        )
+        return compile(given.source, given.dialect, name=given.name, options=given.options)
 
     def _load_named(self, given: str, name: str) -> Template:
         """Return a template by its name, which is looked up in tables and never taken for a path."""
@@ -197,7 +209,7 @@ class _Request:
 
     def tokenizer(self, default: str | None = SHIPPED) -> str | None:
         """Return the tokenizer that the body names, as what `encode` takes."""
-        given: str | None = self.get("tokenizer", str, default)
+        given = default if self.body.tokenizer is None else self.body.tokenizer
         known = {SHIPPED: SHIPPED, **self.resources.get("tokenizers", {})}
         if given is not None and given not in known:
             hint = did_you_mean(given, known, "Tokenizers")
@@ -208,17 +220,16 @@ class _Request:
 
     def render_arguments(self) -> Data:
         """Return the keyword arguments of `Template.render`."""
-        options = self.get("options", dict, {})
         arguments: Data = {}
-        for key, value in options.items():
+        for key, value in self.body.options.items():
             if key in RENDER_FIELDS or key in ("messages", "now", "tokenizer", "train_on"):
                 raise MessageError("this is no variable of the template", path=f"options.{key}")
             arguments[str(key)] = value
-        for name, kinds in RENDER_FIELDS.items():
-            value = self.get(name, kinds)
+        for name in RENDER_FIELDS:
+            value = getattr(self.body, name)
             if value is not None:
                 arguments[name] = value
-        now = self.get("now", str)
+        now = self.body.now
         if now is not None:
             try:
                 arguments["now"] = datetime.fromisoformat(now)
@@ -260,16 +271,16 @@ def _show_source(request: _Request) -> Data:
 
 
 def _render(request: _Request) -> Data:
-    messages = request.require("messages", list)
+    messages = request.require("messages")
     rendering = request.template().render(messages, **request.render_arguments())
     return _rendering_data(rendering)
 
 
 def _encode(request: _Request) -> Data:
-    messages = request.require("messages", list)
-    train_on = request.get("train_on", str, "assistant")
+    messages = request.require("messages")
     template, tokenizer = request.template(), request.tokenizer()
-    encoded = template.encode(messages, tokenizer, train_on, **request.render_arguments())
+    arguments = request.render_arguments()
+    encoded = template.encode(messages, tokenizer, request.body.train_on, **arguments)
     return {
         **_rendering_data(encoded.rendering),
         "text": encoded.text,
@@ -286,18 +297,15 @@ def _encode(request: _Request) -> Data:
 
 
 def _parse(request: _Request) -> Data:
-    template, tools = request.template(), request.get("tools", list)
-    chunks = request.get("chunks", list)
-    if chunks is None:
-        chunks = [request.require("reply", str)]
+    template, body = request.template(), request.body
+    chunks = [request.require("reply")] if body.chunks is None else body.chunks
     if len(chunks) > MAX_CHUNKS or not all(isinstance(chunk, str) for chunk in chunks):
         raise MessageError(f"chunks are at most {MAX_CHUNKS:,} texts", path="chunks")
-    prompt = request.get("prompt", str)
-    messages = request.get("messages", list)
-    if prompt is None and messages:
+    prompt = body.prompt
+    if prompt is None and body.messages:
         arguments = request.render_arguments() | {"add_generation_prompt": True}
-        prompt = template.render(messages, **arguments).text
-    parser = template.parser(prompt, tools)
+        prompt = template.render(body.messages, **arguments).text
+    parser = template.parser(prompt, body.tools)
     events = [{**_event_data(event), "at": 0} for event in parser.prefill]
     for number, chunk in enumerate(chunks, 1):
         events += [{**_event_data(event), "at": number} for event in parser.feed(chunk)]
@@ -315,7 +323,7 @@ def _parse(request: _Request) -> Data:
 
 def _show_grammar(request: _Request) -> Data:
     grammar = request.template().grammar
-    tools, choice = request.get("tools", list), request.get("choice", str, "auto")
+    tools, choice = request.body.tools, request.body.choice
     rows = [row._asdict() for row in grammar.rows()]
     exports: Data = {"response_template": _try(lambda: grammar.to_response_template(partly=True))}
     if tools:
@@ -359,19 +367,19 @@ def _diff(request: _Request) -> Data:
 
 
 def _convert(request: _Request) -> Data:
-    to = request.require("to", str)
+    to = request.require("to")
     output = request.template().convert(
         to,
-        eos_token=request.get("eos_token", str),
-        bos_token=request.get("bos_token", str),
-        without=request.get("without", list, []),
+        eos_token=request.body.eos_token,
+        bos_token=request.body.bos_token,
+        without=request.body.without,
     )
     text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2)
     return {"dialect": to, "output": text}
 
 
 def _match(request: _Request) -> Data:
-    found = match(request.require("model", str), request.get("source", str))
+    found = match(request.require("model"), request.body.source)
     return {**_as_json(asdict(found)), "name": found.name}
 
 
@@ -438,15 +446,3 @@ def _try(make: Callable[[], Any]) -> Any:
 def _as_json(value: Any) -> Any:
     """Return a value as JSON data; what JSON has no word for becomes text."""
     return json.loads(json.dumps(value, default=str))
-
-
-def _accepts_bool(kinds: Any) -> bool:
-    return bool in (kinds if isinstance(kinds, tuple) else (kinds,))
-
-
-KIND_NAMES = {str: "a text", list: "a list", dict: "an object", bool: "true or false"}
-
-
-def _describe_kinds(kinds: Any) -> str:
-    listed = kinds if isinstance(kinds, tuple) else (kinds,)
-    return " or ".join(KIND_NAMES[kind] for kind in listed)

@@ -19,9 +19,10 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import did_you_mean, short_repr, warn_caller
 from turnwise.isolation import WorkerPool
 from turnwise.normalisation.roles import ROLES, describe_role
-from turnwise.serve.bodies import BodyReader, RequestError
+from turnwise.serve.bodies import Bounds, FieldType, RequestError, refuse_fields
 from turnwise.serve.memory import ConversationMemory, KnownIds, join_ids
 from turnwise.serve.models import ServedModel
+from turnwise.serve.request_types import MAX_TOKEN_ID, ChatBody, CompletionBody, RenderBody
 from turnwise.serve.sampling import (
     read_checked_tools,
     read_choice,
@@ -60,19 +61,13 @@ HARMLESS = (
 ENGINE_FIELDS = (
     "mm_payload", "media_io_kwargs", "mm_processor_kwargs", "length_penalty", "return_token_ids",
     "kv_transfer_params", "ec_transfer_params", "structured_outputs", "verbosity", "modalities",
-    "truncation_side", "return_mm_kwargs",
+    "truncation_side", "return_mm_kwargs", "stream_options",
 )  # fmt: skip
-READ = (
-    "model", "messages", "tools", "tool_choice", "parallel_tool_calls", "documents", "add_generation_prompt",
-    "continue_final_message", "chat_template", "chat_template_kwargs", "return_assistant_tokens_mask",
-    "return_token_offsets", "return_origins", "return_prompt_text", "return_token_strs", "stream",
-    "stream_options", "max_tokens", "max_completion_tokens", "n", "stop", "stop_token_ids", "temperature",
-    "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed",
-    "min_tokens", "prompt_logprobs", "ignore_eos", "skip_special_tokens", "spaces_between_special_tokens",
-    "include_stop_str_in_output", "allowed_token_ids", "bad_words", "logit_bias", "logprobs", "top_logprobs",
-    "response_format", "reasoning_effort", "include_reasoning", "thinking_token_budget", "logprob_token_ids",
-    "routed_experts_prompt_start", "watermarking", "vllm_xargs",
-)  # fmt: skip
+
+
+TEXT = FieldType((str,))
+CALLS = FieldType((list,), item=FieldType((dict,)))
+PROMPT_IDS = FieldType((list,), item=FieldType((int,), Bounds(0, MAX_TOKEN_ID)))
 
 
 @dataclass(frozen=True)
@@ -112,26 +107,23 @@ class ChatRenderer:
         self.memory = memory
         self._find_pool = find_pool
 
-    def encode(self, body: BodyReader, model: ServedModel) -> ChatPrompt:
+    def encode(self, body: ChatBody, model: ServedModel) -> ChatPrompt:
         """Encode the chat of a request; `memory.keep` remembers it once an engine will see it.
 
         Raises:
             RequestError: a field is malformed, or too much.
             TurnwiseError: the template cannot render it.
         """
-        body.refuse(UNSUPPORTED)
+        refuse_fields(body, UNSUPPORTED)
         messages, arguments = self.read_chat(body)
-        text: str | None = body.get("chat_template", str)
+        text = body.chat_template
         if text is not None:
             encoded = self._encode_isolated(text, model, messages, arguments)
             known = KnownIds(0, join_ids(encoded.input_ids))
             return ChatPrompt(encoded, known, arguments.get("tools"), text, arguments)
         # Without a mask nothing is said about training.
-        policy: Any = (
-            "assistant" if body.get("return_assistant_tokens_mask", bool) else train_nothing
-        )
-        salt = body.get("cache_salt", str, "")
-        key = (model.name, salt, list(arguments.items()))
+        policy: Any = "assistant" if body.return_assistant_tokens_mask else train_nothing
+        key = (model.name, body.cache_salt or "", list(arguments.items()))
 
         def run(growing: GrowingPrompt | None) -> Encoded:
             return model.template.encode(
@@ -141,43 +133,39 @@ class ChatRenderer:
         encoded, known = self.memory.encode(key, messages, run)
         return ChatPrompt(encoded, known, arguments.get("tools"), None, arguments)
 
-    def render_text(self, body: BodyReader, model: ServedModel) -> str:
+    def render_text(self, body: ChatBody, model: ServedModel) -> str:
         """Return the prompt of a chat as text."""
-        body.refuse(UNSUPPORTED)
+        refuse_fields(body, UNSUPPORTED)
         messages, arguments = self.read_chat(body)
-        text: str | None = body.get("chat_template", str)
+        text = body.chat_template
         if text is not None:
             isolated: Rendering = self._compile(text).render(messages, **arguments)
             return isolated.text
         return model.template.render(messages, **arguments).text
 
-    def read_chat(self, body: BodyReader) -> tuple[list[Any], dict[str, Any]]:
+    def read_chat(self, body: ChatBody) -> tuple[list[Any], dict[str, Any]]:
         """Return the messages of a request and the other arguments of `Template.render`."""
-        messages = body.list_of("messages", dict, self.settings.max_messages)
-        if not messages:
+        if not body.messages:
             raise RequestError("at least one message is needed", path="messages")
-        for index, message in enumerate(messages):
+        for index, message in enumerate(body.messages):
             check_role(message, index)
             check_calls(message, index)
         arguments = read_template_options(body)
-        tools = body.list_of("tools", dict, self.settings.max_tools)
-        if tools:
-            arguments["tools"] = tools
-        documents = body.list_of("documents", dict, self.settings.max_messages)
-        if documents is not None:
-            arguments["documents"] = documents
-        continued = body.get("continue_final_message", bool, False)
-        prompted = body.get("add_generation_prompt", bool, not continued)
+        if body.tools:
+            arguments["tools"] = body.tools
+        if body.documents is not None:
+            arguments["documents"] = body.documents
+        continued, prompted = body.continue_final_message, body.add_generation_prompt
         if continued and prompted:
             raise RequestError(
                 "a final message is continued, or a new one is begun, not both",
                 path="continue_final_message",
                 hint="set add_generation_prompt to false",
             )
-        arguments["add_generation_prompt"] = prompted
+        arguments["add_generation_prompt"] = not continued if prompted is None else prompted
         if continued:
             arguments["continue_final_message"] = True
-        return messages, arguments
+        return body.messages, arguments
 
     def _compile(self, text: str) -> Any:
         if not self.settings.request_templates:
@@ -208,7 +196,9 @@ def check_role(message: dict[str, Any], index: int) -> None:
     if role in ROLES:
         return
     path = f"messages[{index}]"
-    role = BodyReader(message, path).require("role", str)
+    if role is None:
+        raise RequestError("this field is missing", path=f"{path}.role")
+    TEXT.read(role, f"{path}.role")
     if describe_role(message, index, ()) is None:  # else it is misspelt, and `encode` says so
         usual = ", ".join(ROLES[:5])
         warn_caller(
@@ -223,13 +213,14 @@ def check_calls(message: dict[str, Any], index: int) -> None:
     Raises:
         RequestError: they are something else.
     """
-    if not isinstance(message.get("tool_calls"), dict):
-        BodyReader(message, f"messages[{index}]").list_of("tool_calls", dict)
+    calls = message.get("tool_calls")
+    if calls is not None and not isinstance(calls, dict):
+        CALLS.read(calls, f"messages[{index}].tool_calls")
 
 
-def read_template_options(body: BodyReader) -> dict[str, Any]:
+def read_template_options(body: ChatBody) -> dict[str, Any]:
     """Return the template's own variables that a request sets; they cannot name an argument of ours."""
-    options: dict[str, Any] = dict(body.get("chat_template_kwargs", dict, {}))
+    options = dict(body.chat_template_kwargs)
     for name in options:
         if name in SPECIAL_TOKENS:
             raise RequestError(
@@ -243,46 +234,45 @@ def read_template_options(body: BodyReader) -> dict[str, Any]:
                 path="chat_template_kwargs",
                 hint="some of these are fields of the request itself",
             )
-    effort = body.get("reasoning_effort", str)
-    if effort is not None:
-        options.setdefault("reasoning_effort", effort)
+    if body.reasoning_effort is not None:
+        options.setdefault("reasoning_effort", body.reasoning_effort)
     return options
 
 
-def find_unknown_fields(body: BodyReader, more: tuple[str, ...] = ENGINE_FIELDS) -> list[str]:
-    """Return a sentence for each field that nobody reads: it may be misspelt.
+def find_unknown_fields(body: ChatBody, more: tuple[str, ...] = ENGINE_FIELDS) -> list[str]:
+    """Return a sentence for each field that is not read: it may be misspelt.
 
     Args:
         body: the request.
         more: fields that are known besides those that are read.
     """
-    known = (*READ, *HARMLESS, *UNSUPPORTED, *more)
-    told = []
-    for name in body.value:
+    known = (*body.types, *HARMLESS, *UNSUPPORTED, *more)
+    found = []
+    for name in body.given:
         if name not in known:
             near = (did_you_mean(name, known, "") or "").rpartition("Did you mean ")[2]
             hint = f"; did you mean {near}" if near.endswith("?") else ""
-            told.append(f"the field {short_repr(name)} is not read{hint}")
-    return told
+            found.append(f"the field {short_repr(name)} is not read{hint}")
+    return found
 
 
 # -- answers
 
 
 def make_plan(
-    body: BodyReader,
+    body: ChatBody,
     model: ServedModel,
     prompt: ChatPrompt,
     request_id: str,
     settings: ServeSettings,
 ) -> GenerationPlan:
-    """Return what an engine is told about the reply to a prompt.
+    """Return what an engine must know about the reply to a prompt.
 
     Raises:
         RequestError: a field is malformed, or asks for too much.
     """
     encoded = prompt.encoded
-    sampling = read_sampling(body, model, settings.max_choices)
+    sampling = read_sampling(body, model)
     limit = read_limit(body, model, len(encoded))
     if limit is not None:
         sampling["max_tokens"] = limit
@@ -297,19 +287,19 @@ def make_plan(
         tools=prompt.tools,
         choice=choice,
         checked=read_checked_tools(prompt.tools, choice),
-        parallel=body.get("parallel_tool_calls", bool, True),
+        parallel=body.parallel_tool_calls,
         schema=read_response_schema(body),
-        with_reasoning=body.get("include_reasoning", bool, True),
+        with_reasoning=body.include_reasoning,
     )
 
 
 def make_generate_request(
-    body: BodyReader,
+    body: RenderBody,
     model: ServedModel,
     prompt: ChatPrompt,
     request_id: str,
     settings: ServeSettings,
-    told: list[str],
+    warnings: list[str],
 ) -> dict[str, Any]:
     """Return the answer of `/v1/chat/completions/render` without its `token_ids`: a GenerateRequest of vLLM.
 
@@ -319,7 +309,7 @@ def make_generate_request(
         prompt: its prompt.
         request_id: the id that the answer gets.
         settings: the limits.
-        told: warnings, which are a part of the answer.
+        warnings: they are a part of the answer.
     """
     encoded = prompt.encoded
     plan = make_plan(body, model, prompt, request_id, settings)
@@ -327,42 +317,40 @@ def make_generate_request(
         raise RequestError("the template writes nothing of this chat, so there is no prompt")
     sampling = plan.sampling
     structured = make_structural_tag(plan)
-    own = body.get("structured_outputs", dict)
-    if structured or own:
-        sampling["structured_outputs"] = structured or own
-    stream = body.get("stream", bool, False)
+    if structured or body.structured_outputs:
+        sampling["structured_outputs"] = structured or body.structured_outputs
     answer: dict[str, Any] = {
         "request_id": request_id,
         "model": model.name,
         "sampling_params": sampling,
-        "stream": stream,
-        "stream_options": body.get("stream_options", dict) if stream else None,
-        "cache_salt": body.get("cache_salt", str),
-        "priority": body.get("priority", int, 0),
-        "kv_transfer_params": body.get("kv_transfer_params", dict),
-        "ec_transfer_params": body.get("ec_transfer_params", dict),
-        "return_token_ids": body.get("return_token_ids", bool),
+        "stream": body.stream,
+        "stream_options": body.stream_options if body.stream else None,
+        "cache_salt": body.cache_salt,
+        "priority": body.priority,
+        "kv_transfer_params": body.kv_transfer_params,
+        "ec_transfer_params": body.ec_transfer_params,
+        "return_token_ids": body.return_token_ids,
         "features": None,
         "reasoning_ended": True if has_reasoning(structured) else None,
         "common_prefix_tokens": prompt.known.common,
     }
     answer |= describe_prompt(body, encoded)
-    told = [*told, *find_unknown_fields(body)]
-    if told:
-        answer["warnings"] = told
+    warnings = [*warnings, *find_unknown_fields(body)]
+    if warnings:
+        answer["warnings"] = warnings
     return answer
 
 
-def describe_prompt(body: BodyReader, encoded: Encoded) -> dict[str, Any]:
+def describe_prompt(body: ChatBody, encoded: Encoded) -> dict[str, Any]:
     """Return what a request asks to know of its prompt beside the ids."""
     answer: dict[str, Any] = {"token_offsets": None}
-    if body.get("return_token_offsets", bool):
+    if body.return_token_offsets:
         answer["token_offsets"] = encoded.offsets
-    if body.get("return_assistant_tokens_mask", bool):
+    if body.return_assistant_tokens_mask:
         answer["assistant_tokens_mask"] = encoded.mask
-    if body.get("return_prompt_text", bool):
+    if body.return_prompt_text:
         answer["prompt_text"] = encoded.text
-    if body.get("return_origins", bool):
+    if body.return_origins:
         answer["origins"] = list_origins(encoded)
     if encoded.rendering.changes:
         answer["changes"] = [str(change) for change in encoded.rendering.changes]
@@ -422,15 +410,15 @@ def find_plain_offsets(model: ServedModel, prompt: str, ids: list[int]) -> list[
     return [(0, 0)] * len(before) + offsets + [(end, end)] * len(behind)
 
 
-def read_prompts(body: BodyReader, settings: ServeSettings) -> list[str | list[int]]:
+def read_prompts(body: CompletionBody, settings: ServeSettings) -> list[str | list[int]]:
     """Return the prompts of a completion request: texts, or lists of ids."""
-    given = body.value.get("prompt")
+    given = body.prompt
     if isinstance(given, str):
         return [given]
     if not isinstance(given, list) or not given:
         raise RequestError("a text, a list of texts, or token ids are needed", path="prompt")
     if all(type(item) is int for item in given):
-        return [body.engine_ids("prompt") or []]
+        return [PROMPT_IDS.read(given, "prompt")]
     if len(given) > settings.max_prompts:
         raise RequestError(
             f"{len(given):,} are more than the {settings.max_prompts} that this server takes",
@@ -439,7 +427,7 @@ def read_prompts(body: BodyReader, settings: ServeSettings) -> list[str | list[i
     prompts: list[str | list[int]] = []
     for index, item in enumerate(given):
         if isinstance(item, list):
-            item = BodyReader({"ids": item}, f"prompt[{index}]").engine_ids("ids")
+            item = PROMPT_IDS.read(item, f"prompt[{index}].ids")
         if not item or not isinstance(item, (str, list)):
             raise RequestError("a text or token ids are needed", path=f"prompt[{index}]")
         prompts.append(item)

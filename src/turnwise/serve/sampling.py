@@ -13,113 +13,74 @@ from typing import Any
 from turnwise.errors import MessageError, TurnwiseError, short_repr
 from turnwise.replies.export.schema_reader import read_signatures
 from turnwise.replies.export.value_types import ToolSignature
-from turnwise.serve.bodies import MAX_TOKEN_ID, NUMBER, BodyReader, RequestError
+from turnwise.serve.bodies import FieldType, RequestError
 from turnwise.serve.models import ServedModel
+from turnwise.serve.request_types import MAX_TOKEN_ID, ChatBody, PassedSampling, SamplingBody
 
-# Field to kinds, least and most; names are those of vLLM, on both sides.
-NUMBERS: dict[str, tuple[Any, float | None, float | None]] = {
-    "temperature": (NUMBER, 0, 100),
-    "top_p": (NUMBER, 0, 1),
-    "top_k": (int, -1, None),
-    "min_p": (NUMBER, 0, 1),
-    "presence_penalty": (NUMBER, -2, 2),
-    "frequency_penalty": (NUMBER, -2, 2),
-    "repetition_penalty": (NUMBER, 0, None),
-    "seed": (int, None, None),
-    "min_tokens": (int, 0, None),
-    "prompt_logprobs": (int, -1, None),
-    "thinking_token_budget": (int, 0, None),
-    "routed_experts_prompt_start": (int, 0, None),
-}
-FLAGS = (
-    "ignore_eos",
-    "skip_special_tokens",
-    "spaces_between_special_tokens",
-    "include_stop_str_in_output",
-    "watermarking",
-)
-ID_LISTS = ("allowed_token_ids", "logprob_token_ids")
-MAX_LISTED = 100_000
-MAX_STOPS = 64  # token ids
-MAX_STOP_TEXTS = 4  # as OpenAI's API
+PASSED = tuple(PassedSampling.types)
 MAX_STOP_LENGTH = 1_000  # characters
 MAX_BIAS = 1024
 TOKEN_ID = re.compile("[0-9]{1,10}")
 NONE, AUTO, REQUIRED = "none", "auto", "required"
+NUMBER = FieldType((float,))
+CHOICE = FieldType((str,), choices=(NONE, AUTO, REQUIRED))
 
 
-def read_sampling(body: BodyReader, model: ServedModel, max_choices: int) -> dict[str, Any]:
+def read_sampling(body: SamplingBody, model: ServedModel) -> dict[str, Any]:
     """Return the sampling parameters that a request asks for, without its limit of tokens.
 
     Raises:
-        RequestError: a field has a value that no engine takes.
+        RequestError: a field has a value that no engine accepts.
     """
-    found: dict[str, Any] = {}
-    for name, (kinds, least, most) in NUMBERS.items():
-        value = body.get(name, kinds, least=least, most=most)
-        if value is not None:
-            found[name] = value
-    for name in FLAGS:
-        value = body.get(name, bool)
-        if value is not None:
-            found[name] = value
-    found["n"] = body.get("n", int, 1, least=1, most=max_choices)
-    stops = read_stops(body)
-    if stops:
-        found["stop"] = stops
-    ids = body.engine_ids("stop_token_ids", MAX_STOPS) or []
-    found["stop_token_ids"] = list(dict.fromkeys([*ids, *model.stop_ids]))
-    listed = {name: body.engine_ids(name, MAX_LISTED) for name in ID_LISTS}
-    listed["bad_words"] = body.list_of("bad_words", str, MAX_LISTED)
+    found = {name: value for name in PASSED if (value := getattr(body, name)) is not None}
+    found["n"] = body.n
+    listed = {
+        "stop": read_stops(body),
+        "allowed_token_ids": body.allowed_token_ids,
+        "logprob_token_ids": body.logprob_token_ids,
+        "bad_words": body.bad_words,
+        "extra_args": body.vllm_xargs,
+        "logit_bias": body.logit_bias,
+    }
     found |= {name: items for name, items in listed.items() if items}
-    extra = body.get("vllm_xargs", dict)
-    if extra:
-        found["extra_args"] = extra
-    bias = body.reader("logit_bias")
-    if bias is not None and bias.value:
-        found["logit_bias"] = _check_bias(bias)
-    if body.get("logprobs", bool):
-        found["logprobs"] = body.get("top_logprobs", int, 0, least=0, most=100)
+    found["stop_token_ids"] = list(dict.fromkeys([*(body.stop_token_ids or ()), *model.stop_ids]))
+    _check_bias(body.logit_bias or {})
+    if body.logprobs:
+        found["logprobs"] = body.top_logprobs
     return found
 
 
-def read_stops(body: BodyReader) -> list[str]:
+def read_stops(body: SamplingBody) -> list[str]:
     """Return the texts of `stop`, which may be one text or a list."""
-    given = body.value.get("stop")
-    stops: list[str] = (
-        [given] if isinstance(given, str) else body.list_of("stop", str, MAX_STOP_TEXTS) or []
-    )
+    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
     for stop in stops:
         if len(stop) > MAX_STOP_LENGTH:
             raise RequestError(
                 f"a stop text has at most {MAX_STOP_LENGTH:,} characters, and this one has {len(stop):,}",
-                path=body.name("stop"),
+                path="stop",
             )
     return [stop for stop in stops if stop]
 
 
-def _check_bias(bias: BodyReader) -> dict[str, Any]:
-    if len(bias.value) > MAX_BIAS:
-        raise RequestError(f"there are more than {MAX_BIAS} values", path=bias.path)
-    for key in bias.value:
+def _check_bias(bias: dict[str, Any]) -> None:
+    if len(bias) > MAX_BIAS:
+        raise RequestError(f"there are more than {MAX_BIAS} values", path="logit_bias")
+    for key, value in bias.items():
         if not TOKEN_ID.fullmatch(key) or int(key) > MAX_TOKEN_ID:
             raise RequestError(
                 f"each key is a token id from 0 to {MAX_TOKEN_ID}, not {short_repr(key)}",
-                path=bias.path,
+                path="logit_bias",
             )
-        bias.require(key, NUMBER)
-    return bias.value
+        NUMBER.read(value, f"logit_bias.{key}")
 
 
-def read_limit(body: BodyReader, model: ServedModel, prompt_tokens: int) -> int | None:
-    """Return the most tokens of a reply: what the request says, and not more than the model has room for.
+def read_limit(body: SamplingBody, model: ServedModel, prompt_tokens: int) -> int | None:
+    """Return the most tokens of a reply: what the request asks for, and not more than the model has room for.
 
     Raises:
         RequestError: the prompt leaves no room.
     """
-    asked: int | None = body.get("max_completion_tokens", int, least=1)
-    if asked is None:
-        asked = body.get("max_tokens", int, least=1)
+    asked = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     if model.max_length is None:
         return asked
     room = model.max_length - prompt_tokens
@@ -134,13 +95,13 @@ def read_limit(body: BodyReader, model: ServedModel, prompt_tokens: int) -> int 
 # -- tools
 
 
-def read_choice(body: BodyReader, tools: list[Any] | None) -> str:
+def read_choice(body: ChatBody, tools: list[Any] | None) -> str:
     """Return which calls a reply may have: "none", "auto", "required", or the name of the only tool.
 
     Raises:
         RequestError: `tool_choice` is none of these, or there is no such tool.
     """
-    given = body.value.get("tool_choice")
+    given = body.tool_choice
     if given is None:
         return AUTO if tools else NONE
     if isinstance(given, dict):
@@ -158,7 +119,7 @@ def read_choice(body: BodyReader, tools: list[Any] | None) -> str:
         if name not in map(_name_of, tools or ()):
             raise RequestError(f"{short_repr(name)} is not one of the tools", path="tool_choice")
         return name
-    choice = body.choose("tool_choice", (NONE, AUTO, REQUIRED), AUTO)
+    choice: str = CHOICE.read(given, "tool_choice")
     if choice == REQUIRED and not tools:
         raise RequestError("a call is required, and there are no tools", path="tool_choice")
     return choice if tools else NONE
@@ -207,22 +168,17 @@ def cannot_enforce(error: TurnwiseError, path: str) -> RequestError:
     return RequestError(f"it cannot be enforced: {error.message}", path=path, hint=error.hint)
 
 
-def read_response_schema(body: BodyReader) -> dict[str, Any] | None:
+def read_response_schema(body: ChatBody) -> dict[str, Any] | None:
     """Return the JSON schema that the content must fit; None if it is free.
 
     Raises:
         RequestError: `response_format` is none that is known.
     """
-    given = body.reader("response_format")
-    if given is None:
+    given = body.response_format
+    if given is None or given.type == "text":
         return None
-    kind = given.choose("type", ("text", "json_object", "json_schema"), "text")
-    if kind == "text":
-        return None
-    if kind == "json_object":
+    if given.type == "json_object":
         return {"type": "object"}
-    inner = given.reader("json_schema")
-    if inner is None:
+    if given.json_schema is None:
         raise RequestError("this field is missing", path="response_format.json_schema")
-    schema: dict[str, Any] = inner.require("schema", dict)
-    return schema
+    return given.json_schema.schema

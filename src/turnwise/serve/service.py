@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.isolation import WorkerPool, isolated
-from turnwise.serve.bodies import BodyReader, RequestError
+from turnwise.serve.bodies import AnyBody, RequestError
 from turnwise.serve.derendering import Derenderer
 from turnwise.serve.memory import ConversationMemory, join_ids
-from turnwise.serve.models import ServedModel, ServedModels
+from turnwise.serve.models import ServedModels
 from turnwise.serve.operations import Metrics
 from turnwise.serve.rendering import (
     ChatRenderer,
@@ -31,6 +31,13 @@ from turnwise.serve.rendering import (
     read_prompts,
     write_with_ids,
 )
+from turnwise.serve.request_types import (
+    CompletionBody,
+    DerenderBody,
+    DetokenizeBody,
+    RenderBody,
+    TokenizeBody,
+)
 from turnwise.serve.sampling import read_limit, read_sampling
 from turnwise.serve.settings import ServeSettings
 
@@ -39,11 +46,10 @@ PRELOAD = (
     "from turnwise.tokens.tokenizers import tokenizer\nfor place in {places!r}: tokenizer(place)"
 )
 SLOW = "turnwise-slow"  # the beginning of the names of threads that may wait
-MAX_DETOKENIZED = 4_000_000
 
 
 class RefusedCall(RequestError):
-    """A call of the playground that failed; `answer` is what the page is told, in the shape of the call."""
+    """A call of the playground that failed; `answer` is the JSON returned to the page, in the shape of the call."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         super().__init__(answer["error"]["message"])
@@ -137,16 +143,12 @@ class Service:
 
     # -- paths
 
-    def find_model(self, body: BodyReader) -> ServedModel:
-        """Return the model that a request names."""
-        return self.models.find(body.get("model", str))
-
-    def render_chat(self, body: BodyReader, request_id: str, told: list[str]) -> bytes:
+    def render_chat(self, body: RenderBody, request_id: str, warnings: list[str]) -> bytes:
         """`/v1/chat/completions/render`: a GenerateRequest."""
-        model = self.find_model(body)
+        model = self.models.find(body.model)
         prompt = self.renderer.encode(body, model)
         answer = make_generate_request(
-            body, model, prompt, f"chatcmpl-{request_id}", self.settings, told
+            body, model, prompt, f"chatcmpl-{request_id}", self.settings, warnings
         )
         written = write_with_ids(answer, "token_ids", prompt.known.text)
         self.memory.keep(prompt.known)
@@ -154,13 +156,15 @@ class Service:
         self.metrics.add("common_prefix_tokens", prompt.known.common)
         return written
 
-    def render_completion(self, body: BodyReader, request_id: str, told: list[str]) -> bytes:
+    def render_completion(
+        self, body: CompletionBody, request_id: str, warnings: list[str]
+    ) -> bytes:
         """`/v1/completions/render`: a list of GenerateRequests, one for each prompt."""
-        model = self.find_model(body)
+        model = self.models.find(body.model)
         prompts = read_prompts(body, self.settings)
-        sampling = read_sampling(body, model, self.settings.max_choices)
-        sampling["stop_token_ids"] = body.engine_ids("stop_token_ids") or []
-        adds = body.get("add_special_tokens", bool, True)
+        sampling = read_sampling(body, model)
+        sampling["stop_token_ids"] = body.stop_token_ids or []
+        adds = body.add_special_tokens
         answers = []
         for index, prompt in enumerate(prompts):
             ids = encode_plain(model, prompt, adds) if isinstance(prompt, str) else prompt
@@ -171,60 +175,58 @@ class Service:
                 "request_id": f"cmpl-{request_id}{suffix}",
                 "model": model.name,
                 "sampling_params": own,
-                "stream": body.get("stream", bool, False),
-                "cache_salt": body.get("cache_salt", str),
-                "priority": body.get("priority", int, 0),
+                "stream": body.stream,
+                "cache_salt": body.cache_salt,
+                "priority": body.priority,
                 "features": None,
                 "token_offsets": None,
             }
-            if isinstance(prompt, str) and body.get("return_token_offsets", bool):
+            if isinstance(prompt, str) and body.return_token_offsets:
                 answer["token_offsets"] = find_plain_offsets(model, prompt, ids)
             answers.append(write_with_ids(answer, "token_ids", join_ids(ids)))
         return b"[" + b",".join(answers) + b"]"
 
-    def derender_chat(self, body: BodyReader, request_id: str, told: list[str]) -> bytes:
+    def derender_chat(self, body: DerenderBody, request_id: str, warnings: list[str]) -> bytes:
         """`/v1/chat/completions/derender`: a message, or what is new of one."""
-        model = self.find_model(body)
-        is_stream = body.get("stream", bool, False)
-        read = self.replies.read_chunk if is_stream else self.replies.read_reply
-        return _write(read(body, model, int(time.time())), told)
+        model = self.models.find(body.model)
+        read = self.replies.read_chunk if body.stream else self.replies.read_reply
+        return _write(read(body, model, int(time.time())), warnings)
 
-    def tokenize(self, body: BodyReader, request_id: str, told: list[str]) -> bytes:
+    def tokenize(self, body: TokenizeBody, request_id: str, warnings: list[str]) -> bytes:
         """`/tokenize`: the ids of a prompt or of a chat."""
-        model = self.find_model(body)
+        model = self.models.find(body.model)
         answer: dict[str, Any] = {"max_model_len": model.max_length}
-        if body.value.get("messages") is not None:
+        if body.messages is not None:
             prompt = self.renderer.encode(body, model)
             ids, text = prompt.encoded.input_ids, prompt.known.text
             answer |= describe_prompt(body, prompt.encoded)
-            told = [*told, *find_unknown_fields(body)]
+            warnings = [*warnings, *find_unknown_fields(body)]
         else:
-            given = body.require("prompt", str)
-            ids = encode_plain(model, given, body.get("add_special_tokens", bool, True))
+            if body.prompt is None:
+                raise RequestError("this field is missing", path="prompt")
+            ids = encode_plain(model, body.prompt, body.add_special_tokens)
             text = join_ids(ids)
         answer["count"] = len(ids)
         answer["token_strs"] = None
-        if body.get("return_token_strs", bool):
+        if body.return_token_strs:
             answer["token_strs"] = [model.tokenizer.token(id) for id in ids]
-        if told:
-            answer["warnings"] = told
+        if warnings:
+            answer["warnings"] = warnings
         return write_with_ids(answer, "tokens", text)
 
-    def detokenize(self, body: BodyReader, request_id: str, told: list[str]) -> bytes:
+    def detokenize(self, body: DetokenizeBody, request_id: str, warnings: list[str]) -> bytes:
         """`/detokenize`: the text of ids."""
-        model = self.find_model(body)
-        ids = body.token_ids("tokens", MAX_DETOKENIZED)
-        if ids is None:
-            raise RequestError("this field is missing", path="tokens")
+        model = self.models.find(body.model)
+        ids = body.tokens
         unknown = next((id for id in set(ids) if model.tokenizer.token(id) is None), None)
         if unknown is not None:
             raise RequestError(f"the tokenizer has no id {unknown}", path="tokens")
-        return _write({"prompt": model.tokenizer.decode(ids)}, told)
+        return _write({"prompt": model.tokenizer.decode(ids)}, warnings)
 
-    def apply_template(self, body: BodyReader, request_id: str, told: list[str]) -> bytes:
+    def apply_template(self, body: RenderBody, request_id: str, warnings: list[str]) -> bytes:
         """`/apply-template`: the prompt of a chat as text."""
-        prompt = self.renderer.render_text(body, self.find_model(body))
-        return _write({"prompt": prompt}, [*told, *find_unknown_fields(body)])
+        prompt = self.renderer.render_text(body, self.models.find(body.model))
+        return _write({"prompt": prompt}, [*warnings, *find_unknown_fields(body)])
 
     def list_models(self) -> dict[str, Any]:
         """`/v1/models`: the models that are served."""
@@ -242,11 +244,11 @@ class Service:
         ]
         return {"object": "list", "data": rows}
 
-    def playground(self, verb: str) -> Callable[[BodyReader, str, list[str]], bytes]:
+    def playground(self, verb: str) -> Callable[[AnyBody, str, list[str]], bytes]:
         """`/api/<verb>`: a call of the playground."""
 
-        def run(body: BodyReader, request_id: str, told: list[str]) -> bytes:
-            answer = self.call_playground(verb, body.value)
+        def run(body: AnyBody, request_id: str, warnings: list[str]) -> bytes:
+            answer = self.call_playground(verb, body.given)
             if "error" in answer:
                 raise RefusedCall(answer)
             return json.dumps(answer, allow_nan=False).encode()
@@ -254,10 +256,10 @@ class Service:
         return run
 
 
-def _write(answer: dict[str, Any], told: list[str]) -> bytes:
+def _write(answer: dict[str, Any], warnings: list[str]) -> bytes:
     """Return an answer as JSON, with the warnings of its request."""
-    if told:
-        answer = {**answer, "warnings": told}
+    if warnings:
+        answer = {**answer, "warnings": warnings}
     return json.dumps(answer, allow_nan=False).encode()
 
 
