@@ -14,7 +14,7 @@ A null that was meant cannot always be told from padding, so the rules are these
   type. The items of a list stay (`enum: [null]`).
 * arguments of calls: keys with null are dropped, unless the row has the tool, and the tool requires the argument.
 
-Only rows that come out of a table are treated so. In JSON files a null was written by somebody; there `normalise` drops
+Only rows that come out of a table are treated so. In JSON files a null was written on purpose; there `normalise` drops
 what the template cannot take.
 """
 
@@ -22,18 +22,39 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-TURN_COLUMNS = (
-    *("messages", "conversations", "conversation", "prompt", "completion", "response"),
-    *("chosen", "rejected"),
-)
-TABLE_COLUMNS = ("documents", "options", "template_kwargs", "chat_template_kwargs")
+TURN, CALL, ARGUMENTS, VALUE = "turn", "call", "arguments", "value"
+SCHEMA, NAMES, DATA = "schema", "names", "data"
+LISTS = (list, tuple)
+# What each column of a row is, and the types of a column that is treated so.
+COLUMNS: dict[str, tuple[str, Any]] = {
+    "tools": (SCHEMA, LISTS),
+    **dict.fromkeys(
+        ("messages", "conversations", "conversation", "prompt", "completion", "response"),
+        (TURN, LISTS),
+    ),
+    **dict.fromkeys(("chosen", "rejected"), (TURN, LISTS)),
+    **dict.fromkeys(
+        ("documents", "options", "template_kwargs", "chat_template_kwargs"),
+        (VALUE, (*LISTS, Mapping)),
+    ),
+}
 KEPT_IN_TURNS = frozenset(["content", "value"])
-NAME_TABLES = frozenset(["properties", "patternProperties", "$defs", "definitions"])
-MEANT_VALUES = frozenset(["default", "const", "enum", "examples", "example"])
-"""Keywords of JSON Schema whose value is data, not a schema."""
+# For each part of a row, what the values of its keys are, and those of all other keys. Of JSON Schema, some keywords
+# hold a table of schemas by names that are no keywords, and some hold data.
+INNER_PARTS: dict[str, tuple[dict[str, str], str]] = {
+    TURN: ({"tool_calls": CALL, "function_call": CALL}, VALUE),
+    CALL: ({"function": CALL, "arguments": ARGUMENTS}, VALUE),
+    SCHEMA: (
+        dict.fromkeys(("properties", "patternProperties", "$defs", "definitions"), NAMES)
+        | dict.fromkeys(("default", "const", "enum", "examples", "example"), DATA),
+        SCHEMA,
+    ),
+    NAMES: ({}, SCHEMA),
+    VALUE: ({}, VALUE),
+}
 
 
 class UnpaddedRow(NamedTuple):
@@ -58,20 +79,14 @@ def undo_null_padding(
         UnpaddedRow(row={'messages': [{'role': 'user', 'content': 'Hi'}]}, removed=1)
     """
     names = columns or {}
-    cleaner = _Cleaner()
+    tools = row.get(names.get("tools", "tools"))
+    cleaner = _Cleaner(tools if isinstance(tools, (list, tuple)) else ())
     clean = dict(row)
-    tools = names.get("tools", "tools")
-    if isinstance(row.get(tools), (list, tuple)):
-        clean[tools] = [cleaner.clean_schema(tool) for tool in row[tools]]
-        cleaner.note_required(clean[tools])
-    for name in TURN_COLUMNS:
+    for name, (part, kinds) in COLUMNS.items():
         column = names.get(name, name)
-        if isinstance(row.get(column), (list, tuple)):
-            clean[column] = [cleaner.clean_turn(turn) for turn in row[column]]
-    for name in TABLE_COLUMNS:
-        column = names.get(name, name)
-        if isinstance(row.get(column), (list, tuple, Mapping)):
-            clean[column] = cleaner.drop_nulls(row[column])
+        if isinstance(row.get(column), kinds):
+            kept = KEPT_IN_TURNS if part == TURN else frozenset[str]()
+            clean[column] = cleaner.clean(row[column], part, kept)
     return UnpaddedRow(clean, cleaner.removed)
 
 
@@ -99,106 +114,47 @@ def _describe(value: object) -> str:
 class _Cleaner:
     """Removes nulls from the parts of one row, and counts them."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: Any) -> None:
         self.removed = 0
-        self._required: dict[str, frozenset[str]] = {}
+        self._required = dict(filter(None, map(_find_required, tools)))
 
-    def note_required(self, tools: list[Any]) -> None:
-        """Remember which arguments the tools of the row require."""
-        for tool in tools:
-            function = tool.get("function", tool) if isinstance(tool, dict) else None
-            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-                continue
-            parameters = function.get("parameters")
-            required = parameters.get("required") if isinstance(parameters, dict) else None
-            names = required if isinstance(required, list) else []
-            self._required[function["name"]] = frozenset(filter(_is_text, names))
-
-    def clean_schema(self, value: Any, are_names: bool = False) -> Any:
-        """Return a tool, or a JSON schema in it; `are_names` for a table of schemas by names that are no keywords."""
-        if isinstance(value, (list, tuple)):
-            return [self.clean_schema(item) for item in value]
-        if not isinstance(value, Mapping):
-            return value
-        kept = {}
-        for key, item in value.items():
-            if item is None and (are_names or not _is_meant(key, value)):
-                self.removed += 1
-            elif not are_names and key in MEANT_VALUES:
-                kept[key] = item
-            else:
-                kept[key] = self.clean_schema(item, not are_names and key in NAME_TABLES)
-        return kept
-
-    def clean_turn(self, turn: Any) -> Any:
-        """Return a message, or a turn of another shape."""
-        if not isinstance(turn, Mapping):
-            return turn
-        kept = {}
-        for key, item in turn.items():
-            if item is None and key not in KEPT_IN_TURNS:
-                self.removed += 1
-            elif key == "tool_calls" and isinstance(item, (list, tuple)):
-                kept[key] = [self._clean_call(call) for call in item]
-            elif key == "function_call":
-                kept[key] = self._clean_function(item)
-            elif isinstance(item, (list, tuple, Mapping)):
-                kept[key] = self.drop_nulls(item)
-            else:
-                kept[key] = item
-        return kept
-
-    def _clean_call(self, call: Any) -> Any:
-        if not isinstance(call, Mapping):
-            return call
-        if call.get("function") is None:
-            return self._clean_function(call)
-        return self._clean_items(call, "function", self._clean_function)
-
-    def _clean_function(self, function: Any) -> Any:
-        """Return the name and the arguments of a call."""
-        if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), Mapping):
-            return self.drop_nulls(function)
-        name = function.get("name")
-        required = self._required.get(name, frozenset()) if isinstance(name, str) else frozenset()
-        return self._clean_items(
-            function, "arguments", lambda arguments: self.drop_nulls(arguments, required)
-        )
-
-    def _clean_items(
-        self, table: Mapping[str, Any], special: str, clean: Callable[[Any], Any]
-    ) -> dict[str, Any]:
-        """Return a table without nulls, in its order, with one value cleaned in a way of its own."""
-        kept = {}
-        for key, item in table.items():
-            if item is None:
-                self.removed += 1
-            else:
-                kept[key] = clean(item) if key == special else self.drop_nulls(item)
-        return kept
-
-    def drop_nulls(self, value: Any, kept_names: frozenset[str] = frozenset()) -> Any:
+    def clean(self, value: Any, part: str = VALUE, kept: frozenset[str] = frozenset()) -> Any:
         """Return a value without keys that are null, at any depth; items of lists stay.
 
         Args:
             value: the value.
-            kept_names: keys of the outermost mapping that stay.
+            part: what it is: a key of `INNER_PARTS`.
+            kept: keys of a mapping that stay.
         """
         if isinstance(value, (list, tuple)):
-            return [self.drop_nulls(item) for item in value]
-        if not isinstance(value, Mapping):
+            part = SCHEMA if part == NAMES else part
+            return [self.clean(item, part, kept) for item in value]
+        if not isinstance(value, Mapping) or part == DATA:
             return value
-        kept = {}
+        inner_parts, other = INNER_PARTS[part]
+        found = {}
         for key, item in value.items():
-            if item is None and key not in kept_names:
+            inner = inner_parts.get(key, other)
+            if item is None and key not in kept and not (part == SCHEMA and _is_meant(key, value)):
                 self.removed += 1
+            elif inner == ARGUMENTS:
+                required = self._required.get(str(value.get("name")), frozenset())
+                are_named = isinstance(item, Mapping)
+                found[key] = self.clean(item, VALUE, required if are_named else frozenset())
             else:
-                kept[key] = self.drop_nulls(item)
-        return kept
+                found[key] = self.clean(item, inner)
+        return found
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _find_required(tool: Any) -> tuple[str, frozenset[str]] | None:
+    """Return the name of a tool, and which arguments it requires."""
+    function = tool.get("function", tool) if isinstance(tool, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return None
+    parameters = function.get("parameters")
+    required = parameters.get("required") if isinstance(parameters, dict) else None
+    names = required if isinstance(required, list) else []
+    return function["name"], frozenset(name for name in names if isinstance(name, str))
 
 
 def _is_meant(key: str, schema: Mapping[str, Any]) -> bool:
