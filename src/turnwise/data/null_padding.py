@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 TURN, CALL, ARGUMENTS, VALUE = "turn", "call", "arguments", "value"
 SCHEMA, NAMES, DATA = "schema", "names", "data"
 LISTS = (list, tuple)
+CONTAINERS = (dict, *LISTS, Mapping)
 # What each column of a row is, and the types of a column that is treated so.
 COLUMNS: dict[str, tuple[str, Any]] = {
     "tools": (SCHEMA, LISTS),
@@ -38,7 +39,7 @@ COLUMNS: dict[str, tuple[str, Any]] = {
     **dict.fromkeys(("chosen", "rejected"), (TURN, LISTS)),
     **dict.fromkeys(
         ("documents", "options", "template_kwargs", "chat_template_kwargs"),
-        (VALUE, (*LISTS, Mapping)),
+        (VALUE, CONTAINERS),
     ),
 }
 KEPT_IN_TURNS = frozenset(["content", "value"])
@@ -137,6 +138,8 @@ class _Cleaner:
             inner = inner_parts.get(key, other)
             if item is None and key not in kept and not (part == SCHEMA and _is_meant(key, value)):
                 self.removed += 1
+            elif not isinstance(item, CONTAINERS):
+                found[key] = item
             elif inner == ARGUMENTS:
                 required = self._required.get(str(value.get("name")), frozenset())
                 are_named = isinstance(item, Mapping)
