@@ -56,34 +56,21 @@ def compare(
         tokenizer,
         masks=not text_only,
     )
-    if as_json:
-        output.write_json(_as_data(found))
-    else:
-        output.write_report(f"{found}\n")
-    if not found.equal:
-        raise typer.Exit(output.FOUND)
+    output.finish(found, _as_data(found), as_json, found.equal)
 
 
 def _as_data(found: Comparison) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "equal": found.equal,
-        "tried": found.tried,
-        "covers": list(found.covers),
-        "options": list(found.options),
-        "coverage": {
-            "reached": found.coverage.reached,
-            "total": found.coverage.total,
-            "uncounted": list(found.coverage.uncounted),
-            "unreached": [asdict(branch) for branch in found.unreached],
-        },
+    data = output.select_fields(found, "equal", "tried", "covers", "options")
+    data["coverage"] = {
+        **output.select_fields(found.coverage, "reached", "total", "uncounted"),
+        "unreached": [asdict(branch) for branch in found.unreached],
     }
     if found.witness is not None:
         witness = found.witness
         data["witness"] = {
             "messages": witness.probe.messages,
             "arguments": passed_arguments(witness.probe),
-            "kind": witness.kind,
-            "at": witness.at,
+            **output.select_fields(witness, "kind", "at"),
             "a": _side_data(witness.a, witness.pieces[0]),
             "b": _side_data(witness.b, witness.pieces[1]),
         }

@@ -50,12 +50,7 @@ def conform_engine(
     asked = ENGINES[engine](client.ask, model) if engine else detect_engine(client.ask, model)
     served = _find_template(asked, template, pick)
     found = conform(asked, served, inputs.parse_time(now) or datetime.now(), limit)
-    if as_json:
-        output.write_json(_as_data(found))
-    else:
-        output.write_report(f"{found}\n")
-    if not found.equal:
-        raise typer.Exit(output.FOUND)
+    output.finish(found, _as_data(found), as_json, found.equal)
 
 
 def _parse_headers(pairs: list[str]) -> dict[str, str]:
@@ -84,22 +79,11 @@ def _find_template(engine: Engine, template: str | None, pick: str | None) -> Te
 
 
 def _as_data(found: Conformance) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "engine": found.engine,
-        "equal": found.equal,
-        "tried": found.tried,
-        "refused": found.refused,
-        "differing": found.differing,
-        "also": list(found.also),
-    }
+    data = output.select_fields(found, "engine", "equal", "tried", "refused", "differing", "also")
     difference = found.difference
     if difference is not None:
         data["difference"] = {
-            "kind": difference.kind,
-            "request": difference.request,
-            "expected": difference.expected,
-            "got": difference.got,
-            "at": difference.at,
+            **output.select_fields(difference, "kind", "request", "expected", "got", "at"),
             "decision": None if difference.decision is None else asdict(difference.decision),
         }
         if difference.piece is not None:

@@ -137,19 +137,16 @@ def load_tokenizer(place: str) -> Tokenizer:
 
 def encoded_data(encoded: Encoded) -> dict[str, Any]:
     """Return ids, labels, and what is known of each token, as JSON takes it."""
+    select = output.select_fields
     return {
-        "input_ids": encoded.input_ids,
-        "labels": encoded.labels,
-        "tokens": encoded.tokens,
+        **select(
+            encoded, "input_ids", "labels", "tokens", "control", "defused", "text", "warnings"
+        ),
         "owners": [owner._asdict() for owner in encoded.owners],
-        "control": encoded.control,
-        "defused": encoded.defused,
-        "text": encoded.text,
         "kept": list(encoded.kept),
         "changes": [str(change) for change in encoded.rendering.changes],
-        "warnings": list(encoded.warnings),
-        "untrained": [{"message": one.message, "reason": one.reason} for one in encoded.untrained],
-        "tokenizer": {"name": encoded.tokenizer.name, "backend": encoded.tokenizer.backend},
+        "untrained": [select(one, "message", "reason") for one in encoded.untrained],
+        "tokenizer": select(encoded.tokenizer, "name", "backend"),
     }
 
 

@@ -73,12 +73,8 @@ def _find_file(place: str, text: str) -> Path:
 
 def _as_data(repair: Repair, is_written: bool) -> dict[str, Any]:
     return {
-        "changed": repair.changed,
+        **output.select_fields(repair, "changed", "notes", "tried", "diff", "text"),
         "written": is_written and repair.changed,
         "patches": [asdict(patch) for patch in repair.patches],
         "unfixed": [asdict(unfixed) for unfixed in repair.unfixed],
-        "notes": list(repair.notes),
-        "tried": repair.tried,
-        "diff": repair.diff,
-        "text": repair.text,
     }

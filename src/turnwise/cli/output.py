@@ -144,6 +144,11 @@ def write_json(value: Any, indent: int | None = 2) -> None:
     _write(text + "\n")
 
 
+def select_fields(value: Any, *names: str) -> dict[str, Any]:
+    """Return some attributes of a value by their names, for JSON."""
+    return {name: getattr(value, name) for name in names}
+
+
 def format_json(value: Any, indent: int | None) -> str:
     """Return a value as JSON; a long list in a mapping is one line.
 
@@ -205,6 +210,16 @@ def write_report(text: str) -> None:
         write_styled(REPORT_MARK.sub(_paint_mark, escape(text)))
     else:
         write(text)
+
+
+def finish(found: Any, data: dict[str, Any], as_json: bool, is_good: bool) -> None:
+    """Write what a command found, as JSON or as its report, and exit with 1 if it is no good news."""
+    if as_json:
+        write_json(data)
+    else:
+        write_report(f"{found}\n")
+    if not is_good:
+        raise typer.Exit(FOUND)
 
 
 def _paint_mark(found: re.Match[str]) -> str:

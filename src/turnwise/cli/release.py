@@ -54,25 +54,16 @@ def release_folder(
         overwrite=overwrite,
         profile="serving" if profile == "serving" else "transformers",
     )
-    if as_json:
-        output.write_json(_as_data(found))
-    else:
-        output.write_report(f"{found}\n" + (f"\n{found.diff}" if dry_run and found.diff else ""))
-    if not found.is_complete:
-        raise typer.Exit(output.FOUND)
+    shown = f"{found}\n\n{found.diff}".removesuffix("\n") if dry_run and found.diff else found
+    output.finish(shown, _as_data(found), as_json, found.is_complete)
 
 
 def _as_data(found: Release) -> dict[str, Any]:
-    parts = [
-        {"name": part.name, "file": part.file, "status": part.status, "detail": part.detail}
-        for part in found.parts
-    ]
-    verdicts = list(map(str, found.verdicts))
+    keys = ("name", "file", "status", "detail")
     return {
+        **output.select_fields(found, "written", "diff"),
         "folder": str(found.folder),
         "complete": found.is_complete,
-        "parts": parts,
-        "verdicts": verdicts,
-        "written": found.written,
-        "diff": found.diff,
+        "parts": [output.select_fields(part, *keys) for part in found.parts],
+        "verdicts": list(map(str, found.verdicts)),
     }

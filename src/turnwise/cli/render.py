@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnwise.cli import inputs, output
-from turnwise.engine.provenance.rendering import Origin, Rendering
+from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import printable
 from turnwise.shapes import SHAPES
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+
+ORIGIN_KEYS = (
+    *("kind", "field", "path", "key", "line", "column", "message", "generation", "sources"),
+)
 
 
 def make_flag(*names: str, help: str) -> Any:
@@ -135,24 +140,11 @@ def rendering_data(rendering: Rendering) -> dict[str, Any]:
     return {
         "text": rendering.text,
         "pieces": [
-            {"text": piece.text, "origin": _origin_data(piece.origin)} for piece in rendering.pieces
+            {"text": piece.text, "origin": output.select_fields(piece.origin, *ORIGIN_KEYS)}
+            for piece in rendering.pieces
         ],
         "changes": [str(change) for change in rendering.changes],
         "warnings": list(rendering.warnings),
-    }
-
-
-def _origin_data(origin: Origin) -> dict[str, Any]:
-    return {
-        "kind": origin.kind,
-        "field": origin.field,
-        "path": origin.path,
-        "key": origin.key,
-        "line": origin.line,
-        "column": origin.column,
-        "message": origin.message,
-        "generation": origin.generation,
-        "sources": origin.sources,
     }
 
 

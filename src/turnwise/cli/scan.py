@@ -78,12 +78,7 @@ def scan_dataset(
     if report.unreadable == report.rows:
         hint = str(next(iter(report.first.values()))[0])
         raise SourceError(f"no row of {dataset} can be read", hint=hint)
-    if as_json:
-        output.write_json(_as_data(report))
-    else:
-        output.write_report(f"{report}\n")
-    if report.affected:
-        raise typer.Exit(output.FOUND)
+    output.finish(report, _as_data(report), as_json, not report.affected)
 
 
 def _read_rows(dataset: str, show: Callable[[int], object]) -> Iterator[tuple[int, Any]]:
@@ -102,9 +97,7 @@ def _choose_row(line: JsonLine) -> Any:
 
 def _as_data(report: ScanReport) -> dict[str, Any]:
     return {
-        "rows": report.rows,
-        "affected": report.affected,
-        "rejected": report.rejected,
+        **output.select_fields(report, "rows", "affected", "rejected"),
         "problems": [
             {
                 "kind": kind,

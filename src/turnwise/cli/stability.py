@@ -44,30 +44,21 @@ def stability(
     Example: turnwise stability qwen3
     """
     found = inputs.load_template(template, pick).stability
-    if as_json:
-        output.write_json(_stability_data(found))
-    else:
-        output.write_report(f"{found}\n")
-    if not found.stable:
-        raise typer.Exit(output.FOUND)
+    output.finish(found, _stability_data(found), as_json, found.stable)
 
 
 def _stability_data(found: Stability) -> dict[str, Any]:
     rows = []
     for row in found.rows:
-        data: dict[str, Any] = {
+        data = {
             "appending": row.kind,
-            "status": row.status,
-            "compared": row.compared,
-            "changed": row.changed,
+            **output.select_fields(row, "status", "compared", "changed"),
         }
         if row.witness is not None:
             witness = row.witness
             data["witness"] = {
                 "messages": witness.probe.messages,
-                "arguments": witness.arguments,
-                "before": witness.before,
-                "after": witness.after,
+                **output.select_fields(witness, "arguments", "before", "after"),
                 **_rewrite_data(witness.rewrite),
             }
             data["stable_with"] = [_option_data(*pair) for pair in row.stable_with]
@@ -82,12 +73,8 @@ def _option_data(name: str, value: Any) -> dict[str, Any]:
 
 def _rewrite_data(rewrite: Rewrite) -> dict[str, Any]:
     decision = rewrite.decision
-    return {
-        "at": rewrite.at,
-        "message": rewrite.message,
-        "field": rewrite.field,
-        "decision": None if decision is None else asdict(decision),
-    }
+    data = output.select_fields(rewrite, "at", "message", "field")
+    return {**data, "decision": None if decision is None else asdict(decision)}
 
 
 def ledger(
@@ -146,32 +133,20 @@ def _read_trace(trace: str) -> Iterator[TraceLine]:
 
 
 def _turn_data(turn: LedgerTurn) -> dict[str, Any]:
-    data = {
-        "line": turn.line,
-        "tokens": turn.tokens,
-        "reused": turn.reused,
-        "computed": turn.computed,
-        "lost": turn.lost,
-        "cause": turn.cause,
-        "previous": turn.previous,
-    }
+    keys = ("line", "tokens", "reused", "computed", "lost", "cause", "previous")
+    data = output.select_fields(turn, *keys)
     if turn.changed is not None:
         data["changed"] = turn.changed
     if turn.rewrite is not None:
         data |= _rewrite_data(turn.rewrite)
-        data |= {"before": turn.rewrite.before, "now": turn.rewrite.now}
+        data |= output.select_fields(turn.rewrite, "before", "now")
     return data
 
 
 def _totals_data(totals: LedgerTotals) -> dict[str, Any]:
+    keys = ("turns", "tokens", "reused", "computed", "lost", "lost_by", "problems")
     return {
-        "turns": totals.turns,
-        "tokens": totals.tokens,
-        "reused": totals.reused,
-        "computed": totals.computed,
-        "lost": totals.lost,
-        "lost_by": totals.lost_by,
-        "problems": totals.problems,
+        **output.select_fields(totals, *keys),
         "options": [
             {
                 **_option_data(option.name, option.value),
