@@ -101,12 +101,14 @@ def survey_file(file: InputFile, number: int, chunk_bytes: int) -> Survey:
         if file.compression:
             return Survey(file, number, digest, None)
         if file.format == "document":
-            return Survey(file, number, digest, (_whole_chunk(file, number),))
+            return Survey(
+                file, number, digest, (_make_chunk(file, number, 0, _Part(0, file.size, 0)),)
+            )
         return Survey(file, number, digest, _cut_table(file, number, chunk_bytes))
     hasher = hashlib.sha256()
     with open_input(file.path, file.folder) as stream:
         parts = _cut_text(stream, file, _bound_evenly(file, chunk_bytes), hasher.update)
-        chunks = tuple(_chunk_of_text(file, number, *part) for part in enumerate(parts))
+        chunks = tuple(_make_chunk(file, number, *part) for part in enumerate(parts))
     return Survey(file, number, hasher.hexdigest(), chunks)
 
 
@@ -136,7 +138,7 @@ def unpack_file(
 
 
 class _Part(NamedTuple):
-    """A part of a text: its bytes, and how many rows are before it."""
+    """A part of a file: its bytes, or the rows of a table, and how many rows are before it."""
 
     start: int
     stop: int
@@ -149,7 +151,7 @@ def make_scanner(format: str) -> RowScanner:
 
 
 def _bound_evenly(file: InputFile, chunk_bytes: int) -> Callable[[int], int]:
-    """Return the function from the number of a part to the offset behind which it ends."""
+    """Return the function from the number of a part to the offset after which it ends."""
     size = max(1, file.size - file.rows_start)  # bounds must grow, of an empty file too
     parts = min(size, max(1, round(size / chunk_bytes)))
     return lambda part: file.rows_start + size * (part + 1) // parts
@@ -174,7 +176,7 @@ class _TextCutter:
 
     Args:
         file: the file; its text before `rows_start` belongs to no part.
-        bound: the function from the number of a part to the offset behind which it ends.
+        bound: the function from the number of a part to the offset after which it ends.
     """
 
     def __init__(self, file: InputFile, bound: Callable[[int], int]) -> None:
@@ -234,7 +236,7 @@ class _TextCutter:
             self._bound = next(self._bounds)
 
     def _check_rest(self, text: bytes, offset: int) -> None:
-        """Refuse text behind the list of rows, unless the list is part of an object."""
+        """Refuse text after the list of rows, unless the list is part of an object."""
         rest = text.lstrip()
         self._is_done = rest.startswith((b",", b"}"))
         if rest and not self._is_done:
@@ -245,7 +247,10 @@ class _TextCutter:
             )
 
 
-def _chunk_of_text(file: InputFile, number: int, part: int, cut: _Part) -> InputChunk:
+def _make_chunk(
+    file: InputFile, number: int, part: int, cut: _Part, size: int | None = None
+) -> InputChunk:
+    """Return a part of a file; `size` is its bytes, if it is a part of a table, which is cut by rows."""
     return InputChunk(
         file=file.path,
         number=(number, part),
@@ -254,14 +259,10 @@ def _chunk_of_text(file: InputFile, number: int, part: int, cut: _Part) -> Input
         start=cut.start,
         stop=cut.stop,
         first_row=cut.rows_before + 1,
-        size=cut.stop - cut.start,
+        offset=0 if size is None else -1,
+        size=cut.stop - cut.start if size is None else size,
         folder=file.folder and os.path.abspath(file.folder),
     )
-
-
-def _whole_chunk(file: InputFile, number: int) -> InputChunk:
-    cut = _Part(0, file.size, 0)
-    return _chunk_of_text(file, number, 0, cut)
 
 
 class _PieceWriter:
@@ -301,7 +302,7 @@ def _unpack_text(
         for part, cut in enumerate(parts):
             path, start = writer.write_until(cut.stop)
             position = min(below.tell(), file.size)
-            chunk = _chunk_of_text(file, number, part, cut)
+            chunk = _make_chunk(file, number, part, cut)
             yield replace(
                 chunk,
                 path=str(path),
@@ -349,7 +350,7 @@ def _cut_table(file: InputFile, number: int, chunk_bytes: int) -> tuple[InputChu
         if largest > MAX_PARTS_OF_GROUP * chunk_bytes:
             return None
     return tuple(
-        _chunk_of_rows(file, number, part, start, stop, size)
+        _make_chunk(file, number, part, _Part(start, stop, start), size)
         for part, (start, stop, size) in enumerate(_group_rows(parts, chunk_bytes))
     )
 
@@ -414,23 +415,6 @@ def _group_rows(parts: list[TablePart], chunk_bytes: int) -> Iterator[tuple[int,
         yield start, row, size
 
 
-def _chunk_of_rows(
-    file: InputFile, number: int, part: int, start: int, stop: int, size: int
-) -> InputChunk:
-    return InputChunk(
-        file=file.path,
-        number=(number, part),
-        path=os.path.abspath(file.path),
-        format=file.format,
-        start=start,
-        stop=stop,
-        first_row=start + 1,
-        offset=-1,
-        size=size,
-        folder=file.folder and os.path.abspath(file.folder),
-    )
-
-
 def _unpack_table(
     file: InputFile, number: int, chunk_bytes: int, folder: Path
 ) -> Iterator[InputChunk]:
@@ -444,12 +428,11 @@ def _unpack_table(
             with pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
             write_scratch(path, sink.getvalue())
-            chunk = _chunk_of_rows(file, number, part, 0, len(table), table.nbytes)
+            chunk = _make_chunk(file, number, part, _Part(0, len(table), row), table.nbytes)
             yield replace(
                 chunk,
                 path=str(path),
                 format="arrow",
-                first_row=row + 1,
                 folder=None,
                 is_unpacked=True,
             )

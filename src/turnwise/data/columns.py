@@ -28,7 +28,8 @@ MAX_DEPTH = 4
 MAX_VALUES = 500  # of one column that are looked at
 PLAIN = frozenset([str, int, float, bool])
 MESSAGES = "messages"
-MESSAGE_KEYS = frozenset(["content", "tool_calls", "function_call"])  # they hold what is written
+# They hold what is written, or are read.
+MESSAGE_KEYS = frozenset(["content", "tool_calls", "function_call", "weight"])
 ANY_VALUE = ""
 TRUTH_VALUES = "true false yes no"
 TRUTH_NUMBERS = "0 1 0.0 1.0"
@@ -239,19 +240,16 @@ def find_meanings(name: str) -> tuple[tuple[ColumnMeaning, str], ...]:
 
 
 def _find_meaningful(rest: Mapping[str, Any], messages: Sequence[Any]) -> Iterator[MeaningfulValue]:
-    for name, value in rest.items():
+    columns = list(rest.items())
+    for message in messages:
+        if len(message) > 2:
+            others = {key: item for key, item in message.items() if key not in MESSAGE_KEYS}
+            columns.append((MESSAGES, others))
+    for name, value in columns:
         for path, item in _walk(name, value, MAX_DEPTH, [MAX_VALUES]):
             meaning = _choose_meaning(path.rpartition(".")[2], item)
             if meaning is not None:
                 yield MeaningfulValue(name, path, item, meaning)
-    for message in messages:
-        if len(message) > 2:
-            others = {key: item for key, item in message.items() if key not in MESSAGE_KEYS}
-            others.pop("weight", None)
-            for path, item in _walk(MESSAGES, others, MAX_DEPTH, [MAX_VALUES]):
-                meaning = _choose_meaning(path.rpartition(".")[2], item)
-                if meaning is not None:
-                    yield MeaningfulValue(MESSAGES, path, item, meaning)
 
 
 def _choose_meaning(name: str, value: Any) -> ColumnMeaning | None:

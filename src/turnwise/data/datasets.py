@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from turnwise.data.kernel import Kernel
 from turnwise.data.null_padding import table_row_to_json
 from turnwise.data.recipe import Recipe
-from turnwise.data.schemas import INPUT_SCHEMA, MASK, REJECTED
+from turnwise.data.schemas import MASK, REJECTED, make_input_batch
 from turnwise.errors import DataError
 
 __all__ = ["DatasetEncoder"]
@@ -97,11 +97,7 @@ class DatasetEncoder:
             [raw for raw, _ in written],
             [removed for _, removed in written],
         ]
-        arrays = [
-            pa.array(column, field.type)
-            for column, field in zip(columns, INPUT_SCHEMA, strict=True)
-        ]
-        encoded = self._kernel(pa.RecordBatch.from_arrays(arrays, schema=INPUT_SCHEMA))
+        encoded = self._kernel(make_input_batch(columns))
         table = pa.Table.from_batches([encoded]).select(COLUMNS)
         if self.recipe.on_bad_row == "fail":
             self._refuse_bad_rows(table)

@@ -1,7 +1,7 @@
 """Build batches of encoded records: ids go into Arrow in one piece, as the batch encoder made them.
 
 Most records are rows of one `EncodedBatch`, in its order. Their ids become a column without a copy. Samples that were
-made one by one are put behind them; then the column is one `take` of both.
+made one by one are put after them; then the column is one `take` of both.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from turnwise.data.schemas import DIGEST_SIZE, ENCODED_SCHEMA, FILTERED, REJECTE
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
 
 SOURCE_COLUMNS = ("file", "row", "offset")
+OUTCOME_COLUMNS = (
+    *("status", "sample", "kind", "reason", "digest"),
+    *("tokens_lost", "carried", "unread", "rewritten"),
+)
 OF_PREFERENCES = ("rejected_ids", "prompt_length", "label")
 
 
@@ -140,18 +144,8 @@ class RecordBuilder:
     def _build_outcomes(self, splits: Sequence[str]) -> dict[str, Any]:
         """Return the columns about what became of rows."""
         entries = self._entries
-        return {
-            "status": [entry.status for entry in entries],
-            "sample": [entry.sample for entry in entries],
-            "split": [splits[entry.row] for entry in entries],
-            "kind": [entry.kind for entry in entries],
-            "reason": [entry.reason for entry in entries],
-            "digest": [entry.digest for entry in entries],
-            "tokens_lost": [entry.tokens_lost for entry in entries],
-            "carried": [entry.carried for entry in entries],
-            "unread": [entry.unread for entry in entries],
-            "rewritten": [entry.rewritten for entry in entries],
-        }
+        columns = {name: [getattr(one, name) for one in entries] for name in OUTCOME_COLUMNS}
+        return {**columns, "split": [splits[entry.row] for entry in entries]}
 
     def _build_lists(self, name: str) -> pa.Array:
         """Return the ids or the labels of all records."""

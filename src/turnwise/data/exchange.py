@@ -17,6 +17,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -67,8 +68,7 @@ def collect_partition(paths: Sequence[Path], drops: Path, number: int, partition
     start, stop = (PLACES * edge // partitions for edge in (number, number + 1))
     parts = []
     for path in paths:
-        with pa.memory_map(str(path)) as mapped:
-            table = pa.ipc.open_file(mapped).read_all()
+        with _map_table(path) as table:
             first, last = _find_places(table, start, stop)
             if first < last:
                 kept = _without(table, first, last, _read_drops(drops / path.name))
@@ -83,8 +83,7 @@ def collect_partition(paths: Sequence[Path], drops: Path, number: int, partition
 
 def read_survivors(path: Path, drops: Path) -> pa.Table:
     """Return the samples of one chunk that deduplication left."""
-    with pa.memory_map(str(path)) as mapped:
-        table = pa.ipc.open_file(mapped).read_all()
+    with _map_table(path) as table:
         kept = _without(table, 0, len(table), _read_drops(drops / path.name))
         return kept.take(pa.array(range(len(kept)), pa.int64())).drop_columns(["place"])
 
@@ -114,8 +113,8 @@ def find_duplicates(paths: Sequence[Path], drops: Path) -> Duplicates:
 
 def _repeats(path: Path, seen: set[bytes], number: int, passes: int) -> Iterator[int]:
     """Yield the positions of digests of this pass that were seen before."""
-    with pa.memory_map(str(path)) as mapped:
-        digests = pa.ipc.open_file(mapped).read_all()["digest"].to_pylist()
+    with _map_table(path) as table:
+        digests = table["digest"].to_pylist()
     for position, digest in enumerate(digests):
         if passes > 1 and int.from_bytes(digest[:4], "big") % passes != number:
             continue
@@ -129,17 +128,22 @@ def _count_emptied_rows(path: Path, drops: Sequence[int]) -> int:
     """Return how many rows of a chunk have lost all of their samples."""
     if not drops:
         return 0
-    with pa.memory_map(str(path)) as mapped:
-        rows = pa.ipc.open_file(mapped).read_all()["row"].to_pylist()
+    with _map_table(path) as table:
+        rows = table["row"].to_pylist()
     dropped = set(drops)
     left = {row for position, row in enumerate(rows) if position not in dropped}
     return len(set(rows) - left)
 
 
 def _count_rows(path: Path) -> int:
+    with _map_table(path) as table:
+        return len(table)
+
+
+@contextmanager
+def _map_table(path: Path) -> Iterator[pa.Table]:
     with pa.memory_map(str(path)) as mapped:
-        reader = pa.ipc.open_file(mapped)
-        return sum(len(reader.get_batch(index)) for index in range(reader.num_record_batches))
+        yield pa.ipc.open_file(mapped).read_all()
 
 
 def _read_drops(path: Path) -> array[int]:

@@ -99,26 +99,23 @@ def _starts_of(lists: pa.Array) -> pa.Array:
 
 def _make_pairs(samples: pa.Table) -> dict[str, Any]:
     """Return prompt, chosen and rejected ids."""
-    columns: dict[str, list[Any]] = {"prompt_ids": [], "chosen_ids": [], "rejected_ids": []}
-    names = ("input_ids", "rejected_ids", "prompt_length")
-    for chosen, rejected, length in zip(
-        *(samples[name].to_pylist() for name in names), strict=True
-    ):
-        columns["prompt_ids"].append(chosen[:length])
-        columns["chosen_ids"].append(chosen[length:])
-        columns["rejected_ids"].append(rejected[length:])
-    return {name: pa.array(values, IDS) for name, values in columns.items()}
+    return _cut_prompts(samples, chosen_ids="input_ids", rejected_ids="rejected_ids")
 
 
 def _make_unpaired(samples: pa.Table) -> dict[str, Any]:
     """Return prompt and completion ids, and the label."""
-    columns: dict[str, Any] = {"prompt_ids": [], "completion_ids": []}
-    names = ("input_ids", "prompt_length")
-    for ids, length in zip(*(samples[name].to_pylist() for name in names), strict=True):
-        columns["prompt_ids"].append(ids[:length])
-        columns["completion_ids"].append(ids[length:])
-    columns = {name: pa.array(values, IDS) for name, values in columns.items()}
-    return {**columns, "label": samples["label"]}
+    return {**_cut_prompts(samples, completion_ids="input_ids"), "label": samples["label"]}
+
+
+def _cut_prompts(samples: pa.Table, **names: str) -> dict[str, Any]:
+    """Return the ids of prompts, and for each name the rest of the ids in a column."""
+    lengths = samples["prompt_length"].to_pylist()
+    prompts = zip(samples["input_ids"].to_pylist(), lengths, strict=True)
+    columns = {"prompt_ids": [ids[:length] for ids, length in prompts]}
+    for name, column in names.items():
+        wholes = zip(samples[column].to_pylist(), lengths, strict=True)
+        columns[name] = [ids[length:] for ids, length in wholes]
+    return {name: pa.array(values, IDS) for name, values in columns.items()}
 
 
 MAKERS = {"chosen": _make_samples, "pairs": _make_pairs, "unpaired": _make_unpaired}

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet
 
+from turnwise.data.chunks import open_batches
 from turnwise.data.manifest import COMPLETE, MANIFEST, read_json
 from turnwise.errors import SourceError, short_repr
 from turnwise.local_files import error_reason, open_file
@@ -105,10 +106,4 @@ def _read_batches(file: BinaryIO, name: str) -> Iterator[pa.RecordBatch]:
     if name.endswith(".parquet"):
         yield from pyarrow.parquet.ParquetFile(file).iter_batches(BATCH_ROWS)
         return
-    is_file = file.read(6) == b"ARROW1"
-    file.seek(0)
-    if is_file:
-        reader = pa.ipc.open_file(file)
-        yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
-    else:
-        yield from pa.ipc.open_stream(file)
+    yield from open_batches(file)

@@ -17,11 +17,18 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turnwise.data.chunks import BLOCK_BYTES, InputChunk, damaged_table, make_scanner, open_batches
+from turnwise.data.chunks import (
+    BLOCK_BYTES,
+    TABLES,
+    InputChunk,
+    damaged_table,
+    make_scanner,
+    open_batches,
+)
 from turnwise.data.files import BYTE_ORDER_MARK, open_input, read_block
 from turnwise.data.null_padding import table_row_to_json
 from turnwise.data.row_bounds import ElementScanner
-from turnwise.data.schemas import INPUT_SCHEMA
+from turnwise.data.schemas import make_input_batch
 from turnwise.errors import DataError
 
 BATCH_ROWS = 512
@@ -65,13 +72,8 @@ def read_chunk(
     Raises:
         DataError: the file cannot be read any more, or is damaged.
     """
-    rows: Iterator[_Row | RowTooLong]
-    if chunk.format in ("parquet", "arrow"):
-        rows = _read_table(chunk, columns)
-    elif chunk.format == "document":
-        rows = _read_document(chunk)
-    else:
-        rows = _read_text(chunk)
+    is_table = chunk.format in TABLES
+    rows = _read_table(chunk, columns) if is_table else _read_text(chunk)
     batch = _Batch(chunk.file)
     for row in rows:
         if isinstance(row, RowTooLong):
@@ -100,12 +102,8 @@ class _Batch:
         """Yield the batch, unless it is empty, and begin a new one."""
         if self._rows:
             columns = [[self._file] * len(self._rows), *zip(*self._rows, strict=True)]
-            arrays = [
-                pa.array(column, field.type)
-                for column, field in zip(columns, INPUT_SCHEMA, strict=True)
-            ]
             self._rows, self._size = [], 0
-            yield pa.RecordBatch.from_arrays(arrays, schema=INPUT_SCHEMA)
+            yield make_input_batch(columns)
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
@@ -139,7 +137,8 @@ class _PartialRow:
 
 
 def _read_text(chunk: InputChunk) -> Iterator[_Row | RowTooLong]:
-    """Yield the rows of JSON Lines, or the elements of a JSON list."""
+    """Yield the rows of JSON Lines, the elements of a JSON list, or the one row that is a whole document."""
+    is_document = chunk.format == "document"
     scanner = make_scanner(chunk.format)
     is_list = isinstance(scanner, ElementScanner)
     number, row_start, block_start = chunk.first_row, chunk.start, chunk.start
@@ -147,7 +146,7 @@ def _read_text(chunk: InputChunk) -> Iterator[_Row | RowTooLong]:
     with open_input(chunk.path, chunk.folder) as stream:
         for block in _read_range(stream, chunk):
             begin = 0
-            for end in scanner.feed(block):
+            for end in () if is_document else scanner.feed(block):
                 partial.add(block[begin : end - is_list])  # without the comma
                 row = partial.take(chunk, number, row_start)
                 if row is not None:
@@ -173,17 +172,6 @@ def _read_range(stream: IO[bytes], chunk: InputChunk) -> Iterator[bytes]:
             )
         rest -= len(block)
         yield block
-
-
-def _read_document(chunk: InputChunk) -> Iterator[_Row | RowTooLong]:
-    """Yield the one row that is a whole file."""
-    partial = _PartialRow()
-    with open_input(chunk.path, chunk.folder) as stream:
-        for block in _read_range(stream, chunk):
-            partial.add(block)
-    row = partial.take(chunk, 1, 0)
-    if row is not None:
-        yield row
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------

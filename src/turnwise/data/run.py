@@ -358,7 +358,7 @@ class _Run:
             shards = self._assemble(sorted(outcomes), done, total)
         total.check("the whole run")
         moves = _name_shards(shards, self._job.recipe.shard_format)
-        published = [Shard(**{**shard.to_json(), "path": name}) for shard, name in moves]
+        published = [replace(shard, path=name) for shard, name in moves]
         notes = list(self._found.notes)
         return {
             "manifest": manifest.make_manifest(identity, total, published, notes),
@@ -447,13 +447,9 @@ class _Run:
         else:
             partitions = [Partition(number, name) for number, name in enumerate(names)]
         tasks: Iterator[Task] = (one for one in partitions if one.name not in done)
-        progress = Progress(
-            rows=self._progress.rows,
-            samples=self._progress.samples,
-            tokens=self._progress.tokens,
-            rejected=self._progress.rejected,
+        progress = replace(
+            self._progress,
             bytes_done=self._bytes_total,
-            bytes_total=self._bytes_total,
             stage="assemble",
             shards_total=len(partitions),
         )
@@ -483,16 +479,14 @@ class _Run:
 
 
 def _advance(progress: Progress, outcome: Outcome) -> Progress:
-    return Progress(
+    return replace(
+        progress,
         rows=progress.rows + outcome.tally.rows_in,
         samples=progress.samples + outcome.samples,
         tokens=progress.tokens + outcome.tokens,
         rejected=progress.rejected + outcome.tally.rejected,
         bytes_done=min(progress.bytes_done + outcome.size, progress.bytes_total),
-        bytes_total=progress.bytes_total,
-        stage=progress.stage,
         shards_done=progress.shards_done + (progress.stage == "assemble"),
-        shards_total=progress.shards_total,
     )
 
 

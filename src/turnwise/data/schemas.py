@@ -14,6 +14,9 @@ sample has them too if the recipe keeps samples with a flaw.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import pyarrow as pa
 
 from turnwise.data.recipe import Recipe
@@ -63,6 +66,12 @@ ENCODED_SCHEMA = pa.schema(
         pa.field("rewritten", pa.int32(), nullable=False),  # replies, see `Encoded.rewritten`
     ]
 )
+
+
+def make_input_batch(columns: Iterable[Sequence[Any]]) -> pa.RecordBatch:
+    """Return rows as a batch of `INPUT_SCHEMA`, from its columns."""
+    arrays = [pa.array(one, field.type) for one, field in zip(columns, INPUT_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=INPUT_SCHEMA)
 
 
 def shard_schema(recipe: Recipe) -> pa.Schema:

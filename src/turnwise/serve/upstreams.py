@@ -1,4 +1,4 @@
-"""The engines behind a gateway: how each is asked for a reply, and what the events of its stream mean.
+"""The engines of a gateway: how each is asked for a reply, and what the events of its stream mean.
 
 | kind | path | prompt | reply | grammar |
 |---|---|---|---|---|
@@ -37,7 +37,7 @@ WORD = 1  # llama.cpp's number for a trigger that is a text
 
 
 class UpstreamError(RequestError):
-    """The engine behind the gateway failed, or broke its promise."""
+    """The engine of the gateway failed, or broke its promise."""
 
     def __init__(self, message: str, hint: str | None = None, status: int = BAD_GATEWAY) -> None:
         super().__init__(message, hint=hint, status=status)
@@ -53,7 +53,7 @@ class ReplyPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class GenerationPlan:
-    """Everything that an engine is told about a reply.
+    """Everything that an engine must know about a reply.
 
     Attributes:
         request_id: the id of the completion.
@@ -215,7 +215,7 @@ def _ask_llamacpp(plan: GenerationPlan) -> list[UpstreamCall]:
 
 
 def _ask_text(plan: GenerationPlan) -> list[UpstreamCall]:
-    if is_forced(plan.choice) or plan.schema is not None:
+    if is_asked(plan):
         raise RequestError(
             "an upstream of text takes no grammar, so this cannot be enforced",
             path="tool_choice" if is_forced(plan.choice) else "response_format",
@@ -254,31 +254,19 @@ UPSTREAMS: dict[str, Callable[[GenerationPlan], list[UpstreamCall]]] = {
 
 
 def make_structural_tag(plan: GenerationPlan) -> dict[str, Any] | None:
-    """Return the grammar of a reply as vLLM takes it: of the whole reply, reasoning included; None if it is free.
+    """Return the grammar of a reply as vLLM accepts it: of the whole reply, reasoning included; None if it is free.
 
     Raises:
         RequestError: it is asked for, and there is none for this template.
     """
-    is_asked = is_forced(plan.choice) or plan.schema is not None
-    if not is_asked and not plan.checked:
+    if not is_asked(plan) and not plan.checked:
         return None
     if not plan.tools:
         # An engine begins it after the reasoning that its own parser finds.
         return {"json": plan.schema}
-    grammar, choice = plan.model.template.grammar, plan.choice if is_forced(plan.choice) else "auto"
-    try:
-        tag = grammar.to_structural_tag(
-            plan.tools,
-            choice,
-            parallel=plan.parallel,
-            content=plan.schema,
-            prompt=plan.text,
-        )
-    except TurnwiseError as error:
-        if not is_asked:
-            return None  # strict tools: their calls are checked when they have come
-        raise _not_enforced(plan, error) from None
-    return {"structural_tag": json.dumps(tag, ensure_ascii=False)}
+    # Calls of strict tools are checked when they have come, so they need no grammar.
+    tag = _export_grammar(plan, plan.model.template.grammar.to_structural_tag)
+    return tag and {"structural_tag": json.dumps(tag, ensure_ascii=False)}
 
 
 def has_reasoning(grammar: dict[str, Any] | None) -> bool:
@@ -287,9 +275,8 @@ def has_reasoning(grammar: dict[str, Any] | None) -> bool:
 
 
 def _make_gbnf(plan: GenerationPlan) -> dict[str, Any]:
-    """Return the grammar of a reply as llama.cpp takes it; with tools also where calls are not forced."""
-    is_free = not is_forced(plan.choice) and plan.schema is None
-    if is_free and (plan.choice == NONE or not plan.tools):
+    """Return the grammar of a reply as llama.cpp accepts it; with tools also where calls are not forced."""
+    if not is_asked(plan) and (plan.choice == NONE or not plan.tools):
         return {}
     if not plan.tools:
         if plan.model.template.parser(plan.text).in_reasoning:
@@ -299,19 +286,9 @@ def _make_gbnf(plan: GenerationPlan) -> dict[str, Any]:
                 hint="switch it off in chat_template_kwargs, if the template can",
             )
         return {"json_schema": plan.schema}
-    choice = plan.choice if is_forced(plan.choice) else "auto"
-    try:
-        made = plan.model.template.grammar.to_gbnf(
-            plan.tools,
-            choice,
-            parallel=plan.parallel,
-            content=plan.schema,
-            prompt=plan.text,
-        )
-    except TurnwiseError as error:
-        if is_free:
-            return {}  # calls are read as they come
-        raise _not_enforced(plan, error) from None
+    made = _export_grammar(plan, plan.model.template.grammar.to_gbnf)
+    if made is None:
+        return {}  # calls are read as they come
     return {
         "grammar": made.grammar,
         "grammar_lazy": bool(made.triggers),
@@ -320,9 +297,23 @@ def _make_gbnf(plan: GenerationPlan) -> dict[str, Any]:
     }
 
 
-def _not_enforced(plan: GenerationPlan, error: TurnwiseError) -> RequestError:
-    path = "tool_choice" if is_forced(plan.choice) else "response_format"
-    return cannot_enforce(error, path)
+def is_asked(plan: GenerationPlan) -> bool:
+    """Return whether a request asks for calls, or for content of a schema."""
+    return is_forced(plan.choice) or plan.schema is not None
+
+
+def _export_grammar(plan: GenerationPlan, export: Callable[..., Any]) -> Any:
+    """Return the grammar of a reply; None if there is none for this template, and none is asked for."""
+    choice = plan.choice if is_forced(plan.choice) else "auto"
+    try:
+        return export(
+            plan.tools, choice, parallel=plan.parallel, content=plan.schema, prompt=plan.text
+        )
+    except TurnwiseError as error:
+        if not is_asked(plan):
+            return None
+        path = "tool_choice" if is_forced(plan.choice) else "response_format"
+        raise cannot_enforce(error, path) from None
 
 
 # -- events
