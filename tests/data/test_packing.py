@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.data.packing import pack
+from turnwise.data.finish import pack
 from turnwise.errors import MessageError
 
 capacities = st.integers(1, 70)

@@ -440,7 +440,7 @@ def test_on_a_port_large_headers_and_bodies_get_an_answer() -> None:
 
 
 def test_clients_that_do_not_finish_their_request_are_left(monkeypatch: Any) -> None:
-    monkeypatch.setattr("turnwise.serve.protocol.ImpatientProtocol.head_seconds", 0.4)
+    monkeypatch.setattr("turnwise.serve.running.ImpatientProtocol.head_seconds", 0.4)
     with listening(make_service(read_seconds=0.4)) as url:
         host, port = url.removeprefix("http://").split(":")
         head = b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"

@@ -2,11 +2,20 @@
 
 A report is text, JSON, GitHub's annotations or SARIF. Exit codes: 0 if there is nothing worse than a note, 1 if there
 is a finding, 2 if the call is wrong or a template cannot be read.
+
+Checks are left out by `ignore` in `turnwise.toml`, or in the table `tool.turnwise` of `pyproject.toml`:
+
+    [tool.turnwise]
+    ignore = ["T106", "two-users"]
+
+The files are looked for in the current folder and in those above it; the nearest that has something counts, and in one
+folder `turnwise.toml` counts before `pyproject.toml`.
 """
 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +25,14 @@ import typer
 from rich.text import Text
 
 from turnwise.cli import inputs, output
-from turnwise.cli.check_config import read_ignored
 from turnwise.cli.render import PickOption, make_flag
-from turnwise.errors import SourceError
+from turnwise.errors import SourceError, did_you_mean, short_repr
 from turnwise.evidence.checks import CHECKS, CheckReport, check_template, find_check
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import SEVERITIES, Severity
 from turnwise.evidence.checks.formats import to_github, to_sarif
 from turnwise.evidence.compare import diff
-from turnwise.local_files import is_present, read_file
+from turnwise.local_files import error_reason, is_present, read_file
 from turnwise.registry import load, match
 from turnwise.registry.match import OFFICIAL
 from turnwise.template import Template
@@ -33,6 +41,9 @@ VERSION = "1"  # of the findings: it changes with the meaning of a code
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 CONFIG_FILE = "tokenizer_config.json"
 MAX_CONFIG = 64 * 2**20
+OWN_FILE, PROJECT_FILE = "turnwise.toml", "pyproject.toml"
+MAX_SETTINGS = 2**20  # bytes
+SETTINGS = ("ignore",)
 
 
 def _write_json(reports: Sequence[CheckReport]) -> None:
@@ -185,3 +196,46 @@ def _read_response_template(place: str) -> dict[str, Any] | None:
         raise SourceError(f"{path} is not JSON that can be read: {error}") from error
     found = config.get("response_template") if isinstance(config, dict) else None
     return found if isinstance(found, dict) else None
+
+
+def read_ignored(folder: Path | None = None) -> tuple[str, ...]:
+    """Return the checks that the nearest configuration leaves out.
+
+    Raises:
+        SourceError: the file is not TOML, or says something that is not known.
+    """
+    start = (folder or Path()).resolve()
+    for place in (start, *start.parents):
+        for name in (OWN_FILE, PROJECT_FILE):
+            table = _read_table(place / name)
+            if table is not None:
+                return _read_ignore(table, str(place / name))
+    return ()
+
+
+def _read_table(path: Path) -> dict[str, Any] | None:
+    """Return the table of turnwise in a file; None if the file has none."""
+    if not is_present(path):
+        return None
+    try:
+        data = tomllib.loads(read_file(path, MAX_SETTINGS).decode("utf-8-sig"))
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error_reason(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{path} is not TOML: {error}") from error
+    table = data if path.name == OWN_FILE else data.get("tool", {}).get("turnwise")
+    if table is not None and not isinstance(table, dict):
+        raise SourceError(f"{path}: tool.turnwise is {short_repr(table)}, not a table")
+    return table
+
+
+def _read_ignore(table: dict[str, Any], name: str) -> tuple[str, ...]:
+    for key in table:
+        if key not in SETTINGS:
+            hint = did_you_mean(key, SETTINGS, "Known settings")
+            raise SourceError(f"{name}: there is no setting {key!r}", hint=hint)
+    ignored = table.get("ignore", [])
+    if not isinstance(ignored, list) or not all(isinstance(code, str) for code in ignored):
+        hint = 'It should be a list of codes: ignore = ["T106"].'
+        raise SourceError(f"{name}: ignore is {short_repr(ignored)}", hint=hint)
+    return tuple(ignored)

@@ -13,8 +13,9 @@ files of fixed names, doing one twice changes nothing.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,8 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnwise.data import exchange
-from turnwise.data.chunks import InputChunk
-from turnwise.data.digests import digest_template, digest_tokenizer
+from turnwise.data.chunks import InputChunk, Survey
 from turnwise.data.finish import finish
 from turnwise.data.kernel import Kernel
 from turnwise.data.readers import RowTooLong, read_chunk
@@ -34,6 +34,10 @@ from turnwise.data.schemas import ENCODED_SCHEMA, REJECTED, SAMPLE
 from turnwise.data.shards import SUFFIXES, Shard, sync_folder, write_file, write_shard
 from turnwise.data.tally import Tally, count_columns
 from turnwise.errors import DataError, TurnwiseError
+from turnwise.template import Template
+from turnwise.tokens.tokenizers import files
+from turnwise.tokens.tokenizers.pickling import compute_fingerprint
+from turnwise.tokens.tokenizers.protocol import Tokenizer
 
 DONE, ENCODED, UNPACKED, DROPS = "done", "encoded", "unpacked", "drops"
 FOLDERS = (DONE, ENCODED, UNPACKED)
@@ -292,3 +296,41 @@ def _write_rejected(record: Mapping[str, Any]) -> bytes:
     except UnicodeDecodeError:
         line["raw_base64"] = base64.b64encode(record["raw"]).decode("ascii")
     return json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+
+
+# -- digests: they tell whether two runs would write the same shards ---------------------------------------------
+
+
+def digest_template(template: Template) -> str:
+    """Return a digest of the text of a template."""
+    return _digest([template.source])
+
+
+def digest_tokenizer(tokenizer: Tokenizer) -> str:
+    """Return a digest of the files of a tokenizer; for one given as an object, of its ids for some texts."""
+    source = getattr(tokenizer, "source", None)
+    name = getattr(source, "name", None)
+    if not isinstance(name, str):
+        return _digest([compute_fingerprint(tokenizer)])
+    path = files.SHIPPED if name == "turnwise" else files.resolve(name)
+    contents = []
+    for file in _list_tokenizer_files(path):
+        with open(file, "rb") as stream:
+            contents.append([file.name, hashlib.file_digest(stream, "sha256").hexdigest()])
+    return _digest(contents)
+
+
+def _list_tokenizer_files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    return sorted(file for file in path.iterdir() if file.is_file() and "token" in file.name)
+
+
+def digest_inputs(surveys: Iterable[Survey]) -> str:
+    """Return a digest of names and contents of the input files, in their order."""
+    return _digest([survey.file.path, survey.sha256] for survey in surveys)
+
+
+def _digest(values: Iterable[Any]) -> str:
+    text = json.dumps(list(values))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

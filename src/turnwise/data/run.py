@@ -21,7 +21,6 @@ from typing import IO, Any
 
 from turnwise.data import exchange, manifest, ray
 from turnwise.data.chunks import InputChunk, Survey, choose_chunk_bytes, survey_file, unpack_file
-from turnwise.data.digests import digest_inputs
 from turnwise.data.files import FoundFiles, find_files
 from turnwise.data.job import (
     DONE,
@@ -32,6 +31,7 @@ from turnwise.data.job import (
     Outcome,
     Partition,
     Task,
+    digest_inputs,
     list_encoded,
 )
 from turnwise.data.local import TaskEngine, start_local
