@@ -97,6 +97,7 @@ ALLOWED = {
         "time.thread_time",
     ): "a deadline, where the caller asks for one",
     ("turnwise.processes", "time.monotonic"): "how long to wait for a worker",
+    ("turnwise.processes", "os.environ"): "a worker gets the variables of its caller",
     ("turnwise.isolation.pool", "time.monotonic"): "how long to wait for a worker",
 }
 

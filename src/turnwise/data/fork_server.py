@@ -28,7 +28,7 @@ import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
@@ -75,13 +75,9 @@ def _load(connection: Connection[Any, Any]) -> Job | None:
         with ThreadPoolExecutor(1) as thread:
             backend = choose_backend(None) or EAGER
             loading = thread.submit(tokenizers.tokenizer, connection.recv(), backend=backend)
-            from turnwise.data.job import Job  # with all that a job needs
-            from turnwise.data.kernel import Kernel
-
+            import_module("turnwise.data.job")  # with all that a job needs
             given: Job = connection.recv()
-            template = Kernel(given.recipe).template
-            recipe = replace(given.recipe, template=template, tokenizer=loading.result())
-            job = Job(recipe, given.work, given.partitions)
+            job = given.load(loading.result)
         digests = job.describe()
     except TurnwiseError as error:
         problem = error

@@ -15,8 +15,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,16 @@ class Job:
     def kernel(self) -> Kernel:
         """The kernel, with template and tokenizer loaded."""
         return Kernel(self.recipe).load()
+
+    def load(self, load_tokenizer: Callable[[], Tokenizer]) -> Job:
+        """Return the job with its template loaded, and then its tokenizer.
+
+        Raises:
+            TurnwiseError: one of them cannot be loaded.
+        """
+        template = Kernel(self.recipe).template
+        recipe = replace(self.recipe, template=template, tokenizer=load_tokenizer())
+        return Job(recipe, self.work, self.partitions)
 
     @property
     def has_two_stages(self) -> bool:

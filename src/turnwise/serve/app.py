@@ -35,7 +35,6 @@ from turnwise import __version__
 from turnwise.errors import TurnwiseError
 from turnwise.serve.bodies import (
     TOO_LARGE,
-    AnyBody,
     RequestBody,
     RequestError,
     parse_body,
@@ -43,7 +42,7 @@ from turnwise.serve.bodies import (
 )
 from turnwise.serve.chat_route import CHAT_PATH, ChatRoute
 from turnwise.serve.gateway import Gateway
-from turnwise.serve.openapi import BODIES, describe_service
+from turnwise.serve.openapi import PATHS, describe_service
 from turnwise.serve.operations import (
     JsonLog,
     collect_warnings,
@@ -362,7 +361,7 @@ class Server:
         except SlowWork:
             return await self.run(*arguments, is_slow=True)
 
-    def post(self, path: str, work: Work, kind: type[RequestBody] = AnyBody) -> Route:
+    def post(self, path: str, work: Work, kind: type[RequestBody] = RequestBody) -> Route:
         """Return the route of a path whose answer is JSON."""
 
         async def handle(request: Request) -> Response:
@@ -400,7 +399,7 @@ class Server:
             "/apply-template": service.apply_template,
         }
         routes: list[BaseRoute] = [
-            *(self.post(path, work, BODIES[path]) for path, work in works.items()),
+            *(self.post(path, work, PATHS[path][1] or RequestBody) for path, work in works.items()),
             self.get("/v1/models", lambda: JSONResponse(service.list_models())),
             self.get("/healthz", lambda: JSONResponse({"status": "ok"})),
             self.get("/health", lambda: JSONResponse({"status": "ok"})),

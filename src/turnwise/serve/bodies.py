@@ -152,8 +152,8 @@ class RequestBody:
     """
 
     given: dict[str, Any]
-    types: ClassVar[dict[str, FieldType | None]]
-    required: ClassVar[list[str]]
+    types: ClassVar[dict[str, FieldType | None]] = {}
+    required: ClassVar[list[str]] = []
     is_closed: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
@@ -239,10 +239,6 @@ class FieldType:
         return [
             self.item.read(item, f"{path}[{index}]", settings) for index, item in enumerate(items)
         ]
-
-
-class AnyBody(RequestBody):
-    """An object whose fields are read by others."""
 
 
 def find_most(bounds: Bounds, settings: Any) -> int | None:

@@ -11,9 +11,7 @@ ids again. So the parsers that are kept change nothing but the cost.
 
 from __future__ import annotations
 
-import threading
 from array import array
-from collections import OrderedDict
 from hashlib import blake2b
 from typing import Any
 
@@ -26,10 +24,12 @@ from turnwise.serve.rendering import ChatRenderer
 from turnwise.serve.request_types import DerenderBody, EngineOutput, StreamState
 from turnwise.serve.sampling import NONE, read_choice
 from turnwise.serve.settings import ServeSettings
+from turnwise.sized_cache import SizedTable
 
 STATE_FIELDS = ("role_sent", "output_token_ids", "output_chunk_lens")  # that every state has
-MAX_KEPT_IDS = 4_000_000  # of replies whose parsers wait for the next chunk
-STREAM_SIZE = 2_000  # what a parser counts for besides: about as much memory as so many ids
+MAX_KEPT_BYTES = 32 << 20  # of parsers that wait for the next chunk
+PARSER_BYTES = 16_000  # of a parser without its ids, about
+ID_BYTES = 8
 WITHOUT_CALLS = {"without": ["calls"]}
 
 
@@ -44,7 +44,7 @@ class Derenderer:
     def __init__(self, settings: ServeSettings, renderer: ChatRenderer) -> None:
         self.settings = settings
         self._renderer = renderer
-        self._kept = KeptStreams(MAX_KEPT_IDS)
+        self._kept = KeptStreams(MAX_KEPT_BYTES)
 
     def make_parser(self, model: ServedModel, body: DerenderBody) -> Parser:
         """Return a parser of a reply to `chat_request` and `prompt_token_ids`."""
@@ -62,10 +62,7 @@ class Derenderer:
 
     def read_reply(self, body: DerenderBody, model: ServedModel, now: int) -> dict[str, Any]:
         """Return the ChatCompletionResponse of a complete GenerateResponse."""
-        given = body.generate_response
-        if given is None:
-            raise RequestError("this field is missing", path="generate_response")
-        _check_mode(given, "generate_response")
+        given = _check_output(body.generate_response, "generate_response")
         choices = []
         count = 0
         for place, choice in enumerate(given.choices):
@@ -94,10 +91,7 @@ class Derenderer:
 
     def read_chunk(self, body: DerenderBody, model: ServedModel, now: int) -> dict[str, Any]:
         """Return a DerenderChatStreamResponse: what is new of a reply, and the state for the next call."""
-        given = body.generate_chunk
-        if given is None:
-            raise RequestError("this field is missing", path="generate_chunk")
-        _check_mode(given, "generate_chunk")
+        given = _check_output(body.generate_chunk, "generate_chunk")
         if len(given.choices) > 1:
             raise RequestError("a chunk has one choice", path="generate_chunk.choices")
         state = _read_state(body)
@@ -159,7 +153,8 @@ class Derenderer:
             chunks += stream.close()
         else:
             after = before + ids
-            self._kept.keep(_digest_ids(key, after), stream, len(after))
+            size = PARSER_BYTES + ID_BYTES * len(after)
+            self._kept.keep(_digest_ids(key, after), stream, size)
         delta = join_deltas([one["choices"][0]["delta"] for one in chunks])
         if not wants_reasoning(body):
             delta.pop("reasoning_content", None)
@@ -167,42 +162,15 @@ class Derenderer:
         return delta, stream.message
 
 
-class KeptStreams:
-    """Parsers that wait for the next chunk of their reply; bounded by the ids that they have read."""
-
-    def __init__(self, max_ids: int) -> None:
-        self.max_ids = max_ids
-        self.size = 0
-        self._lock = threading.Lock()
-        self._streams: OrderedDict[bytes, tuple[ChunkStream, int]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._streams)
+class KeptStreams(SizedTable[ChunkStream]):
+    """Parsers that wait for the next chunk of their reply, under a digest of everything that they have read."""
 
     def take(self, key: bytes) -> ChunkStream | None:
-        """Return the stream that has read exactly what the key says, for this call alone."""
+        """Return the stream that has read exactly this, for this call alone."""
         with self._lock:
-            found = self._streams.pop(key, None)
-            if found is None:
-                return None
-            self.size -= found[1]
-            return found[0]
-
-    def keep(self, key: bytes, stream: ChunkStream, count: int) -> None:
-        """Keep a stream that has read so many ids; the oldest ones go."""
-        size = count + STREAM_SIZE
-        with self._lock:
-            replaced = self._streams.pop(key, None)
-            self.size += size - (0 if replaced is None else replaced[1])
-            self._streams[key] = stream, size
-            while self.size > self.max_ids and self._streams:
-                self.size -= self._streams.popitem(last=False)[1][1]
-
-    def clear(self) -> None:
-        """Forget all."""
-        with self._lock:
-            self._streams.clear()
-            self.size = 0
+            stream, size = self._entries.pop(key, (None, 0))
+            self.bytes -= size
+        return stream
 
 
 def _make_key(body: DerenderBody, model: ServedModel, index: int) -> bytes:
@@ -215,13 +183,16 @@ def _digest_ids(key: bytes, ids: list[int]) -> bytes:
     return blake2b(array("Q", ids).tobytes(), key=key, digest_size=16).digest()
 
 
-def _check_mode(given: EngineOutput, name: str) -> None:
+def _check_output(given: EngineOutput | None, name: str) -> EngineOutput:
+    if given is None:
+        raise RequestError("this field is missing", path=name)
     if given.output_mode != "tokens":
         raise RequestError(
             "only token ids are read back: text has lost its special tokens",
             path=f"{name}.output_mode",
             hint='ask the engine for output_mode "tokens"',
         )
+    return given
 
 
 def _read_state(body: DerenderBody) -> StreamState:

@@ -30,7 +30,7 @@ from turnwise.replies.export.value_check import StepBudget, find_misfit
 from turnwise.serve.bodies import NOT_FOUND, RequestError, refuse_fields
 from turnwise.serve.derendering import WITHOUT_CALLS, join_deltas, make_usage
 from turnwise.serve.models import ServedModel
-from turnwise.serve.rendering import ChatRenderer, get_template, make_plan
+from turnwise.serve.rendering import ChatRenderer, make_plan
 from turnwise.serve.request_types import GatewayBody
 from turnwise.serve.sampling import NONE, REQUIRED, is_forced
 from turnwise.serve.settings import ServeSettings
@@ -288,8 +288,11 @@ class Gateway:
             TurnwiseError: the template cannot render the chat.
         """
         refuse_fields(body, NOT_PASSED)
+        if body.chat_template is not None:
+            raise RequestError(
+                "replies to a template of the request are not read here", path="chat_template"
+            )
         prompt = self._renderer.encode(body, model)
-        get_template(model, prompt)
         plan = make_plan(body, model, prompt, request_id, self.settings)
         if not plan.ids:
             raise RequestError("the template writes nothing of this chat, so there is no prompt")

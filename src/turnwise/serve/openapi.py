@@ -22,31 +22,31 @@ JSON_KINDS = {
     list: "array",
     dict: "object",
 }
-BODIES: dict[str, type[RequestBody]] = {
-    "/v1/chat/completions/render": RenderBody,
-    "/v1/chat/completions/derender": DerenderBody,
-    "/v1/completions/render": CompletionBody,
-    "/v1/chat/completions": GatewayBody,
-    "/tokenize": TokenizeBody,
-    "/detokenize": DetokenizeBody,
-    "/apply-template": RenderBody,
-}
-SUMMARIES = {
+# What each path is for, and the body that it reads.
+PATHS: dict[str, tuple[str, type[RequestBody] | None]] = {
     "/v1/chat/completions/render": (
-        "A chat as token ids: a GenerateRequest, with the length of the prefix that an earlier request had."
+        "A chat as token ids: a GenerateRequest, with the length of the prefix that an earlier request had.",
+        RenderBody,
     ),
     "/v1/chat/completions/derender": (
-        "Token ids of a reply as a message; with `stream`, one chunk and the state for the next call."
+        "Token ids of a reply as a message; with `stream`, one chunk and the state for the next call.",
+        DerenderBody,
     ),
-    "/v1/completions/render": "Plain prompts as token ids: a list of GenerateRequests.",
-    "/v1/chat/completions": "A chat with a reply of the upstream, whole or as a stream of events.",
-    "/tokenize": "The ids of a prompt or of a chat.",
-    "/detokenize": "The text of ids.",
-    "/apply-template": "A chat as the text of its prompt.",
-    "/v1/models": "The models that are served.",
-    "/healthz": "The process is alive.",
-    "/readyz": "The models are loaded.",
-    "/metrics": "Counters in Prometheus' text format.",
+    "/v1/completions/render": (
+        "Plain prompts as token ids: a list of GenerateRequests.",
+        CompletionBody,
+    ),
+    "/v1/chat/completions": (
+        "A chat with a reply of the upstream, whole or as a stream of events.",
+        GatewayBody,
+    ),
+    "/tokenize": ("The ids of a prompt or of a chat.", TokenizeBody),
+    "/detokenize": ("The text of ids.", DetokenizeBody),
+    "/apply-template": ("A chat as the text of its prompt.", RenderBody),
+    "/v1/models": ("The models that are served.", None),
+    "/healthz": ("The process is alive.", None),
+    "/readyz": ("The models are loaded.", None),
+    "/metrics": ("Counters in Prometheus' text format.", None),
 }
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 ERROR = {
@@ -69,7 +69,7 @@ REFUSALS = {
 def describe_service(version: str, has_gateway: bool) -> dict[str, Any]:
     """Return the description of a server."""
     paths: dict[str, Any] = {}
-    for path, summary in SUMMARIES.items():
+    for path, (summary, body) in PATHS.items():
         if path == "/v1/chat/completions" and not has_gateway:
             continue
         operation: dict[str, Any] = {
@@ -77,13 +77,13 @@ def describe_service(version: str, has_gateway: bool) -> dict[str, Any]:
             "operationId": path.strip("/").replace("/", "_").replace("-", "_"),
             "responses": {"200": {"description": "The answer."}},
         }
-        if path in BODIES:
-            operation["requestBody"] = {"required": True, **_as_json(describe_body(BODIES[path]))}
+        if body is not None:
+            operation["requestBody"] = {"required": True, **_as_json(describe_body(body))}
             operation["responses"] |= {
                 status: {"description": reason, **_as_json(ERROR)}
                 for status, reason in REFUSALS.items()
             }
-        paths[path] = {"post" if path in BODIES else "get": operation}
+        paths[path] = {"get" if body is None else "post": operation}
     info = {"title": "turnwise", "version": version, "summary": "Chat templates over HTTP."}
     return {"openapi": "3.1.0", "info": info, "paths": paths}
 

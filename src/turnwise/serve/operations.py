@@ -12,6 +12,7 @@ import sys
 import threading
 import uuid
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
@@ -21,7 +22,8 @@ from turnwise.serve.bodies import INVALID, TOO_SLOW, RequestError
 
 MAX_ERROR_LENGTH = 1000  # characters that a client gets
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, "+Inf")
+SECONDS = "request_seconds"
 # Instead of what a caller in Python can do.
 LIMIT_HINT = "send shorter messages, or a template that does less; this server allows no more"
 ERROR_TYPES = {404: "not_found_error", 429: "rate_limit_error", 502: "upstream_error"}
@@ -62,60 +64,38 @@ def error_body(error: TurnwiseError | str, status: int, request_id: str = "") ->
 # -- metrics
 
 
-class Histogram:
-    """How many requests of one route took how long."""
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
-        self.total = 0.0
-
-    def observe(self, seconds: float) -> None:
-        place = next((i for i, bound in enumerate(BUCKETS) if seconds <= bound), len(BUCKETS))
-        self.counts[place] += 1
-        self.total += seconds
-
-    def lines(self, name: str, labels: str) -> Iterator[str]:
-        """Yield the lines of Prometheus' text format."""
-        total = 0
-        for bound, count in zip((*BUCKETS, "+Inf"), self.counts, strict=True):
-            total += count
-            yield f'{name}_bucket{{{labels},le="{bound}"}} {total}'
-        yield f"{name}_sum{{{labels}}} {self.total:.6f}"
-        yield f"{name}_count{{{labels}}} {total}"
-
-
 class Metrics:
     """Counters of a server. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._requests: dict[tuple[str, int], int] = {}
-        self._seconds: dict[str, Histogram] = {}
-        self._counters: dict[str, int] = {}
+        # By the name of a metric, then by what follows it in a line of Prometheus' text format.
+        self._samples: dict[str, Counter[str]] = {"requests_total": Counter(), SECONDS: Counter()}
 
     def observe(self, route: str, status: int, seconds: float) -> None:
         """Count a request."""
+        path = f'path="{route}"'
+        times: dict[str, Any] = {
+            f'_bucket{{{path},le="{bound}"}}': int(seconds <= float(bound)) for bound in BUCKETS
+        }
+        times |= {f"_sum{{{path}}}": seconds, f"_count{{{path}}}": 1}
         with self._lock:
-            self._requests[route, status] = self._requests.get((route, status), 0) + 1
-            self._seconds.setdefault(route, Histogram()).observe(seconds)
+            self._samples["requests_total"][f'{{{path},status="{status}"}}'] += 1
+            self._samples[SECONDS].update(times)
 
     def add(self, name: str, amount: int = 1) -> None:
         """Add to a counter."""
         with self._lock:
-            self._counters[name] = self._counters.get(name, 0) + amount
+            self._samples.setdefault(f"{name}_total", Counter())[""] += amount
 
     def write(self, gauges: Mapping[str, float]) -> str:
         """Return all metrics as text; gauges are values of this moment."""
+        lines = []
         with self._lock:
-            lines = ["# TYPE turnwise_requests_total counter"]
-            for (route, status), count in sorted(self._requests.items()):
-                labels = f'path="{route}",status="{status}"'
-                lines.append(f"turnwise_requests_total{{{labels}}} {count}")
-            lines.append("# TYPE turnwise_request_seconds histogram")
-            for route, histogram in sorted(self._seconds.items()):
-                lines += histogram.lines("turnwise_request_seconds", f'path="{route}"')
-            for name, count in sorted(self._counters.items()):
-                lines += [f"# TYPE turnwise_{name}_total counter", f"turnwise_{name}_total {count}"]
+            for name, samples in self._samples.items():
+                kind = "histogram" if name == SECONDS else "counter"
+                lines.append(f"# TYPE turnwise_{name} {kind}")
+                lines += [f"turnwise_{name}{rest} {value}" for rest, value in samples.items()]
         for name, value in sorted(gauges.items()):
             lines += [f"# TYPE turnwise_{name} gauge", f"turnwise_{name} {value:g}"]
         return "\n".join(lines) + "\n"

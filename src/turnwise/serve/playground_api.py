@@ -124,15 +124,11 @@ def describe_error(error: TurnwiseError) -> Data:
         "text": str(error),
     }
     if isinstance(error, TemplateError):
-        data |= {
-            "line": error.line,
-            "column": error.column,
-            "source_line": error.source_line,
-        }
+        data |= _select(error, "line", "column", "source_line")
     return data
 
 
-class TemplateSource(RequestBody):
+class PlaygroundTemplate(RequestBody):
     """A template whose source is in the body."""
 
     is_closed = True
@@ -145,8 +141,8 @@ class TemplateSource(RequestBody):
 class PlaygroundBody(RequestBody):
     """The fields of all verbs."""
 
-    template: str | TemplateSource | None = None
-    other: str | TemplateSource | None = None
+    template: str | PlaygroundTemplate | None = None
+    other: str | PlaygroundTemplate | None = None
     tokenizer: str | None = None
     messages: list[Any] | None = None
     tools: list[Any] | None = None
@@ -246,10 +242,7 @@ class _Request:
 def _list_entries(request: _Request) -> Data:
     rows = [
         {
-            "name": entry.name,
-            "dialect": entry.dialect,
-            "family": entry.family,
-            "notes": entry.notes,
+            **_select(entry, "name", "dialect", "family", "notes"),
             "verified": bool(entry.verified),
             "unusable": entry.unusable or None,
         }
@@ -261,9 +254,7 @@ def _list_entries(request: _Request) -> Data:
 def _show_source(request: _Request) -> Data:
     template = request.template()
     return {
-        "name": template.name,
-        "dialect": template.dialect,
-        "source": template.source,
+        **_select(template, "name", "dialect", "source"),
         "jinja": template.text,
         "options": _as_json(dict(template.options)),
         "variables": list(template.variables),
@@ -283,16 +274,11 @@ def _encode(request: _Request) -> Data:
     encoded = template.encode(messages, tokenizer, request.body.train_on, **arguments)
     return {
         **_rendering_data(encoded.rendering),
-        "text": encoded.text,
-        "input_ids": encoded.input_ids,
-        "tokens": encoded.tokens,
-        "labels": encoded.labels,
-        "mask": encoded.mask,
+        **_select(encoded, "text", "input_ids", "tokens", "labels", "mask", "control"),
         "offsets": [list(span) for span in encoded.offsets],
         "owners": [owner._asdict() for owner in encoded.owners],
-        "control": encoded.control,
         "defused": [list(span) for span in encoded.defused],
-        "untrained": [{"message": one.message, "reason": one.reason} for one in encoded.untrained],
+        "untrained": [_select(one, "message", "reason") for one in encoded.untrained],
     }
 
 
@@ -313,8 +299,7 @@ def _parse(request: _Request) -> Data:
     events += [{**_event_data(event), "at": len(chunks)} for event in message.events]
     return {
         "message": dict(message),
-        "finish_reason": message.finish_reason,
-        "stop": message.stop,
+        **_select(message, "finish_reason", "stop"),
         "events": events,
         "spans": [asdict(span) for span in message.spans],
         "attempts": [asdict(attempt) for attempt in message.attempts],
@@ -352,14 +337,13 @@ def _show_facts(request: _Request) -> Data:
 
 def _diff(request: _Request) -> Data:
     found = diff(request.template(), request.template("other"), request.tokenizer(None))
-    data: Data = {"equal": found.equal, "tried": found.tried, "text": str(found)}
+    data: Data = {**_select(found, "equal", "tried"), "text": str(found)}
     if found.witness is not None:
         witness = found.witness
         data["witness"] = {
             "messages": _as_json(witness.probe.messages),
             "arguments": _as_json(passed_arguments(witness.probe)),
-            "kind": witness.kind,
-            "at": witness.at,
+            **_select(witness, "kind", "at"),
             "a": rendered_text(witness.a),
             "b": rendered_text(witness.b),
         }
@@ -421,13 +405,14 @@ def _rendering_data(rendering: Rendering) -> Data:
 
 def _origin_data(origin: Origin) -> Data:
     return {
-        "kind": origin.kind,
-        "line": origin.line,
-        "column": origin.column,
+        **_select(origin, "kind", "line", "column", "message"),
         "path": origin.field,
-        "message": origin.message,
         "sources": [format_path(path) for path in origin.sources],
     }
+
+
+def _select(value: Any, *names: str) -> Data:
+    return {name: getattr(value, name) for name in names}
 
 
 def _event_data(event: Event) -> Data:

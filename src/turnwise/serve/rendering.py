@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnwise.engine.option_names import ENCODE_ARGUMENTS, RENDER_ARGUMENTS, SPECIAL_TOKENS
 from turnwise.engine.provenance.rendering import Rendering
@@ -32,7 +31,6 @@ from turnwise.serve.sampling import (
 )
 from turnwise.serve.settings import ServeSettings
 from turnwise.serve.upstreams import GenerationPlan, has_reasoning, make_structural_tag
-from turnwise.template import Template
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.growing import GrowingPrompt
 from turnwise.tokens.loss import train_nothing
@@ -70,22 +68,16 @@ CALLS = FieldType((list,), item=FieldType((dict,)))
 PROMPT_IDS = FieldType((list,), item=FieldType((int,), Bounds(0, MAX_TOKEN_ID)))
 
 
-@dataclass(frozen=True)
-class ChatPrompt:
+class ChatPrompt(NamedTuple):
     """The prompt of a chat.
 
     Attributes:
         encoded: its ids, with offsets, labels and origins on demand.
         known: how many ids an earlier request had, and all of them as text.
-        tools: the tools that were offered.
-        template_text: the template of the request itself, None if it is the model's.
     """
 
     encoded: Encoded
     known: KnownIds
-    tools: list[Any] | None = None
-    template_text: str | None = None
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 class ChatRenderer:
@@ -119,8 +111,7 @@ class ChatRenderer:
         text = body.chat_template
         if text is not None:
             encoded = self._encode_isolated(text, model, messages, arguments)
-            known = KnownIds(0, join_ids(encoded.input_ids))
-            return ChatPrompt(encoded, known, arguments.get("tools"), text, arguments)
+            return ChatPrompt(encoded, KnownIds(0, join_ids(encoded.input_ids)))
         # Without a mask nothing is said about training.
         policy: Any = "assistant" if body.return_assistant_tokens_mask else train_nothing
         key = (model.name, body.cache_salt or "", list(arguments.items()))
@@ -130,8 +121,7 @@ class ChatRenderer:
                 messages, model.tokenizer, policy, add_stop=False, growing=growing, **arguments
             )
 
-        encoded, known = self.memory.encode(key, messages, run)
-        return ChatPrompt(encoded, known, arguments.get("tools"), None, arguments)
+        return ChatPrompt(*self.memory.encode(key, messages, run))
 
     def render_text(self, body: ChatBody, model: ServedModel) -> str:
         """Return the prompt of a chat as text."""
@@ -276,7 +266,8 @@ def make_plan(
     limit = read_limit(body, model, len(encoded))
     if limit is not None:
         sampling["max_tokens"] = limit
-    choice = read_choice(body, prompt.tools)
+    tools = body.tools or None
+    choice = read_choice(body, tools)
     return GenerationPlan(
         request_id=request_id,
         model=model,
@@ -284,9 +275,9 @@ def make_plan(
         ids=encoded.input_ids,
         text=encoded.text,
         sampling=sampling,
-        tools=prompt.tools,
+        tools=tools,
         choice=choice,
-        checked=read_checked_tools(prompt.tools, choice),
+        checked=read_checked_tools(tools, choice),
         parallel=body.parallel_tool_calls,
         schema=read_response_schema(body),
         with_reasoning=body.include_reasoning,
@@ -432,16 +423,3 @@ def read_prompts(body: CompletionBody, settings: ServeSettings) -> list[str | li
             raise RequestError("a text or token ids are needed", path=f"prompt[{index}]")
         prompts.append(item)
     return prompts
-
-
-def get_template(model: ServedModel, prompt: ChatPrompt) -> Template:
-    """Return the template that reads the reply to a prompt.
-
-    Raises:
-        RequestError: it is a template of the request, whose replies this process does not read.
-    """
-    if prompt.template_text is not None:
-        raise RequestError(
-            "replies to a template of the request are not read here", path="chat_template"
-        )
-    return model.template

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.isolation import WorkerPool, isolated
-from turnwise.serve.bodies import AnyBody, RequestError
+from turnwise.serve.bodies import RequestBody, RequestError
 from turnwise.serve.derendering import Derenderer
 from turnwise.serve.memory import ConversationMemory, join_ids
 from turnwise.serve.models import ServedModels
@@ -244,10 +244,10 @@ class Service:
         ]
         return {"object": "list", "data": rows}
 
-    def playground(self, verb: str) -> Callable[[AnyBody, str, list[str]], bytes]:
+    def playground(self, verb: str) -> Callable[[RequestBody, str, list[str]], bytes]:
         """`/api/<verb>`: a call of the playground."""
 
-        def run(body: AnyBody, request_id: str, warnings: list[str]) -> bytes:
+        def run(body: RequestBody, request_id: str, warnings: list[str]) -> bytes:
             answer = self.call_playground(verb, body.given)
             if "error" in answer:
                 raise RefusedCall(answer)
