@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 import turnwise
 from served import QUIET, TIDE, client_of, make_service, post
-from turnwise.serve.derendering import STREAM_SIZE, KeptStreams, join_deltas
+from turnwise.serve.derendering import KeptStreams, join_deltas
 from turnwise.serve.service import Service
 from turnwise.tokens.tokenizers import tokenizer
 
@@ -110,9 +110,9 @@ def test_a_stream_adds_up_to_the_message(
     client: TestClient, name: str, reply: str, keeps: bool
 ) -> None:
     """With parsers that were kept, and with another process for every chunk."""
-    ids = TOKENIZER.whole(reply)
+    ids, replies = TOKENIZER.whole(reply), service().replies
     chance = random.Random(reply)
-    forget = None if keeps else lambda number: service().replies._kept.clear()
+    forget = None if keeps else lambda number: setattr(replies, "_kept", KeptStreams())
     for _ in range(2):
         cuts = chance.sample(range(len(ids) + 1), min(len(ids), chance.randint(0, 9)))
         chunks = list(stream(client, name, ids, cuts, forget))
@@ -139,18 +139,17 @@ def test_kept_parsers_are_used(client: TestClient, monkeypatch: Any) -> None:
 
 
 def test_kept_parsers_are_bounded_by_what_they_read() -> None:
-    kept, stream = (
-        KeptStreams(3 * STREAM_SIZE + 100),
-        turnwise.ChunkStream(turnwise.load("chatml").parser(), id="", model=""),
-    )
-    for number in range(10):
-        kept.keep(b"%d" % number, stream, 30)
-        assert kept.size <= kept.max_ids and len(kept) <= 3
-    assert kept.take(b"0") is None and kept.take(b"9") is stream and kept.take(b"9") is None
-    kept.keep(b"8", stream, 10)  # in the place of the other
-    assert len(kept) == 2 and kept.size == 2 * STREAM_SIZE + 40
+    kept = KeptStreams(100_000)
+    stream = turnwise.ChunkStream(turnwise.load("chatml").parser(), id="", model="")
+    for number in range(20):
+        kept.keep(b"%d" % number, stream, 10_000)
+        assert kept.bytes <= 100_000
+    assert kept.take(b"0") is None and kept.take(b"19") is stream and kept.take(b"19") is None
+    before = kept.bytes
+    kept.keep(b"18", stream, 5_000)  # in the place of the other
+    assert kept.bytes == before - 5_000
     kept.keep(b"huge", stream, 10**6)
-    assert len(kept) == 0 and kept.size == 0
+    assert kept.take(b"huge") is None and kept.take(b"18") is stream
 
 
 def test_no_call_where_none_is_allowed(client: TestClient) -> None:
