@@ -14,7 +14,7 @@ from turnwise.analysis.conversations import FIRST, Probe, conversations
 from turnwise.analysis.probe_mutations import is_plausible
 from turnwise.analysis.template_constants import Question, TemplateConstants
 from turnwise.analysis.wide_conversations import rare_conversations
-from turnwise.engine.branch_coverage import WatchedProgram
+from turnwise.engine.program import WatchedProgram
 from turnwise.evidence import branch_search, diff
 from turnwise.evidence.branch_search import PairedRun
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import turnwise
+from turnwise.analysis.conversations import Probe
+from turnwise.repair.atom_uses import AtomFinder
 from turnwise.repair.edits import apply_edits, close_tag, open_tag, restore_newlines, unified_diff
-from turnwise.repair.observation import NotingTemplate, walk_direct
 from turnwise.repair.output_split import cut_literal, quote
 from turnwise.repair.reads import ReadFinder
 from turnwise.repair.source_tree import (
@@ -19,6 +20,7 @@ from turnwise.repair.source_tree import (
     Sum,
     read_expression,
     scan_tokens,
+    walk_direct,
 )
 
 pytestmark = pytest.mark.once
@@ -66,11 +68,21 @@ def test_expressions(expression: str, kind: type) -> None:
     assert isinstance(read_expression(tokens[1:-1]), kind)
 
 
-def test_a_template_with_notes_writes_the_same() -> None:
-    noting = NotingTemplate.make(SourceTree(TEMPLATE))
-    plain, written = noting.read_notes(turnwise.compile(noting.text).render(CHAT).text)
-    assert plain == turnwise.compile(TEMPLATE).render(CHAT).text
-    assert written[0].start == 0 and written[-1].end == len(plain)
+def test_each_text_has_the_operand_that_wrote_it() -> None:
+    text = turnwise.compile(TEMPLATE).render(CHAT).text
+    finder = AtomFinder(SourceTree(TEMPLATE), turnwise.compile(TEMPLATE).renderer)
+    written = finder.find_written(Probe("a chat", CHAT), text)
+    assert written is not None
+    found = [(text[start:end], TEMPLATE[atom.start : atom.end]) for atom, start, end in written]
+    assert found == [
+        ("[", "["),
+        ("a", "m.content"),
+        ("]\n", "]\n"),
+        ("  <", "  <"),
+        ("b", "m.content"),
+        ("|", "'|'"),
+        (">", ">"),
+    ]
 
 
 @pytest.mark.parametrize("tag", ["if true", "generation"])

@@ -82,7 +82,7 @@ class Counterexample:
         for name, side, piece in zip(self.names, (self.a, self.b), self.pieces, strict=True):
             lines.append(f"{name}: {_excerpt(side, self.at)}")
             if piece is not None:
-                lines.append(f"   from {piece.origin}: {short_repr(piece.text)}")
+                lines.append(f"   from {_describe_origin(piece)}: {short_repr(piece.text)}")
         return "\n".join(lines)
 
     def _describe_training(self) -> Iterator[str]:
@@ -250,6 +250,13 @@ def _without_key(values: dict[str, Any], key: str) -> dict[str, Any]:
 def rendered_text(side: RenderOutcome) -> str:
     """Return the text of an outcome, "" for a refusal."""
     return side.text if isinstance(side, Rendering) else ""
+
+
+def _describe_origin(piece: Piece) -> str:
+    if piece.expression is None or piece.origin.kind == "template":
+        return str(piece.origin)
+    line, column = piece.expression
+    return f"{piece.origin} at {line}:{column}"
 
 
 def _piece_at(side: RenderOutcome, at: int) -> Piece | None:

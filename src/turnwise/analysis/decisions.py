@@ -1,7 +1,7 @@
 """Find the condition of a template that decided between two texts.
 
-Two renderings part at some character. The pieces tell which part of the template wrote each side, and the syntax tree
-which branches of `if`, `elif`, `else` and inline `if` that part is in:
+Two renderings part at some character. The pieces know which text of the template is on each side, and the syntax tree
+which branches of `if`, `elif`, `else` and inline `if` that is in:
 
     {%- if loop.index0 > question.at -%}
         {{ '<think>' + thought }}          one side: in the body of the `if`
@@ -9,10 +9,10 @@ which branches of `if`, `elif`, `else` and inline `if` that part is in:
         {{ body }}                         the other side: in its `else`
     {%- endif -%}
 
-The first branch that only one of the two is in belongs to the condition that decided. Text of a message has no place in
-the template; the template's own text after it (else before it) stands for it. Where both sides are in the same
-branches (a loop over other values), the place of the text itself is all that is known; and where one of them is in a
-macro, which may be called from many branches, the condition next to the other.
+The first branch that only one of the two is in belongs to the condition that decided. For text of a message, the
+template's own text after it (else before it) is asked: the expression that wrote it is often the same in all branches.
+Where both sides are in the same branches (a loop over other values), the place of the text itself is all that is known;
+and where one of them is in a macro, which may be called from many branches, the condition next to the other.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from jinja2 import nodes
 
-from turnwise.engine.compiler.branches import list_nodes
 from turnwise.engine.compiler.syntax import normalise_newlines, parse, unpack_position
+from turnwise.engine.compiler.tree import find_start
 from turnwise.engine.provenance.rendering import Piece
 
 MAX_SHOWN_SOURCE = 100  # characters of a line of a template
@@ -159,6 +159,4 @@ def _children(node: nodes.Node) -> Iterator[tuple[nodes.Node, tuple[_Branch, ...
 
 
 def _in_branch(condition: nodes.Node, name: str, test: nodes.Node) -> tuple[_Branch, ...]:
-    # jinja2 gives `a == b` the position of its operator; the condition begins with its first part
-    position = min(part.lineno for part in list_nodes(test) if part.lineno)
-    return (_Branch(id(condition), name, position),)
+    return (_Branch(id(condition), name, find_start(test)),)

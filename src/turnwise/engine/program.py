@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from sys import getsizeof
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
+from turnwise.engine.compiler.branches import NOTE, BranchPoint, WatchedTree
 from turnwise.engine.compiler.compiler import GeneratedCode, generate_code
 from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.compiler.syntax import (
@@ -20,9 +21,10 @@ from turnwise.engine.compiler.syntax import (
     locate_error,
     pack_position,
     parse,
+    parse_again,
     unpack_position,
 )
-from turnwise.engine.provenance import container_rules, text_rules, trails
+from turnwise.engine.provenance import container_rules, expressions, text_rules, trails
 from turnwise.engine.runtime import access, formatting, limits, measures, operations, values
 from turnwise.engine.runtime.filters import FILTERS
 from turnwise.engine.runtime.functions import FUNCTIONS
@@ -51,6 +53,7 @@ RUNTIME_ERRORS = (
     *(TemplateLimitError, Raised, Failure, RecursionError, MemoryError),
     *(TypeError, ValueError, ArithmeticError, LookupError, AttributeError),
 )
+MAX_MARKED = 16  # programs with marks that are kept
 MAX_CACHED_BYTES = 32 << 20  # of all programs that are cached: about 230 published templates
 CODE_BYTES = 8  # of a program for each character of its Python source, measured: 5 to 7
 
@@ -75,7 +78,8 @@ NAMES: dict[str, Any] = {
     **_select(limits, "check_call_budget, limit_error"),
     **_select(measures, "charge_key"),
     **_select(trails, "BEGIN, BOUND, DONE, END, LOOP, NEXT"),
-    **_select(text_rules, "LSTRIPPED, RSTRIPPED, STRIPPED, WITHIN"),
+    **_select(expressions, "CALL, RETURN, WRITER"),
+    **_select(text_rules, "JOINED, LSTRIPPED, RSTRIPPED, STRIPPED, WITHIN"),
     **_select(container_rules, "ITEMS, SPLIT"),
     **_select(values, "ABSENT, MISSING, Failure, Loop, Macro, Namespace, Safe, Undefined"),
     **{f"do_{name}": run for name, run in operations.OPERATORS.items()},
@@ -266,3 +270,58 @@ def compile_program(
 ) -> Program:
     """Return the program of a template; it is compiled once and cached, unless it is very large."""
     return PROGRAMS.get(text, name, shadowed)
+
+
+class MarkedProgram(Program):
+    """A template that was compiled before, compiled so that its output says which expression writes what.
+
+    Raises:
+        TemplateLimitError: With its marks, the program is larger than Python or turnwise allows.
+    """
+
+    __slots__ = ()
+
+    def _translate(self) -> GeneratedCode:
+        return generate_code(parse(self.text, self.name), self.shadowed, marks_writers=True)
+
+
+mark_program = lru_cache(MAX_MARKED)(MarkedProgram)
+
+
+class WatchedProgram(Program):
+    """A template that was compiled before, compiled so that it notes which of its branches run.
+
+        program = WatchedProgram("{% if tools %}A{% else %}B{% endif %}")
+        renderer = renderer.with_programs(lambda _: program)
+        renderer.render([])
+        program.taken          # {1}: the test of the `if` was false
+
+    It writes what the ordinary program writes. It is made for one caller, who reads and clears `taken`, so it is
+    neither cached nor shared.
+
+    Attributes:
+        points: Where the template branches.
+        taken: The outcomes so far: `2 * i` if point `i` was true or ran, `2 * i + 1` if it was false.
+
+    Raises:
+        TemplateLimitError: With its notes, the program is larger than Python or turnwise allows.
+    """
+
+    __slots__ = ("points", "taken")
+
+    points: list[BranchPoint]
+    taken: set[int]
+
+    def _translate(self) -> GeneratedCode:
+        watched = WatchedTree(parse_again(self.text))
+        self.points = watched.points
+        self.taken = set()
+        generated = generate_code(watched.tree, self.shadowed, watched)
+        generated.constants[NOTE] = self.taken.add
+        return generated
+
+    def shadowing(self, options: Mapping[str, Any]) -> Program:
+        """Return this program: the options that shadow functions are known when it is made."""
+        if FUNCTION_NAMES.intersection(options) <= self.shadowed:
+            return self
+        return super().shadowing(options)

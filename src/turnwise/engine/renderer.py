@@ -17,7 +17,8 @@ from types import MappingProxyType
 from typing import Any
 
 from turnwise.engine.continuation import Continuation
-from turnwise.engine.program import Program
+from turnwise.engine.program import Program, mark_program
+from turnwise.engine.provenance.expressions import MarkReader, WrittenSpan
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import (
     DEFAULT_LIMITS,
@@ -25,8 +26,9 @@ from turnwise.engine.runtime.limits import (
     Allowance,
     Limits,
     Runtime,
+    raise_if_call_ended,
 )
-from turnwise.errors import MessageError
+from turnwise.errors import MessageError, TemplateError
 from turnwise.immutable import Immutable
 from turnwise.messages import (
     NO_TOOLS,
@@ -161,9 +163,8 @@ class Renderer(Immutable):
                     "continue_final_message and add_generation_prompt exclude each other"
                 )
             continuation = Continuation(chat, continue_final_message, program.text)
-        if now is not None:
-            _check_time(now)
-        runtime = Runtime(self._budgets, context, now or datetime.now, self._allowance)
+        clock = datetime.now if now is None else _check_time(now)
+        runtime = Runtime(self._budgets, context, clock, self._allowance)
         if known_tools is not NO_TOOLS:
             runtime.json_cache = known_tools.json_cache
             runtime.cacheable_ids = known_tools.cacheable_ids
@@ -185,7 +186,39 @@ class Renderer(Immutable):
             text = continuation.truncate(text)
         limits = self.limits
         budget = (limits.origins, limits.share_of_origins, context)
-        return Rendering(text, output, program.nodes, aliases, with_parts, budget, plain_kind)
+        source = (self, program, clock)
+        return Rendering(
+            text, output, program.nodes, aliases, with_parts, budget, plain_kind, source
+        )
+
+    def find_writers(
+        self,
+        program: Program,
+        now: datetime | Callable[[], datetime],
+        context: Mapping[str, Any],
+        text: str,
+    ) -> list[WrittenSpan]:
+        """Return which expressions write which characters of a rendering; none if it cannot be repeated.
+
+        Args:
+            program: the program that rendered it.
+            now: the time it was given.
+            context: the variables of the template.
+            text: the rendering, or the beginning of it.
+        """
+        runtime = Runtime(self._budgets, context, now, self._allowance)
+        try:
+            marked = mark_program(program.text, program.name, program.shadowed)
+            output = marked.run(runtime, context)
+        except TemplateError as error:  # too large with its marks, or the clock went on
+            raise_if_call_ended(error)
+            return []
+        finally:
+            if runtime.ledger is not None:
+                runtime.ledger.close(len(text))
+        if not "".join(output[::2]).startswith(text):
+            return []
+        return MarkReader(marked.nodes).read(output)
 
     def with_options(self, options: Mapping[str, Any]) -> Renderer:
         """Return a copy with these options in addition, or instead of those with the same names."""
@@ -252,9 +285,10 @@ class Renderer(Immutable):
         return f"<Renderer {self.name}>"
 
 
-def _check_time(now: Any) -> None:
+def _check_time(now: Any) -> datetime:
     if not isinstance(now, datetime):
         raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
+    return now
 
 
 def _read_options(options: Mapping[str, Any]) -> dict[str, Any]:

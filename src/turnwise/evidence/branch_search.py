@@ -24,8 +24,7 @@ from turnwise.analysis.counterexample import RenderOutcome, classify_outcomes, t
 from turnwise.analysis.probe_mutations import answer, shake, with_text_arguments
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.analysis.wide_conversations import ProbeMaker, ask_options
-from turnwise.engine.branch_coverage import WatchedProgram
-from turnwise.engine.program import Program
+from turnwise.engine.program import Program, WatchedProgram
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import TemplateLimitError

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from turnwise.engine.branch_coverage import WatchedProgram
 from turnwise.engine.compiler.branches import LOOP, LOOP_ELSE, MACRO, OPERAND, BranchPoint
 from turnwise.engine.compiler.syntax import normalise_newlines
+from turnwise.engine.program import WatchedProgram
 
 MAX_SOURCE_LENGTH = 60  # characters of the template that are shown
 MAX_SHOWN = 8  # branches that `str()` of a coverage lists

@@ -1,21 +1,86 @@
 """For each part of a template: is what it writes trained, never, sometimes, or only a piece of it?
 
-Every atom (`observation.py`) is watched while the template writes conversations whose trained spans are known
-(`trained_turns.py`). A span may begin or end in the middle of what an atom writes. The template's own text is then cut
-at that character. Of another expression (`{{ content }}`, where the opening was joined before) it is remembered which
-text stands before the trained one and which after it.
+What every atom writes (`Rendering.writers`) is compared with the trained spans of conversations (`trained_turns.py`). A
+span may begin or end in the middle of what an atom writes. The template's own text is then cut at that character. Of
+another expression (`{{ content }}`, where the opening was joined before) it is remembered which text stands before the
+trained one and which after it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from os.path import commonprefix
 from typing import NamedTuple
 
-from turnwise.repair.observation import Atom, WrittenText
-from turnwise.repair.source_tree import Data
+from turnwise.analysis.conversations import Probe
+from turnwise.engine.provenance.expressions import Position
+from turnwise.engine.renderer import TOOL_USE, Renderer
+from turnwise.errors import TurnwiseError
+from turnwise.repair.source_tree import Atom, Data, Output, SourceTree, find_leaves, walk_direct
 from turnwise.repair.trained_turns import Span, TrainedText
+
+
+class WrittenText(NamedTuple):
+    """Characters `start` to `end` of a rendering were written by an atom."""
+
+    atom: Atom
+    start: int
+    end: int
+
+
+class AtomFinder:
+    """Finds which atom of a template writes what.
+
+    What a macro or another text that is a value holds counts as written by the operand that outputs it.
+
+    Args:
+        tree: The template.
+        renderer: The same.
+    """
+
+    def __init__(self, tree: SourceTree, renderer: Renderer) -> None:
+        self._tree = tree
+        self._renderer = renderer
+        self._atoms: list[Atom] = []
+        for item in walk_direct(tree.body):
+            if isinstance(item, Data):
+                self._atoms.append(item)
+            elif isinstance(item, Output):
+                self._atoms += find_leaves(item.expression)
+        self._starts = [atom.start for atom in self._atoms]
+
+    def find_written(self, probe: Probe, text: str) -> list[WrittenText] | None:
+        """Return which atom writes which characters of a conversation; None if that cannot be followed.
+
+        Args:
+            probe: The conversation.
+            text: What the template should write.
+        """
+        try:
+            rendering = self._renderer.render(probe.messages, **probe.arguments())
+        except TurnwiseError:
+            return None
+        if rendering.text != text:
+            return None
+        if probe.tools is not None and TOOL_USE in self._renderer.named:
+            return []  # another template writes it
+        written = []
+        for _, group in groupby(rendering.writers, key=lambda span: span.execution):
+            spans = list(group)
+            atom = self._find_atom(spans[0].caller)
+            if atom is not None:
+                written.append(WrittenText(atom, spans[0].start, spans[-1].end))
+        return written
+
+    def _find_atom(self, position: Position | None) -> Atom | None:
+        if position is None:
+            return None
+        offset = self._tree.find_offset(*position)
+        index = bisect_right(self._starts, offset) - 1
+        return self._atoms[index] if index >= 0 and offset < self._atoms[index].end else None
 
 
 class AtomPart(NamedTuple):
@@ -88,17 +153,12 @@ class AtomUse:
 
 
 def watch_atoms(
-    atoms: Sequence[Atom], seen: Iterable[tuple[TrainedText, Sequence[WrittenText]]]
+    seen: Iterable[tuple[TrainedText, Sequence[WrittenText]]],
 ) -> dict[Atom, AtomUse]:
-    """Return what was seen of each atom that wrote something.
-
-    Args:
-        atoms: The atoms of a template, by number.
-        seen: Conversations, each with what the atoms wrote of it.
-    """
+    """Return what was seen of each atom that wrote something in these conversations."""
     uses: dict[Atom, AtomUse] = {}
     for trained, written in seen:
-        for number, start, end in written:
+        for atom, start, end in written:
             if any(start < stop and begin < end for begin, stop in trained.unknown):
                 continue
             spans = tuple(
@@ -107,7 +167,6 @@ def watch_atoms(
                 if begin < end and start < stop
             )
             is_reply = any(begin <= start < stop for begin, stop in trained.replies)
-            atom = atoms[number]
             use = uses.setdefault(atom, AtomUse(isinstance(atom, Data) or atom.is_literal))
             use.note(trained.text[start:end], spans, is_reply)
     return uses

@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from turnwise.repair.edits import Edit, close_tag, open_tag
-from turnwise.repair.observation import walk_direct
 from turnwise.repair.reads import Read, ReadFinder
-from turnwise.repair.source_tree import Block, SourceTree
+from turnwise.repair.source_tree import Block, SourceTree, walk_direct
 
 CONTENT, ARGUMENTS, TO_JSON = "content", "arguments", "tojson"
 OTHER_PARTS = "{0} | rejectattr('type', 'equalto', 'text') | list"

@@ -29,14 +29,13 @@ from typing import NamedTuple
 
 from turnwise.analysis.conversations import Probe, make_message
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import TurnwiseError
-from turnwise.repair.atom_uses import AtomUse, watch_atoms
+from turnwise.repair.atom_uses import AtomFinder, AtomUse, watch_atoms
 from turnwise.repair.edits import Edit, apply_edits, close_tag, open_tag, write_tag
-from turnwise.repair.observation import Atom, NotingTemplate, walk_direct
 from turnwise.repair.output_split import OutputSplitter
 from turnwise.repair.proof import with_text
 from turnwise.repair.source_tree import (
     CAPTURING,
+    Atom,
     Block,
     Data,
     Item,
@@ -44,6 +43,7 @@ from turnwise.repair.source_tree import (
     SourceTree,
     Statement,
     find_leaves,
+    walk_direct,
 )
 from turnwise.repair.trained_turns import (
     Span,
@@ -101,19 +101,15 @@ class WatchedTemplate:
     def watch(cls, text: str, renderer: Renderer, texts: Sequence[TrainedText]) -> WatchedTemplate:
         """Let a template write conversations, and note which of its atoms write what is trained."""
         tree = SourceTree(text)
-        noting = NotingTemplate.make(tree)
-        try:
-            noted = with_text(renderer, noting.text)
-        except TurnwiseError as error:
-            raise CannotMark(f"it is too large to be watched: {error.message}") from None
+        finder = AtomFinder(tree, with_text(renderer, text))
         seen = []
         for trained in texts:
-            written = noting.find_writers(noted, trained.probe, trained.text)
+            written = finder.find_written(trained.probe, trained.text)
             if written is not None:  # the others count when the result is proved
                 seen.append((trained, written))
         if not seen:
             raise CannotMark("which tag writes what cannot be followed")
-        return cls(tree, watch_atoms(noting.atoms, seen))
+        return cls(tree, watch_atoms(seen))
 
     def uses_of(self, item: Data | Output) -> list[AtomUse]:
         """Return what was seen of the atoms of an item."""

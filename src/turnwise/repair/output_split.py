@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from turnwise.repair.atom_uses import AtomUse
 from turnwise.repair.edits import INDENTATION
-from turnwise.repair.observation import Atom
 from turnwise.repair.source_tree import (
+    Atom,
     Choice,
     Expression,
     Leaf,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from turnwise.engine.compiler.syntax import TokenScan, normalise_newlines, unpack_position
@@ -141,6 +142,8 @@ class Block:
 
 
 Item = Data | Output | Statement | Block
+Atom = Data | Leaf
+"""A part of a template that writes a text: its own text, or an operand."""
 
 
 class SourceTree:
@@ -157,6 +160,9 @@ class SourceTree:
         self.tokens = scan_tokens(self.text)
         self._next = 0
         self.body = self._read_body()[0]
+        self._line_starts = list(
+            accumulate((len(line) + 1 for line in self.text.split("\n")), initial=0)
+        )
 
     def _read_body(self) -> tuple[list[Item], Statement | None]:
         """Read items up to a tag that belongs to the block around them; return it, too."""
@@ -206,6 +212,10 @@ class SourceTree:
     def _make_output(self, tag: Statement) -> Output:
         signs = tag.tokens[0].text[2:], tag.tokens[-1].text.partition("}")[0]
         return Output(tag.start, tag.end, signs, read_expression(tag.tokens[1:-1]))
+
+    def find_offset(self, line: int, column: int) -> int:
+        """Return where a position is in the text."""
+        return self._line_starts[line - 1] + column - 1
 
     def show(self, start: int, end: int) -> str:
         return self.text[start:end]
@@ -285,6 +295,15 @@ def find_closing(tokens: Sequence[Token], opening: int) -> int:
         if not depth:
             return index
     return len(tokens)
+
+
+def walk_direct(items: Sequence[Item]) -> Iterator[Item]:
+    """Yield all items but those in blocks whose text is a value."""
+    for item in items:
+        yield item
+        if isinstance(item, Block) and not item.captures:
+            for section in item.sections:
+                yield from walk_direct(section.body)
 
 
 def find_leaves(expression: Expression) -> Iterator[Leaf]:

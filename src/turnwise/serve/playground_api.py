@@ -52,7 +52,7 @@ from typing import Any
 
 from turnwise.analysis.counterexample import passed_arguments, rendered_text
 from turnwise.engine.program import compile_program
-from turnwise.engine.provenance.rendering import Origin, Rendering
+from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.errors import (
     MessageError,
     SourceError,
@@ -395,17 +395,21 @@ def _find_verb(verb: str) -> Callable[[_Request], Data]:
 
 
 def _rendering_data(rendering: Rendering) -> Data:
-    pieces = [{"text": piece.text, **_origin_data(piece.origin)} for piece in rendering.pieces]
     return {
         "text": rendering.text,
-        "pieces": pieces,
+        "pieces": [_piece_data(piece) for piece in rendering.pieces],
         "changes": [str(change) for change in rendering.changes],
     }
 
 
-def _origin_data(origin: Origin) -> Data:
+def _piece_data(piece: Piece) -> Data:
+    origin = piece.origin
+    line, column = piece.expression or (None, None)
     return {
-        **_select(origin, "kind", "line", "column", "message"),
+        "text": piece.text,
+        "line": line,
+        "column": column,
+        **_select(origin, "kind", "message"),
         "path": origin.field,
         "sources": [format_path(path) for path in origin.sources],
     }

@@ -25,7 +25,7 @@ class AssignmentCompiler:
         with self.variables.change_frame(assigning=True):
             code = self.context.compile(node.node)
         self.writer.lineno = node.lineno
-        self.bind(node.target, code)
+        self.bind(node.target, self.writer.mark_value(code, node.node))
 
     def visit_AssignBlock(self, node: nodes.AssignBlock) -> None:
         with self.variables.open_scope(node):

@@ -19,6 +19,7 @@ from jinja2 import nodes
 from turnwise.engine.compiler.codegen import Code
 from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.syntax import unpack_position
+from turnwise.engine.compiler.tree import find_start
 
 NOTE = "note_branch"  # what generated code calls with the number of an outcome
 OPERAND = "operand"
@@ -101,9 +102,7 @@ class WatchedTree:
         return nodes.ExprStmt(always, lineno=node.lineno)
 
     def _add(self, wrapped: nodes.Node, kind: str, node: nodes.Node) -> None:
-        # jinja2 gives `a == b` the position of its operator; the condition begins with its first part
-        parts = list_nodes(node) if isinstance(node, nodes.Expr) else [node]
-        start = min(part.lineno for part in parts if part.lineno)
+        start = find_start(node) if isinstance(node, nodes.Expr) else node.lineno
         self._numbers[id(wrapped)] = len(self.points)
         self.points.append(BranchPoint(kind, node, *unpack_position(start)))
 

@@ -27,7 +27,10 @@ from enum import Enum
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from jinja2 import nodes
+
 from turnwise.engine.compiler.syntax import TemplateTooLarge
+from turnwise.engine.compiler.tree import find_start
 from turnwise.engine.provenance.text_rules import JOINED
 from turnwise.engine.runtime.limits import MAX_PROGRAM_CHARACTERS, MAX_PROGRAM_LINES
 
@@ -55,6 +58,7 @@ class Code(NamedTuple):
     trail: str = NO_TRAIL
     kind: Kind = Kind.ANY
     literal: str | int | None = None  # the value itself, of a str or int literal
+    writer: str = ""  # the number of the expression that was chosen, if `marks_writers`
 
     @property
     def pair(self) -> str:
@@ -161,6 +165,7 @@ class CodeWriter:
         self.reads = ReadCache()
         self.out = "out"  # the list that receives the output
         self.pending: list[Code] = []
+        self.marks_writers = False  # the output says which expression writes each text of it
 
     def line(self, text: str) -> None:
         self.line_count += 1
@@ -277,11 +282,40 @@ class CodeWriter:
         yield
         self.out = outer_out
 
-    def queue_output(self, code: Code) -> None:
-        """Output a value together with its neighbours; a value that is no text is converted there."""
+    def queue_output(self, code: Code, node: nodes.Node) -> None:
+        """Output the value of a node with its neighbours; a value that is no text is converted there."""
         if code.is_scalar:
             code = Code(f"str({code.value})", code.trail, Kind.TEXT)
-        self.pending.append(code if code.is_text else self.name_value(code))
+        code = code if code.is_text else self.name_value(code)
+        if code.kind is not Kind.LITERAL:
+            self.mark_writer("WRITER", node, code.writer)
+        self.pending.append(code)
+
+    def mark_writer(self, mark: str, node: nodes.Node, writer: str = "") -> None:
+        """Note in the output, if that is wanted, which expression writes what follows."""
+        if self.marks_writers:
+            self.emit_marker(f"({mark}, {writer or self.number_writer(node)})")
+
+    def mark_value(self, code: Code, node: nodes.Node) -> Code:
+        """Return the code of a value that is kept; what writes it later writes what this expression made."""
+        if not self.marks_writers or code.is_literal:
+            return code
+        code = self.name_value(code)
+        writer = code.writer or self.number_writer(node)
+        marked = f"(JOINED, ('', (WRITER, {writer}), {code.pair}))"
+        return code._replace(trail=f"({marked} if {code.value}.__class__ is str else {code.trail})")
+
+    def number_writer(self, node: nodes.Node) -> str:
+        """Return the number of an expression in marks."""
+        return self.add_text_position(find_start(node))
+
+    def output_call(self, call: str, node: nodes.Node) -> None:
+        """Output what the call of a macro writes."""
+        self.mark_writer("CALL", node)
+        self.flush()
+        self.line(f"{self.out} += {call}")
+        if self.marks_writers:
+            self.emit_marker("RETURN")
 
     def emit_marker(self, trail: str) -> None:
         """Note in the output what is rendered from here on: an empty text with a special trail."""

@@ -48,7 +48,10 @@ class GeneratedCode(NamedTuple):
 
 
 def generate_code(
-    tree: nodes.Template, shadowed: frozenset[str], watched: WatchedTree | None = None
+    tree: nodes.Template,
+    shadowed: frozenset[str],
+    watched: WatchedTree | None = None,
+    marks_writers: bool = False,
 ) -> GeneratedCode:
     """Translate a syntax tree to a Python function `run(rt, context)`.
 
@@ -56,6 +59,7 @@ def generate_code(
         tree: the template.
         shadowed: builtin functions whose names are inputs of this template.
         watched: the same tree, if its branches are counted.
+        marks_writers: whether the output says which expression writes each text of it.
 
     Raises:
         CompileError: the template uses something that is not supported.
@@ -78,6 +82,7 @@ def generate_code(
     if watched is not None:
         context.parts.append(BranchCompiler(context, watched))
     writer, variables = context.writer, context.variables
+    writer.marks_writers = marks_writers
     variables.frame.symbols.analyze_node(tree)
     with writer.function("def run(rt, context):"):
         writer.line("out = []")

@@ -71,7 +71,8 @@ class MacroCompiler:
         self.writer.line(f"{caller} = {value.value}")
         callee = self.context.compile(node.call.node)
         keyword = f", **{{'caller': ({caller}, None)}}"
-        self.writer.queue_output(self.calls.call_value(callee, node.call, keyword))
+        value = self.calls.call_value(callee, node.call, keyword)
+        self.writer.queue_output(value, node.call)
 
     def _compile_generation(self, node: nodes.CallBlock) -> None:
         """Mark the output of the block as text that the model generates."""

@@ -61,12 +61,17 @@ class OperatorCompiler:
         with self.variables.change_frame(conditional=True):
             test = self.context.compile_value(node.test)
             result = self.writer.new_pair()
+            if trail and self.writer.marks_writers:
+                result = result._replace(writer=f"w{result.value}")
             for head, branch in ((f"if {test}:", node.expr1), ("else:", node.expr2)):
                 with self.writer.block(head):
                     code = Code(f"Undefined({NO_ELSE!r})")
                     if branch is not None:
                         code = self.context.compile(branch, trail)
                     self._assign(result, code, trail)
+                    if result.writer:
+                        number = code.writer or self.writer.number_writer(branch or node)
+                        self.writer.line(f"{result.writer} = {number}")
         return result if trail else Code(result.value)
 
     def _assign(self, result: Code, code: Code, trail: bool) -> None:

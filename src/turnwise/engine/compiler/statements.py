@@ -49,15 +49,14 @@ class StatementCompiler:
             with self.variables.change_frame(conditional=True):
                 self._output_ternary(node)
         elif not isinstance(node, nodes.Call) or not self._output_macro(node):
-            self.writer.queue_output(self.context.compile(node))
+            self.writer.queue_output(self.context.compile(node), node)
 
     def _output_macro(self, node: nodes.Call) -> bool:
         """Append the output of a known macro; False if the callee may be anything else."""
         macro_call = self.calls.compile_macro_call(node)
         if macro_call is None:
             return False
-        self.writer.flush()
-        self.writer.line(f"{self.writer.out} += {macro_call}")
+        self.writer.output_call(macro_call, node)
         self.writer.reads.forget_changeable()
         return True
 
@@ -71,19 +70,24 @@ class StatementCompiler:
     def _output_sum(self, node: nodes.Add) -> None:
         """Output `a + b + c` part by part if every part is text; else the sum is calculated."""
         writer = self.writer
-        codes = [writer.name_value(self.context.compile(part)) for part in flatten_chain(node)]
+        operands = flatten_chain(node)
+        codes = [writer.name_value(self.context.compile(operand)) for operand in operands]
         condition = text_condition(codes)
         if not condition:
-            writer.pending += codes
+            for code, operand in zip(codes, operands, strict=True):
+                writer.queue_output(code, operand)
             return
+        writer.mark_writer("WRITER", node)
         writer.flush()
         writer.lineno = node.lineno
         calculate = f"{writer.out} += to_text(rt, *add_values(rt, ({join_pairs(codes)})))"
         if any(code.is_scalar for code in codes):
             writer.line(calculate)
             return
-        parts = join_pairs(writer.fuse_literals(codes))
-        writer.line(f"if {condition}: {writer.out} += ({parts})")
+        with writer.block(f"if {condition}:"):
+            for code, operand in zip(codes, operands, strict=True):
+                kind = code.kind if code.is_text else Kind.TEXT
+                writer.queue_output(code._replace(kind=kind), operand)
         writer.line(f"else: {calculate}")
 
     # ---- conditions ----
@@ -136,7 +140,7 @@ class StatementCompiler:
             code = self.calls.apply_filters(node.filter, text)
         if code.kind is not Kind.TEXT:
             code = self.writer.store_pair(f"require_text({code.pair})", Kind.TEXT)
-        self.writer.queue_output(code)
+        self.writer.queue_output(code, node)
 
     def visit_With(self, node: nodes.With) -> None:
         codes = [self.writer.name_value(self.context.compile(value)) for value in node.values]

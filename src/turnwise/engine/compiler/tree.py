@@ -48,6 +48,11 @@ def find_nodes(root: nodes.Node, kind: type[NodeType]) -> Iterator[NodeType]:
             yield node
 
 
+def find_start(node: nodes.Node) -> int:
+    """Return the position where an expression begins; jinja2 gives `a == b` that of its operator."""
+    return min([each.lineno for each in walk(node) if each.lineno], default=node.lineno)
+
+
 def find_assigned_names(found: Iterable[nodes.Node]) -> Iterator[str]:
     """Yield the names that nodes assign: targets, parameters, and macros, which assign their own name."""
     for node in found:

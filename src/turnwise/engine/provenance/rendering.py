@@ -24,6 +24,13 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from turnwise.engine.provenance.expressions import (
+    NO_WRITERS,
+    Position,
+    WriterFinder,
+    WrittenSpan,
+    find_span,
+)
 from turnwise.engine.provenance.media import MediaPart, find_media
 from turnwise.engine.provenance.piece_table import PieceTable, message_index
 from turnwise.engine.provenance.splitting import LOST, Follower, OriginBudget
@@ -50,6 +57,7 @@ DIM, RESET = "\x1b[2m", "\x1b[0m"
 COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
 COMPUTED = "\x1b[2;3m"
 PIECE_SIZE = 128  # characters that take about as much memory as a piece
+new_tuple = tuple.__new__  # in half of the time of calling a named tuple
 SMALL_BUDGET: OriginBudget = (1000, lambda inputs: 0, None)  # of a rendering that no template made
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
 
@@ -95,11 +103,33 @@ class Origin(NamedTuple):
         return f"computed (from {', '.join(map(format_path, self.sources))})"
 
 
-class Piece(NamedTuple):
-    """A part of a rendered text with one origin."""
+class PieceFields(NamedTuple):
+    """The fields of a piece."""
 
     text: str
     origin: Origin
+
+
+class Piece(PieceFields):
+    """A part of a rendered text with one origin."""
+
+    _written = (NO_WRITERS, 0)  # and its start in the rendering
+
+    @property
+    def expression(self) -> Position | None:
+        """Line and column of the expression of the template that wrote it, or of the template's own text.
+
+        None if that is not known: of text of tools, and after pickling. The first time that it is asked of a rendering,
+        the conversation is rendered again.
+        """
+        if self.origin.line is not None and self.origin.column is not None:
+            return self.origin.line, self.origin.column
+        writers, start = self._written
+        span = find_span(writers.find(), start)
+        return span.expression if span is not None else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Piece, (self.text, self.origin)
 
 
 class Rendering:
@@ -125,6 +155,8 @@ class Rendering:
         "_piece_table",
         "_pieces",
         "_positions",
+        "_source",
+        "_writers",
         "changes",
         "plain_kind",
         "text",
@@ -140,6 +172,7 @@ class Rendering:
         messages: Sequence[Any] = (),
         budget: OriginBudget = SMALL_BUDGET,
         plain_kind: PlainKind = "",
+        source: tuple[Any, Any, Any] | None = None,
     ) -> None:
         self.text = text
         self.plain_kind = plain_kind  # of the messages, see `find_plain_kind`
@@ -150,6 +183,8 @@ class Rendering:
         self._nodes = nodes  # line and column of each template node
         self._aliases = aliases  # reasoning keys as the caller wrote them, see `InputReader`
         self._budget = budget  # for following trails
+        self._source = source  # the renderer, the program and the clock, to ask for writers
+        self._writers: WriterFinder | None = None
         self._messages = messages  # those whose content may have media parts
         self._media: tuple[MediaPart, ...] | None = None if messages else ()
         self._piece_table: PieceTable | None = None
@@ -180,7 +215,7 @@ class Rendering:
         """Keep what was changed before rendering.
 
         Args:
-            changes: what was changed.
+            changes: the changes.
             positions: the index in the caller's list of each message that was rendered; None if nothing moved.
         """
         self.changes = changes
@@ -239,6 +274,18 @@ class Rendering:
             pieces = [Piece(self.text, self.origin(UNFOLLOWED, None, False))]
         return tuple(pieces)
 
+    @property
+    def writers(self) -> list[WrittenSpan]:
+        """Which expressions and texts of the template wrote which characters; empty if that is not known."""
+        return self.writer_finder.find()
+
+    @property
+    def writer_finder(self) -> WriterFinder:
+        """Finds the writers once. Pieces hold it instead of the rendering, which holds them."""
+        if self._writers is None:
+            self._writers = WriterFinder(self._source, self._budget[2], self.text)
+        return self._writers
+
     def texts_after(self, character: int) -> tuple[list[int], list[Trail]]:
         """Return the starts and the trails of the texts that reach beyond this character.
 
@@ -290,16 +337,15 @@ class Rendering:
         if type(leaf) is not int and isinstance(leaf, Written):
             leaf, part = leaf
         if type(leaf) is int:
-            line, column = self._nodes[leaf]
-            return Origin(
-                "template", line, column, leaf, None, False, message, generation, (), part
-            )
+            place = ("template", *self._nodes[leaf], leaf, None, False)
+            return new_tuple(Origin, (*place, message, generation, (), part))
         if type(leaf) is Field:
             path = self._path_as_given(leaf.path)
             if message is None:
                 message = message_index(path)
             part = part_of_path(path) or part
-            return Origin("field", None, None, None, path, leaf.key, message, generation, (), part)
+            field = ("field", None, None, None, path, leaf.key)
+            return new_tuple(Origin, (*field, message, generation, (), part))
         sources: tuple[Path, ...] = ()
         if isinstance(leaf, Computed):
             sources = tuple(map(self._path_as_given, leaf.sources))
@@ -308,10 +354,7 @@ class Rendering:
         return Origin("computed", None, None, None, None, False, message, generation, sources, part)
 
     def _path_as_given(self, path: Path) -> Path:
-        """Return the path as the caller wrote it.
-
-        Templates see reasoning under more keys than it was given, and messages may have been moved.
-        """
+        # Templates see reasoning under more keys than it was given, and messages may have been moved.
         if self._aliases and len(path) >= 3 and path[0] == "messages":
             # After "messages" a path has an index, and then a key, which its type does not say.
             name = self._aliases.get((path[1], path[2]))  # type: ignore[arg-type]
@@ -381,7 +424,8 @@ class Rendering:
         for piece in self.pieces:
             if start >= end:
                 break
-            pieces.append(piece._replace(text=piece.text[: end - start]))
+            whole = len(piece.text) <= end - start
+            pieces.append(piece if whole else Piece(piece.text[: end - start], piece.origin))
             start += len(piece.text)
         media = tuple(part for part in self.media if part.span is None or part.span[1] <= end)
         notes = (self.changes, self.warnings)
@@ -448,7 +492,6 @@ def _restore_rendering(
     notes: tuple[tuple[Any, ...], tuple[str, ...]],
     media: tuple[MediaPart, ...],
 ) -> Rendering:
-    """Unpickle a rendering: its pieces were made before it was sent."""
     rendering = Rendering(text, [text, LOST] if text else [], [], {})
     rendering._pieces, rendering._media = pieces, media
     rendering.changes, rendering.warnings = notes
@@ -463,6 +506,8 @@ class PieceBuilder:
         self._pieces: list[Piece] = []
         self._texts: list[str] = []  # of the piece that is being joined
         self._origin: Origin | None = None
+        self._start = 0  # of that piece
+        self._writers = rendering.writer_finder
         self._part: Path | None = None  # the content part that is being written
 
     def build(self, table: PieceTable) -> list[Piece]:
@@ -512,26 +557,32 @@ class PieceBuilder:
     def _finish_piece(self) -> None:
         if self._origin is not None:
             text = self._texts[0] if len(self._texts) == 1 else "".join(self._texts)
-            self._pieces.append(Piece(text, self._origin))
+            piece = new_tuple(Piece, (text, self._origin))
+            if self._origin.line is None:
+                piece._written = self._writers, self._start
+            self._pieces.append(piece)
+            self._start += len(text)
             self._origin = None
         self._texts = []
 
     def _add_cached_json(
         self, table: PieceTable, index: int, generation: bool, origins: dict[Leaf, Origin]
     ) -> None:
-        """Add the pieces of a tool's JSON: they were made before, unless for another program."""
         _, value, _, style, node, cache = table.trails[index]
         key = (id(value), style, node, "pieces", generation)
         nodes, pieces = cache.get(key) or (None, [])
         self._finish_piece()
         if nodes is not self._rendering._nodes:
             before, self._pieces = self._pieces, []
+            self._writers = NO_WRITERS  # the pieces outlive the rendering
             for part, leaf in table.split(index):
                 self._add(part, leaf, None, generation, origins)
             self._finish_piece()
             pieces, self._pieces = self._pieces, before
+            self._writers = self._rendering.writer_finder
             cache.add(key, (self._rendering._nodes, pieces), PIECE_SIZE * len(pieces))
         self._pieces += pieces
+        self._start = table.starts[index + 1]
 
 
 def _affordable_rows(table: PieceTable) -> int:

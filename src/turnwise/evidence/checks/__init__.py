@@ -3,7 +3,6 @@
 findings.py    what a check reports
 catalogue.py   what a check is
 subject.py     the template under check, and the conversations that checks are made of
-tracing.py     which expression of a template wrote a character
 places.py      where something was written, or where the template decided not to write it
 symptoms.py    what most checks report, with the smallest conversation
 roles.py, contents.py, calls.py, history.py, vocabulary.py, source.py   the checks, by topic

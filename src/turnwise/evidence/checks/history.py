@@ -87,7 +87,7 @@ def _place_of_rewrite(subject: Subject, row: StabilityRow) -> Place | None:
     assert row.witness is not None
     probe, rewrite = row.witness.probe, row.witness.rewrite
     if rewrite.decision is not None:
-        name = subject.places.tracer.program_name(probe)
+        name = subject.places.program_name(probe)
         return subject.places.by_position(rewrite.decision.line, rewrite.decision.column, name)
     return subject.places.at(Growth(row.kind, probe).shorter, rewrite.at)
 

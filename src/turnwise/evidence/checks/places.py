@@ -1,4 +1,9 @@
-"""PlaceFinder: where in a template something was written, or where the template decided not to write it."""
+"""PlaceFinder: where in a template something was written, or where the template decided not to write it.
+
+A character was written by the text of the template that it is in, or by the expression that pieces know
+(`Piece.expression`). For text that is missing, `BranchWatch` finds out which conditions had another outcome than in a
+conversation in which the text was written.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
+from jinja2 import nodes
+
 from turnwise.analysis.conversations import MessageDict, Probe
-from turnwise.analysis.counterexample import RenderOutcome
-from turnwise.engine.compiler.syntax import parse
-from turnwise.engine.provenance.rendering import Rendering
+from turnwise.analysis.counterexample import RenderOutcome, try_render
+from turnwise.engine.compiler.branches import OPERAND, BranchPoint
+from turnwise.engine.compiler.syntax import normalise_newlines, parse, unpack_position
+from turnwise.engine.compiler.tree import find_nodes, walk
+from turnwise.engine.program import Program, WatchedProgram
+from turnwise.engine.provenance.expressions import Position, find_span
+from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import Renderer
+from turnwise.errors import TemplateError, TemplateLimitError
 from turnwise.evidence.checks.findings import Place
-from turnwise.evidence.checks.tracing import BranchWatch, Tracer, find_enclosing_choice
 from turnwise.messages import REASONING_KEYS
 
 TEXT_FIELDS = ("content", "tool_calls", "function_call", *REASONING_KEYS)
@@ -24,7 +35,7 @@ class PlaceFinder:
     Args:
         renderer: the template, with an allowance.
         run: renders a conversation, or returns the error.
-        plain: a conversation that ends with a user message, which the template takes.
+        plain: a conversation that ends with a user message, which the template accepts.
     """
 
     def __init__(
@@ -33,50 +44,92 @@ class PlaceFinder:
         self._renderer = renderer
         self._run = run
         self._plain = plain
-
-    @cached_property
-    def tracer(self) -> Tracer:
-        """Knows which expression wrote which character."""
-        return Tracer(self._renderer)
+        programs = (renderer.program, *renderer.named.values())
+        self._texts = {program.name: normalise_newlines(program.text) for program in programs}
 
     @cached_property
     def branches(self) -> BranchWatch:
         """Knows the conditions that two conversations do not share."""
         return BranchWatch(self._renderer)
 
+    def program_name(self, probe: Probe) -> str:
+        """Return the name of the program that renders a probe."""
+        tool_use = self._renderer.named.get("tool_use")
+        return tool_use.name if probe.tools is not None and tool_use else self._renderer.name
+
     def by_position(self, line: int, column: int, name: str | None = None) -> Place:
         """Return the place at a position of the template, or of one beside it."""
-        return self.tracer.place(line, column, name)
+        name = name or self._renderer.name
+        return make_place(name, self._texts.get(name, ""), line, column)
 
     def of_error(self, outcome: RenderOutcome) -> Place | None:
         """Return the place of an error."""
-        return None if isinstance(outcome, Rendering) else self.tracer.of_error(outcome)
+        if not isinstance(outcome, TemplateError) or outcome.line is None:
+            return None
+        return Place(outcome.name, outcome.line, outcome.column or 1, outcome.source_line or "")
 
     def at(self, probe: Probe, index: int) -> Place | None:
         """Return the place that wrote a character."""
         outcome = self._run(probe)
-        return self.tracer.at(probe, outcome, index) if isinstance(outcome, Rendering) else None
+        if not isinstance(outcome, Rendering):
+            return None
+        start, index = 0, min(index, len(outcome.text) - 1)
+        for piece in outcome.pieces:
+            if index < start + len(piece.text) and piece.origin.kind == "template":
+                return self._place_in_text(piece, index - start, self.program_name(probe))
+            start += len(piece.text)
+            if index < start:
+                break
+        span = find_span(outcome.writers, index)
+        return self._place_of(probe, span.expression if span is not None else None)
 
     def of_field(self, probe: Probe, *path: str | int, caller: bool = False) -> Place | None:
-        """Return the place that wrote a field; with `caller`, where the macro was called that wrote it."""
+        """Return the place that first wrote a field, or what was computed from it.
+
+        With `caller`, a place inside of a macro is that of the expression which called it.
+        """
         outcome = self._run(probe)
         if not isinstance(outcome, Rendering):
             return None
-        return self.tracer.of_path(probe, outcome, path, caller)
+        start = 0
+        for piece in outcome.pieces:
+            paths = [piece.origin.path] if piece.origin.path else piece.origin.sources
+            if any(found[: len(path)] == path for found in paths):
+                span = find_span(outcome.writers, start)
+                if span is not None:
+                    return self._place_of(probe, span.caller if caller else span.expression)
+            start += len(piece.text)
+        return None
+
+    def _place_of(self, probe: Probe, position: Position | None) -> Place | None:
+        return None if position is None else self.by_position(*position, self.program_name(probe))
+
+    def _place_in_text(self, piece: Piece, offset: int, name: str) -> Place:
+        """Return the place of a character of the template's own text, which may have several lines."""
+        line, column = piece.origin.line or 1, piece.origin.column or 1
+        before = piece.text[:offset]
+        newlines = before.count("\n")
+        lines = self._texts.get(name, "").split("\n")
+        source = "\n".join(lines[line - 1 : line + newlines])[column - 1 :]
+        if newlines and source.startswith(before):
+            line, column = line + newlines, len(before) - before.rfind("\n")
+        elif source.startswith(before):
+            column += len(before)
+        return self.by_position(line, column, name)
 
     @cached_property
     def of_roles(self) -> Place | None:
-        """Where the template tells the roles of messages apart."""
+        """Where the template distinguishes the roles of messages."""
         probe = self._plain
         written = self.of_field(probe, "messages", len(probe.messages) - 1, "content", caller=True)
         if written is None or written.name != self._renderer.name:
             return written
         tree = parse(self._renderer.text, self._renderer.name)
         found = find_enclosing_choice(tree, written.line, written.column)
-        return self.tracer.place(*found) if found else written
+        return self.by_position(*found) if found else written
 
     def of_decision(self, probe: Probe, message: MessageDict, field: str) -> Place | None:
-        """Return the condition that decided what becomes of a field, else where the roles are told apart.
+        """Return the condition that decided about a field, else where the roles are distinguished.
 
         It is found by comparing the branches with those of the same conversation without the field; without the whole
         message, if it has no other text.
@@ -91,3 +144,101 @@ class PlaceFinder:
                 others.append(rest)
         without = replace(probe, messages=others)
         return self.branches.find_decision(probe, without) or self.of_roles
+
+
+class BranchWatch:
+    """Compares which branches two conversations take.
+
+    Args:
+        renderer: the template, with an allowance.
+    """
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._programs: list[WatchedProgram] = []
+        self._renderer: Renderer | None
+        try:
+            self._renderer = renderer.with_programs(self._watch)
+        except TemplateLimitError:  # with its notes it is too large for Python
+            self._renderer = None
+
+    def _watch(self, program: Program) -> Program:
+        watched = WatchedProgram(program.text, program.name, program.shadowed)
+        self._programs.append(watched)
+        return watched
+
+    def find_decision(self, probe: Probe, without: Probe) -> Place | None:
+        """Return the condition that decided about something that the other conversation lacks.
+
+        Conditions are compared that have an outcome in the first conversation only. The first of them that is true
+        begins the branch that the template took; one inside of that branch which is false decided against it. If
+        none is true, the last that is false is where the template ran out of branches.
+        """
+        if self._renderer is None:
+            return None
+        found, before = self._run(probe), self._run(without)
+        for program, ours, theirs in zip(self._programs, found, before, strict=True):
+            true, false = _new_points(program, ours - theirs)
+            if not true and not false:
+                continue
+            chosen = true[0] if true else false[-1]
+            whole = [point for point in false if point.kind != OPERAND]
+            inside = [point for point in whole if _is_inside(program, point, chosen)]
+            place = inside[-1] if true and inside else chosen
+            return make_place(
+                program.name, normalise_newlines(program.text), place.line, place.column
+            )
+        return None
+
+    def _run(self, probe: Probe) -> list[frozenset[int]]:
+        for program in self._programs:
+            program.taken.clear()
+        assert self._renderer is not None
+        try_render(self._renderer, probe)
+        return [frozenset(program.taken) for program in self._programs]
+
+
+def _new_points(
+    program: WatchedProgram, outcomes: frozenset[int]
+) -> tuple[list[BranchPoint], list[BranchPoint]]:
+    """Return the conditions of outcomes that are true, and those that are false, in the order of the template."""
+    sides: tuple[list[BranchPoint], list[BranchPoint]] = ([], [])
+    for outcome in sorted(outcomes):
+        point = program.points[outcome // 2]
+        if point.is_condition:
+            sides[outcome % 2].append(point)
+    for side in sides:
+        side.sort(key=lambda point: (point.line, point.column))
+    return sides
+
+
+def _is_inside(program: WatchedProgram, point: BranchPoint, condition: BranchPoint) -> bool:
+    """Return True if a condition is in the body of the `if` that another one belongs to."""
+    place = (condition.line, condition.column)
+    for node in find_nodes(parse(program.text, program.name), nodes.If):
+        if place in _list_positions(node.test):
+            body = _list_positions(*node.body)
+            return bool(body) and min(body) <= (point.line, point.column) <= max(body)
+    return False
+
+
+def find_enclosing_choice(tree: nodes.Template, line: int, column: int) -> Position | None:
+    """Return the position of the `if` directly inside of a loop that an expression lies in, else that of the loop.
+
+    In a loop over messages that is where the template distinguishes their roles.
+    """
+    for loop in find_nodes(tree, nodes.For):
+        for statement in loop.body:
+            if (line, column) in _list_positions(statement):
+                chosen = statement if isinstance(statement, nodes.If) else loop
+                return unpack_position(chosen.lineno)
+    return None
+
+
+def _list_positions(*roots: nodes.Node) -> list[Position]:
+    return [unpack_position(node.lineno) for node in walk(*roots) if node.lineno]
+
+
+def make_place(name: str, text: str, line: int, column: int) -> Place:
+    """Return a place in a template."""
+    lines = text.split("\n")
+    return Place(name, line, column, lines[line - 1] if 0 < line <= len(lines) else "")

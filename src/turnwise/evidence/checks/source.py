@@ -19,8 +19,8 @@ from jinja2 import nodes
 
 from turnwise.analysis.conversations import STANDARD_VARIABLES, Probe
 from turnwise.analysis.template_constants import TemplateConstants
-from turnwise.engine.compiler.branches import list_nodes
 from turnwise.engine.compiler.syntax import TokenScan, normalise_newlines, parse, unpack_position
+from turnwise.engine.compiler.tree import walk
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.functions import FUNCTIONS
@@ -104,7 +104,7 @@ def _asked_names(tree: nodes.Template) -> set[str]:
     """Return the names in conditions."""
     tests = [node.test for node in tree.find_all(nodes.If)]
     tests += [node.test for node in tree.find_all(nodes.CondExpr)]
-    return {one.name for test in tests for one in list_nodes(test) if isinstance(one, nodes.Name)}
+    return {one.name for test in tests for one in walk(test) if isinstance(one, nodes.Name)}
 
 
 def _programs(subject: Subject) -> Iterator[tuple[str, str]]:

@@ -81,13 +81,13 @@ function showOrigin(box, piece, offset, showPlace) {
   const rows = [[t("character"), `${visible(character)}  U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`]];
   if (piece.kind === "template") {
     rows.push([t("origin"), `${t("fromTemplate")}, ${t("place", piece)}`]);
-    if (piece.line) showPlace(piece.line, piece.column);
   } else if (piece.kind === "field") {
     rows.push([t("origin"), `${t("fromField")} ${piece.path ?? ""}, ${t("character")} ${offset}`]);
   } else {
     rows.push([t("origin"), `${t("fromComputed")} ${piece.sources.join(", ") || piece.path || "?"}`]);
-    if (piece.line) rows.push([t("fromTemplate"), t("place", piece)]);
   }
+  if (piece.line && piece.kind !== "template") rows.push([t("fromTemplate"), t("place", piece)]);
+  if (piece.line) showPlace(piece.line, piece.column);
   box.replaceChildren(...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 
