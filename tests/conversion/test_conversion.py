@@ -23,7 +23,7 @@ from corpus import needs_corpus
 from target_texts import TARGETS, Target, find_differences
 from turnwise import dialects
 from turnwise.analysis import counterexample
-from turnwise.analysis.conversations import Probe, probe_contents, probe_turns
+from turnwise.analysis.conversations import Probe, load_probes
 from turnwise.analysis.well_formed import is_well_formed
 from turnwise.conversion import verification
 from turnwise.conversion.observed_turns import observe_turns
@@ -638,7 +638,7 @@ def test_turns_that_no_row_of_fastchat_fits() -> None:
 
 
 def asked() -> Iterator[tuple[Probe, bool]]:
-    for probe in (*probe_turns(), *probe_contents()):
+    for probe in (*load_probes("turns"), *load_probes("contents")):
         for opening in (False, True):
             yield probe, opening
 

@@ -10,13 +10,15 @@ import corpus
 import turnwise
 from random_chats import ChatDice, render_outcome
 from timing import assert_quick
-from turnwise.analysis.conversations import FIRST, Probe, conversations
+from turnwise.analysis.conversations import Probe, conversations, name_values
 from turnwise.analysis.probe_mutations import is_plausible
 from turnwise.analysis.template_constants import Question, TemplateConstants
 from turnwise.analysis.wide_conversations import rare_conversations
 from turnwise.engine.program import WatchedProgram
 from turnwise.evidence import branch_search, diff
 from turnwise.evidence.branch_search import PairedRun
+
+(FIRST,) = name_values("first")
 
 TALK = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
 SECONDS = 1.5  # of processor time; the allowance of one call is worth about one

@@ -1,18 +1,27 @@
 """Conversations made up to ask a template something.
 
-`conversations()` is a fixed list that covers what chat templates tell apart: who speaks in which order and how long,
-what a message is made of, tools and their calls, reasoning, white space, letters of many kinds. `vary_options()` asks
-some of them once for every value of every option that a template reads; `wide_conversations.py` has more. Everything is
-deterministic. A probe names the part of the list it is from, so that a caller can tell what was covered.
+They are data, in `probes.json`: values by their names, lists of values, and the conversations by topic. In a row,
+`$name` stands for a value, and a loop makes rows of each element of a list; a call, a result, a repeated text and some
+turns have short forms (`SHORT_FORMS`). `load_probes` reads all of them:
+
+    {"each": "text", "in": "texts", "do": [
+      {"covers": "text {text_number} asked", "messages": ["$rules", "$one", {"role": "user", "content": "$text"}]}
+    ]}
+
+`conversations()` covers what chat templates distinguish: who speaks in which order and how long, what a message is made
+of, tools and their calls, reasoning, white space, letters of many kinds. `vary_options()` asks some of them once for
+every value of every option that a template reads; `wide_conversations.py` has more. Everything is deterministic. A
+probe names the topic it is from, so that a caller can report what was covered.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from turnwise.engine.option_names import SPECIAL_TOKENS
 
@@ -72,8 +81,8 @@ def make_call_message(*calls: tuple[str, Any], content: Any = "", **more: Any) -
     return {"role": "assistant", "content": content, "tool_calls": listed, **more}
 
 
-def make_tool_result(content: Any, number: int = 0, name: str = "weather") -> MessageDict:
-    return {"role": "tool", "content": content, "name": name, "tool_call_id": f"call0000{number}"}
+def make_tool_result(result: Any, number: int = 0, name: str = "weather") -> MessageDict:
+    return {"role": "tool", "content": result, "name": name, "tool_call_id": f"call0000{number}"}
 
 
 def make_tool(name: str, **properties: Any) -> dict[str, Any]:
@@ -84,223 +93,92 @@ def make_tool(name: str, **properties: Any) -> dict[str, Any]:
     }
 
 
-WEATHER = make_tool(
-    "weather",
-    city={"type": "string", "description": "The city"},
-    unit={"type": "string", "enum": ["celsius", "kelvin"], "default": "celsius"},
-)
-PLAN = make_tool(
-    "plan",
-    steps={
-        "type": "array",
-        "items": {"type": "object", "properties": {"n": {"type": ["integer", "null"]}}},
-    },
-    nested={"type": "object", "properties": {"deep": {"type": "boolean"}}, "required": ["deep"]},
-)
-CLOCK = make_tool("clock")
-BARE = {
-    "name": "bare",
-    "description": "A function without a wrapper.",
-    "parameters": {"type": "object", "properties": {}},
+def alternate_turns(turns: int) -> list[MessageDict]:
+    """So many messages, of users and assistants in turn."""
+    return [make_message(("user", "assistant")[i % 2], f"Turn{i}") for i in range(turns)]
+
+
+SHORT_FORMS: dict[str, Callable[..., Any]] = {
+    "turns": alternate_turns,
+    "calls": lambda calls, **more: make_call_message(*map(tuple, calls), **more),
+    "result": make_tool_result,
+    "repeat": lambda repeat: repeat[0] * repeat[1],
 }
-OSLO = {"city": "Oslo", "unit": "celsius"}
-FIRST, SECOND, THIRD = (make_message("user", text) for text in ("First", "Second", "Third"))
-ONE, TWO, DONE = (make_message("assistant", text) for text in ("One", "Two", "Done."))
-RULES, TERMS = make_message("system", "Rules"), make_message("developer", "Terms")
-LONG = " ".join(f"Word{number}, and" for number in range(40))
-ODD = {"text": 'say "hi" <b>\n', "list": [1, 2.5, None, True], "dict": {"k": "ü"}, "empty": {}}
+"""What a mapping in the file stands for, by its first key."""
+
+
+@cache
+def _read_data() -> dict[str, dict[str, Any]]:
+    from importlib.resources import (
+        files,
+    )  # few callers need the data, and importing this takes time
+
+    text = files("turnwise.analysis").joinpath("probes.json").read_text(encoding="utf-8")
+    return cast(dict[str, dict[str, Any]], json.loads(text))
+
+
+@cache
+def _read_values() -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, value in (_read_data()["values"] | _read_data()["lists"]).items():
+        values[name] = _fill(value, values)
+    return values
+
+
+def name_values(*names: str) -> list[Any]:
+    """Return messages, tools, texts or lists of them by their names in the file."""
+    return [_read_values()[name] for name in names]
+
+
+def load_probes(topic: str, **variables: Any) -> Iterator[Probe]:
+    """Yield the conversations of one part of the file.
+
+    Args:
+        topic: The name of the part.
+        variables: What else `$name` stands for.
+    """
+    names = _read_values() | variables
+    for row in _read_data()["probes"][topic]:
+        yield from _read_row(row, names)
+
+
+def _read_row(row: dict[str, Any], names: Mapping[str, Any]) -> Iterator[Probe]:
+    """Yield the conversation of a row, or those that a loop makes of its rows."""
+    if "do" not in row:
+        yield Probe(**{**_fill(row, names), "covers": row["covers"].format_map(names)})
+        return
+    values = names[row["in"]] if isinstance(row["in"], str) else _fill(row["in"], names)
+    first, *others = row["each"].split()
+    for number, value in enumerate(values):
+        bound = dict(zip((first, *others), value, strict=True)) if others else {first: value}
+        for inner in row["do"]:
+            yield from _read_row(inner, {**names, **bound, f"{first}_number": number})
+
+
+def _fill(value: Any, names: Mapping[str, Any]) -> Any:
+    """Return a value of the file with its names and short forms written out."""
+    if isinstance(value, str):
+        return names.get(value[1:], value) if value.startswith("$") else value
+    if isinstance(value, list):
+        filled: list[Any] = []
+        for item in value:
+            inner = _fill(item, names)
+            filled += inner if isinstance(item, dict) and "turns" in item else [inner]
+        return filled
+    if not isinstance(value, dict):
+        return value
+    fields = {_fill(key, names): _fill(item, names) for key, item in value.items()}
+    write_out = SHORT_FORMS.get(next(iter(fields), ""))
+    return fields if write_out is None else write_out(**fields)
 
 
 @cache
 def conversations() -> tuple[Probe, ...]:
     """One probe for each thing that templates tell apart."""
-    return tuple(
-        replace(probe, about=about) for about, part in PROBES_BY_TOPIC.items() for probe in part()
-    )
+    return tuple(replace(probe, about=topic) for topic in TOPICS for probe in load_probes(topic))
 
 
-def alternate_turns(count: int) -> list[MessageDict]:
-    """So many messages, of users and assistants in turn."""
-    return [make_message(("user", "assistant")[i % 2], f"Turn{i}") for i in range(count)]
-
-
-def probe_turns() -> Iterator[Probe]:
-    """Who speaks, in which order."""
-    shapes: dict[str, list[MessageDict]] = {
-        "a user": [FIRST],
-        "a user and an assistant": [FIRST, ONE],
-        "system and user": [RULES, FIRST],
-        "system, user, assistant": [RULES, FIRST, ONE],
-        "two rounds": [FIRST, ONE, SECOND],
-        "two rounds, answered": [FIRST, ONE, SECOND, TWO],
-        "system and two rounds": [RULES, FIRST, ONE, SECOND],
-        "system and three rounds": [RULES, FIRST, ONE, SECOND, TWO, THIRD],
-        "four rounds, answered": alternate_turns(8),
-        "system and four rounds": [RULES, *alternate_turns(7)],
-        "system and four rounds, answered": [RULES, *alternate_turns(8)],
-        "only a system": [RULES],
-        "only an assistant": [ONE],
-        "assistant first": [ONE, FIRST],
-        "system, then assistant": [RULES, ONE, FIRST],
-        "two users": [FIRST, SECOND],
-        "two users in the middle": [FIRST, ONE, SECOND, THIRD, TWO],
-        "two assistants": [FIRST, ONE, TWO],
-        "two systems": [RULES, make_message("system", "More rules"), FIRST],
-        "a system in the middle": [FIRST, RULES, SECOND],
-        "a system at the end": [FIRST, ONE, RULES],
-        "a developer": [TERMS, FIRST],
-        "system and developer": [RULES, TERMS, FIRST, ONE],
-        "an unknown role": [FIRST, make_message("wizard", "Hm"), ONE],
-        "a name": [
-            make_message("user", "First", name="Ada"),
-            make_message("assistant", "One", name="Bot"),
-        ],
-        "an environment": [FIRST, make_message("environment", "Facts"), ONE],
-        "many rounds": alternate_turns(9),
-        "a system late": [*alternate_turns(6), RULES, *alternate_turns(3)],
-        "two users late": [*alternate_turns(7), SECOND, ONE],
-    }
-    for covers, messages in shapes.items():
-        yield Probe(covers, messages)
-
-
-def probe_contents() -> Iterator[Probe]:
-    """What a message is made of."""
-    for name, text in {
-        "no text": "",
-        "a space": " ",
-        "white space around": " \n inside \t\n",
-        "newlines": "\n\n",
-        "newlines inside": "a\n\nb\n",
-        "letters of many kinds": "é 漢字 😀 עברית a\u0301",
-        "quotes and slashes": 'it\'s "so" \\ / {{ x }} {% y %}',
-        "markup": "<b>&amp;</b> <|im_end|> [INST] </s> <tag>",
-        "digits": "42",
-        "word of the template": "user assistant system None none",
-        "a long text": LONG,
-        "carriage returns": "a\r\nb\r\n\r\nc",
-        "spaces of another kind": "\u00a0a\u00a0b\u2003c\u00a0",
-    }.items():
-        yield Probe(f"{name} of a user", [make_message("user", text), ONE])
-        yield Probe(f"{name} of an assistant", [FIRST, make_message("assistant", text), SECOND])
-        yield Probe(f"{name} of a system", [make_message("system", text), FIRST])
-    for role in ("user", "assistant", "system"):
-        yield Probe(f"null content of {role}", [FIRST, make_message(role, None), SECOND])
-        yield Probe(f"no content of {role}", [FIRST, {"role": role}, SECOND])
-    parts = [{"type": "text", "text": "Part"}, {"type": "text", "text": "another"}]
-    image = [
-        {"type": "image"},
-        {"type": "text", "text": "What is it?"},
-        {"type": "image_url", "image_url": {"url": "u"}},
-    ]
-    in_parts = make_message("user", parts)
-    yield Probe("parts", [in_parts, make_message("assistant", parts), in_parts])
-    yield Probe("parts of a system", [make_message("system", parts), FIRST])
-    audio = [{"type": "audio", "audio_url": "u"}, {"type": "text", "text": "What is said?"}]
-    yield Probe("images", [make_message("user", image), ONE])
-    yield Probe("audio", [make_message("user", audio), ONE])
-    yield Probe("parts that are text", [make_message("user", ["Part", "another"])])
-    documents = [{"title": "Rivers", "text": "Glomma"}, {"title": "Hills", "text": "Many", "id": 7}]
-    yield Probe("documents", [FIRST], documents=documents)
-
-
-def probe_calls() -> Iterator[Probe]:
-    """Tools, calls and results."""
-    call = make_call_message(("weather", OSLO))
-    answer = make_message("assistant", "It rains.")
-    rain, snow = make_tool_result("rain"), make_tool_result('{"t": -3}', 1)
-    both = make_call_message(("weather", OSLO), ("plan", ODD))
-    three = make_call_message(("weather", OSLO), ("plan", ODD), ("clock", {}))
-    asked: dict[str, list[MessageDict]] = {
-        "tools": [FIRST],
-        "tools and system": [RULES, FIRST],
-        "a call": [FIRST, call],
-        "a call with text": [FIRST, make_call_message(("weather", OSLO), content="Let me look.")],
-        "a call without content": [FIRST, make_call_message(("weather", OSLO), content=None)],
-        "a call and its result": [FIRST, call, rain],
-        "a call, its result, an answer": [RULES, FIRST, call, rain, answer],
-        "two calls": [FIRST, both],
-        "two calls and results": [FIRST, both, rain, snow, DONE],
-        "calls one after the other": [
-            FIRST,
-            call,
-            rain,
-            make_call_message(("plan", ODD)),
-            snow,
-            DONE,
-        ],
-        "a call in an earlier round": [FIRST, call, rain, ONE, SECOND],
-        "arguments as text": [FIRST, make_call_message(("weather", '{"city": "Oslo"}')), rain],
-        "no arguments": [FIRST, make_call_message(("weather", {})), rain],
-        "odd arguments": [FIRST, make_call_message(("plan", ODD))],
-        "a call without a wrapper": [
-            FIRST,
-            {**call, "tool_calls": [{"name": "weather", "arguments": OSLO}]},
-        ],
-        "a result that is parts": [
-            FIRST,
-            call,
-            make_tool_result([{"type": "text", "text": "rain"}]),
-        ],
-        "an empty result": [FIRST, call, make_tool_result("")],
-        "no calls after all": [FIRST, {"role": "assistant", "content": "One", "tool_calls": []}],
-        "null for calls": [FIRST, {"role": "assistant", "content": "One", "tool_calls": None}],
-    }
-    for covers, messages in asked.items():
-        yield Probe(covers, messages, tools=[WEATHER, PLAN])
-        if len(messages) > 1:
-            yield Probe(f"{covers}, no tools", messages)
-    yield Probe(
-        "three tools and calls",
-        [FIRST, three, rain, snow, make_tool_result("3", 2)],
-        tools=[WEATHER, PLAN, CLOCK],
-    )
-    yield Probe("a late call", [*alternate_turns(7), call, rain, answer], tools=[WEATHER])
-    yield Probe("one tool", [FIRST], tools=[WEATHER])
-    yield Probe("a bare tool", [FIRST], tools=[BARE])
-    yield Probe("no tools after all", [FIRST], tools=[])
-
-
-def probe_reasoning() -> Iterator[Probe]:
-    """Reasoning, in a field of its own or inside the text."""
-    thought = make_message("assistant", "One", reasoning_content="Hmm")
-    inside = make_message("assistant", "<think>\nHmm\n</think>\n\nOne")
-    call = make_call_message(("weather", OSLO), reasoning_content="Hmm")
-    yield Probe("reasoning", [FIRST, thought])
-    yield Probe("reasoning in an earlier round", [FIRST, thought, SECOND])
-    yield Probe(
-        "reasoning in two rounds",
-        [FIRST, thought, SECOND, make_message("assistant", "Two", reasoning_content="Well")],
-    )
-    yield Probe("late reasoning", [*alternate_turns(7), thought, SECOND])
-    yield Probe("empty reasoning", [FIRST, make_message("assistant", "One", reasoning_content="")])
-    yield Probe(
-        "reasoning as thinking", [FIRST, make_message("assistant", "One", thinking="Hmm"), SECOND]
-    )
-    yield Probe("reasoning inside the text", [FIRST, inside])
-    yield Probe("reasoning inside an earlier text", [FIRST, inside, SECOND])
-    yield Probe(
-        "an end without a start", [FIRST, make_message("assistant", "Hmm</think>One"), SECOND]
-    )
-    yield Probe(
-        "a start without an end",
-        [FIRST, make_message("assistant", "<think> Hmm"), make_message("user", "Second <think>")],
-    )
-    yield Probe("reasoning before a call", [FIRST, call, make_tool_result("rain")], tools=[WEATHER])
-    yield Probe(
-        "reasoning before two calls",
-        [FIRST, call, make_tool_result("rain"), call, make_tool_result("sun")],
-        tools=[WEATHER],
-    )
-    yield Probe("a soft switch", [make_message("user", "First /no_think"), ONE])
-
-
-PROBES_BY_TOPIC: dict[str, Callable[[], Iterator[Probe]]] = {
-    "turns": probe_turns,
-    "contents": probe_contents,
-    "calls": probe_calls,
-    "reasoning": probe_reasoning,
-}
+TOPICS = ("turns", "contents", "calls", "reasoning")
 """The parts of the list, by the words that say what was covered."""
 PROBED_WITH_OPTIONS = (
     "system, user, assistant",

@@ -15,13 +15,11 @@ from functools import cache
 from typing import Any
 
 from turnwise.analysis.conversations import (
-    OSLO,
     MessageDict,
     Probe,
     conversations,
-    make_call_message,
-    make_message,
-    make_tool_result,
+    load_probes,
+    name_values,
 )
 from turnwise.messages import REASONING_KEYS
 
@@ -45,25 +43,12 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
     SYSTEM: (USER, ASSISTANT, RESULT),
 }
 """After which messages each kind may come."""
-APPENDED: dict[str, tuple[MessageDict, ...]] = {
-    USER: (make_message("user", "And then?"),),
-    ASSISTANT: (
-        make_message("assistant", "Then this."),
-        make_message("assistant", "Then this.", reasoning_content="Let me see."),
-    ),
-    CALLS: (
-        make_call_message(("weather", OSLO)),
-        make_call_message(
-            ("weather", OSLO), content="Let me look.", reasoning_content="Look it up."
-        ),
-    ),
-    RESULT: (make_tool_result("sun"),),
-    SYSTEM: (make_message("system", "Be brief."),),
-}
 MAX_SHORT = 4  # messages of a short conversation: a call, its result and another user
-TOPICS = ("turns", "calls", "reasoning")  # of `conversations()`; what texts contain is asked below
-TEXTS = (" \n spaces \t\n", "</think>After", "<think>\nHm\n</think>\n\nSo.", "")
-"""Texts of assistants that templates trim or take apart; the first is also a user's."""
+TOPICS = (
+    "turns",
+    "calls",
+    "reasoning",
+)  # of `conversations()`; what texts contain is asked by "growing"
 
 
 @dataclass(frozen=True)
@@ -125,17 +110,15 @@ def _probes() -> Iterator[Probe]:
     for probe in conversations():
         if probe.about in TOPICS and probe.documents is None:
             yield probe
-    first, second = make_message("user", "First"), make_message("user", "Second")
-    for text in TEXTS:
-        yield Probe(f"an assistant's {text!r}", [first, make_message("assistant", text), second])
-    yield Probe("a user's white space", [make_message("user", TEXTS[0])])
+    yield from load_probes("growing")
 
 
 def _following(probe: Probe, end: int) -> Iterator[MessageDict]:
     """Yield the next message of a conversation, and others that can come at its place."""
     yield from probe.messages[end : end + 1]
     before = kind_of_message(probe.messages[end - 1])
-    for kind, messages in APPENDED.items():
+    (appended,) = name_values("appended")
+    for kind, messages in appended.items():
         needs_tools = kind == CALLS and probe.tools is None
         if before in FOLLOWS[kind] and not needs_tools:
             yield from messages

@@ -17,9 +17,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from turnwise.analysis.conversations import MessageDict, Probe
+from turnwise.analysis.conversations import MessageDict, Probe, name_values
 from turnwise.analysis.template_constants import Question
-from turnwise.analysis.wide_conversations import DOCUMENTS, ODD_TEXT, TOOL_LISTS
 
 MAX_PLACES = 14  # where a field is set
 MAX_SIZE = 3_000  # of a list or text that is made as long as a constant asks for
@@ -162,10 +161,9 @@ def _change_part(probe: Probe, question: Question) -> Iterator[Probe]:
         for size in (question.constant + more for more in (-1, 0, 1, 2)):
             if old and 0 <= size <= MAX_SIZE // 20:
                 yield replace(probe, **{name: _resize(old, size)})
-    if name == "tools":
-        yield from (replace(probe, tools=tools) for tools in (*TOOL_LISTS, None))
-    elif name == "documents":
-        yield from (replace(probe, documents=documents) for documents in (*DOCUMENTS, None))
+    lists = {"tools": "tool lists", "documents": "documents"}
+    for values in name_values(lists[name]) if name in lists else ():
+        yield from (replace(probe, **{name: value}) for value in (*values, None))
 
 
 def find_mappings(probe: Probe, key: str) -> list[tuple[Location, dict[str, Any]]]:
@@ -266,7 +264,8 @@ def shake(probe: Probe, others: Sequence[Probe], dice: random.Random) -> Probe:
 
 def _make_odd(message: MessageDict) -> MessageDict:
     """Return a message whose texts have white space around them and letters beyond ASCII."""
+    (odd,) = name_values("odd text")
     return {
-        key: f"{ODD_TEXT}{value}{ODD_TEXT}" if isinstance(value, str) and key != "role" else value
+        key: f"{odd}{value}{odd}" if isinstance(value, str) and key != "role" else value
         for key, value in message.items()
     }

@@ -22,13 +22,10 @@ from itertools import pairwise
 
 from turnwise.analysis.conversations import (
     LATER,
-    ONE,
-    RULES,
-    SECOND,
-    TWO,
     MessageDict,
     Probe,
     conversations,
+    name_values,
     option_names,
     vary_options,
 )
@@ -188,16 +185,17 @@ class Verification:
 
 def _place_contents() -> Iterator[Probe]:
     """Return the probes of odd texts in other places: after a system text, in a last reply or round."""
+    one, two, second, rules = name_values("one", "two", "second", "rules")
     for probe in conversations():
         if probe.about != "contents" or not is_dialogue(probe.messages):
             continue
         system = probe.messages[:1] if probe.messages[0]["role"] == "system" else []
         turns = probe.messages[len(system) :]
-        answer = turns[:2] if len(turns) > 1 else [*turns, ONE]
+        answer = turns[:2] if len(turns) > 1 else [*turns, one]
         yield replace(probe, messages=[*system, *answer])
-        yield replace(probe, messages=[*(system or [RULES]), *turns])
-        yield replace(probe, messages=[*system, SECOND, TWO, *answer])
-        yield replace(probe, messages=[*(system or [RULES]), SECOND, TWO, *turns])
+        yield replace(probe, messages=[*(system or [rules]), *turns])
+        yield replace(probe, messages=[*system, second, two, *answer])
+        yield replace(probe, messages=[*(system or [rules]), second, two, *turns])
 
 
 def _is_answered(probe: Probe) -> bool:
@@ -206,7 +204,7 @@ def _is_answered(probe: Probe) -> bool:
 
 def _ask_again(probe: Probe) -> Probe:
     """Return the probe with another question, so that its last reply is part of a prompt."""
-    return replace(probe, messages=[*probe.messages, SECOND])
+    return replace(probe, messages=[*probe.messages, *name_values("second")])
 
 
 def _without_final_reply(probe: Probe) -> Probe:

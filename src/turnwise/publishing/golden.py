@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from turnwise.analysis.counterexample import passed_arguments
 from turnwise.errors import SourceError, TurnwiseError, short_repr
 from turnwise.publishing.model_folder import ModelFolder, ignore_warnings
 from turnwise.publishing.samples import CHATS, TOOLS, write_replies
@@ -48,7 +49,7 @@ class GoldenDifference:
 def make_golden(folder: ModelFolder) -> dict[str, Any]:
     """Return the goldens of a model: what is refused is a golden, too."""
     renderings = [
-        {"name": chat.name, "messages": chat.messages, **chat.arguments} for chat in CHATS
+        {"name": chat.covers, "messages": chat.messages, **passed_arguments(chat)} for chat in CHATS
     ]
     for row in renderings:
         row["expected"] = _render(folder, row)

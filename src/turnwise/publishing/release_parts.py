@@ -234,15 +234,15 @@ def _make_stops(model: ModelFolder) -> ReleasePart:
 def _find_open_ends(model: ModelFolder, ids: list[int]) -> Iterator[str]:
     """Yield the conversations whose last trained token is no stop."""
     for chat in CHATS:
-        if chat.arguments.get("add_generation_prompt"):
+        if chat.add_generation_prompt:
             continue
         try:
-            encoded = model.template.encode(chat.messages, model.tokenizer, **chat.arguments)
+            encoded = model.template.encode(chat.messages, model.tokenizer, tools=chat.tools)
         except TurnwiseError:
             continue  # the template does not take such conversations
         trained = [label for label in encoded.labels if label != IGNORED]
         if trained and trained[-1] not in ids:
-            yield f"in {chat.name!r} the last trained token is {trained[-1]}, which is no stop"
+            yield f"in {chat.covers!r} the last trained token is {trained[-1]}, which is no stop"
 
 
 def _write_golden(model: ModelFolder) -> str:

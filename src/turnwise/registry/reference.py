@@ -8,33 +8,11 @@ milliseconds. So a difference in something rare is not found here; `turnwise.dif
 
 from __future__ import annotations
 
-from turnwise.analysis.conversations import (
-    FIRST,
-    ONE,
-    OSLO,
-    PROBE_TOKENS,
-    RULES,
-    SECOND,
-    WEATHER,
-    Probe,
-    make_call_message,
-    make_message,
-    make_tool_result,
-)
+from turnwise.analysis.conversations import PROBE_TOKENS, Probe, load_probes
 from turnwise.errors import TurnwiseError, short_repr
 from turnwise.registry.published import identify
 from turnwise.template import Template
 
-CALL = make_call_message(("weather", OSLO))
-THOUGHT = make_message("assistant", "One", reasoning_content="Because")
-COMPARED = (
-    Probe("a user", [FIRST]),
-    Probe("system and two rounds", [RULES, FIRST, ONE, SECOND]),
-    Probe("two rounds with reasoning", [FIRST, THOUGHT, SECOND]),
-    Probe("tools", [FIRST], tools=[WEATHER]),
-    Probe("a call and its result", [FIRST, CALL, make_tool_result("Rain")], tools=[WEATHER]),
-)
-"""Conversations that both templates render."""
 CONTEXT = 10  # characters of each text that are shown before the first difference
 MAX_SHOWN = 50  # and with those behind it
 
@@ -44,7 +22,7 @@ def describe_difference(own: Template, reference: Template, model: str) -> str |
     known = identify(own.text)
     if known is not None and reference.name in known.equal:
         return None
-    for probe in COMPARED:
+    for probe in load_probes("reference"):
         ours, theirs = _render(reference, probe), _render(own, probe)
         if ours == theirs:
             continue

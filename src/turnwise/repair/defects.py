@@ -21,20 +21,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnwise.analysis.conversations import (
-    FIRST,
-    ONE,
-    OSLO,
-    RULES,
-    SECOND,
-    WEATHER,
     MessageDict,
     Probe,
     make_call_message,
     make_message,
     make_tool_result,
+    name_values,
 )
 from turnwise.analysis.probe_mutations import with_text_arguments
 
+FIRST, ONE, SECOND, RULES, OSLO, WEATHER, CALL, RAIN = name_values(
+    *("first", "one", "second", "rules", "oslo", "weather", "call", "rain")
+)
 PARAGRAPH = "\n\n"
 REPR = re.compile(r"""\{['"]type['"]: ?['"]text|\[\{'""")
 PYTHON_DICT = re.compile(r"\{'[^'\n]{1,40}': ")
@@ -80,8 +78,6 @@ def drop_space(text: str) -> str:
 
 
 # Content that is null, or missing
-
-CALL, RAIN = make_call_message(("weather", OSLO)), make_tool_result("rain")
 
 
 def _fill_contents(probe: Probe) -> Probe:

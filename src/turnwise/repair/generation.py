@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from turnwise.analysis.conversations import Probe, make_message
+from turnwise.analysis.conversations import load_probes
 from turnwise.engine.renderer import Renderer
 from turnwise.repair.atom_uses import AtomFinder, AtomUse, watch_atoms
 from turnwise.repair.edits import Edit, apply_edits, close_tag, open_tag, write_tag
@@ -55,20 +55,6 @@ from turnwise.repair.trained_turns import (
 )
 
 MIN_PROVED = 0.9  # of the conversations whose replies the template writes
-PLAIN_ROUNDS = [
-    make_message("user", "Plover?"),
-    make_message("assistant", "Curlew godwit."),
-    make_message("user", "Whimbrel?"),
-    make_message("assistant", "Turnstone sanderling."),
-]
-SYSTEM = make_message("system", "Brent barnacle.")
-PLAIN_CHATS = {
-    "a plain chat of one round": PLAIN_ROUNDS[:2],
-    "a plain chat of two rounds": PLAIN_ROUNDS,
-    "a system text and one round": [SYSTEM, *PLAIN_ROUNDS[:2]],
-    "a system text and two rounds": [SYSTEM, *PLAIN_ROUNDS],
-}
-"""Conversations whose words no template writes itself."""
 TRAINERS_TAG = re.compile(r"\{%-?\s*generation\s*-?%\}")  # as TRL and transformers search for it
 ROLE_READS = ("['role']", '["role"]', ".role")
 JUMPS = ("break", "continue")
@@ -368,9 +354,10 @@ def find_lost_reply(renderer: Renderer) -> str:
     if any(map(_has_captured_blocks, renderer.texts)):
         return "one is in a macro or another text that is a value, where transformers counts from another place"
     tokens = name_tokens(renderer)
-    for covers, messages in PLAIN_CHATS.items():
+    for chat in load_probes("plain chats"):  # their words are in no template
+        covers, messages = chat.covers, chat.messages
         replies = [str(one["content"]) for one in messages if one["role"] == "assistant"]
-        for probe in list_forms(Probe(covers, messages, options=tokens)):
+        for probe in list_forms(replace(chat, options=tokens)):
             text, spans = mask_of(renderer, probe) or ("", ())
             if all(reply in text for reply in replies):
                 break

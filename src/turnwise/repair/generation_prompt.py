@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from turnwise.analysis.conversations import FIRST, ONE, RULES, SECOND, TWO, Probe
+from turnwise.analysis.conversations import Probe, name_values
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError
@@ -21,6 +21,7 @@ from turnwise.repair.trained_turns import name_tokens, to_parts
 from turnwise.tokens.boundaries import find_message_spans
 
 GENERATION_PROMPT = "generation-prompt"
+FIRST, ONE, SECOND, TWO, RULES = name_values("first", "one", "second", "two", "rules")
 CHATS = ([FIRST, ONE], [FIRST, ONE, SECOND, TWO], [RULES, FIRST, ONE])
 FIELD = ("messages", 1, "content")
 DIFFERENT = "a finished turn does not begin with the opening that a prompt would end with"

@@ -7,7 +7,7 @@ For one defect (`defects.py`) the conversations are of three kinds:
 * the template refuses them in either form: nothing is asked.
 
 The set is that of `diff`: what templates tell apart often and rarely, with the options and roles that this template
-asks for. To it come values that no API sends and people do (`ODD_CONTENTS`): what a template makes of them stays.
+asks for. To it come values that no API sends and users do ("odd contents"): what a template makes of them stays.
 """
 
 from __future__ import annotations
@@ -15,17 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from turnwise.analysis.conversations import (
-    FIRST,
-    WEATHER,
-    Probe,
-    make_call_message,
-    make_message,
-    make_tool_result,
-    option_names,
-)
+from turnwise.analysis.conversations import Probe, load_probes, option_names
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.analysis.wide_conversations import (
     ask_options,
@@ -37,15 +29,10 @@ from turnwise.engine.program import compile_program
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TemplateLimitError, TurnwiseError
-from turnwise.repair.defects import CALL, Defect, drop_space, list_text_parts, mixed_cases
+from turnwise.repair.defects import Defect, drop_space, list_text_parts, mixed_cases
 from turnwise.repair.trained_turns import name_tokens
 
 MAX_COMPILED = 3_000_000  # characters of all changed templates of one call
-ODD_CONTENTS: tuple[Any, ...] = (
-    *(7, 0, False, {"a": 1}, ["a", "b"], [{"a": 1}]),
-    [{"type": "text", "text": "Look"}, {"type": "image"}],
-)
-"""Contents that are neither a text, nor null, nor text in parts."""
 
 
 class Case(NamedTuple):
@@ -98,7 +85,7 @@ class Workbench:
                 list_common_probes(tokens),
                 list_rare_probes(renderer.variables, constants, tokens),
                 ask_options(options, tokens),
-                (replace(probe, options=tokens) for probe in _list_odd_probes()),
+                (replace(probe, options=tokens) for probe in load_probes("odd contents")),
             )
         )
 
@@ -136,17 +123,6 @@ def write(renderer: Renderer, probe: Probe) -> str | None:
     except TurnwiseError as error:
         raise_if_call_ended(error)
         return None
-
-
-def _list_odd_probes() -> Iterator[Probe]:
-    """Yield conversations with values that are none of the forms of a defect."""
-    for content in ODD_CONTENTS:
-        what = f"the content {content!r}"
-        yield Probe(f"{what} of a user", [make_message("user", content)])
-        yield Probe(f"{what} of a reply", [FIRST, make_message("assistant", content)])
-        yield Probe(f"{what} of a system text", [make_message("system", content), FIRST])
-        yield Probe(f"{what} of a result", [FIRST, CALL, make_tool_result(content)], [WEATHER])
-    yield Probe("empty arguments", [FIRST, make_call_message(("weather", ""))], [WEATHER])
 
 
 def is_garbled(probe: Probe, text: str) -> bool:

@@ -27,12 +27,9 @@ from turnwise.engine.provenance.trails import Rule, Trail
 
 MAX_INNER_TEXTS = 100_000  # texts within texts that are read
 
-WRITER = Rule(
-    "WRITER"
-)  # (WRITER, number): the next text is the value of the expression at this place
-CALL = Rule(
-    "CALL"
-)  # (CALL, number): a macro writes what follows; the expression at this place calls it
+# Marks: trails of empty texts, with the number of a place.
+WRITER = Rule("WRITER")  # the expression at this place writes the next text
+CALL = Rule("CALL")  # a macro writes what follows, which the expression at this place calls
 RETURN = (Rule("RETURN"),)  # up to here
 
 Position = tuple[int, int]
@@ -48,21 +45,12 @@ class WrittenSpan(NamedTuple):
         caller: where the outermost expression begins that wrote it, such as the call of a macro; `expression`, if it
             is no part of the value of another one.
         execution: the same number for all that one execution of the caller wrote.
-        literal: where the text is in the template, if its author wrote it.
     """
 
     start: int
     end: int
     expression: Position | None
     caller: Position | None
-    execution: int
-    literal: Position | None
-
-
-class _Writer(NamedTuple):
-    """An expression that is writing, and which of its executions this is."""
-
-    position: Position
     execution: int
 
 
@@ -77,7 +65,8 @@ class MarkReader:
         self._places = places
         self._inner_texts = 0
         self._executions = 0
-        self._writers: list[_Writer] = []  # from the outermost to the innermost
+        # the expressions that are writing and their executions, from the outermost to the innermost
+        self._writers: list[tuple[Position, int]] = []
         self._marked: Position | None = None  # the expression whose value is the next text
 
     def read(self, out: Sequence[Any]) -> list[WrittenSpan]:
@@ -117,7 +106,7 @@ class MarkReader:
 
     def _open(self, expression: Position) -> None:
         self._executions += 1
-        self._writers.append(_Writer(expression, self._executions))
+        self._writers.append((expression, self._executions))
 
     def _can_open(self, text: str, trail: Trail) -> bool:
         """Return whether a text was joined of others, which are read then."""
@@ -129,13 +118,12 @@ class MarkReader:
     def _make_span(
         self, start: int, end: int, expression: Position | None, trail: Trail
     ) -> WrittenSpan:
-        literal = self._places[trail] if type(trail) is int else None
-        expression = expression or literal
+        if expression is None and type(trail) is int:  # a literal
+            expression = self._places[trail]
         if not self._writers:
             self._executions += 1
-            return WrittenSpan(start, end, expression, expression, self._executions, literal)
-        expression = expression or self._writers[-1].position
-        return WrittenSpan(start, end, expression, *self._writers[0], literal)
+            return WrittenSpan(start, end, expression, expression, self._executions)
+        return WrittenSpan(start, end, expression or self._writers[-1][0], *self._writers[0])
 
 
 def find_span(spans: Sequence[WrittenSpan], character: int) -> WrittenSpan | None:
