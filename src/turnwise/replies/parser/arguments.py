@@ -18,11 +18,10 @@ from typing import Any, Final, NamedTuple
 from turnwise.replies.events import Event
 from turnwise.replies.grammar_parts import Pairs
 from turnwise.replies.parser.buffer import Answer, Wait
-from turnwise.replies.parser.lanes import UntilLane, ValueLane
 from turnwise.replies.parser.message_builder import MessageBuilder, ParsedCall
 from turnwise.replies.parser.pairs import PairParser
 from turnwise.replies.parser.state import ParserState
-from turnwise.replies.parser.values import JSON_WORDS, PLAIN_STRING_ENDS, ValueParser, to_json
+from turnwise.replies.parser.values import JSON_WORDS, ValueParser, to_json
 
 PLAIN_CHARACTER = r'[^"\\\x00-\x1f\ud800-\udfff]'  # of a JSON string, as it is
 _SHORT_STRING = re.compile(rf'"({PLAIN_CHARACTER}{{0,200}})("?)')
@@ -106,7 +105,6 @@ class ArgumentParser:
         self._pair_parsers: dict[int, PairParser] = {}
         self._member_parsers: dict[int, partial[ValueParser]] = {}
         self._has_masks = state.grammar.detokenizer.has_masks
-        self._string_lane = UntilLane(state.buffer, PLAIN_STRING_ENDS)
 
     def parse(self, call: ParsedCall) -> Answer:
         """Parse arguments in the notation of the current format."""
@@ -139,7 +137,7 @@ class ArgumentParser:
                 return string
             if match.end() < len(buffer.text) or buffer.ended:
                 break
-            yield self._string_lane
+            yield None
         value = yield from self._read_json(span)
         if not value.is_complete:
             return UNREADABLE
@@ -158,14 +156,13 @@ class ArgumentParser:
     def _read_json(self, span: str) -> Generator[Wait, None, JsonText]:
         parser, buffer = ValueParser(has_masks=self._has_masks), self._buffer
         texts: list[str] = []
-        lane = ValueLane(parser, buffer, self._builder, span)
         while True:
             end = parser.feed(buffer.text, buffer.position)
             buffer.consume(end - buffer.position, span)
             texts.append(parser.take())
             if parser.done or parser.error is not None or buffer.ended:
                 return JsonText("".join(texts), parser.done)
-            yield lane
+            yield None
 
     # -- JSON
 
@@ -210,7 +207,10 @@ class ArgumentParser:
         """
         buffer = self._buffer
         writer = _ArgumentWriter(self._builder, call, keeps_text)
-        lane = ValueLane(parser, buffer, self._builder, "arguments", writer)
+
+        def stream_string(text: str) -> list[Event] | None:
+            return writer.stream(text) if parser.is_plain_text(text) else None
+
         while True:
             parser.is_last = buffer.ended
             end = parser.feed(buffer.text, buffer.position)
@@ -227,7 +227,7 @@ class ArgumentParser:
                 writer.finish()
                 self._state.end_truncated_call(call)
                 return False
-            yield lane
+            yield None if buffer.position < len(buffer.text) else stream_string
 
     def _parse_between_markers(self, call: ParsedCall) -> Answer:
         """Parse JSON between markers; nothing at all is an empty object."""

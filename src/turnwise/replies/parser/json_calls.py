@@ -19,7 +19,6 @@ from turnwise.replies.parser.arguments import PLAIN_CHARACTER, UNREADABLE, Argum
 from turnwise.replies.parser.buffer import Answer, Wait
 from turnwise.replies.parser.call_end import CallEndParser
 from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS
-from turnwise.replies.parser.lanes import Lane, UntilLane, WhileLane
 from turnwise.replies.parser.message_builder import ParsedCall
 from turnwise.replies.parser.state import ParserState
 
@@ -75,10 +74,6 @@ class JsonCallParser:
         self._builder = state.builder
         self._arguments = arguments
         self._call_end = call_end
-        # Of a member, nothing is emitted but arguments; nor between two of them, or between a key and its value.
-        self._member_lane = UntilLane(state.buffer, frozenset("{}[]\\"))
-        self._comma_lane = WhileLane(state.buffer, frozenset(" \t\n\r,"))
-        self._colon_lane = WhileLane(state.buffer, frozenset(" \t\n\r:"))
 
     def parse(self, spec: JsonCall, is_bare: bool) -> Answer:
         """Parse the object that comes next; False if it is no call."""
@@ -87,10 +82,7 @@ class JsonCallParser:
         buffer.consume(1, "marker")
         state.json_depth = 1
         while state.json_depth:
-            # An object without an opener must show with its first key that it is a call.
-            is_doubtful = is_bare and draft.name is None
-            lane: Lane = self._comma_lane if is_doubtful else self._member_lane
-            char = yield from buffer.skip_space("marker", lane)
+            char = yield from buffer.skip_space("marker")
             if char in ("}", ","):
                 buffer.consume(1, "marker")
                 state.json_depth -= char == "}"
@@ -123,12 +115,12 @@ class JsonCallParser:
 
     def _read_key(self, span: str) -> Generator[Wait, None, str | None]:
         """Read a key and its colon, up to the value; None if they are not there."""
-        buffer, lane = self._buffer, self._colon_lane
+        buffer = self._buffer
         key = yield from self._arguments.read_value(span)
-        if not isinstance(key, str) or (yield from buffer.skip_space("marker", lane)) != ":":
+        if not isinstance(key, str) or (yield from buffer.skip_space("marker")) != ":":
             return None
         buffer.consume(1, "marker")
-        has_value = yield from buffer.skip_space("marker", lane)
+        has_value = yield from buffer.skip_space("marker")
         return key if has_value else None
 
     def _parse_member(self, draft: _ObjectDraft, key: str) -> _MemberSteps:

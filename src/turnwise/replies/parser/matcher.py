@@ -170,9 +170,3 @@ def matcher_for(markers: tuple[TaggedText, ...]) -> MarkerMatcher:
 def expect(markers: tuple[str, ...]) -> ExpectedMarkers:
     """Return these markers as those that may come next, compiled once."""
     return ExpectedMarkers(markers)
-
-
-@lru_cache(maxsize=_CACHE_SIZE)
-def proper_prefixes(text: str) -> frozenset[str]:
-    """Return all texts with which `text` goes on, the empty one included."""
-    return frozenset(text[:size] for size in range(len(text)))

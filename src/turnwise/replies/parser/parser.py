@@ -132,7 +132,7 @@ class Parser:
         self._state.reads_whole = self._reads_whole and not self._lacks_opener
         reply_parser = ReplyParser(self._state)
         self._steps = reply_parser.run()
-        self._lane = next(self._steps)
+        self._fast_path = next(self._steps)
         prefill = self._detokenizer.mask_specials(self.prefill_text)
         self._reply_start = len(prefill)
         if prefill:
@@ -160,7 +160,6 @@ class Parser:
         if self._builder.at_region_start and not rest.strip():
             self._builder.drop_leading_space()
             self._buffer.consume_rest("space")
-            self._lane = None  # what it held is taken
 
     # -- what has been parsed so far
 
@@ -202,7 +201,7 @@ class Parser:
         text = chunk if self._reads_text and isinstance(chunk, str) else self._to_text(chunk)
         if not text:
             return []
-        events = None if self._lane is None else self._lane.take(text)
+        events = None if self._fast_path is None else self._fast_path(text)
         if events is None:
             return self._push(text)
         self._raw.write(text)
@@ -258,7 +257,7 @@ class Parser:
         self._is_fresh = False
         self._raw.write(text)
         self._buffer.append(text)
-        self._lane = next(self._steps, None)
+        self._fast_path = next(self._steps, None)
         return self._builder.events.take()
 
     def read(self, reply: str | Sequence[int]) -> Message:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 
-from turnwise.replies.events import REASONING, TEXT
+from turnwise.replies.events import REASONING, TEXT, Event
 from turnwise.replies.grammar_parts import JsonCall
 from turnwise.replies.parser.ambiguity import (
     LOOKAHEAD,
@@ -23,7 +23,6 @@ from turnwise.replies.parser.buffer import Answer, Steps, Wait
 from turnwise.replies.parser.call_format import CallFormat
 from turnwise.replies.parser.calls import CallParser
 from turnwise.replies.parser.compiled_grammar import ChannelHeader, ChannelHeaderFormat
-from turnwise.replies.parser.lanes import RepeatLane
 from turnwise.replies.parser.matcher import MarkerKind, MarkerMatch
 from turnwise.replies.parser.state import OpenRegion, ParserState
 
@@ -122,9 +121,10 @@ class ReplyParser:
         else:
             openers = format.section_openers[1:] + format.openers
         is_brace = match.tag.kind is MarkerKind.BARE_CALL
-        lane = RepeatLane(buffer, self._builder) if is_brace else None
         while (is_call := self._looks_like_call(format, size, openers)) is None:
-            yield lane
+            # A brace after a brace shows that the first is text, and is held in its place.
+            is_alone = is_brace and len(buffer.text) - buffer.position == 1
+            yield self._stream_braces if is_alone else None
         if is_call:
             return True
         if is_brace:
@@ -136,6 +136,9 @@ class ReplyParser:
         _, space = yield from buffer.look_past_space()
         self._builder.add_content(buffer.consume(min(space, size) or 1, TEXT))
         return False
+
+    def _stream_braces(self, text: str) -> list[Event] | None:
+        return None if text.strip("{") else self._builder.stream_content(text)
 
     def _confirm_end_of_reasoning(self, match: MarkerMatch) -> Answer:
         """Confirm an opener within reasoning. If it is part of a sentence, or prose follows, it is only mentioned.

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from json.encoder import encode_basestring
-from string import ascii_letters, digits
 
 from turnwise.replies.parser.tool_schema import NO_SCHEMA, ValueSchema
 
@@ -46,10 +45,6 @@ JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCI
 _CLOSING_BRACKETS = {"{": "}", "[": "]", "(": ")"}
 _JSON_SPACE_RUN = re.compile(r"[ \t\n\r]+")
 _NON_JSON_SPACE = re.compile(r"[^\S \t\n\r]")  # whitespace that JSON does not know
-_JSON_SPACE = frozenset(" \t\n\r")
-_KEY_CHARACTERS = frozenset(ascii_letters + digits + "_.-")  # of bare keys, in every syntax
-_WORD_CHARACTERS = _KEY_CHARACTERS | {"+"}  # of bare words
-_BEFORE_WORD = _WORD_CHARACTERS | _JSON_SPACE
 _NEVER_PLAIN = frozenset(map(chr, (*range(0x20), *range(0xD800, 0xE000))))  # controls, surrogates
 # Elements of a list that JSON writes without quotes, each with a comma behind it. Longer numbers take the long way.
 _PLAIN_ITEMS = re.compile(
@@ -106,7 +101,6 @@ def _quote_style(close: str, has_escapes: bool) -> QuoteStyle:
     return QuoteStyle(close, plain_run, has_escapes, not_plain)
 
 
-PLAIN_STRING_ENDS = _quote_style('"', True).not_plain
 _QUOTES = {'"': _quote_style('"', True), "'": _quote_style("'", True)}
 
 
@@ -123,7 +117,6 @@ class ValueState(IntEnum):
 
 # Bound once: the lookup of an enum's member is slow, and these are used for every token of a value.
 _VALUE, _STRING, _WORD, _KEY, _COLON, _AFTER = ValueState
-IN_STRING = _STRING
 NEED_MORE = -1  # the answer of a step that cannot go on without more text
 
 
@@ -142,7 +135,7 @@ class ValueParser:
     """
 
     __slots__ = (
-        "_awaits_key", "_brace_index", "_closers", "_follows", "_has_masks", "_is_key", "_is_object", "_key",
+        "_brace_index", "_closers", "_follows", "_has_masks", "_is_key", "_is_object", "_key",
         "_marks", "_pending_comma", "_quote", "_schemas", "_separators", "_syntax", "_word",
         "done", "error", "is_last", "out", "state",
     )  # fmt: skip
@@ -180,7 +173,6 @@ class ValueParser:
         self._quote = _QUOTES['"']
         self._word: list[str] = []
         self._is_key = False
-        self._awaits_key = False  # a quote ends its string if the text behind it is a key
         self._key: list[str] | None = None  # the last key, if types are declared
 
     def feed(self, text: str, position: int) -> int:
@@ -207,27 +199,12 @@ class ValueParser:
         self._brace_index = 0
         return text
 
-    # -- text that needs no more than a look (`lanes.py`)
-
     def is_plain_text(self, text: str) -> bool:
-        """Return whether a text within a string is a part of it that is written as it is, at once."""
-        if self._brace_index is not None or (self._is_key and self._key is not None):
+        """Return whether the next text is a part of the open string that is written as it is, at once."""
+        if self.state != _STRING or self._brace_index is not None:
             return False
-        return self._quote.not_plain.isdisjoint(text)
-
-    def holds_back(self, text: str) -> bool:
-        """Return whether the text only continues the word, or the space after a comma, that is held back."""
-        if self.state == _WORD:
-            return (_KEY_CHARACTERS if self._is_key else _WORD_CHARACTERS).issuperset(text)
-        if self.state == _STRING:
-            return self._awaits_key and _BEFORE_WORD.issuperset(text)
-        if not self._pending_comma:
-            return False
-        return (_BEFORE_WORD if self.state == _VALUE else _JSON_SPACE).issuperset(text)
-
-    def may_end(self, text: str) -> bool:
-        """Return whether the value may end within the text: it has the bracket of the outermost container."""
-        return not self._closers or self._closers[0] in text
+        is_declared_key = self._is_key and self._key is not None
+        return not is_declared_key and self._quote.not_plain.isdisjoint(text)
 
     def _fail(self, reason: str) -> int:
         self._brace_index = None
@@ -400,11 +377,9 @@ class ValueParser:
     def _parse_quote(self, text: str, position: int) -> int:
         """A closing quote ends its string, unless what follows shows that it is part of it."""
         if self._follows is not None and not self._is_key:
-            self._awaits_key = False
             is_inner = self._is_inner_quote(text, position + 1)
             if is_inner is None:
                 return NEED_MORE
-            self._awaits_key = False
             if is_inner:
                 self._write_string(escape(text[position]))
                 return position + 1
@@ -444,7 +419,6 @@ class ValueParser:
         key = self._syntax.key.match(body)
         rest = body[key.end() :].lstrip() if key else body
         if not rest:
-            self._awaits_key = True
             return False if is_complete else None
         if key:
             return rest[0] not in "=:"
