@@ -27,7 +27,7 @@ from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.input_format import InputFormat, detect_input_format
 from turnwise.replies.known_models import complete_grammar, find_declaration
-from turnwise.replies.parser.parser import Parser, parse, parse_plain
+from turnwise.replies.parser.parser import Parser, parse
 from turnwise.replies.parser.prefill import prompt_before_reply
 from turnwise.replies.write import write
 
@@ -133,12 +133,9 @@ class ReplyCodec:
         """
         if "content" not in self.grammar.sources:
             return None
-        parsed = parse_plain(self.grammar, reply, prompt) if isinstance(reply, str) else None
-        if parsed is None:
-            call_ids = CallIds(
-                prompt_before_reply(self.grammar, prompt), used=collect_call_ids(messages)
-            )
-            parsed = self.parse(reply, prompt, tools, tokenizer, call_ids=call_ids)
+        used = collect_call_ids(messages)
+        call_ids = CallIds(prompt_before_reply(self.grammar, prompt), used)
+        parsed = self.parse(reply, prompt, tools, tokenizer, call_ids=call_ids)
         return self.input_format.to_message(parsed)
 
     def to_input(self, messages: Any) -> Any:

@@ -190,35 +190,6 @@ class CompiledGrammar:
             start, end, words[0], words[1], prefix if recipient_key else "", recipient_key
         )
 
-    def read_plain(self, reply: str) -> str | None:
-        """Return the content of a whole reply that is content only, up to a stop at its end; None: parse it.
-
-        A fast path, for most replies are plain. It is only right after a prompt that begins no region, and it leaves
-        everything to the parser that is not decided by markers alone.
-        """
-        if not self._has_plain_content:
-            return None
-        match, end = self.content_matcher.find(reply, 0, ended=True)
-        if match is not None and (match.tag.kind is not MarkerKind.STOP or match.end < len(reply)):
-            return None
-        content = reply[:end]
-        return None if not content or content.isspace() else content
-
-    @cached_property
-    def _has_plain_content(self) -> bool:
-        """Whether a reply is content from its first character on, unless a marker comes."""
-        reasoning, header = self.grammar.reasoning, self.channel_header_format
-        starts_with_reasoning = reasoning is not None and not reasoning.open
-        has_unmarked_calls = any(format.bare_starts for format in self.call_formats)
-        has_recipient = header is not None and header.recipient_key
-        return not (
-            self.grammar.content.open
-            or starts_with_reasoning
-            or has_unmarked_calls
-            or self.formats_without_opener
-            or has_recipient
-        )
-
     # -- formats of calls
 
     @cached_property

@@ -43,7 +43,7 @@ from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES, CompiledGra
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.replies.parser.marker_text import collect_texts
 from turnwise.replies.parser.message_builder import AttemptRecord, MessageBuilder
-from turnwise.replies.parser.prefill import prefill_of, prompt_before_reply, prompt_text
+from turnwise.replies.parser.prefill import prefill_of, prompt_text
 from turnwise.replies.parser.reply import ReplyParser
 from turnwise.replies.parser.state import OpenRegion, ParserState
 from turnwise.replies.parser.tool_schema import read_tool_types
@@ -109,10 +109,11 @@ class Parser:
         self._tools = read_tool_types(prepared_tools(tools).plain)
         text = None if prompt is None else prompt_text(prompt, tokenizer)
         self.prefill_text = prefill_of(grammar, text)
+        before_reply = (text or "").removesuffix(self.prefill_text)
         self._has_prompt = prompt is not None
         if reasoning == "assume":
             self._open_reasoning()
-        self._call_ids = to_call_ids(call_ids, prompt_before_reply(grammar, text))
+        self._call_ids = to_call_ids(call_ids, before_reply)
         self._message: Message | None = None
         self._reads_whole = self._lacks_opener = False
         # Only the first chunk shows whether the reply is text or ids, and the prefill can be asked for before it. So
@@ -437,14 +438,6 @@ def _check_tolerances(names: Iterable[str]) -> frozenset[str]:
             hint = did_you_mean(str(name), sorted(ALL_TOLERANCES), "there are")
             raise TurnwiseError(f"unknown tolerance {short_repr(name)}", hint=hint)
     return frozenset(tolerances)
-
-
-def parse_plain(grammar: GrammarParts, reply: str, prompt: str | None) -> Message | None:
-    """Parse a reply that is nothing but content, much faster than `parse`; None if it may be anything else."""
-    if prefill_of(grammar, prompt):
-        return None
-    content = _compile_grammar(grammar, ALL_TOLERANCES, None).read_plain(reply)
-    return None if content is None else Message(role="assistant", content=content)
 
 
 def parse(
