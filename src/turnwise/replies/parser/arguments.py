@@ -23,8 +23,8 @@ from turnwise.replies.parser.pairs import PairParser
 from turnwise.replies.parser.state import ParserState
 from turnwise.replies.parser.values import JSON_WORDS, ValueParser, to_json
 
-PLAIN_CHARACTER = r'[^"\\\x00-\x1f\ud800-\udfff]'  # of a JSON string, as it is
-_SHORT_STRING = re.compile(rf'"({PLAIN_CHARACTER}{{0,200}})("?)')
+# Without escapes. Not looking for it first takes 1.2 to 1.35 times as long for small calls.
+_SHORT_STRING = re.compile(r'"([^"\\\x00-\x1f\ud800-\udfff]{0,200})("?)')
 UNREADABLE: Final = object()  # in place of a JSON value that cannot be read
 _NULL_STARTS = frozenset(word[0] for word, value in JSON_WORDS.items() if value == "null")
 

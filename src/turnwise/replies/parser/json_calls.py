@@ -8,22 +8,18 @@ harm.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Generator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
 from turnwise.replies.grammar_parts import JsonCall, Marker
-from turnwise.replies.parser.arguments import PLAIN_CHARACTER, UNREADABLE, ArgumentParser
+from turnwise.replies.parser.arguments import UNREADABLE, ArgumentParser
 from turnwise.replies.parser.buffer import Answer, Wait
 from turnwise.replies.parser.call_end import CallEndParser
 from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS
 from turnwise.replies.parser.message_builder import ParsedCall
 from turnwise.replies.parser.state import ParserState
-
-# A key and what is between it and its value, of which at least one character must be there.
-_KEY = re.compile(rf'"({PLAIN_CHARACTER}{{1,200}})"(\s*:\s*)(?=\S)')
 
 
 class MemberResult(Enum):
@@ -89,7 +85,7 @@ class JsonCallParser:
                 continue
             draft.member_start = self._builder.position
             span = "name" if spec.name is None else "marker"
-            key = self._take_key(span) or (yield from self._read_key(span))
+            key = yield from self._read_key(span)
             if key is None:
                 return (yield from self._end_unreadable(draft)) is MemberResult.CALL_ENDED
             if key in (spec.inside, "function") and (yield from buffer.peek()) == "{":
@@ -101,17 +97,6 @@ class JsonCallParser:
             if result is not MemberResult.CONTINUE:
                 return result is MemberResult.CALL_ENDED
         return (yield from self._finish(draft))
-
-    def _take_key(self, span: str) -> str | None:
-        """Take a key without escapes and its colon, up to the value, if all of them are there already."""
-        buffer = self._buffer
-        match = _KEY.match(buffer.text, buffer.position)
-        if match is None:
-            return None
-        key, rest = match.groups()
-        buffer.consume(len(key) + 2, span)
-        buffer.consume(len(rest), "marker")
-        return key
 
     def _read_key(self, span: str) -> Generator[Wait, None, str | None]:
         """Read a key and its colon, up to the value; None if they are not there."""
