@@ -22,7 +22,7 @@ from host_chats import conversations
 from served_replies import BROKEN_TOOLS, template
 from tiny_gguf import write_model
 from turnwise.integrations.llamacpp import completion_request
-from turnwise.replies.parser.marker_text import split_tags
+from turnwise.replies.parser.markers import split_tags
 from turnwise.tokens.tokenizers import tokenizer
 from turnwise.tokens.tokenizers.files import SHIPPED
 

@@ -26,8 +26,8 @@ from turnwise.registry.match import tables
 from turnwise.replies.export.constraint_tree import CharacterNode
 from turnwise.replies.export.value_check import _compile_run
 from turnwise.replies.grammar_parts import KEY
+from turnwise.replies.parser.text_values import _tag_pattern
 from turnwise.replies.parser.values import _quote_style
-from turnwise.replies.parser.xml_values import _tag_pattern
 from turnwise.tokens.token_matcher import TokenMatcher
 from turnwise.tokens.tokenizers import tokenizer
 from turnwise.tokens.tokenizers.pure_python.regex import compile_pattern

@@ -30,9 +30,9 @@ from odd_templates import (
     turns,
 )
 from turnwise.replies.derive import derive
-from turnwise.replies.derive.validate import GRAMMAR_PARTS, MAX_GRAMMAR_LENGTH, PROBE_WORDS
+from turnwise.replies.derive.markers import GRAMMAR_PARTS, MAX_GRAMMAR_LENGTH, PROBE_WORDS
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.parser.marker_text import collect_texts
+from turnwise.replies.parser.markers import collect_texts
 
 
 def compiled(odd: Odd) -> tuple[turnwise.Template, Grammar]:

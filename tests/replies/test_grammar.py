@@ -22,12 +22,11 @@ from rewriting import Call, rewritten
 from turnwise.analysis.conversations import NOW, make_tool
 from turnwise.analysis.segment import Segment, common_prefix, common_suffix, split_between
 from turnwise.errors import SourceError
-from turnwise.replies.declared import merge_declaration, parse_declaration
+from turnwise.replies.declared import known_models, merge_declaration, parse_declaration
 from turnwise.replies.derive import derive
+from turnwise.replies.derive.markers import HOLDS_FIELD, TOO_LONG, drop_invalid
 from turnwise.replies.derive.objects import decode_value
-from turnwise.replies.derive.validate import HOLDS_FIELD, TOO_LONG, drop_invalid
 from turnwise.replies.grammar import Grammar, Marker, RawCall, Region
-from turnwise.replies.known_models import known_models
 
 CASES = sorted((Path(__file__).parents[1] / "grammars").glob("*.case"))
 TOOLS = [make_tool("look", city={"type": "string"}), make_tool("plan", n={"type": "integer"})]

@@ -23,7 +23,7 @@ from timing import assert_linear
 from turnwise import TurnwiseError
 from turnwise.replies.events import STATUSES, Message
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.parser.marker_text import is_tag_like, split_tags
+from turnwise.replies.parser.markers import is_tag_like, split_tags
 
 PLAIN = "Plan it. Then answer"
 PLACES = (0, 4, 9, 13, len(PLAIN))

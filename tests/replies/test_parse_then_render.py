@@ -33,8 +33,7 @@ from reply_cases import (
 )
 from reply_grammars import region
 from turnwise.analysis.prober import CallShape
-from turnwise.replies.equality import messages_equal
-from turnwise.replies.events import Message
+from turnwise.replies.events import Message, messages_equal
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.input_format import IN_PARTS, InputFormat
 from turnwise.replies.write import write

@@ -19,11 +19,11 @@ from timing import assert_linear, assert_quick
 from turnwise.errors import TokenizerError
 from turnwise.replies.events import SPANS, STATUSES, Attempt, Event, Message
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs, Region, TaggedCall
-from turnwise.replies.parser.coercion import coerce
 from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES
+from turnwise.replies.parser.markers import common_tag_suffix
 from turnwise.replies.parser.parser import Parser, parse
+from turnwise.replies.parser.text_values import coerce
 from turnwise.replies.parser.values import MAX_DEPTH, ValueParser, to_json
-from turnwise.replies.parser.variants import common_tag_suffix
 
 IDS = [f"{example.grammar}-{at}" for at, example in enumerate(EXAMPLES)]
 EACH = pytest.mark.parametrize("example", EXAMPLES, ids=IDS)

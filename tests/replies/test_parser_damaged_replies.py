@@ -29,7 +29,7 @@ from turnwise.replies.derive import derive
 from turnwise.replies.events import SPANS, STATUSES, Message
 from turnwise.replies.grammar import Grammar, JsonCall
 from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS, CompiledGrammar
-from turnwise.replies.parser.marker_text import collect_texts
+from turnwise.replies.parser.markers import collect_texts
 from turnwise.replies.parser.parser import Parser
 from turnwise.replies.write import write
 

@@ -28,7 +28,7 @@ from reply_messages import UNREADABLE
 from reply_vectors import template
 from turnwise.replies.events import Event
 from turnwise.replies.grammar import Grammar, JsonCall, TaggedCall
-from turnwise.replies.parser.marker_text import collect_texts
+from turnwise.replies.parser.markers import collect_texts
 from turnwise.replies.write import write
 
 FEW, MANY = 4, 100

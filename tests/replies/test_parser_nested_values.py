@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import turnwise
 from timing import assert_quick
 from turnwise.replies.grammar import KEY, Marker, Pairs, Region
-from turnwise.replies.parser.xml_values import parse_elements
+from turnwise.replies.parser.text_values import parse_elements
 from turnwise.tokens import tokenizers
 
 BEFORE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls or [] %}"

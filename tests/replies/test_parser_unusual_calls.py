@@ -13,10 +13,10 @@ import pytest
 from reply_grammars import GRAMMARS, region, tagged
 from turnwise.replies.events import MARKER_STATUSES, SPANS, STATUSES, Message
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs
-from turnwise.replies.parser.ambiguity import LOOKAHEAD, looks_like_call
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
-from turnwise.replies.parser.matcher import MarkerKind, MarkerMatch, MarkerMatcher, MarkerTag
+from turnwise.replies.parser.markers import MarkerKind, MarkerMatch, MarkerMatcher, MarkerTag
 from turnwise.replies.parser.parser import Parser
+from turnwise.replies.parser.reply import LOOKAHEAD, looks_like_call
 
 
 def tools(**types: str) -> list[dict[str, Any]]:

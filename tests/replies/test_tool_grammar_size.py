@@ -13,9 +13,9 @@ import pytest
 import turnwise
 from gbnf_reader import read_gbnf
 from tool_values import ACCEPTED, REFUSED, reply_with, shared_definitions, tool_of
+from turnwise.replies.export.constraint_tree import MAX_REPEATED_DEFINITIONS, NumberType
 from turnwise.replies.export.lark import pattern_of
-from turnwise.replies.export.number_nodes import number_node
-from turnwise.replies.export.value_types import MAX_REPEATED_DEFINITIONS, NumberType
+from turnwise.replies.export.value_nodes import number_node
 
 METHODS = ("to_structural_tag", "to_lark", "to_gbnf")
 TEMPLATES = ("qwen3", "glm-4.5", "gemma-4")  # JSON, tagged with JSON, and a notation of its own

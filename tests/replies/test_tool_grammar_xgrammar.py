@@ -21,7 +21,7 @@ from tool_values import (
     shared_definitions,
     tool_of,
 )
-from turnwise.replies.export.value_types import MAX_REPEATED_DEFINITIONS
+from turnwise.replies.export.constraint_tree import MAX_REPEATED_DEFINITIONS
 from turnwise.replies.write import write
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 
 from turnwise.analysis.conversations import load_probes, name_values
 from turnwise.errors import TurnwiseError
-from turnwise.replies.equality import messages_equal
+from turnwise.replies.events import messages_equal
 from turnwise.replies.write import write
 from turnwise.template import Template
 

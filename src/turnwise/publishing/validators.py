@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from turnwise.publishing.samples import TOOLS, write_replies
-from turnwise.replies.equality import messages_equal
+from turnwise.replies.events import messages_equal
 from turnwise.template import Template
 
 # Package -> the module and the function that checks a response_template, and raises an error.

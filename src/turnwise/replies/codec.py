@@ -20,13 +20,11 @@ from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError
 from turnwise.messages import REASONING_KEYS
 from turnwise.replies.call_ids import CallIds, collect_call_ids
-from turnwise.replies.declared import merge_declaration
+from turnwise.replies.declared import complete_grammar, find_declaration, merge_declaration
 from turnwise.replies.derive import derive
-from turnwise.replies.equality import messages_equal
-from turnwise.replies.events import Message
+from turnwise.replies.events import Message, messages_equal
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.input_format import InputFormat, detect_input_format
-from turnwise.replies.known_models import complete_grammar, find_declaration
 from turnwise.replies.parser.parser import Parser, parse
 from turnwise.replies.parser.prefill import prompt_before_reply
 from turnwise.replies.write import write

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages import CallFields, message_reasoning, message_text, message_tool_calls
 from turnwise.replies.call_ids import name_in_id
-from turnwise.replies.code_block import write_code_block
 from turnwise.replies.grammar import (
     KEY,
     Calls,
@@ -31,6 +30,7 @@ from turnwise.replies.grammar import (
     Spacing,
 )
 from turnwise.replies.grammar_parts import default_json_parts
+from turnwise.replies.parser.calls import write_code_block
 from turnwise.replies.parser.parser import Parser
 from turnwise.replies.parser.tool_schema import JSON_TYPES
 

@@ -11,8 +11,8 @@ import re
 from typing import Any
 
 from turnwise.errors import MessageError, TurnwiseError, short_repr
+from turnwise.replies.export.constraint_tree import ToolSignature
 from turnwise.replies.export.schema_reader import read_signatures
-from turnwise.replies.export.value_types import ToolSignature
 from turnwise.serve.bodies import FieldType, RequestError
 from turnwise.serve.models import ServedModel
 from turnwise.serve.request_types import MAX_TOKEN_ID, ChatBody, PassedSampling, SamplingBody

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard
 
 from turnwise.errors import TurnwiseError, printable, short_repr
-from turnwise.replies.export.value_types import ToolSignature
+from turnwise.replies.export.constraint_tree import ToolSignature
 from turnwise.serve.bodies import MAX_INTEGER, RequestError
 from turnwise.serve.memory import KnownIds
 from turnwise.serve.models import ServedModel

@@ -22,11 +22,9 @@ from turnwise.replies.derive.calls import (
     find_numbers,
     find_two_calls,
 )
-from turnwise.replies.derive.content import ContentLayout
+from turnwise.replies.derive.markers import find_problem, to_marker, to_region
 from turnwise.replies.derive.objects import decode_value
-from turnwise.replies.derive.probe_results import ProbeResults
-from turnwise.replies.derive.segment_markers import to_marker, to_region
-from turnwise.replies.derive.validate import find_problem
+from turnwise.replies.derive.probe_results import ContentLayout, ProbeResults
 from turnwise.replies.grammar import Calls, JsonCall, Marker, Region, Source, TaggedCall
 
 _CALL_ROLE = re.compile(r"""['"](?=\w*?(?:tool|function)_call)(\w++)['"]""")  # in the source

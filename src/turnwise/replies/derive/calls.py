@@ -15,6 +15,7 @@ from typing import Any
 
 from turnwise.analysis.prober import ARGUMENTS, EMPTY_CONTENTS, IDS, NAMES, CallShape, Prober
 from turnwise.analysis.segment import Segment, Span
+from turnwise.replies.derive.markers import to_marker
 from turnwise.replies.derive.objects import (
     FoundCall,
     find_arguments,
@@ -31,7 +32,6 @@ from turnwise.replies.derive.pairs import (
     layout_pairs,
     with_other_types,
 )
-from turnwise.replies.derive.segment_markers import to_marker
 from turnwise.replies.grammar import JsonCall, Marker, TaggedCall
 
 Slot = tuple[int, int, str]  # start, end, and which of `grammar.SLOTS` it is

@@ -7,7 +7,7 @@ generation prompt. Texts are cut only at boundaries (`analysis/segment.py`).
     header  reasoning.open  R  reasoning.close  content.open  C  content.close  end of turn
     header  section.open  each.open  CALL  each.close  between  each.open  CALL  each.close  section.close  end of turn
 
-The grammar then parses the probes (`selfcheck.py`), and what is parsed as something else is noted.
+The grammar then parses the probes (`roundtrip_failures`), and what is parsed as something else is noted.
 
 What a template never writes cannot be derived from it, except what it searches for: `content.split('</think>')` shows
 that replies may contain `</think>`. What no probe showed is listed in `Grammar.unreached`; a registry entry may declare
@@ -17,30 +17,93 @@ it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
 from turnwise.analysis.facts import Facts
-from turnwise.analysis.prober import CONTENT, REASONING, Prober, replace_placeholders
+from turnwise.analysis.prober import (
+    ARGUMENTS,
+    CONTENT,
+    NAMES,
+    REASONING,
+    TOOLS,
+    CallShape,
+    Prober,
+    replace_placeholders,
+)
 from turnwise.analysis.segment import EMPTY, Segment, leading_space
 from turnwise.engine.compiler.searched import searched_strings
 from turnwise.errors import TemplateLimitError
 from turnwise.replies.derive.call_sections import CallDerivation, Notes
 from turnwise.replies.derive.calls import WrittenCalls
-from turnwise.replies.derive.content import find_content_layout, split_reasoning_close
-from turnwise.replies.derive.named import add_named_markers
+from turnwise.replies.derive.markers import add_named_markers, drop_invalid, find_problem, to_region
 from turnwise.replies.derive.pairs import MARKUP, NEEDS_ESCAPES
-from turnwise.replies.derive.probe_results import ProbeResults, collect_results
+from turnwise.replies.derive.probe_results import (
+    ProbeResults,
+    collect_results,
+    find_content_layout,
+    split_reasoning_close,
+)
 from turnwise.replies.derive.reasoning import (
     explain_missing,
     find_searched_region,
     matching_tag,
 )
-from turnwise.replies.derive.segment_markers import to_region
-from turnwise.replies.derive.selfcheck import roundtrip_failures
-from turnwise.replies.derive.validate import drop_invalid, find_problem
+from turnwise.replies.events import messages_equal
 from turnwise.replies.grammar import Grammar, Marker, Region
+from turnwise.replies.parser.parser import parse
+
+# ---- selfcheck ----
+#
+# The last question of a derivation: does the grammar parse what the template wrote?
+#
+# A layout may be understood and still not be parsable: calls without any opener are not looked for in the middle of a
+# text, and texts without quotes have no end. So the calls of the probes are parsed with the grammar that was derived
+# from them, and what is parsed as something else is noted.
+
+
+MAX_QUOTE_LENGTH = 120  # characters of a turn that a note quotes
+
+
+class CallProbe(NamedTuple):
+    """A message with calls: its title in notes, the arguments of each call, the content beside them."""
+
+    title: str
+    arguments: tuple[dict[str, Any], ...]
+    content: str | None = None
+
+
+PROBES = (
+    CallProbe("one call", ARGUMENTS[:1]),
+    CallProbe("two calls", ARGUMENTS),
+    CallProbe("a call and content", ARGUMENTS[:1], CONTENT),
+    CallProbe("a call without arguments", ({},)),
+)
+
+
+def roundtrip_failures(
+    grammar: Grammar, prober: Prober, shape: CallShape, header: str
+) -> Iterator[str]:
+    """A note on the first probe that the template writes and the grammar does not parse back."""
+    excludes_content = grammar.calls is None or grammar.calls.excludes_content
+    for probe in PROBES:
+        turn = prober.turn(prober.call(shape, *probe.arguments, content=probe.content))
+        names = NAMES[: len(probe.arguments)]
+        if turn is None or not all(name in turn.text for name in names):
+            continue
+        if probe.content is not None and excludes_content:
+            continue
+        reply = replace_placeholders(turn.text.removeprefix(header))
+        expected = prober.call(CallShape(), *probe.arguments, content=probe.content)
+        if not messages_equal(parse(grammar, reply, "", TOOLS), expected):
+            quote = reply if len(reply) <= MAX_QUOTE_LENGTH else reply[:MAX_QUOTE_LENGTH] + "..."
+            yield f"calls: parsing the rendered call gives a different call: {probe.title}, {quote!r}"
+            return
+
+
+# ---- derivation ----
+
 
 REFUSED = "content, reasoning, calls: the template refuses a user message, or exceeds its limits"
 TOO_LONG = "content, reasoning, calls: the rendering of a message is too long to analyse"

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from turnwise.analysis.segment import EMPTY, Segment, Span, common_suffix, split_between
-from turnwise.replies.derive.segment_markers import to_marker, to_region
+from turnwise.replies.derive.markers import to_marker, to_region
 from turnwise.replies.grammar import KEY, Marker, Pairs, Region
 
 NEEDS_ESCAPES = 'zs"zt\n\nzu\\zw'  # a text that every language of literals must escape

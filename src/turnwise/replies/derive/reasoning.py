@@ -26,7 +26,7 @@ from turnwise.analysis.prober import (
 )
 from turnwise.analysis.segment import WHOLE_TAG, Segment, last_tag_start, leading_space
 from turnwise.replies.derive.calls import WrittenCalls
-from turnwise.replies.derive.segment_markers import to_marker
+from turnwise.replies.derive.markers import to_marker
 from turnwise.replies.grammar import Marker, Region
 
 SEARCHED = "searched"

@@ -20,15 +20,26 @@ from typing import NoReturn
 from turnwise.errors import MessageError, TurnwiseError
 from turnwise.replies.export.constraint_tree import (
     NOTHING,
+    AnyValue,
+    ArrayType,
+    ConstantType,
     ConstraintTree,
     JsonNode,
     LiteralNode,
+    NamedType,
     Node,
+    NumberType,
+    ObjectType,
     RepeatNode,
+    StringType,
+    ToolSignature,
+    UnionType,
+    ValueType,
     characters,
     make_choice,
     make_repeat,
     make_sequence,
+    make_union,
 )
 from turnwise.replies.export.value_nodes import (
     JSON_NOTATION,
@@ -40,19 +51,6 @@ from turnwise.replies.export.value_nodes import (
     check_bare_key,
     key_except,
     raw_text,
-)
-from turnwise.replies.export.value_types import (
-    AnyValue,
-    ArrayType,
-    ConstantType,
-    NamedType,
-    NumberType,
-    ObjectType,
-    StringType,
-    ToolSignature,
-    UnionType,
-    ValueType,
-    make_union,
 )
 from turnwise.replies.grammar_parts import (
     KEY,

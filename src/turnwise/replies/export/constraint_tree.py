@@ -7,7 +7,7 @@
     RepeatNode      a node several times
     RuleNode        the node of a named rule, so that values can nest and parts can be shared
     FreeTextNode    any text up to the first of some texts
-    JsonNode        a JSON value of a type (`value_types.py`)
+    JsonNode        a JSON value of a type (below)
 
 `reply_tree.py` builds such a tree from a grammar and tools; `lark.py`, `gbnf.py` and `structural_tag.py` write it. A
 writer knows nothing of templates and tools, and the builder nothing of the languages.
@@ -15,11 +15,12 @@ writer knows nothing of templates and tools, and the builder nothing of the lang
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from os.path import commonprefix
-
-from turnwise.replies.export.value_types import ValueType
+from typing import Any
 
 __all__ = [
     "CharacterNode",
@@ -32,7 +33,238 @@ __all__ = [
     "RepeatNode",
     "RuleNode",
     "SequenceNode",
+    "ToolSignature",
+    "ValueType",
 ]
+
+
+# ---- value types ----
+#
+# The types of values that a grammar of calls knows: what a tool's JSON schema becomes (`schema_reader.py`).
+
+
+Json = dict[str, Any]
+MAX_REPEATED_DEFINITIONS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class AnyValue:
+    """Any JSON value."""
+
+
+@dataclass(frozen=True, slots=True)
+class StringType:
+    """A string."""
+
+    least: int = 0
+    most: int | None = None
+    pattern: str | None = None  # that occurs in it
+    checked_most: int | None = None  # a bound that is too large for grammars
+
+
+@dataclass(frozen=True, slots=True)
+class NumberType:
+    """A number, or a whole one, between bounds that may be excluded; those of whole numbers are whole, and included."""
+
+    is_whole: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+    excludes_minimum: bool = False
+    excludes_maximum: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantType:
+    """One of the JSON texts of some values."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    """A list: first the elements of `leading`, then any number of `element`; None allows no more."""
+
+    element: ValueType | None
+    leading: tuple[ValueType, ...] = ()
+    least: int = 0
+    most: int | None = None
+    checked_most: int | None = None  # a bound that is too large for grammars
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectType:
+    """An object: declared members in their order, then others of the type `other`; None allows no others."""
+
+    members: tuple[tuple[str, ValueType], ...] = ()
+    required: frozenset[str] = frozenset()
+    other: ValueType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnionType:
+    """A value of one of several types."""
+
+    options: tuple[ValueType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedType:
+    """A type of `ToolSignature.definitions`, which may contain itself."""
+
+    name: str
+
+
+ValueType = (
+    AnyValue
+    | StringType
+    | NumberType
+    | ConstantType
+    | ArrayType
+    | ObjectType
+    | UnionType
+    | NamedType
+)
+ANY = AnyValue()
+BOOLEAN = ConstantType(("true", "false"))
+NULL = ConstantType(("null",))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSignature:
+    """A tool's name and the type of its arguments."""
+
+    name: str
+    arguments: ObjectType
+    definitions: Mapping[str, ValueType]
+
+
+def inner_types(value: ValueType) -> tuple[ValueType, ...]:
+    """Return the types that a type is made of."""
+    if isinstance(value, UnionType):
+        return value.options
+    if isinstance(value, ArrayType):
+        element = () if value.element is None else (value.element,)
+        return (*value.leading, *element)
+    if isinstance(value, ObjectType):
+        other = () if value.other is None else (value.other,)
+        return (*(member for _, member in value.members), *other)
+    return ()
+
+
+def find_names(value: ValueType) -> set[str]:
+    """Return the names of the definitions that a type is made of, without those within them."""
+    found: set[str] = set()
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, NamedType):
+            found.add(one.name)
+        waiting += inner_types(one)
+    return found
+
+
+def repeats_definitions(values: Iterable[ValueType], definitions: Mapping[str, ValueType]) -> bool:
+    """Return whether many definitions would be written again, once for each value that refers to them."""
+    known: set[str] = set()
+    repeated = 0
+    for value in values:
+        found: set[str] = set()
+        waiting = [value]
+        while waiting and repeated <= MAX_REPEATED_DEFINITIONS:
+            one = waiting.pop()
+            if isinstance(one, NamedType) and one.name not in found:
+                found.add(one.name)
+                waiting.append(definitions[one.name])
+                repeated += one.name in known
+            waiting += inner_types(one)
+        known |= found
+    return repeated > MAX_REPEATED_DEFINITIONS
+
+
+def make_union(types: Iterable[ValueType]) -> ValueType:
+    """Return the union of types, without unions in it."""
+    flat: dict[ValueType, None] = {}
+    for type in types:
+        flat.update(dict.fromkeys(type.options if isinstance(type, UnionType) else (type,)))
+    if ANY in flat:
+        return ANY
+    return next(iter(flat)) if len(flat) == 1 else UnionType(tuple(flat))
+
+
+# -- JSON schemas
+
+
+def to_json_schema(value: ValueType, definitions: Mapping[str, ValueType]) -> Json:
+    """Return a type as a JSON schema that closes its objects and has no keyword beyond those of `schema_reader.py`."""
+    names: dict[str, str] = {}
+    schema = _schema_of(value, names)
+    found: Json = {}
+    waiting = list(names)
+    while waiting:
+        pointer = waiting.pop()
+        known = len(names)
+        found[names[pointer]] = _schema_of(definitions[pointer], names)
+        waiting += islice(reversed(names), len(names) - known)  # those that it refers to first
+    return {**schema, "$defs": found} if found else schema
+
+
+def _schema_of(value: ValueType, names: dict[str, str]) -> Json:
+    if isinstance(value, NamedType):
+        name = names.setdefault(value.name, f"type{len(names) + 1}")
+        return {"$ref": f"#/$defs/{name}"}
+    if isinstance(value, UnionType):
+        return {"anyOf": [_schema_of(option, names) for option in value.options]}
+    if isinstance(value, ConstantType):
+        named = {BOOLEAN: "boolean", NULL: "null"}.get(value)
+        return {"type": named} if named else {"enum": [json.loads(text) for text in value.texts]}
+    if isinstance(value, StringType):
+        limits = {"minLength": value.least or None, "maxLength": value.most}
+        return _without_none({"type": "string", "pattern": value.pattern, **limits})
+    if isinstance(value, NumberType):
+        return _number_schema(value)
+    if isinstance(value, ArrayType):
+        return _array_schema(value, names)
+    if isinstance(value, ObjectType):
+        return _object_schema(value, names)
+    return {}
+
+
+def _number_schema(value: NumberType) -> Json:
+    low = "exclusiveMinimum" if value.excludes_minimum else "minimum"
+    high = "exclusiveMaximum" if value.excludes_maximum else "maximum"
+    kind = "integer" if value.is_whole else "number"
+    return _without_none({"type": kind, low: value.minimum, high: value.maximum})
+
+
+def _array_schema(value: ArrayType, names: dict[str, str]) -> Json:
+    schema: Json = {"type": "array", "minItems": value.least or None, "maxItems": value.most}
+    if value.leading:
+        schema["prefixItems"] = [_schema_of(one, names) for one in value.leading]
+    if value.element is None:
+        schema["items"] = False
+    elif value.element != ANY:
+        schema["items"] = _schema_of(value.element, names)
+    return _without_none(schema)
+
+
+def _object_schema(value: ObjectType, names: dict[str, str]) -> Json:
+    schema: Json = {"type": "object"}
+    if value.members:
+        schema["properties"] = {name: _schema_of(one, names) for name, one in value.members}
+    if value.required:
+        schema["required"] = [name for name, _ in value.members if name in value.required]
+    other: Any = value.other is not None
+    if value.other is not None and value.other != ANY:
+        other = _schema_of(value.other, names)
+    schema["additionalProperties"] = other
+    return schema
+
+
+def _without_none(schema: Json) -> Json:
+    return {key: value for key, value in schema.items() if value is not None}
+
+
+# ---- constraint tree ----
 
 
 @dataclass(frozen=True, slots=True)

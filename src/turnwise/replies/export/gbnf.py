@@ -3,7 +3,7 @@ r"""A constraint in GBNF, the grammar of llama.cpp; xgrammar's EBNF is the same 
 GBNF has rules, texts, classes of characters and repetition, and nothing else. So free text is written out as an
 automaton (Aho and Corasick's, over the texts that end it), one rule for each state, and its greatest length as a count
 of steps, which may accept a longer text but never refuses one that fits; JSON as rules in `value_nodes.py`; the bounds
-of numbers as digits in `number_nodes.py`.
+of numbers as digits (`number_node`).
 
 llama.cpp needs the calls alone for "auto": it writes freely until a trigger comes, and starts the grammar there.
 """
@@ -24,13 +24,12 @@ from turnwise.replies.export.constraint_tree import (
     JsonNode,
     LiteralNode,
     Node,
+    NumberType,
     RepeatNode,
     RuleNode,
     SequenceNode,
 )
-from turnwise.replies.export.number_nodes import number_node
-from turnwise.replies.export.value_nodes import JSON_NOTATION, ValueNodes
-from turnwise.replies.export.value_types import NumberType
+from turnwise.replies.export.value_nodes import JSON_NOTATION, ValueNodes, number_node
 from turnwise.sized_cache import SizedCache
 
 __all__ = ["GbnfGrammar", "to_gbnf", "write_gbnf"]

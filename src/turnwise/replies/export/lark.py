@@ -29,10 +29,12 @@ from turnwise.replies.export.constraint_tree import (
     RuleNode,
     SequenceNode,
     find_json_values,
+    find_names,
     inner_nodes,
+    repeats_definitions,
+    to_json_schema,
 )
-from turnwise.replies.export.value_nodes import JSON_NOTATION, ValueNodes, to_json_schema
-from turnwise.replies.export.value_types import find_names, repeats_definitions
+from turnwise.replies.export.value_nodes import JSON_NOTATION, ValueNodes
 
 __all__ = ["to_lark"]
 

@@ -31,6 +31,7 @@ from turnwise.replies.export.constraint_tree import (
     LiteralNode,
     Node,
     RepeatNode,
+    ToolSignature,
     drop_head,
     literal_head,
     make_choice,
@@ -38,7 +39,6 @@ from turnwise.replies.export.constraint_tree import (
     make_sequence,
 )
 from turnwise.replies.export.schema_reader import read_signatures, read_value_type
-from turnwise.replies.export.value_types import ToolSignature
 from turnwise.replies.grammar_parts import (
     Calls,
     GrammarParts,
@@ -48,7 +48,7 @@ from turnwise.replies.grammar_parts import (
     Region,
 )
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
-from turnwise.replies.parser.marker_text import PUNCTUATION, is_tag_like, split_tags
+from turnwise.replies.parser.markers import PUNCTUATION, is_tag_like, split_tags
 from turnwise.replies.parser.parser import Parser
 
 __all__ = ["ReplyOptions", "build_reply_tree"]

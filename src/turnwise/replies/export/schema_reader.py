@@ -16,10 +16,7 @@ from math import isfinite
 from typing import Any, NoReturn
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.replies.export.disjoint_types import are_disjoint
-from turnwise.replies.export.patterns import ANY_CHARACTER, pattern_node
-from turnwise.replies.export.value_check import fits_type
-from turnwise.replies.export.value_types import (
+from turnwise.replies.export.constraint_tree import (
     ANY,
     BOOLEAN,
     NULL,
@@ -35,6 +32,8 @@ from turnwise.replies.export.value_types import (
     find_names,
     make_union,
 )
+from turnwise.replies.export.patterns import ANY_CHARACTER, pattern_node
+from turnwise.replies.export.value_check import are_disjoint, fits_type
 from turnwise.replies.parser.tool_schema import JSON_TYPES, resolve_pointer, schema_of_type_name
 
 __all__ = ["read_signatures", "read_value_type"]

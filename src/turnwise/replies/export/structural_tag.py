@@ -15,28 +15,26 @@ from typing import Any
 from turnwise.replies.export.constraint_tree import (
     CharacterNode,
     ChoiceNode,
+    ConstantType,
     ConstraintTree,
     FreeTextNode,
     JsonNode,
     LiteralNode,
+    NamedType,
     Node,
     RepeatNode,
     RuleNode,
     SequenceNode,
-    find_json_values,
-    inner_nodes,
-)
-from turnwise.replies.export.gbnf import write_gbnf
-from turnwise.replies.export.value_nodes import to_json_schema
-from turnwise.replies.export.value_types import (
-    ConstantType,
-    NamedType,
     StringType,
     ValueType,
+    find_json_values,
     find_names,
+    inner_nodes,
     inner_types,
     repeats_definitions,
+    to_json_schema,
 )
+from turnwise.replies.export.gbnf import write_gbnf
 
 __all__ = ["to_structural_tag"]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 
 from turnwise.replies.events import REASONING, TEXT, Event
-from turnwise.replies.parser.matcher import MarkerMatch, MarkerMatcher, expect
+from turnwise.replies.parser.markers import MarkerMatch, MarkerMatcher, expect
 from turnwise.replies.parser.message_builder import MessageBuilder
 
 _SPACE_LOOKAHEAD = 64  # whitespace that is looked past

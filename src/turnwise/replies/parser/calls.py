@@ -12,20 +12,73 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Mapping
 from enum import Enum, auto
+from typing import Any, NamedTuple
 
 from turnwise.replies.call_ids import name_in_id
-from turnwise.replies.code_block import parse_code_block
 from turnwise.replies.grammar_parts import JsonCall, RawCall
 from turnwise.replies.parser.arguments import ArgumentParser
 from turnwise.replies.parser.buffer import Answer, Steps, Wait
-from turnwise.replies.parser.call_end import CallEndParser
 from turnwise.replies.parser.call_format import REPEATED_SLOT, CallFormat, CallPart
 from turnwise.replies.parser.compiled_grammar import LIST_LOOKAHEAD
 from turnwise.replies.parser.json_calls import JsonCallParser
-from turnwise.replies.parser.marker_text import PUNCTUATION, is_tag_like, trailing_space
-from turnwise.replies.parser.matcher import MarkerKind, MarkerMatch
+from turnwise.replies.parser.markers import (
+    PUNCTUATION,
+    MarkerKind,
+    MarkerMatch,
+    is_tag_like,
+    trailing_space,
+)
 from turnwise.replies.parser.message_builder import ParsedCall
-from turnwise.replies.parser.state import ParserState
+from turnwise.replies.parser.state import CallEndParser, ParserState
+
+# ---- code block ----
+#
+# Code for an interpreter, in a block of Markdown: parsed from a reply, and written as one.
+#
+#     \n```python\nprint(1)\n```
+#
+# A model may leave out the fence, the language or a line break. What would be written otherwise than it was read is
+# kept as it is, under `verbatim`.
+
+
+FENCE = "```"
+DEFAULT_LANGUAGE = "python"
+MAX_FIRST_LINE = 256  # a longer one is code
+
+
+class CodeBlock(NamedTuple):
+    """Code, its language, and the text that it was parsed from."""
+
+    code: str
+    language: str | None
+    text: str
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a call: `code`, `lang`, and `verbatim` if the text is not the usual one."""
+        found = {"code": self.code, "lang": self.language}
+        if self.text != write_code_block(self.code, self.language):
+            found["verbatim"] = self.text
+        return found
+
+
+def parse_code_block(text: str) -> CodeBlock:
+    """Parse the text of a call; text without a fence is code in no language."""
+    core = text.strip()
+    first_line, _, rest = core.partition("\n")
+    if not core.startswith(FENCE) or len(first_line) > MAX_FIRST_LINE:
+        return CodeBlock(text.lstrip(), None, text)
+    words = first_line.removeprefix(FENCE).split()
+    code = rest.removesuffix(FENCE).removesuffix("\n")
+    return CodeBlock(code, words[0] if words else None, text)
+
+
+def write_code_block(code: str, language: str | None) -> str:
+    """Return code in a fence, with the line break before it."""
+    return f"\n{FENCE}{language or DEFAULT_LANGUAGE}\n{code}\n{FENCE}"
+
+
+# ---- calls ----
+
 
 MAX_NAME_LENGTH = 256
 _NOT_IN_NAMES = frozenset("{}[]()\"',<>")

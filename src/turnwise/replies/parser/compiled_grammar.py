@@ -33,9 +33,14 @@ from turnwise.replies.grammar_parts import (
 )
 from turnwise.replies.parser.call_format import CallFormat, starts_list_of_names
 from turnwise.replies.parser.detokenizer import NO_TOKENIZER, IncrementalDetokenizer
-from turnwise.replies.parser.marker_text import (
+from turnwise.replies.parser.markers import (
     LABEL,
+    MarkerKind,
+    MarkerTag,
+    MarkerVariants,
+    TaggedText,
     collect_texts,
+    common_tag_suffix,
     cut_last_word,
     is_tag_like,
     remove_start,
@@ -43,8 +48,6 @@ from turnwise.replies.parser.marker_text import (
     trailing_space,
     whitespace_only,
 )
-from turnwise.replies.parser.matcher import MarkerKind, MarkerTag, TaggedText
-from turnwise.replies.parser.variants import MarkerVariants, common_tag_suffix
 
 # What is tolerated, by name. `Parser(tolerances=...)` takes the names that shall be on; all are by default.
 TOLERANCES = {

@@ -16,10 +16,9 @@ from typing import Any
 from turnwise.replies.grammar_parts import JsonCall, Marker
 from turnwise.replies.parser.arguments import UNREADABLE, ArgumentParser
 from turnwise.replies.parser.buffer import Answer, Wait
-from turnwise.replies.parser.call_end import CallEndParser
 from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS
 from turnwise.replies.parser.message_builder import ParsedCall
-from turnwise.replies.parser.state import ParserState
+from turnwise.replies.parser.state import CallEndParser, ParserState
 
 
 class MemberResult(Enum):

@@ -15,16 +15,22 @@ from collections.abc import Callable, Generator, Iterable, Set
 from typing import NamedTuple
 
 from turnwise.replies.parser.buffer import Answer, Wait
-from turnwise.replies.parser.coercion import coerce, coerce_python, may_be_json
-from turnwise.replies.parser.matcher import (
+from turnwise.replies.parser.call_format import PairFormat, ValueKind
+from turnwise.replies.parser.markers import (
     MarkerKind,
     MarkerMatch,
     MarkerMatcher,
     MarkerTag,
 )
 from turnwise.replies.parser.message_builder import ParsedCall
-from turnwise.replies.parser.pair_format import PairFormat, ValueKind
 from turnwise.replies.parser.state import ParserState
+from turnwise.replies.parser.text_values import (
+    TooDeep,
+    coerce,
+    coerce_python,
+    may_be_json,
+    parse_elements,
+)
 from turnwise.replies.parser.tool_schema import (
     ARRAY_ONLY,
     NO_SCHEMA,
@@ -34,7 +40,6 @@ from turnwise.replies.parser.tool_schema import (
     ValueSchema,
 )
 from turnwise.replies.parser.values import SYNTAXES, ValueParser, to_json, to_json_string
-from turnwise.replies.parser.xml_values import TooDeep, parse_elements
 
 MAX_KEY_LENGTH = 256
 # Keys of an argument that may hold all the others.

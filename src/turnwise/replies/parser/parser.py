@@ -41,7 +41,7 @@ from turnwise.replies.grammar_parts import GrammarParts
 from turnwise.replies.parser.buffer import ParseBuffer
 from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES, CompiledGrammar
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
-from turnwise.replies.parser.marker_text import collect_texts
+from turnwise.replies.parser.markers import collect_texts
 from turnwise.replies.parser.message_builder import AttemptRecord, MessageBuilder
 from turnwise.replies.parser.prefill import prefill_of, prompt_text
 from turnwise.replies.parser.reply import ReplyParser

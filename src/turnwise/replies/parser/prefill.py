@@ -18,7 +18,7 @@ from typing import Any
 from turnwise.errors import MessageError, TokenizerError, short_repr
 from turnwise.replies.grammar_parts import GrammarParts
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
-from turnwise.replies.parser.marker_text import trailing_space
+from turnwise.replies.parser.markers import trailing_space
 from turnwise.token_ids import to_token_ids
 
 _ACCEPTED = "a rendering, a text, an encoded conversation, or token ids with a tokenizer"
