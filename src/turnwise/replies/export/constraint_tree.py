@@ -16,7 +16,8 @@ writer knows nothing of templates and tools, and the builder nothing of the lang
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from os.path import commonprefix
@@ -479,3 +480,86 @@ def find_json_values(tree: ConstraintTree, start: Node) -> list[ValueType]:
             waiting.append(tree.rules[node.name])
         waiting += inner_nodes(node)
     return list(found)
+
+
+# -- writing nodes
+
+
+def write_count(node: RepeatNode) -> str:
+    """Return how many times a repetition comes, as regular expressions and EBNF write it."""
+    sign = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((node.least, node.most))
+    return sign or f"{{{node.least},{'' if node.most is None else node.most}}}"
+
+
+def write_class(node: CharacterNode, escape: Callable[[str], str]) -> str:
+    """Return a set of characters in brackets."""
+    ranges = [
+        escape(first) if first == last else f"{escape(first)}-{escape(last)}"
+        for first, last in node.ranges
+    ]
+    return f"[{'^' * node.negated}{''.join(ranges)}]"
+
+
+class RuleWriter(ABC):
+    """Writes nodes as the rules of a language; languages differ in their leaves."""
+
+    def __init__(self, tree: ConstraintTree) -> None:
+        self.tree = tree
+        self.written: dict[str, str] = {"": ""}  # the texts of rules
+        self._waiting: list[str] = []
+        self._writers: dict[type, Callable[[Any], str]] = {
+            LiteralNode: self.write_literal,
+            CharacterNode: self.write_characters,
+            SequenceNode: self.write_sequence,
+            ChoiceNode: self.write_choice,
+            RepeatNode: self.write_repeat,
+            RuleNode: self.write_rule,
+            FreeTextNode: self.write_free_text,
+            JsonNode: self.write_json,
+        }
+
+    def write_rules(self, start: Node) -> dict[str, str]:
+        """Return the text of a node, under "", and those of all rules that it needs."""
+        self.written[""] = self.write(start)
+        while self._waiting:
+            name = self._waiting.pop()
+            if name not in self.written:
+                self.written[name] = self.write(self.tree.rules[name])
+        return self.written
+
+    def write(self, node: Node) -> str:
+        """Return a node as an expression that can stand in a sequence."""
+        return self._writers[type(node)](node)
+
+    def write_rule(self, node: RuleNode) -> str:
+        """Return the name of a rule, which will be written."""
+        self._waiting.append(node.name)
+        return node.name
+
+    def write_sequence(self, node: SequenceNode) -> str:
+        """Return parts one after the other."""
+        return " ".join(map(self.write, node.parts)) or '""'
+
+    def write_choice(self, node: ChoiceNode) -> str:
+        """Return one of several options."""
+        return f"({' | '.join(map(self.write, node.options))})"
+
+    def write_repeat(self, node: RepeatNode) -> str:
+        """Return an item several times."""
+        return f"({self.write(node.item)}){write_count(node)}"
+
+    @abstractmethod
+    def write_literal(self, node: LiteralNode) -> str:
+        """Return a text."""
+
+    @abstractmethod
+    def write_characters(self, node: CharacterNode) -> str:
+        """Return one character of a set."""
+
+    @abstractmethod
+    def write_free_text(self, node: FreeTextNode) -> str:
+        """Return text up to its ending."""
+
+    @abstractmethod
+    def write_json(self, node: JsonNode) -> str:
+        """Return a JSON value."""

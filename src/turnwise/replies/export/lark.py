@@ -18,6 +18,7 @@ from itertools import takewhile
 
 from turnwise.errors import MessageError, short_repr
 from turnwise.replies.export.constraint_tree import (
+    NOTHING,
     CharacterNode,
     ChoiceNode,
     ConstraintTree,
@@ -27,12 +28,15 @@ from turnwise.replies.export.constraint_tree import (
     Node,
     RepeatNode,
     RuleNode,
+    RuleWriter,
     SequenceNode,
     find_json_values,
     find_names,
     inner_nodes,
     repeats_definitions,
     to_json_schema,
+    write_class,
+    write_count,
 )
 from turnwise.replies.export.value_nodes import JSON_NOTATION, ValueNodes
 
@@ -53,7 +57,7 @@ def to_lark(tree: ConstraintTree, special_tokens: Mapping[str, int] | None = Non
             f"special_tokens is {short_repr(special_tokens)}",
             hint="Give the ids of special tokens by their texts: {'<|im_end|>': 151645}.",
         )
-    return _LarkWriter(tree, special_tokens or {}).write()
+    return _LarkWriter(tree, special_tokens or {}).write_grammar()
 
 
 def _are_tokens(special_tokens: object) -> bool:
@@ -62,9 +66,9 @@ def _are_tokens(special_tokens: object) -> bool:
     )
 
 
-class _LarkWriter:
+class _LarkWriter(RuleWriter):
     def __init__(self, tree: ConstraintTree, special_tokens: Mapping[str, int]) -> None:
-        self._tree = tree
+        super().__init__(tree)
         self._json_nodes = ValueNodes(tree, JSON_NOTATION)
         values = find_json_values(tree, tree.start)
         self._shares_definitions = repeats_definitions(values, tree.definitions)
@@ -73,67 +77,42 @@ class _LarkWriter:
         self._token_pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._terminals: dict[str, str] = {}  # the name of each terminal, by its definition
         self._values: dict[str, str] = {}  # the name of each rule of a JSON value, by its schema
-        self._waiting: list[str] = []
 
-    def write(self) -> str:
-        start = self._write(self._tree.start)
-        rules: dict[str, str] = {}
-        while self._waiting:
-            name = self._waiting.pop()
-            if name not in rules:
-                rules[name] = self._write(self._tree.rules[name])
-        lines = ["%llguidance {}", f"start: {start}"]
+    def write_grammar(self) -> str:
+        rules = self.write_rules(self.tree.start)
+        lines = ["%llguidance {}", f"start: {rules.pop('')}"]
         lines += [f"{_rule_name(name)}: {text}" for name, text in rules.items()]
         lines += [f"{name}: {schema}" for schema, name in self._values.items()]
         lines += [f"{name}: {definition}" for definition, name in self._terminals.items()]
         return "\n".join(lines) + "\n"
 
-    def _write(self, node: Node) -> str:
-        """Return a node as an expression that can stand in a sequence."""
-        if isinstance(node, LiteralNode):
-            return self._literal(node.text)
-        if self._is_pattern(node) and _has_characters(node):
-            return self._pattern(node)
-        if isinstance(node, SequenceNode):
-            return self._sequence(node)
-        if isinstance(node, ChoiceNode):
-            return f"({' | '.join(map(self._write, node.options))})"
-        if isinstance(node, RepeatNode):
-            return self._repeat(node)
-        if isinstance(node, RuleNode):
-            self._waiting.append(node.name)
-            return _rule_name(node.name)
-        if isinstance(node, FreeTextNode):
-            return self._free_text(node)
-        assert isinstance(node, JsonNode)  # characters are patterns
-        return self._json(node)
+    def write(self, node: Node) -> str:
+        is_pattern = _has_characters(node) and self._is_pattern(node)
+        return self._write_pattern(node) if is_pattern else super().write(node)
 
-    def _literal(self, text: str) -> str:
+    def write_rule(self, node: RuleNode) -> str:
+        return _rule_name(super().write_rule(node))
+
+    def write_literal(self, node: LiteralNode) -> str:
         """Return a text, in which special tokens are written as tokens."""
-        parts, position = [], 0
+        text, parts, position = node.text, list[str](), 0
         for match in self._token_pattern.finditer(text):
-            parts.append(text[position : match.start()])
-            parts.append(match.group())
+            parts += [_quote(text[position : match.start()]), f"<[{self._tokens[match.group()]}]>"]
             position = match.end()
-        parts.append(text[position:])
-        written = [
-            f"<[{self._tokens[part]}]>" if index % 2 else _quote(part)
-            for index, part in enumerate(parts)
-            if part
-        ]
-        return " ".join(written) or '""'
+        parts.append(_quote(text[position:]))
+        return " ".join(part for part in parts if part != '""') or '""'
 
-    def _sequence(self, node: SequenceNode) -> str:
+    def write_sequence(self, node: SequenceNode) -> str:
         """Return parts one after the other; those that are patterns side by side are one lexeme."""
         written: list[str] = []
         parts = list(node.parts)
         while parts:
             run = list(takewhile(self._is_pattern, parts))
             if any(map(_has_characters, run)):
-                written.append(self._pattern(SequenceNode(tuple(run))))
+                written.append(self._write_pattern(SequenceNode(tuple(run))))
             else:
                 run = run or parts[:1]
-                written += map(self._write, run)
+                written += map(self.write, run)
             del parts[: len(run)]
         return " ".join(written) or '""'
 
@@ -147,26 +126,24 @@ class _LarkWriter:
             return all(map(self._is_pattern, inner_nodes(node)))
         return isinstance(node, CharacterNode)
 
-    def _pattern(self, node: Node) -> str:
+    def _write_pattern(self, node: Node) -> str:
         """Return the terminal of a pattern. One that may be empty is an optional one that is not."""
         pattern = pattern_of(node)
         if not _can_be_empty(node):
             return self._terminal("CHARS", f"/{pattern}/")
         return self._terminal("CHARS", f"/{pattern}/ & /(?s:.+)/") + "?"
 
-    def _repeat(self, node: RepeatNode) -> str:
-        most = "" if node.most is None else node.most
-        sign = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((node.least, node.most))
-        return f"({self._write(node.item)}){sign or f'{{{node.least},{most}}}'}"
+    def write_characters(self, node: CharacterNode) -> str:
+        return self._write_pattern(node)
 
-    def _free_text(self, node: FreeTextNode) -> str:
+    def write_free_text(self, node: FreeTextNode) -> str:
         token = self._token_pattern.search(node.ending)
         ending = node.ending[: token.start()] if token else node.ending
         others = [text for text in (node.ending, *node.without) if text]
         found = "|".join(map(_escape, dict.fromkeys(others)))
         count = ANY_TEXT
         if node.least or node.most is not None:
-            count = f"(?s:.{{{node.least},{'' if node.most is None else node.most}}})"
+            count = f"(?s:.{write_count(RepeatNode(NOTHING, node.least, node.most))})"
         if node.not_first:
             sign = "".join(map(_escape, node.not_first))
             count = rf"(\s*|\s*[^\s{sign}]{ANY_TEXT})"
@@ -176,12 +153,12 @@ class _LarkWriter:
         if found:
             definition += f" & ~/{ANY_TEXT}({found}){rest}/"
         text = self._terminal("TEXT", definition)
-        return f"{text} {self._literal(node.ending[token.start() :])}" if token else text
+        return f"{text} {self.write(LiteralNode(node.ending[token.start() :]))}" if token else text
 
-    def _json(self, node: JsonNode) -> str:
+    def write_json(self, node: JsonNode) -> str:
         if self._shares_definitions and find_names(node.value):
-            return self._write(self._json_nodes.make(node.value))
-        schema = to_json_schema(node.value, self._tree.definitions)
+            return self.write(self._json_nodes.make(node.value))
+        schema = to_json_schema(node.value, self.tree.definitions)
         text = f"%json {json.dumps(schema, ensure_ascii=False)}"
         return self._values.setdefault(text, f"json-{len(self._values) + 1}")
 
@@ -210,13 +187,6 @@ def _escape(text: str) -> str:
     return "".join(written)
 
 
-def _class_pattern(node: CharacterNode) -> str:
-    ranges = []
-    for first, last in node.ranges:
-        ranges.append(_escape(first) if first == last else f"{_escape(first)}-{_escape(last)}")
-    return f"[{'^' * node.negated}{''.join(ranges)}]"
-
-
 def _has_characters(node: Node) -> bool:
     return isinstance(node, CharacterNode) or any(map(_has_characters, inner_nodes(node)))
 
@@ -235,9 +205,8 @@ def pattern_of(node: Node) -> str:
     if isinstance(node, LiteralNode):
         return _escape(node.text)
     if isinstance(node, CharacterNode):
-        return _class_pattern(node)
+        return write_class(node, _escape)
     patterns = list(map(pattern_of, inner_nodes(node)))
     if isinstance(node, RepeatNode):
-        most = "" if node.most is None else node.most
-        return f"({patterns[0]}){{{node.least},{most}}}"
+        return f"({patterns[0]}){write_count(node)}"
     return f"({('|' if isinstance(node, ChoiceNode) else '').join(patterns)})"
