@@ -87,7 +87,7 @@ class _LarkWriter(RuleWriter):
         return "\n".join(lines) + "\n"
 
     def write(self, node: Node) -> str:
-        is_pattern = _has_characters(node) and self._is_pattern(node)
+        is_pattern = self._is_pattern(node) and _has_characters(node)
         return self._write_pattern(node) if is_pattern else super().write(node)
 
     def write_rule(self, node: RuleNode) -> str:
