@@ -20,7 +20,7 @@ from turnwise.replies.grammar_parts import Pairs
 from turnwise.replies.parser.buffer import Answer, Wait
 from turnwise.replies.parser.message_builder import MessageBuilder, ParsedCall
 from turnwise.replies.parser.pairs import PairParser
-from turnwise.replies.parser.state import ParserState
+from turnwise.replies.parser.state import ParserState, PartParser
 from turnwise.replies.parser.values import JSON_WORDS, ValueParser, to_json
 
 # Without escapes. Not looking for it first takes 1.2 to 1.35 times as long for small calls.
@@ -91,16 +91,14 @@ class _ArgumentWriter:
         return "".join(self._text)
 
 
-class ArgumentParser:
+class ArgumentParser(PartParser):
     """Parses the arguments of calls.
 
     Where a method returns False, the arguments could not be parsed to their end, and the call is over.
     """
 
     def __init__(self, state: ParserState) -> None:
-        self._state = state
-        self._buffer = state.buffer
-        self._builder = state.builder
+        super().__init__(state)
         # By the number of the format.
         self._pair_parsers: dict[int, PairParser] = {}
         self._member_parsers: dict[int, partial[ValueParser]] = {}
@@ -170,7 +168,7 @@ class ArgumentParser:
         """Parse arguments that are a JSON value, of which the first character is there."""
         char = self._buffer.text[self._buffer.position]
         # A string may hold the arguments as JSON text: it is read whole, then unquoted.
-        if char == '"' and "strings" in self._state.grammar.tolerances:
+        if char == '"' and "strings" in self._grammar.tolerances:
             arguments = yield from self._read_json("arguments")
             if not arguments.is_complete:
                 self._state.end_truncated_call(call)
@@ -235,9 +233,8 @@ class ArgumentParser:
         char = yield from buffer.skip_space()
         if char in ("{", "[", '"'):
             return (yield from self.parse_json(call))
-        texts: list[str] = []
-        yield from buffer.read_until(self._state.call_format.end_matcher, texts.append, "arguments")
-        text = self._state.unmask("".join(texts))
+        state = self._state
+        _, text = yield from state.read_text(state.call_format.end_matcher, "arguments")
         # No JSON follows: neither an object nor a word that means none.
         if text.strip() and JSON_WORDS.get(text.strip()) != "null":
             builder.add_arguments(call, text)
@@ -253,7 +250,7 @@ class ArgumentParser:
 
     def _compile_members(self, pairs: Pairs) -> partial[ValueParser]:
         """Return a function that makes the parsers of members in the current format."""
-        grammar, format = self._state.grammar, self._state.call_format
+        grammar, format = self._grammar, self._state.call_format
         # The opener of a string is that of any value and a mark of its own: `:` and `:<|"|>`.
         opening_mark = pairs.string.open.text.removeprefix(pairs.other.open.text).strip()
         closing_mark = pairs.string.close.core

@@ -29,7 +29,7 @@ from turnwise.replies.parser.markers import (
     trailing_space,
 )
 from turnwise.replies.parser.message_builder import ParsedCall
-from turnwise.replies.parser.state import CallEndParser, ParserState
+from turnwise.replies.parser.state import CallEndParser, ParserState, PartParser
 
 # ---- code block ----
 #
@@ -93,13 +93,11 @@ class ListState(Enum):
     CLOSED = auto()
 
 
-class CallParser:
+class CallParser(PartParser):
     """Parses calls from their first marker on."""
 
     def __init__(self, state: ParserState) -> None:
-        self._state = state
-        self._buffer = state.buffer
-        self._builder = state.builder
+        super().__init__(state)
         self._arguments = ArgumentParser(state)
         self._call_end = CallEndParser(state)
         self._markers_by_start: dict[tuple[int, str], list[str]] = {}  # of a format
@@ -211,10 +209,9 @@ class CallParser:
         yield from buffer.skip_space()
         opener = "".join(builder.buffered or ())
         call = self._state.start_call(spec.name)
-        texts = [opener[len(opener.rstrip()) :]]
         end_matcher = self._state.call_format.end_matcher
-        match = yield from buffer.read_until(end_matcher, texts.append, "arguments")
-        block = parse_code_block(self._state.unmask("".join(texts)))
+        match, text = yield from self._state.read_text(end_matcher, "arguments")
+        block = parse_code_block(opener[len(opener.rstrip()) :] + text)
         call.fields = {"type": spec.name, **block.fields()}
         if match is None:
             builder.end_call(call, "unterminated")
@@ -399,15 +396,12 @@ class CallParser:
         state, format = self._state, self._state.call_format
         slot = format.parts[index].slot
         span = "name" if slot in ("name", REPEATED_SLOT) else "id"
-        texts: list[str] = []
         yield from self._buffer.skip_space()
         start = self._builder.position
-        match = yield from self._buffer.read_until(
-            format.slot_matcher(index), texts.append, span, limit=MAX_NAME_LENGTH
-        )
+        match, text = yield from state.read_text(format.slot_matcher(index), span, MAX_NAME_LENGTH)
         if match is None:
             return None
-        text = state.unmask("".join(texts)).strip().strip("\"'")
+        text = text.strip().strip("\"'")
         if slot == REPEATED_SLOT and text not in slots.values():
             state.mark_malformed(start)
         slots.setdefault(slot, text)

@@ -18,7 +18,7 @@ from turnwise.replies.parser.arguments import UNREADABLE, ArgumentParser
 from turnwise.replies.parser.buffer import Answer, Wait
 from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS
 from turnwise.replies.parser.message_builder import ParsedCall
-from turnwise.replies.parser.state import CallEndParser, ParserState
+from turnwise.replies.parser.state import CallEndParser, ParserState, PartParser
 
 
 class MemberResult(Enum):
@@ -58,15 +58,13 @@ class _ObjectDraft:
             self.id = str(value)
 
 
-class JsonCallParser:
+class JsonCallParser(PartParser):
     """Parses calls that are JSON objects."""
 
     def __init__(
         self, state: ParserState, arguments: ArgumentParser, call_end: CallEndParser
     ) -> None:
-        self._state = state
-        self._buffer = state.buffer
-        self._builder = state.builder
+        super().__init__(state)
         self._arguments = arguments
         self._call_end = call_end
 

@@ -23,7 +23,7 @@ from turnwise.replies.parser.markers import (
     MarkerTag,
 )
 from turnwise.replies.parser.message_builder import ParsedCall
-from turnwise.replies.parser.state import ParserState
+from turnwise.replies.parser.state import ParserState, PartParser
 from turnwise.replies.parser.text_values import (
     TooDeep,
     coerce,
@@ -64,15 +64,13 @@ class ArgumentKey(NamedTuple):
     kind: ValueKind
 
 
-class PairParser:
+class PairParser(PartParser):
     """Parses arguments between tags."""
 
     def __init__(self, state: ParserState, format: PairFormat) -> None:
-        self._state = state
+        super().__init__(state)
         self._format = format
         self._pairs = format.pairs
-        self._buffer = state.buffer
-        self._builder = state.builder
         # Of the call that is open: the keys that were read, and those that are declared.
         self._seen_keys: set[str] = set()
         self._declared_keys: Set[str] = frozenset()
@@ -109,11 +107,10 @@ class PairParser:
         self, matcher: MarkerMatcher, separator: str = ""
     ) -> Generator[Wait, None, MarkerMatch | None]:
         """Skip whitespace or a separator up to a marker. Any other text is `raw`, and the call is malformed."""
-        texts: list[str] = []
-        match = yield from self._buffer.read_until(matcher, texts.append, "raw")
-        text = "".join(texts)
-        if self._state.unmask(text).strip() in ("", separator):
-            self._builder.relabel_from(self._builder.position - len(text), "space")
+        start = self._builder.position
+        match, text = yield from self._state.read_text(matcher, "raw")
+        if text.strip() in ("", separator):
+            self._builder.relabel_from(start, "space")
         else:
             self._state.is_malformed = True
         return match
@@ -122,9 +119,9 @@ class PairParser:
 
     def _read_key(self) -> Generator[Wait, None, ArgumentKey | None]:
         """Read a key and the opener of its value; None if the opener is missing."""
-        format, texts = self._format, list[str]()
-        match = yield from self._buffer.read_until(
-            format.opener_matcher, texts.append, "arguments", limit=MAX_KEY_LENGTH
+        format = self._format
+        match, name = yield from self._state.read_text(
+            format.opener_matcher, "arguments", MAX_KEY_LENGTH
         )
         if match is None:
             return None
@@ -139,18 +136,16 @@ class PairParser:
         if kind is None:
             return None
         yield from self._buffer.take_space(format.opener_space)
-        name = self._state.unmask("".join(texts)).strip().strip("\"'")
-        return ArgumentKey(name, kind)
+        return ArgumentKey(name.strip().strip("\"'"), kind)
 
     def _read_kind(self) -> Generator[Wait, None, ValueKind | None]:
         """Read the word in which the openers of values differ: `string="true"`, `string="false"`."""
-        format, start, words = self._format, self._builder.position, list[str]()
-        match = yield from self._buffer.read_until(
-            format.opener_end_matcher, words.append, "marker", limit=MAX_KEY_LENGTH
+        format, start = self._format, self._builder.position
+        match, word = yield from self._state.read_text(
+            format.opener_end_matcher, "marker", MAX_KEY_LENGTH
         )
         if match is None:
             return None
-        word = self._state.unmask("".join(words))
         kind = format.kinds.get(format.opener_start + word + format.opener_end)
         if kind is None and word.strip() not in _TYPE_WORDS:
             self._state.mark_malformed(start)
@@ -168,46 +163,32 @@ class PairParser:
         separator = "{" if is_first else ", "
         lead = f"{separator}{to_json_string(key.name)}: "
         closer = self._format.value_matcher(key.name)
-        if is_first and self._may_be_wrapper(key.name, parameters):
-            return (yield from self._parse_wrapper(call, key, lead, closer))
-        # From here on the value can be emitted while it comes in, if it is a string.
-        builder.add_arguments(call, lead)
+        # Unless it may hold the others, the value is emitted while it comes in, if it is a string.
+        may_hold_others = is_first and self._may_be_wrapper(key.name, parameters)
+        if not may_hold_others:
+            builder.add_arguments(call, lead)
+            lead = ""
         if self._format.has_text_wrapper and (yield from self._take_text_wrapper()):
+            builder.add_arguments(call, lead)
             return (yield from self._stream_wrapped_text(call, closer))
-        if pairs.strings == "raw" and (yield from self._is_string(key.kind, schema.types)):
+        may_stream = pairs.strings == "raw" and not may_hold_others
+        if may_stream and (yield from self._is_string(key.kind, schema.types)):
             return (yield from self._stream_string(call, closer))
         text = yield from self._read_value(closer)
         if text is None:
             return False
-        builder.add_arguments(call, self._to_json(text, key.kind, schema))
+        others = _unwrap_arguments(text, parameters) if may_hold_others else None
+        if others is None:
+            others = lead + self._to_json(text, key.kind, schema)
+        builder.add_arguments(call, others)
         return True
 
     def _may_be_wrapper(self, key: str, parameters: ValueSchema) -> bool:
         """Return whether a first argument named like `arguments` may hold the declared ones."""
-        if key not in _WRAPPER_KEYS or "unwrap" not in self._state.grammar.tolerances:
+        if key not in _WRAPPER_KEYS or "unwrap" not in self._grammar.tolerances:
             return False
         is_declared = bool(parameters.names or parameters.other.types)
         return is_declared and key not in parameters.names
-
-    def _parse_wrapper(
-        self, call: ParsedCall, key: ArgumentKey, lead: str, closer: MarkerMatcher
-    ) -> Answer:
-        """Parse an argument that may hold the declared ones; else it is an argument like any other."""
-        parameters = self._state.tools[call.name]
-        if self._format.has_text_wrapper and (yield from self._take_text_wrapper()):
-            self._builder.add_arguments(call, lead)
-            return (yield from self._stream_wrapped_text(call, closer))
-        text = yield from self._read_value(closer)
-        if text is None:
-            return False
-        inner = _unwrap_arguments(text, parameters)
-        if inner is not None:
-            members = inner[1:-1]
-            self._builder.add_arguments(call, "{" + members)
-        else:
-            value = self._to_json(text, key.kind, parameters.member(key.name))
-            self._builder.add_arguments(call, lead + value)
-        return True
 
     def _read_value(self, closer: MarkerMatcher) -> Generator[Wait, None, str | None]:
         """Read the text of a value and its closer; None if the reply ends before it."""
@@ -228,7 +209,7 @@ class PairParser:
         buffer = self._buffer
         if (yield from buffer.peek()) not in _LITERAL_STARTS:
             return
-        has_masks = self._state.grammar.detokenizer.has_masks
+        has_masks = self._grammar.detokenizer.has_masks
         parser = ValueParser(syntax if syntax in SYNTAXES else "json", has_masks=has_masks)
         while not buffer.ended:
             end = parser.feed(buffer.text, buffer.position)
@@ -243,7 +224,7 @@ class PairParser:
         """Read a value that may hold elements of its own name: each of them has a closer, so they are counted."""
         depth = 0
         holds_elements: bool | None = None
-        element_start = self._state.grammar.detokenizer.mask_specials(self._pairs.key.core)
+        element_start = self._grammar.detokenizer.mask_specials(self._pairs.key.core)
         while True:
             match = yield from self._read_text(closer, texts.append, _NESTED_VALUE_ENDS)
             if match is None or match.tag.kind in _LATE_VALUE_ENDS:
@@ -323,7 +304,7 @@ class PairParser:
         pairs = self._pairs
         if pairs.scalars == "python" and char in "TFN":
             return False
-        element_start = self._state.grammar.detokenizer.mask_specials(pairs.key.core)
+        element_start = self._grammar.detokenizer.mask_specials(pairs.key.core)
         return not (self._format.has_nested_values and element_start.startswith(char))
 
     def _stream_string(self, call: ParsedCall, closer: MarkerMatcher) -> Answer:
@@ -337,13 +318,13 @@ class PairParser:
 
     def _take_text_wrapper(self) -> Answer:
         """Take the opener of a wrapper around text with markup, such as CDATA, if it comes next."""
-        mask = self._state.grammar.detokenizer.mask_specials
+        mask = self._grammar.detokenizer.mask_specials
         return self._buffer.take_exact(mask(self._pairs.wrap.open.core))
 
     def _stream_wrapped_text(self, call: ParsedCall, closer: MarkerMatcher) -> Answer:
         """Emit text within a wrapper: closers of the value mean nothing there."""
         wrapper_close = (self._pairs.wrap.close.core, MarkerTag(MarkerKind.VALUE_CLOSE))
-        wrapper_closer = self._state.grammar.variants.matcher([wrapper_close])
+        wrapper_closer = self._grammar.variants.matcher([wrapper_close])
         if not (yield from self._stream_string(call, wrapper_closer)):
             return False
         match = yield from self._skip_to(closer)
@@ -396,7 +377,7 @@ def _is_followed(text: str, followers: Iterable[str], is_last: bool) -> bool | N
 
 
 def _unwrap_arguments(text: str, parameters: ValueSchema) -> str | None:
-    """Return the object in the text of one argument, if all its keys are parameters of the tool."""
+    """Return the members in the text of one argument, if all of them are parameters of the tool."""
     value = to_json(text)
     if value is None:
         return None
@@ -406,4 +387,4 @@ def _unwrap_arguments(text: str, parameters: ValueSchema) -> str | None:
         return None
     if not isinstance(members, dict) or not members:
         return None
-    return value if all(key in parameters.names for key in members) else None
+    return value[:-1] if all(key in parameters.names for key in members) else None

@@ -22,7 +22,7 @@ from turnwise.replies.parser.compiled_grammar import (
     ChannelHeaderFormat,
 )
 from turnwise.replies.parser.markers import MarkerKind, MarkerMatch
-from turnwise.replies.parser.state import OpenRegion, ParserState
+from turnwise.replies.parser.state import OpenRegion, ParserState, PartParser
 
 # ---- ambiguity ----
 #
@@ -190,14 +190,11 @@ _BRACES = re.compile(r"\{+(?=\{)")
 _CALL_OPENERS = (MarkerKind.SECTION_OPEN, MarkerKind.CALL_OPEN, MarkerKind.BARE_CALL)
 
 
-class ReplyParser:
+class ReplyParser(PartParser):
     """Parses one reply."""
 
     def __init__(self, state: ParserState) -> None:
-        self._state = state
-        self._grammar = state.grammar
-        self._buffer = state.buffer
-        self._builder = state.builder
+        super().__init__(state)
         self._calls = CallParser(state)
         self._in_prefill = True
         # Reasoning that needs no opener is open from the start: the prompt opened it.
@@ -379,16 +376,15 @@ class ReplyParser:
         buffer, format = self._buffer, self._grammar.channel_header_format
         assert format is not None
         # A header that does not end is content, like a call that does not get a name.
-        texts: list[str] = []
         self._builder.start_buffering()
-        end = yield from buffer.read_until(
-            self._grammar.channel_header_matcher, texts.append, "marker", limit=MAX_HEADER_LENGTH
+        end, text = yield from self._state.read_text(
+            self._grammar.channel_header_matcher, "marker", MAX_HEADER_LENGTH
         )
         if end is None or end.tag.kind is not MarkerKind.CHANNEL_HEADER_END:
             self._calls.reject(is_truncated=end is None and buffer.ended)
             return
         buffer.consume_match(end)
-        header = format.read(self._state.unmask("".join(texts)))
+        header = format.read(text)
         yield from self._enter_message(header, format)
 
     def _enter_message(self, header: ChannelHeader, format: ChannelHeaderFormat) -> Steps:
@@ -425,17 +421,16 @@ class ReplyParser:
         builder = self._builder
         builder.record_attempt("unlabelled")
         builder.stop_buffering()
-        texts: list[str] = []
         start = builder.position
-        end = yield from self._buffer.read_until(self._grammar.body_end_matcher, texts.append, TEXT)
+        end, text = yield from self._state.read_text(self._grammar.body_end_matcher, TEXT)
         self._follows_header = True
         if end is not None and end.tag.kind is MarkerKind.REASONING_CLOSE:
             self._open_region(OpenRegion.REASONING)
             builder.relabel_from(start, REASONING)
-            builder.add_reasoning("".join(texts))
+            builder.add_reasoning(text)
         else:
             self._open_region(OpenRegion.CONTENT)
-            builder.add_content("".join(texts))
+            builder.add_content(text)
 
     def _open_region(self, region: OpenRegion) -> None:
         self._state.region = region

@@ -12,12 +12,14 @@ All of them read from one `ParseBuffer` and write to one `MessageBuilder`.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from enum import IntEnum, auto
 
-from turnwise.replies.parser.buffer import Answer, ParseBuffer, Steps
+from turnwise.replies.parser.buffer import Answer, ParseBuffer, Steps, Wait
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
 from turnwise.replies.parser.markers import (
     MarkerMatch,
+    MarkerMatcher,
     is_tag_like,
     trailing_space,
     whitespace_only,
@@ -67,6 +69,14 @@ class ParserState:
         self.json_depth = 0  # JSON objects around its arguments
         self.last_call_failed = False  # it was no call: its closers are content too
         self.is_section_open = False  # its closer has not come, perhaps with other whitespace
+
+    def read_text(
+        self, matcher: MarkerMatcher, kind: str, limit: int | None = None
+    ) -> Generator[Wait, None, tuple[MarkerMatch | None, str]]:
+        """Read the text up to a marker; see `ParseBuffer.read_until`. Return the marker and the text, unmasked."""
+        texts: list[str] = []
+        match = yield from self.buffer.read_until(matcher, texts.append, kind, limit)
+        return match, self.unmask("".join(texts))
 
     # -- markers
 
@@ -165,6 +175,16 @@ class ParserState:
         builder.end_call(call, "malformed")
 
 
+class PartParser:
+    """Parses a part of a reply, with the state that all parts share."""
+
+    def __init__(self, state: ParserState) -> None:
+        self._state = state
+        self._grammar = state.grammar
+        self._buffer = state.buffer
+        self._builder = state.builder
+
+
 def _count_open_braces(text: str) -> int:
     """Return how many braces are open at the end of a prefix of some JSON."""
     outside_strings = text.replace("\\\\", "").replace('\\"', "").split('"')[::2]
@@ -184,12 +204,8 @@ _SURPLUS_BRACKETS = "}]) \t\r\n"  # what models write too often at the end of a 
 _MAX_SURPLUS = 16
 
 
-class CallEndParser:
+class CallEndParser(PartParser):
     """Parses the end of calls."""
-
-    def __init__(self, state: ParserState) -> None:
-        self._state = state
-        self._buffer = state.buffer
 
     def finish(self, call: ParsedCall, id: str | None) -> Steps:
         """End a call whose arguments are complete; `id` counts if it has none yet."""
@@ -207,7 +223,7 @@ class CallEndParser:
             status = "malformed"
         state.builder.end_call(call, status, id)
         # The closer of a call may be a stop: `<|call|>`.
-        is_stop = last.strip() in state.grammar.grammar.stops
+        is_stop = last.strip() in self._grammar.grammar.stops
         if is_stop and not (yield from self._is_call_next()):
             yield from state.end_turn(last.strip())
         elif not (yield from self._take_separator()):
@@ -216,7 +232,7 @@ class CallEndParser:
     def _is_call_next(self) -> Answer:
         """Whether another call follows a closer that is a stop too: then the reply goes on."""
         openers = [text for text in self._state.call_format.openers[:1] if is_tag_like(text)]
-        if not openers or self._state.grammar.grammar.starts:
+        if not openers or self._grammar.grammar.starts:
             return False
         opener, _ = yield from self._buffer.find_next(openers)
         return bool(opener)
@@ -232,7 +248,7 @@ class CallEndParser:
     def _skip_brackets(self, closer: str) -> Answer:
         """Skip brackets before a closer. They belong neither to the call nor to the content."""
         buffer = self._buffer
-        forms = self._state.grammar.variants.spellings(closer)
+        forms = self._grammar.variants.spellings(closer)
         cores = tuple(form.strip() for form in forms)
         window_size = _MAX_SURPLUS + max(map(len, cores))
         while True:
@@ -250,12 +266,12 @@ class CallEndParser:
 
     def _take_separator(self) -> Answer:
         """Take what separates calls, or ends the section, if it comes next."""
-        buffer, grammar, format = self._buffer, self._state.grammar, self._state.call_format
+        buffer, format = self._buffer, self._state.call_format
         separators = format.separator_spellings
         if not separators:
             return False
         marker, space = yield from buffer.find_next(format.after_call)
-        if marker not in separators or marker in grammar.grammar.stops:
+        if marker not in separators or marker in self._grammar.grammar.stops:
             return False
         buffer.consume(space, "space")
         buffer.consume(len(marker), "marker")
