@@ -134,37 +134,34 @@ class CallNodes:
         ]
         extra = None
         if arguments.other is not None:
-            extra = self._other_pair(pairs, arguments)
+            extra = self._other_pair(pairs, arguments, arguments.other)
         comma = LiteralNode(pairs.between.text) if pairs.between.text else NOTHING
         nodes = self._notation(pairs.values, pairs)
         return nodes.members(members, comma, extra)
 
     def _pair(self, pairs: Pairs, name: str, value: ValueType, depth: int) -> Node:
-        """Return a key and its value, with the markers of each type that the value may have."""
         check_bare_key(name)
-        options: list[Node] = []
-        for region, types in self._by_region(pairs, value).items():
-            opener = region.open.text.replace(KEY, name)
-            closer = region.close.text.replace(KEY, name)
-            values = [self._value(pairs, type, closer, depth) for type in types]
-            options.append(make_sequence(pairs.key.text, name, opener, make_choice(values)))
-        return make_choice(options)
+        return self._keyed_value(pairs, name, name, value, depth)
 
-    def _other_pair(self, pairs: Pairs, arguments: ObjectType) -> Node:
+    def _other_pair(self, pairs: Pairs, arguments: ObjectType, value: ValueType) -> Node:
         """Return a pair whose key is not declared."""
         if pairs.echoed or KEY in pairs.string.close.text or KEY in pairs.other.close.text:
             _refuse(
                 "the tag after a value repeats its key, and keys that are not declared are allowed"
             )
-        assert arguments.other is not None
-        options: list[Node] = []
         key = key_except([name for name, _ in arguments.members])
-        for region, types in self._by_region(pairs, arguments.other).items():
-            closer = region.close.text
-            values = [self._value(pairs, type, closer, 0) for type in types]
-            options.append(
-                make_sequence(pairs.key.text, key, region.open.text, make_choice(values))
-            )
+        return self._keyed_value(pairs, key, KEY, value, 0)
+
+    def _keyed_value(
+        self, pairs: Pairs, key: Node | str, name: str, value: ValueType, depth: int
+    ) -> Node:
+        """Return a key and its value, with the markers of each type that the value may have; they may repeat `name`."""
+        options: list[Node] = []
+        for region, types in self._by_region(pairs, value).items():
+            opener = region.open.text.replace(KEY, name)
+            closer = region.close.text.replace(KEY, name)
+            values = [self._value(pairs, type, closer, depth) for type in types]
+            options.append(make_sequence(pairs.key.text, key, opener, make_choice(values)))
         return make_choice(options)
 
     def _by_region(self, pairs: Pairs, value: ValueType) -> dict[Region, list[ValueType]]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from os.path import commonprefix
@@ -152,16 +152,25 @@ def inner_types(value: ValueType) -> tuple[ValueType, ...]:
     return ()
 
 
-def find_names(value: ValueType) -> set[str]:
-    """Return the names of the definitions that a type is made of, without those within them."""
-    found: set[str] = set()
+def walk_types(
+    value: ValueType, definitions: Mapping[str, ValueType] | None = None
+) -> Iterator[ValueType]:
+    """Yield a type and all types that it is made of; with definitions, also those that names refer to, each once."""
+    seen: set[str] = set()
     waiting = [value]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, NamedType):
-            found.add(one.name)
+        yield one
         waiting += inner_types(one)
-    return found
+        if definitions is not None and isinstance(one, NamedType) and one.name not in seen:
+            seen.add(one.name)
+            waiting.append(definitions[one.name])
+
+
+def find_names(value: ValueType, definitions: Mapping[str, ValueType] | None = None) -> set[str]:
+    """Return the names of the definitions that a type is made of; with definitions, also of those within them."""
+    found = walk_types(value, definitions)
+    return {one.name for one in found if isinstance(one, NamedType)}
 
 
 def repeats_definitions(values: Iterable[ValueType], definitions: Mapping[str, ValueType]) -> bool:
@@ -169,17 +178,12 @@ def repeats_definitions(values: Iterable[ValueType], definitions: Mapping[str, V
     known: set[str] = set()
     repeated = 0
     for value in values:
-        found: set[str] = set()
-        waiting = [value]
-        while waiting and repeated <= MAX_REPEATED_DEFINITIONS:
-            one = waiting.pop()
-            if isinstance(one, NamedType) and one.name not in found:
-                found.add(one.name)
-                waiting.append(definitions[one.name])
-                repeated += one.name in known
-            waiting += inner_types(one)
+        found = find_names(value, definitions)
+        repeated += len(found & known)
+        if repeated > MAX_REPEATED_DEFINITIONS:
+            return True
         known |= found
-    return repeated > MAX_REPEATED_DEFINITIONS
+    return False
 
 
 def make_union(types: Iterable[ValueType]) -> ValueType:

@@ -20,7 +20,6 @@ from turnwise.replies.export.constraint_tree import (
     FreeTextNode,
     JsonNode,
     LiteralNode,
-    NamedType,
     Node,
     RepeatNode,
     RuleNode,
@@ -30,9 +29,9 @@ from turnwise.replies.export.constraint_tree import (
     find_json_values,
     find_names,
     inner_nodes,
-    inner_types,
     repeats_definitions,
     to_json_schema,
+    walk_types,
 )
 from turnwise.replies.export.gbnf import write_gbnf
 
@@ -115,20 +114,11 @@ class _TagWriter:
 
 def _is_read_otherwise(value: ValueType, definitions: Mapping[str, ValueType]) -> bool:
     """Return whether xgrammar takes a part of a type for less than it is: bounded strings, constants with brackets."""
-    seen: set[ValueType] = set()
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if one in seen:
-            continue
-        seen.add(one)
+    for one in walk_types(value, definitions):
         if isinstance(one, StringType) and one != StringType():
             return True
         if isinstance(one, ConstantType) and any(text[0] in "{[" for text in one.texts):
             return True
-        waiting += inner_types(one)
-        if isinstance(one, NamedType):
-            waiting.append(definitions[one.name])
     return False
 
 
