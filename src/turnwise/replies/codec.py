@@ -180,7 +180,6 @@ class ReplyCodec:
 
 
 def _split_by_field(text: str, message: Message) -> list[tuple[str, str | None]]:
-    """Return the text that was parsed to a message in parts, each with its field."""
     return [
         (text[span.start : span.end], SPAN_FIELDS.get(span.kind, "content"))
         for span in message.spans

@@ -298,7 +298,6 @@ def _describe_call(call: JsonCall | TaggedCall | RawCall) -> str:
 
 
 def _parse_all_calls(data: Mapping[str, Any], key: str, where: str) -> list[Calls]:
-    """Parse all tables under this key, one for every way in which calls are written."""
     where = f"{where}.{key}"
     tables = data.get(key, [])
     if isinstance(tables, Mapping):
@@ -376,7 +375,6 @@ def _parse_pairs(data: Any, where: str) -> Pairs:
 
 
 def _require(condition: bool, data: Any, where: str, hint: str) -> None:
-    """Refuse data for which a rule does not hold."""
     if not condition:
         raise SourceError(f"{where} is {short_repr(data)}", hint=hint)
 
@@ -386,7 +384,6 @@ def _check_keys(data: Any, known: Collection[str], where: str) -> None:
 
 
 def _parse_by_rule(rule: ValueRule) -> Callable[[Any, str], Any]:
-    """Return a parser of values that only need to be checked."""
     return lambda data, where: check(data, rule, where)
 
 

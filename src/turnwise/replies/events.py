@@ -208,7 +208,6 @@ def _convert_arguments(call: Any, as_text: bool) -> Any:
 
 
 def _is_renderable(arguments: dict[str, Any]) -> bool:
-    """Return True if a template may be given these arguments."""
     try:
         InputReader().copy_value(arguments, ARGUMENTS_DEPTH)
     except InvalidValue:

@@ -82,7 +82,6 @@ def detect_input_format(facts: Facts) -> InputFormat:
 
 
 def _find_reasoning_key(prober: Prober, shape: CallShape) -> str:
-    """Return the key under which reasoning is rendered."""
     probes = [*reasoning_messages(prober), *reasoning_calls(prober, shape)]
     for options in ({}, *prober.reasoning_options(REASONING_VALUES)):
         for message in probes:

@@ -99,7 +99,6 @@ def _read_parts(message: Mapping[str, Any]) -> MessageParts:
 
 
 def _write_reply(grammar: Grammar, parts: MessageParts) -> str:
-    """Write a whole reply, as the template writes the message."""
     reasoning = ""
     if grammar.reasoning is not None:
         reasoning = grammar.empty
@@ -125,7 +124,6 @@ def _join_regions(grammar: Grammar, reasoning: str, parts: MessageParts, content
 
 
 def _start_text(grammar: Grammar) -> str:
-    """Return the text that begins another message within a reply, "" if there is none."""
     return grammar.starts[0] if grammar.starts else ""
 
 
@@ -137,7 +135,6 @@ def _enclose(region: Region, text: str) -> str:
 
 
 def _continue_reply(grammar: Grammar, parts: MessageParts, prompt_parser: Parser) -> str:
-    """Write the reply from where the prompt ends."""
     region = grammar.content
     if prompt_parser.content and parts.content.startswith(prompt_parser.content):
         content = parts.content.removeprefix(prompt_parser.content) + region.close.text
@@ -243,7 +240,6 @@ def _write_id(parts: Sequence[Marker | str], given: CallFields, index: int) -> s
 
 
 def _write_json(value: Any, spacing: Spacing) -> str:
-    """Write JSON with the white space of a template."""
     item = spacing.item if spacing.indent is None else spacing.item.rstrip()
     separators = (item, spacing.key)
     text = json.dumps(value, ensure_ascii=False, indent=spacing.indent, separators=separators)

@@ -116,7 +116,6 @@ class CallDerivation:
         return None
 
     def _surround_several(self, calls: Calls, two: WrittenCalls) -> Calls:
-        """Find section, separator and what surrounds each call in a turn with two."""
         (_, first_end), (second_start, _) = two.spans
         prefix = self._strip_prefix(two.before)
         closer, separator, opener = split_between(
@@ -145,7 +144,6 @@ class CallDerivation:
         return replace(calls, section=around) if is_list else replace(calls, each=around)
 
     def _find_section_end(self, rest: Segment, section: Segment) -> Segment:
-        """Return what closes a section, without the end of the turn."""
         turn_end = self.content.turn_end
         size = common_suffix(rest, turn_end)
         if size and (size == len(turn_end) or rest.slice(len(rest) - size).core):
@@ -159,7 +157,6 @@ class CallDerivation:
         return rest.slice(0, rest.tags[0][1] if section.core and rest.tags else 0)
 
     def _strip_prefix(self, prefix: Segment) -> Segment:
-        """Return the text before a call without headers, empty reasoning and empty content."""
         prefix = self.results.without_header(prefix)
         if self.reasoning is not None and self.reasoning.close.core:
             closer, space = self.reasoning.close.core, self.reasoning.close.trailing_space
@@ -216,7 +213,6 @@ def _with_later_parts(
 
 
 def _first_number(calls: WrittenCalls) -> int:
-    """Return the number from which the template counts calls."""
     start, end = calls.spans[0]
     if isinstance(calls.call, JsonCall):
         found = decode_value(calls.turn.text, start)
@@ -242,7 +238,6 @@ def _find_bare_call(gap: Segment) -> int:
 
 
 def _without_lead(calls: Calls) -> Calls:
-    """Return calls whose opening marker has no white space before it."""
     name = "section" if calls.section.open else "each"
     region: Region = getattr(calls, name)
     opener = replace(region.open, text=region.open.text.lstrip())

@@ -153,7 +153,6 @@ def _spans(rows: list[list[Slot]]) -> tuple[Span, ...]:
 def _find_slots(
     turn: Segment, number: int, span: Span, call: FoundCall | None = None
 ) -> list[Slot]:
-    """Return the slots of one call in this part of the turn, in order."""
     slots: list[Slot] = []
     start, end = span
     if call is not None:
@@ -167,7 +166,6 @@ def _find_slots(
 
 
 def _find_words(turn: Segment, number: int, start: int, end: int | None = None) -> list[Slot]:
-    """Return name and id of one call in this part of the turn."""
     slots: list[Slot] = []
     for word, slot in ((NAMES[number], "name"), (IDS[number], "id")):
         matches = re.compile(re.escape(word)).finditer(turn.text[:end], start)
@@ -260,7 +258,6 @@ def _find_best_shape(prober: Prober) -> WrittenCalls | None:
 
 
 def _unlikeliness(found: WrittenCalls) -> int:
-    """Return how unlikely it is that somebody meant a layout."""
     if _is_text_in_json(found):
         return 1
     if not found.plain:

@@ -155,7 +155,6 @@ def _derive(facts: Facts) -> Grammar:
 def _check(
     grammar: Grammar, results: ProbeResults, one: WrittenCalls, derivation: CallDerivation
 ) -> Grammar:
-    """Return the grammar with a note of what it does not parse back."""
     failures = list(roundtrip_failures(grammar, results.prober, one.shape, results.header.text))
     calls = grammar.calls
     if failures and calls is not None and calls.section:
@@ -173,7 +172,6 @@ def _check(
 def _note_unreached(
     results: ProbeResults, reasoning: Region | None, turn_end: Segment, notes: Notes
 ) -> None:
-    """Note what the probes did not show."""
     prober, turn = results.prober, results.reasoning_turn
     if prober.cache.too_long:
         notes.unreached.append(TOO_LONG)
@@ -286,7 +284,6 @@ def _derive_reasoning(results: ProbeResults, notes: Notes) -> ReasoningLayout:
 def _derive_searched_reasoning(
     results: ProbeResults, header: Segment, notes: Notes
 ) -> ReasoningLayout:
-    """Find the markers of reasoning that the template never writes."""
     content_open = before_content = results.text_before_content(header)
     texts = results.prober.renderer.texts
     searched = [text for source in texts for text in searched_strings(source)]

@@ -141,7 +141,6 @@ def add_named_markers(grammar: Grammar, prober: Prober) -> Grammar:
 
 
 def _instructions(prober: Prober) -> Iterator[str]:
-    """Yield what precedes the text of a user."""
     for options in ({}, *prober.reasoning_options((True,))):
         rendering = prober.render([prober.user()], add_generation_prompt=True, **options)
         if rendering is not None:
@@ -149,7 +148,6 @@ def _instructions(prober: Prober) -> Iterator[str]:
 
 
 def _find_pair(texts: Iterable[str], words: tuple[str, ...]) -> Region | None:
-    """Return the first pair of tags with one of these words in its name."""
     for text in texts:
         for match in WHOLE_TAG.finditer(text):
             opener = match.group()
@@ -164,7 +162,6 @@ def _find_pair(texts: Iterable[str], words: tuple[str, ...]) -> Region | None:
 
 
 def _closers(opener: str) -> Iterator[str]:
-    """Yield the tags that may close this one."""
     if len(opener) > MAX_TAG_LENGTH or opener[1] == "/" or any(map(str.isspace, opener)):
         return
     for beginning, end in BEGINNINGS_AND_ENDS:

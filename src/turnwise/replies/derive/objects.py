@@ -53,7 +53,6 @@ class FoundCall(NamedTuple):
 def _find_values(
     text: str, opener: str, start: int = 0, end: int | None = None
 ) -> Iterator[DecodedValue]:
-    """Every value in the text that begins with this character."""
     place = text.find(opener, start, end)
     for _ in range(MAX_TRIES[opener]):
         if place < 0:
@@ -128,19 +127,16 @@ def find_call(text: str, number: int, arguments: dict[str, Any], start: int) -> 
 
 
 def _find_objects_around(text: str, inner: DecodedValue, start: int) -> list[DecodedValue]:
-    """Return the objects that hold a value, the innermost first."""
     values = list(_find_values(text, "{", start, inner.start))
     around = [value for value in values if value.end >= inner.end]
     return [value for value in reversed(around) if isinstance(value.value, dict)]
 
 
 def _key_of(mapping: dict[str, Any], value: Any) -> str | None:
-    """Return the first key with this value."""
     return next((key for key, item in mapping.items() if item == value), None)
 
 
 def _describe_call(value: dict[str, Any], arguments: Any, number: int) -> JsonCall | None:
-    """Return which keys of an object hold name, arguments and id; None if it is no call."""
     if value == {NAMES[number]: arguments}:
         return JsonCall(name=None)
     name, arguments_key = _last_key_of(value, NAMES[number]), _last_key_of(value, arguments)

@@ -97,7 +97,6 @@ def layout_pairs(
 
 
 def _mark_key(segment: Segment, key: str) -> Segment:
-    """Return the segment with `KEY` in the place of the key."""
     place = segment.text.find(key)
     if place < 0:
         return segment
@@ -107,7 +106,6 @@ def _mark_key(segment: Segment, key: str) -> Segment:
 
 
 def _find_number_closer(second: Segment, separator: Segment, key_opener: Segment) -> Segment:
-    """Return what ends a number: the text before separator and key."""
     rest = separator.text + key_opener.text
     size = len(rest) if second.text.endswith(rest) else common_suffix(second, key_opener)
     return second.slice(0, len(second) - size)
@@ -145,7 +143,6 @@ def with_other_types(pairs: Pairs, ask: AskForCall, key: str) -> tuple[Pairs, li
 
 
 def _find_typed_region(turn: Segment, start: int, kind: str, pairs: Pairs) -> Region | None:
-    """Return the markers around a value of a type that has its own."""
     value, closer = VALUES_BY_TYPE[kind], pairs.other.close
     end = turn.text.find(closer.core, start) if closer.core else len(turn)
     # A marker may contain "null"; the value is the last one.
@@ -159,7 +156,6 @@ def _find_typed_region(turn: Segment, start: int, kind: str, pairs: Pairs) -> Re
 
 
 def _find_value_syntax(text: str, start: int, kind: str, pairs: Pairs, known: str) -> str:
-    """Return the syntax of lists and objects, as far as this one shows."""
     value = VALUES_BY_TYPE[kind]
     compact = json.dumps(value, separators=(",", ":"))
     if text.startswith((json.dumps(value), compact), start):
@@ -194,7 +190,6 @@ def _with_string_syntax(pairs: Pairs, ask: AskForCall, key: str, unread: list[st
 
 
 def _with_markup_wrapper(pairs: Pairs, turn: Segment | None, unread: list[str]) -> Pairs:
-    """Find what is put around strings with markup, such as CDATA."""
     if turn is None or MARKUP not in turn.text:
         unread.append(CHANGED)
         return pairs
@@ -210,14 +205,12 @@ def _with_markup_wrapper(pairs: Pairs, turn: Segment | None, unread: list[str]) 
 
 
 def _delimits_strings(pairs: Pairs) -> bool:
-    """Whether markers, or a newline, tell where a string ends."""
     string, separator = pairs.string, pairs.between.text
     has_marker = string.close.core or string.open.core.strip("=")
     return bool(has_marker) or "\n" in string.close.text + separator
 
 
 def _differs_by_quotes(pairs: Pairs) -> bool:
-    """Whether a string differs from a number by its quotes alone."""
     opener, closer = pairs.string.open.text, pairs.string.close.text
     quote = opener[-1:]
     if quote not in QUOTES:

@@ -149,7 +149,6 @@ def _ask(prober: Prober) -> ProbeResults:
 
 
 def _find_header(results: ProbeResults) -> Segment:
-    """Return what all prompts and all messages begin with."""
     turns = [*results.prompts]
     prober = results.prober
     if results.content_turn is not None:
@@ -243,7 +242,6 @@ def find_content_layout(
 
 
 def _find_turn_end(results: ProbeResults, tail: Segment, stops: tuple[str, ...]) -> int:
-    """Return where the end of the turn begins in the text after content."""
     if results.one_call is None:
         return min((tail.text.find(stop) for stop in stops if stop in tail.text), default=0)
     shared = common_suffix(tail, results.one_call.after)

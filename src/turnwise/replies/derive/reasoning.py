@@ -139,7 +139,6 @@ def _find_reasoning_before_call(
 
 
 def _overlap(text: str, other: str) -> int:
-    """Return the length of the longest suffix of `other` that `text` ends with too."""
     for size in range(len(other), 0, -1):
         if text.endswith(other[-size:]):
             return size
@@ -196,7 +195,6 @@ def find_searched_region(
 
 
 def _closing_tags(searched: Sequence[str], written: Sequence[str]) -> Iterator[str]:
-    """Closing tags of reasoning that are searched for, and those of opening tags that are written."""
     for text in searched:
         tag = text.strip()
         if WHOLE_TAG.fullmatch(tag) and tag[1:2] == "/" and "think" in tag.lower():
@@ -221,7 +219,6 @@ def _tag_region(opener: str, closer: str, example: str) -> Region:
 
 
 def _space_after(text: str, word: str) -> str:
-    """Return the white space after a word."""
     rest = text.partition(word)[2]
     return rest[: leading_space(rest)]
 

@@ -144,7 +144,6 @@ class CallNodes:
         return self._keyed_value(pairs, name, name, value, depth)
 
     def _other_pair(self, pairs: Pairs, arguments: ObjectType, value: ValueType) -> Node:
-        """Return a pair whose key is not declared."""
         if pairs.echoed or KEY in pairs.string.close.text or KEY in pairs.other.close.text:
             _refuse(
                 "the tag after a value repeats its key, and keys that are not declared are allowed"
@@ -165,7 +164,6 @@ class CallNodes:
         return make_choice(options)
 
     def _by_region(self, pairs: Pairs, value: ValueType) -> dict[Region, list[ValueType]]:
-        """Return the types that a value may have, by the markers that they are written with."""
         regions: dict[Region, list[ValueType]] = {}
         typed = dict(pairs.typed)
         for kind, type in self._kinds(value):
@@ -179,7 +177,6 @@ class CallNodes:
         return regions
 
     def _kinds(self, value: ValueType) -> list[tuple[str, ValueType]]:
-        """Return the name of the JSON type of each option of a value."""
         if isinstance(value, NamedType):
             return self._kinds(self._tree.definitions[value.name])
         if isinstance(value, UnionType):
@@ -198,7 +195,6 @@ class CallNodes:
         return [(names[type(value)], value)]
 
     def _value(self, pairs: Pairs, value: ValueType, closer: str, depth: int) -> Node:
-        """Return a value of one JSON type, and its closing marker."""
         if isinstance(value, StringType):
             return self._string(pairs, value, closer)
         if isinstance(value, ConstantType):
@@ -234,7 +230,6 @@ class CallNodes:
         return self._notation(notation, pairs).constant(text)
 
     def _tags(self, pairs: Pairs, value: ValueType, depth: int) -> Node:
-        """Return an object or a list as tags within tags."""
         if depth >= MAX_TAG_DEPTH:
             _refuse("values are tags within tags, and the schema nests them without end")
         if isinstance(value, ObjectType):
@@ -246,7 +241,6 @@ class CallNodes:
         return make_repeat(item, value.least, value.most)
 
     def _notation(self, name: str, pairs: Pairs) -> ValueNodes:
-        """Return what makes values in a notation."""
         if name not in self._notations:
             self._notations[name] = ValueNodes(self._tree, self._find_notation(name, pairs))
         return self._notations[name]

@@ -304,7 +304,6 @@ def _write_set(signs: Iterable[str], negated: bool = False) -> str:
 
 
 def _find_live(edges: _Edges) -> dict[_TextState, None]:
-    """Return the states from which an end can be reached."""
     sources: dict[_TextState | None, list[_TextState]] = {}
     for state, outgoing in edges.items():
         for _, target in outgoing:

@@ -117,7 +117,6 @@ class _LarkWriter(RuleWriter):
         return " ".join(written) or '""'
 
     def _is_pattern(self, node: Node) -> bool:
-        """Return whether a node is a regular expression without special tokens."""
         if isinstance(node, LiteralNode):
             return not self._token_pattern.search(node.text)
         if isinstance(node, RepeatNode):
@@ -175,7 +174,6 @@ def _quote(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return a text as a pattern of llguidance's regular expressions."""
     written = []
     for sign in text:
         if sign in SPECIAL_SIGNS:
@@ -192,7 +190,6 @@ def _has_characters(node: Node) -> bool:
 
 
 def _can_be_empty(node: Node) -> bool:
-    """Return whether a pattern matches the empty text."""
     if isinstance(node, SequenceNode):
         return all(map(_can_be_empty, node.parts))
     if isinstance(node, ChoiceNode):

@@ -100,8 +100,6 @@ def _intersect(node: CharacterNode, plain: CharacterNode) -> CharacterNode | Non
 
 
 class _PatternReader:
-    """A recursive-descent parser of one pattern."""
-
     def __init__(self, pattern: str, writer: CharacterWriter) -> None:
         self.position = 0
         self._pattern = pattern

@@ -102,8 +102,6 @@ def choose_tools(signatures: list[ToolSignature], choice: Any) -> list[ToolSigna
 
 
 class _ReplyBuilder:
-    """Builds the tree of one grammar, tools and options."""
-
     def __init__(
         self,
         grammar: GrammarParts,
@@ -182,7 +180,6 @@ class _ReplyBuilder:
         return found
 
     def _excluded(self) -> tuple[str, ...]:
-        """Return what free text cannot contain."""
         triggers = set(self._triggers.values())
         texts = [*triggers, *self._stops, *self._openers]
         texts += [match.group() for text in triggers if (match := re.search(r'"\w+"', text))]
@@ -216,7 +213,6 @@ class _ReplyBuilder:
     # -- calls
 
     def _more_calls(self, call: Node) -> Node:
-        """Return what follows the first call: others, and the end of the section."""
         calls = self._calls
         separator, end = calls.between.text + self._start_text, calls.section.close.text
         if isinstance(calls.call, JsonCall) and calls.call.listed:
@@ -228,7 +224,6 @@ class _ReplyBuilder:
         return self._tree.add_rule("more", make_sequence(more, end, self._finish()))
 
     def _finish(self) -> Node:
-        """Return what may follow the last call."""
         if self._calls.content_after and self._options.content is None:
             return make_choice(self._free_texts())
         return self._stop()
@@ -236,7 +231,6 @@ class _ReplyBuilder:
     # -- content
 
     def _free_texts(self) -> list[FreeTextNode]:
-        """Return text up to the end of the reply, or up to a stop."""
         excluded = self._excluded()
         stops = [stop for stop in self._stops if stop in excluded]
         brackets = self._bare_brackets()
@@ -250,7 +244,6 @@ class _ReplyBuilder:
         return "".join(sorted({trigger[0] for trigger in triggers if trigger[0] in "{[("}))
 
     def _body(self, firsts: Mapping[str, Node], tail: Node) -> Node:
-        """Return content and calls."""
         if self._options.content is not None:
             return self._json_body(self._tree.calls)
         if self._grammar.content.open.core:
@@ -274,7 +267,6 @@ class _ReplyBuilder:
         return make_choice(options)
 
     def _json_body(self, calls: Node) -> Node:
-        """Return content that is JSON, or calls."""
         if self._options.choice != "auto":
             return calls
         assert self._options.content is not None
@@ -285,7 +277,6 @@ class _ReplyBuilder:
         return make_choice([make_sequence(content, self._stop()), calls])
 
     def _marked_body(self, calls: Node) -> Node:
-        """Return content between markers, and calls."""
         region = self._grammar.content
         opener = region.open.text
         if self._prompted.prefill_text.rstrip().endswith(region.open.core):
@@ -324,7 +315,6 @@ class _ReplyBuilder:
     # -- reasoning
 
     def _openings(self) -> list[Node]:
-        """Return what may come before content and calls."""
         region, wanted = self._grammar.reasoning, self._options.reasoning
         if region is None or wanted is False or not region.close.core:
             return [NOTHING]

@@ -139,7 +139,6 @@ def _stop_pattern(grammar: GrammarParts) -> str:
 
 
 def _call_openers(grammar: GrammarParts) -> list[str]:
-    """Return the texts with which calls begin."""
     if grammar.calls is None:
         return []
     cores = (grammar.calls.section.open.core, grammar.calls.each.open.core)
@@ -232,7 +231,6 @@ def _content_field(grammar: GrammarParts, rules: ResponseProfile) -> Json:
 
 
 def _marked_content_field(grammar: GrammarParts, rules: ResponseProfile) -> Json:
-    """Return the field of content that begins with a marker."""
     region = grammar.content
     if grammar.reasoning is not None and grammar.reasoning.open.core == region.open.core:
         _refuse("content and reasoning begin with the same marker")
@@ -284,7 +282,6 @@ def _call_open_pattern(grammar: GrammarParts, calls: Calls, call_opener: str) ->
 
 
 def _before_calls(grammar: GrammarParts, calls: Calls) -> str:
-    """Match what may come between content and calls."""
     space = _optional_spaces(_close_space(grammar))
     return space + _start_pattern(grammar) + _optional_marker(calls.lead)
 
@@ -298,7 +295,6 @@ def _call_close_pattern(grammar: GrammarParts, calls: Calls, closer: Marker) -> 
 
 
 def _call_transform(name: str, arguments: str, id: str | None) -> Json:
-    """Return the shape of a tool call, with the places of its fields."""
     call: Json = {"type": "function", "function": {"name": name, "arguments": arguments}}
     return call if id is None else {"id": id, **call}
 
@@ -332,7 +328,6 @@ def _json_list_field(grammar: GrammarParts, calls: Calls, call: JsonCall) -> Jso
 
 
 def _json_transform(call: JsonCall, path: str) -> Json:
-    """Return where in the JSON object name, arguments and id are."""
     if call.name is None:
         _refuse("the name of a call is the key of its arguments")
     inner = f"{path}{call.inside}." if call.inside else path
@@ -403,7 +398,6 @@ def _quoted_parser(pairs: Pairs) -> Json:
 
 
 def _pairs_parser(pairs: Pairs) -> Json:
-    """Parse arguments one by one; types of values may have different markers."""
     if pairs.values == "tags":
         _refuse("values are written as tags within tags")
     if "python" in (pairs.values, pairs.strings):
@@ -430,6 +424,5 @@ def _pair_pattern(pairs: Pairs, region: Region) -> str:
 
 
 def _keyed_pattern(marker: Marker) -> str:
-    """Match a marker that may repeat the key."""
     core = "(?P=key)".join(map(re.escape, marker.core.split(KEY)))
     return _with_spaces(marker, core)

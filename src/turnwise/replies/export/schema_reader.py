@@ -123,8 +123,6 @@ def _require_schema(value: Any, path: str) -> Mapping[str, Any]:
 
 
 class _SchemaReader:
-    """Reads the schema of one tool."""
-
     def __init__(self, path: str, root: Any) -> None:
         self._path = path
         self._root = root
@@ -396,7 +394,6 @@ class _SchemaReader:
 
 
 def _merge_two(first: Mapping[str, Any], second: Any, path: str) -> dict[str, Any]:
-    """Return the schema of values that both schemas allow."""
     other = _require_schema(second, path)
     try:
         return _merge_keywords(first, other, path)

@@ -85,7 +85,6 @@ class _TagWriter:
         return self._grammars[node]
 
     def _needs_grammar(self, node: Node) -> bool:
-        """Return whether a node has no format of its own."""
         if isinstance(node, RuleNode):
             return node.name not in INLINE_RULES
         if isinstance(node, FreeTextNode):

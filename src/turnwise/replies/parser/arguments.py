@@ -249,7 +249,6 @@ class ArgumentParser(PartParser):
     # -- members up to a bracket
 
     def _compile_members(self, pairs: Pairs) -> partial[ValueParser]:
-        """Return a function that makes the parsers of members in the current format."""
         grammar, format = self._grammar, self._state.call_format
         # The opener of a string is that of any value and a mark of its own: `:` and `:<|"|>`.
         opening_mark = pairs.string.open.text.removeprefix(pairs.other.open.text).strip()
@@ -275,7 +274,6 @@ class ArgumentParser(PartParser):
 
 
 def _null_to_object(text: str) -> str:
-    """Return arguments, where null means an empty object."""
     return "{}" if text == "null" else text
 
 

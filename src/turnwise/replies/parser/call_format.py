@@ -138,7 +138,6 @@ class PairFormat:
 
 
 def _kinds_by_opener(pairs: Pairs) -> dict[str, ValueKind]:
-    """Return the openers of values with what they say of the value."""
     kinds = {pairs.other.open.core: ValueKind.OTHER}
     kinds.setdefault(pairs.string.open.core, ValueKind.STRING)
     for _, region in pairs.typed:
@@ -370,7 +369,6 @@ class CallFormat:
         ]
 
     def _call_ends(self) -> list[TaggedText]:
-        """Return whatever ends a call: its closers, another call, a stop."""
         closers = [text for text in (*self.closers, *self.section_closers) if text.strip()]
         openers = [*self.section_openers[:1], *self.openers[:1]]
         tag_like = [text for text in openers if is_tag_like(text)]

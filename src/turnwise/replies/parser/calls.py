@@ -186,7 +186,6 @@ class CallParser(PartParser):
             self.reject(is_truncated=self._buffer.ended)
 
     def _parse_raw(self, spec: RawCall) -> Steps:
-        """Parse a call whose text is its one argument."""
         if spec.fenced:
             yield from self._parse_code(spec)
             return
@@ -273,7 +272,6 @@ class CallParser(PartParser):
             self.reject(is_truncated)
 
     def _starts_call(self, char: str) -> bool:
-        """Return whether a call of a row may start with `char`."""
         if isinstance(self._state.call_format.calls.call, JsonCall):
             return char == "{"
         return char.isalpha() or char == "_"
@@ -290,7 +288,6 @@ class CallParser(PartParser):
         return bool(marker)
 
     def _find_markers(self, char: str) -> list[str]:
-        """Return the markers that may follow a row of calls and start with `char`."""
         grammar = self._state.grammar
         markers = list(grammar.content_matcher.tags)
         for text in self._state.call_format.section_closers:
@@ -415,7 +412,6 @@ class CallParser(PartParser):
         return match.tag.index
 
     def _end_unfinished(self, call: ParsedCall, start: int) -> bool:
-        """End a call that cannot be read from `start` on."""
         is_truncated = self._buffer.ended
         if is_truncated:
             self._buffer.consume_rest("raw")

@@ -141,7 +141,6 @@ class JsonCallParser(PartParser):
         return MemberResult.CONTINUE if is_complete else MemberResult.CALL_ENDED
 
     def _parse_other_member(self, draft: _ObjectDraft, key: str) -> _MemberSteps:
-        """Parse a name, an id, or a member that calls do not have."""
         spec = draft.spec
         span = _member_span(spec, key)
         value = yield from self._arguments.read_value(span)
@@ -190,7 +189,6 @@ class JsonCallParser(PartParser):
 
 
 def _member_span(spec: JsonCall, key: str) -> str:
-    """Return the kind of span that the value of a member is."""
     if key == spec.id:
         return "id"
     if key == spec.name or key in NAME_KEYS:

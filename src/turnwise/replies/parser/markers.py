@@ -323,7 +323,6 @@ class MarkerVariants:
         self.spellings = lru_cache(maxsize=_CACHE_SIZE)(self._spellings)
 
     def _spellings(self, text: str) -> tuple[str, ...]:
-        """Return a marker as it is masked in the stream, and its variants."""
         mask = self._detokenizer.mask_specials
         meant = mask(text)
         slips = self._slips if "<" in text else self._attribute_slips

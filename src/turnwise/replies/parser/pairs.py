@@ -139,7 +139,6 @@ class PairParser(PartParser):
         return ArgumentKey(name.strip().strip("\"'"), kind)
 
     def _read_kind(self) -> Generator[Wait, None, ValueKind | None]:
-        """Read the word in which the openers of values differ: `string="true"`, `string="false"`."""
         format, start = self._format, self._builder.position
         match, word = yield from self._state.read_text(
             format.opener_end_matcher, "marker", MAX_KEY_LENGTH
@@ -292,7 +291,6 @@ class PairParser(PartParser):
     # -- strings, which are emitted while they come in
 
     def _is_string(self, kind: ValueKind, types: TypeSet) -> Answer:
-        """Return whether a value is a string, whatever its text."""
         if kind is ValueKind.STRING:
             return not types or "string" in types
         if kind is ValueKind.OTHER or types:
@@ -336,7 +334,6 @@ class PairParser(PartParser):
     # -- coercion
 
     def _to_json(self, text: str, kind: ValueKind, schema: ValueSchema) -> str:
-        """Return the text of a value as JSON."""
         pairs, types = self._pairs, schema.types
         if self._format.has_nested_values:
             nested = self._nested_to_json(text, schema)

@@ -254,7 +254,6 @@ class Parser:
             )
 
     def _push(self, text: str) -> list[Event]:
-        """Resume the coroutine with more text."""
         self._is_fresh = False
         self._raw.write(text)
         self._buffer.append(text)
@@ -403,7 +402,6 @@ def _check_arguments(grammar: Any, prompt: Any) -> None:
 
 
 def _check_undeclared(policy: Any, tools: Any) -> bool:
-    """Return whether calls of undeclared tools are refused."""
     if policy not in ("keep", "refuse"):
         raise TurnwiseError(
             f"undeclared_tools is {short_repr(policy)}", hint='there are "keep" and "refuse"'

@@ -186,7 +186,6 @@ class PartParser:
 
 
 def _count_open_braces(text: str) -> int:
-    """Return how many braces are open at the end of a prefix of some JSON."""
     outside_strings = text.replace("\\\\", "").replace('\\"', "").split('"')[::2]
     return sum(part.count("{") - part.count("}") for part in outside_strings)
 

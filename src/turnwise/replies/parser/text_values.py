@@ -212,14 +212,12 @@ def _close_element(element: _Element, text: str) -> NestedValue | None:
 
 
 def _child_schema(schema: ValueSchema, name: str) -> ValueSchema:
-    """Return what is declared of an element: a member, or an item of a list."""
     if "array" in schema.types and name not in schema.names:
         return schema.element
     return schema.member(name)
 
 
 def _combine(children: list[tuple[str, Any]], schema: ValueSchema) -> NestedValue:
-    """Return elements as a list of items, or as an object."""
     types = schema.types
     is_list = all(name == "item" for name, _ in children)
     if types == ARRAY_ONLY or (is_list and types != OBJECT_ONLY):

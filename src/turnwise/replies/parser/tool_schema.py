@@ -144,7 +144,6 @@ def _names_of_types(part: Mapping[str, Any]) -> list[str]:
 
 
 def _walk_schemas(schemas: Sequence[Any], root: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield schemas and all schemas that they are made of, each once."""
     waiting, seen = list(schemas), dict[int, Any]()
     while waiting and len(seen) < _MAX_SCHEMA_PARTS:
         part = waiting.pop()
@@ -196,7 +195,6 @@ def _schema_of_generic(name: str, inside: str) -> Mapping[str, Any] | None:
 
 
 def _split_outside_brackets(text: str, separator: str) -> list[str]:
-    """Split a text at separators that are not within brackets."""
     parts, start, depth = list[str](), 0, 0
     for position, char in enumerate(text):
         depth += (char in "[<(") - (char in "]>)")

@@ -329,7 +329,6 @@ class ValueParser:
         self.done = not self._closers
 
     def _start_scalar(self, text: str, position: int, is_key: bool) -> int:
-        """Begin a string or a bare word."""
         for mark, style in self._marks.items():
             if text.startswith(mark, position):
                 return self._start_string(style, position + len(mark), is_key)
@@ -509,7 +508,6 @@ def scalar_to_json(word: str) -> str | None:
 
 
 def _find_schema(parser: ValueParser) -> ValueSchema:
-    """Return what is declared of the value that comes next."""
     if not parser._schemas:
         return NO_SCHEMA
     if not parser._is_object[-1]:
