@@ -68,7 +68,7 @@ class CallIds:
             return written
         if self._make is not None:
             return _check_id(self._call_maker(self._make, name, index))
-        # Numbers start with that of the call, and go on behind those that are taken.
+        # Numbers start with that of the call, and go on after those that are in use.
         self._next = max(self._next, index)
         while (id := self._numbered(self._next)) in self._used:
             self._next += 1

@@ -76,7 +76,7 @@ class ChunkStream:
         """End the reply.
 
         Args:
-            was_cut: Generation reached its limit, as the caller knows. By default `Message.finish_reason` tells.
+            was_cut: Generation reached its limit, as the caller knows. By default that of `Message.finish_reason`.
 
         Returns:
             What was held back, and the last chunk, which has the reason why the reply ended.

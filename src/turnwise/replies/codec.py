@@ -1,8 +1,8 @@
 """The replies of one template, in both directions: a message is read from a reply, and written as one.
 
-    codec.read(reply, prompt)      text or ids of a reply -> message in the form that the template takes
+    codec.read(reply, prompt)      text or ids of a reply -> message in the form that the template accepts
     codec.write(message, prompt)   message -> reply as the model would write it, in parts
-    codec.to_input(messages)       messages that `parse` returned -> the form that the template takes
+    codec.to_input(messages)       messages that `parse` returned -> the form that the template accepts
 
 What is needed for it (the grammar, the input format) is derived from the template when it is first used.
 """
@@ -74,7 +74,7 @@ class ReplyCodec:
 
     @cached_property
     def input_format(self) -> InputFormat:
-        """The form in which the template takes assistant messages."""
+        """The form in which the template accepts assistant messages."""
         return detect_input_format(self.facts)
 
     def parser(
@@ -137,7 +137,7 @@ class ReplyCodec:
         return self.input_format.to_message(parsed)
 
     def to_input(self, messages: Any) -> Any:
-        """Return the messages with those that `parse` returned in the form that the template takes."""
+        """Return the messages with those that `parse` returned in the form that the template accepts."""
         if not isinstance(messages, (list, tuple)) or Message not in map(type, messages):
             return messages
         to_message = self.input_format.to_message

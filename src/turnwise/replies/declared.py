@@ -69,7 +69,7 @@ __all__ = ["DECLARATION_KEYS", "merge_declaration", "parse_declaration"]
 # Declarations for published models whose templates do not show how their replies look.
 #
 # Many templates never write what their models write: SmolLM3 describes its tool calls in a system prompt, Granite 3
-# asks for a JSON list behind a marker. `known_models.toml` declares such replies, one table per family of models:
+# asks for a JSON list after a marker. `known_models.toml` declares such replies, one table per family of models:
 #
 #     [smollm3]
 #     knows  = ["Reasoning Mode: "]       # texts by which a template of this family is recognised

@@ -162,7 +162,7 @@ class Grammar(GrammarParts):
 
         Raises:
             MessageError: the tools, the choice or a schema are not valid.
-            TurnwiseError: the template shows no calls, or writes them in a way that cannot be said.
+            TurnwiseError: the template shows no calls, or writes them in a way that cannot be expressed.
 
         Example:
             >>> import turnwise
@@ -188,7 +188,7 @@ class Grammar(GrammarParts):
 
         Args:
             tools: see `to_structural_tag`, as for the arguments that are not listed here.
-            special_tokens: the ids of the tokenizer's special tokens, by their texts: llguidance takes a special
+            special_tokens: the ids of the tokenizer's special tokens, by their texts: llguidance reads a special
                 token as a token, never as text. Without them, markers are text.
 
         Example:

@@ -2,7 +2,7 @@
 
 Three layouts are looked for, in this order: one JSON object for the call, or a list of them (`objects.py`); a name and
 JSON arguments between markers; a name and arguments one by one (`pairs.py`). The text before the first slot of a call
-and after its last is not looked at here: comparing one call with two tells what of it belongs to every call
+and after its last is not looked at here: comparing one call with two shows what of it belongs to every call
 (`call_sections.py`).
 """
 
@@ -218,7 +218,7 @@ SHAPES_BY_KEY = {
     "tool_calls": (CallShape(), CallShape(as_text=True), CallShape(bare=True)),
     "function_call": (CallShape(single=True), CallShape(as_text=True, single=True)),
 }
-"""The shapes of calls that a template may take, by the key that its source then mentions."""
+"""The shapes of calls that a template may accept, by the key that its source then mentions."""
 
 
 def find_one_call(prober: Prober) -> tuple[Prober, WrittenCalls | None]:

@@ -1,7 +1,7 @@
 """Where a template writes reasoning, and the markers around it.
 
 A template may take reasoning from one of several fields of the message, or from a part of its content; beside content
-or only beside a call; always or when an option says so. `find_reasoning_turn` tries these in turn.
+or only beside a call; always or with an option. `find_reasoning_turn` tries these in turn.
 
 Some templates never write reasoning, since they remove it from history. Then the strings that they search for show
 its end (`content.split('</think>')`), and the generation prompt may show its beginning. Such markers are "searched".
@@ -91,7 +91,7 @@ def find_reasoning_turn(prober: Prober, one_call: WrittenCalls | None) -> Reason
 
 
 def reasoning_messages(prober: Prober) -> Iterator[dict[str, Any]]:
-    """Messages with reasoning and content, in the ways in which the template may take them."""
+    """Messages with reasoning and content, in the forms that the template may accept."""
     for key in reasoning_keys(prober):
         yield {"content": prober.as_content(CONTENT), key: REASONING}
     if prober.mentions("thinking"):

@@ -1,7 +1,7 @@
 r"""A constraint in the Lark of llguidance.
 
 Its lexer takes the longest lexeme, so a text and the marker after it must be one lexeme: free text becomes a terminal
-that ends with its ending and in which nothing else is complete before, which its operators `&` and `~` say:
+that ends with its ending and in which nothing else is complete before, as its operators `&` and `~` express:
 
     TEXT1: /(?s:.*)<tool_call>/ & ~/(?s:.*)(<tool_call>|<\|im_end\|>)(?s:.+)/
 

@@ -47,7 +47,7 @@ Json = dict[str, Any]
 NAME = r"[\w.\-:/]+?"
 SLOT_PATTERNS = {"name": rf"(?P<name>{NAME})", "id": rf"(?P<id>{NAME})", "index": r"\d+"}
 VERBATIM = {"content_args": {"strip": False}}  # the text of a field, white space included
-MAX_SPELLINGS = 16  # of a delimiter, with and without its white space; SGLang takes no more
+MAX_SPELLINGS = 16  # of a delimiter, with and without its white space; SGLang accepts no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +352,7 @@ def _tagged_call_field(grammar: GrammarParts, calls: Calls, call: TaggedCall) ->
         name_end = r"(?=\{)"
     elif pairs is not None:
         parser = _pairs_parser(pairs)
-        if isinstance(before[-1], str):  # nothing but what follows says where the name ends
+        if isinstance(before[-1], str):  # only what follows shows where the name ends
             name_end = rf"(?=\s*{_any_text(filter(None, (pairs.key.core, closer.core)))})"
     opener = _marker_pattern(calls.each.open) + _parts_pattern(before) + name_end
     return {

@@ -1,7 +1,7 @@
 """The types of values that a tool's JSON schema declares, read strictly: for constraints, nothing may be guessed.
 
 A schema becomes a tree of a few types, in which references, unions, `allOf`, `nullable`, the aliases of type names and
-missing types are resolved. An object with declared members has no others unless `additionalProperties` says so: a model
+missing types are resolved. An object with declared members has no others unless `additionalProperties` allows them: a model
 that may invent keys is what a constraint is against. `format` is an annotation, as JSON Schema has it.
 
 A keyword that is not known here would be ignored silently, and a value could break it; so it is an error.
@@ -63,7 +63,7 @@ KEYWORD_TYPES: Mapping[str, tuple[str, ...]] = {
 SCALAR_KEYWORDS = [key for key, (name,) in KEYWORD_TYPES.items() if name in ("string", "number")]
 ONE_OF_HINT = "Use anyOf, or require a member with a `const` of its own in each option."
 KNOWN = {*KEYWORD_TYPES, "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"}
-# Keywords that say nothing with one of these values.
+# Keywords that have no effect with one of these values.
 WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "uniqueItems": (False,),
     "minProperties": (0,),
@@ -202,7 +202,7 @@ class _SchemaReader:
         return merged
 
     def _follow(self, part: Any, path: str) -> Mapping[str, Any]:
-        """Return a schema with its reference, and those behind it, replaced by what they refer to."""
+        """Return a schema with its reference, and those that it leads to, replaced by what they refer to."""
         for _ in range(MAX_DEPTH):
             found = _require_schema(part, path)
             if "$ref" not in found:
@@ -499,7 +499,7 @@ def _fits(value: Any, names: list[str]) -> bool:
 
 
 def _keeps_limit(value: Any, kind: str, limit: ValueType) -> bool:
-    """Return whether a value is within what keywords say of one kind of values; they say nothing of others."""
+    """Return whether a value keeps the limits that keywords set for one kind of values; they set none for others."""
     return not _fits(value, [kind]) or fits_type(value, limit)
 
 

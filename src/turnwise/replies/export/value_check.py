@@ -1,6 +1,6 @@
 """Check the arguments of a call against the types of a tool's schema (`constraint_tree.py`).
 
-A grammar makes an engine write arguments that fit; this tells whether an engine did, so both read a schema in the same
+A grammar makes an engine write arguments that fit; this checks whether an engine did, so both read a schema in the same
 way. The cost is bounded whatever the schema is: no pair of a value and a type is looked at twice, a pattern is matched
 without backtracking, and all that is done for a reply takes steps of one budget. What cannot be decided within it does
 not fit.
@@ -61,11 +61,11 @@ class StepBudget:
 
 
 class _TooCostly(Exception):
-    """A check takes too many steps; it never leaves this module."""
+    """A check takes too many steps; the error never leaves this module."""
 
 
 class _OddMember(ValueError):
-    """An object says a member twice; it never leaves this module."""
+    """An object has a member twice; the error never leaves this module."""
 
 
 def find_misfit(
@@ -322,7 +322,7 @@ def _compile_run(item: CharacterNode) -> re.Pattern[str]:
 #
 # Whether a value can be of two types at once: `oneOf` excludes such values, and a grammar cannot.
 #
-# The answer is "disjoint" only where that is proved. The schema of an object is open unless it says otherwise, while
+# The answer is "disjoint" only where that is proved. The schema of an object is open unless declared otherwise, while
 # its type here has the declared members only: so what counts is whether a value that is written for one fits the
 # *schema* of the other.
 

@@ -60,7 +60,7 @@ __all__ = [
 #
 # Numbers as nodes, for grammars that have no arithmetic: bounds are written digit by digit.
 #
-# A number with bounds is written without an exponent: with one, its digits say nothing of its size.
+# A number with bounds is written without an exponent: with one, its digits do not show its size.
 
 
 DIGIT = characters("0-9")

@@ -40,7 +40,7 @@ from turnwise.replies.parser.markers import (
 #               ^^^^^^^^^^^^^^^^^^^^^^    ^^^^^^
 #               key and opener           closer
 #
-# Openers may differ in a word that says what the value is. Then only the text before that word can be looked for, and
+# Openers may differ in a word for the type of the value. Then only the text before that word can be looked for, and
 # the word is read up to the text after it.
 
 
@@ -48,7 +48,7 @@ _MAX_MATCHERS = 64
 
 
 class ValueKind(Enum):
-    """What the markers around a value say of it."""
+    """The kind of a value, as the markers around it show."""
 
     STRING = auto()
     OTHER = auto()
@@ -90,7 +90,7 @@ class PairFormat:
         self.has_text_wrapper = bool(pairs.wrap.open)
         self._variants = variants
         self._value_matchers: dict[str, MarkerMatcher] = {}  # by key
-        # Openers of values, with what they say of the value; what all of them begin and end with.
+        # Openers of values, with the kind of the value; what all of them begin and end with.
         self.kinds = _kinds_by_opener(pairs)
         self.opener_start, self.opener_end = _common_affixes(sorted(self.kinds))
         self.opener_tags = split_tags(self.opener_start) or [self.opener_start]

@@ -49,7 +49,7 @@ from turnwise.replies.parser.markers import (
     whitespace_only,
 )
 
-# What is tolerated, by name. `Parser(tolerances=...)` takes the names that shall be on; all are by default.
+# What is tolerated, by name. `Parser(tolerances=...)` accepts the names of those that are on; all are by default.
 TOLERANCES = {
     "section": "calls without the section around them",
     "call": "a call that starts with a later marker than its first",
@@ -99,7 +99,7 @@ def _object_instead(calls: Calls) -> Calls | None:
 
 
 class ChannelHeader(NamedTuple):
-    """What a channel header names; "" is nobody."""
+    """The channel and the recipient named in a header; "" if there is none."""
 
     channel: str
     recipient: str

@@ -175,7 +175,7 @@ class MarkerMatcher:
     def partial_match_start(self, text: str, start: int, end: int | None = None) -> int:
         """Return where the longest suffix of `text` starts that is a prefix of some marker, or its length.
 
-        With `end`, suffixes that start behind it do not count.
+        With `end`, suffixes that start after it do not count.
         """
         size = len(text)
         start = max(start, size - self._longest + 1)

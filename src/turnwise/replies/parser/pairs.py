@@ -245,7 +245,7 @@ class PairParser(PartParser):
         sink: Callable[[str], object],
         ends: Set[MarkerKind] = _VALUE_ENDS,
     ) -> Generator[Wait, None, MarkerMatch | None]:
-        """Read the text of a value. If it only quotes markers of the call, nobody can be sure: it is malformed."""
+        """Read the text of a value. If it may only quote markers of the call, the call is malformed."""
         while True:
             match = yield from self._buffer.read_until(closer, sink, "arguments")
             if match is None or match.tag.kind in ends:

@@ -1,13 +1,13 @@
 """What a tool's JSON schema declares of its parameters, and of the values within them.
 
-A schema may declare a value anywhere: at its root, behind a `$ref`, in an `anyOf`. All of it is
+A schema may declare a value anywhere: at its root, after a `$ref`, in an `anyOf`. All of it is
 looked at, each part once and up to a bound, so a schema that refers to itself, or is very wide,
 costs no more than that bound. The schemas of members and elements are looked up only where a value
 has them, so a schema may nest without end.
 
 Tools are often written by hand, or made from the annotations of a Python function. So the names of
 types have aliases (`int`, `float`, `dict`), and may be those of Python or TypeScript (`list[int]`,
-`string[]`, `Optional[str]`, `int | None`). A name that nobody knows declares nothing.
+`string[]`, `Optional[str]`, `int | None`). An unknown name declares nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ValueSchema:
     """What is declared of one value: the types it may have, and what its members and elements may be.
 
     Args:
-        schemas: The schemas that describe it; each may be anything, and what is no schema says nothing.
+        schemas: The schemas that describe it; each may be anything, and what is no schema is ignored.
         root: The schema that a `$ref` points into.
     """
 

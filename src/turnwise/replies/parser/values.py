@@ -46,7 +46,7 @@ _CLOSING_BRACKETS = {"{": "}", "[": "]", "(": ")"}
 _JSON_SPACE_RUN = re.compile(r"[ \t\n\r]+")
 _NON_JSON_SPACE = re.compile(r"[^\S \t\n\r]")  # whitespace that JSON does not know
 _NEVER_PLAIN = frozenset(map(chr, (*range(0x20), *range(0xD800, 0xE000))))  # controls, surrogates
-# Elements of a list that JSON writes without quotes, each with a comma behind it. Longer numbers take the long way.
+# Elements of a list that JSON writes without quotes, each with a comma after it. Longer numbers are parsed one by one.
 _PLAIN_ITEMS = re.compile(
     r"(?:[ \t\n\r]*(?:-?(?:0|[1-9]\d{0,99})(?:\.\d{1,99})?(?:[eE][-+]?\d{1,99})?|true|false|null)[ \t\n\r]*,)+",
     re.ASCII,
@@ -279,7 +279,7 @@ class ValueParser:
         return self._fail("expected a comma or the end")
 
     def _copy_items(self, match: re.Match[str]) -> int:
-        """Copy elements of a list that are numbers and words of JSON, up to the comma behind the last of them."""
+        """Copy elements of a list that are numbers and words of JSON, up to the comma after the last of them."""
         if self._pending_comma:
             self._write_comma()
         self.out.append(match.group()[:-1])
