@@ -1,8 +1,8 @@
 """The types of values that a tool's JSON schema declares, read strictly: for constraints, nothing may be guessed.
 
 A schema becomes a tree of a few types, in which references, unions, `allOf`, `nullable`, the aliases of type names and
-missing types are resolved. An object with declared members has no others unless `additionalProperties` allows them: a model
-that may invent keys is what a constraint is against. `format` is an annotation, as JSON Schema has it.
+missing types are resolved. An object with declared members has no others unless `additionalProperties` allows them: a
+model that may invent keys is what a constraint is against. `format` is an annotation, as JSON Schema has it.
 
 A keyword that is not known here would be ignored silently, and a value could break it; so it is an error.
 """
