@@ -63,6 +63,8 @@ from turnwise.schema import (
 
 __all__ = ["DECLARATION_KEYS", "merge_declaration", "parse_declaration"]
 
+Table = Mapping[str, Any]
+
 
 # ---- known models ----
 #
@@ -87,7 +89,7 @@ MAX_NAME_LENGTH = 200  # patterns are matched against a name, and the ids of hub
 
 
 @cache
-def known_models() -> Mapping[str, Mapping[str, Any]]:
+def known_models() -> Mapping[str, Table]:
     """Return all tables of the data file by the name of their family; read once, on first use."""
     import tomllib  # only needed here, and slow to import
     from importlib.resources import files
@@ -96,21 +98,19 @@ def known_models() -> Mapping[str, Mapping[str, Any]]:
     return tomllib.loads(text)
 
 
-def find_declaration(text: str, name: str = "") -> Mapping[str, Any] | None:
+def find_declaration(text: str, name: str = "") -> Table | None:
     """Return the declaration for a template with this text, or for a model of this name."""
     short_name = _normalise_name(name)
     for table in known_models().values():
         by_text = any(known in text for known in table.get("knows", ()))
         patterns = table.get("models", ())
         if by_text or any(fnmatchcase(short_name, pattern) for pattern in patterns):
-            declaration: Mapping[str, Any] = table["replies"]
+            declaration: Table = table["replies"]
             return declaration
     return None
 
 
-def complete_grammar(
-    derived: Grammar, text: str, name: str, own: Mapping[str, Any] | None = None
-) -> Grammar:
+def complete_grammar(derived: Grammar, text: str, name: str, own: Table | None = None) -> Grammar:
     """Return a derived grammar, completed by what is declared for the template.
 
     Args:
@@ -177,7 +177,7 @@ CALL_PARTS = list_of(
 )
 
 
-def parse_declaration(data: Mapping[str, Any], where: str = "replies") -> Grammar:
+def parse_declaration(data: Table, where: str = "replies") -> Grammar:
     """Return a grammar that has the declared parts only.
 
     Args:
@@ -211,7 +211,7 @@ def parse_declaration(data: Mapping[str, Any], where: str = "replies") -> Gramma
     )
 
 
-def merge_declaration(derived: Grammar, data: Mapping[str, Any], where: str = "replies") -> Grammar:
+def merge_declaration(derived: Grammar, data: Table, where: str = "replies") -> Grammar:
     """Return a derived grammar, completed by a declaration.
 
     Args:
@@ -297,7 +297,7 @@ def _describe_call(call: JsonCall | TaggedCall | RawCall) -> str:
 # -- calls
 
 
-def _parse_all_calls(data: Mapping[str, Any], key: str, where: str) -> list[Calls]:
+def _parse_all_calls(data: Table, key: str, where: str) -> list[Calls]:
     where = f"{where}.{key}"
     tables = data.get(key, [])
     if isinstance(tables, Mapping):
@@ -326,7 +326,7 @@ def _parse_calls(data: Any, where: str) -> Calls:
     return calls
 
 
-def _parse_call(data: Mapping[str, Any], where: str) -> JsonCall | TaggedCall | RawCall:
+def _parse_call(data: Table, where: str) -> JsonCall | TaggedCall | RawCall:
     kinds = [kind for kind in CALL_KINDS if kind in data]
     if len(kinds) != 1:
         raise SourceError(
@@ -351,7 +351,7 @@ def _parse_json_call(data: Any, where: str) -> JsonCall:
     return replace(call, parts=default_json_parts(call, DECLARED))
 
 
-def _parse_tagged_call(data: Mapping[str, Any], where: str) -> TaggedCall:
+def _parse_tagged_call(data: Table, where: str) -> TaggedCall:
     parts = check(data["parts"], CALL_PARTS, f"{where}.parts")
     slots = [part for part in parts if part in SLOT_TEXTS]
     _require("{name}" in slots, data["parts"], f"{where}.parts", "It must contain {name}.")

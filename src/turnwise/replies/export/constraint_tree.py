@@ -125,6 +125,7 @@ ValueType = (
     | UnionType
     | NamedType
 )
+Definitions = Mapping[str, ValueType]
 ANY = AnyValue()
 BOOLEAN = ConstantType(("true", "false"))
 NULL = ConstantType(("null",))
@@ -136,7 +137,7 @@ class ToolSignature:
 
     name: str
     arguments: ObjectType
-    definitions: Mapping[str, ValueType]
+    definitions: Definitions
 
 
 def inner_types(value: ValueType) -> tuple[ValueType, ...]:
@@ -152,9 +153,7 @@ def inner_types(value: ValueType) -> tuple[ValueType, ...]:
     return ()
 
 
-def walk_types(
-    value: ValueType, definitions: Mapping[str, ValueType] | None = None
-) -> Iterator[ValueType]:
+def walk_types(value: ValueType, definitions: Definitions | None = None) -> Iterator[ValueType]:
     """Yield a type and all types that it is made of; with definitions, also those that names refer to, each once."""
     seen: set[str] = set()
     waiting = [value]
@@ -167,13 +166,13 @@ def walk_types(
             waiting.append(definitions[one.name])
 
 
-def find_names(value: ValueType, definitions: Mapping[str, ValueType] | None = None) -> set[str]:
+def find_names(value: ValueType, definitions: Definitions | None = None) -> set[str]:
     """Return the names of the definitions that a type is made of; with definitions, also of those within them."""
     found = walk_types(value, definitions)
     return {one.name for one in found if isinstance(one, NamedType)}
 
 
-def repeats_definitions(values: Iterable[ValueType], definitions: Mapping[str, ValueType]) -> bool:
+def repeats_definitions(values: Iterable[ValueType], definitions: Definitions) -> bool:
     """Return whether many definitions would be written again, once for each value that refers to them."""
     known: set[str] = set()
     repeated = 0
@@ -199,7 +198,7 @@ def make_union(types: Iterable[ValueType]) -> ValueType:
 # -- JSON schemas
 
 
-def to_json_schema(value: ValueType, definitions: Mapping[str, ValueType]) -> Json:
+def to_json_schema(value: ValueType, definitions: Definitions) -> Json:
     """Return a type as a JSON schema that closes its objects and has no keyword beyond those of `schema_reader.py`."""
     names: dict[str, str] = {}
     schema = _schema_of(value, names)

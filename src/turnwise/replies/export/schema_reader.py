@@ -22,6 +22,7 @@ from turnwise.replies.export.constraint_tree import (
     NULL,
     ArrayType,
     ConstantType,
+    Definitions,
     NamedType,
     NumberType,
     ObjectType,
@@ -34,7 +35,12 @@ from turnwise.replies.export.constraint_tree import (
 )
 from turnwise.replies.export.patterns import ANY_CHARACTER, pattern_node
 from turnwise.replies.export.value_check import are_disjoint, fits_type
-from turnwise.replies.parser.tool_schema import JSON_TYPES, resolve_pointer, schema_of_type_name
+from turnwise.replies.parser.tool_schema import (
+    JSON_TYPES,
+    Schema,
+    resolve_pointer,
+    schema_of_type_name,
+)
 
 __all__ = ["read_signatures", "read_value_type"]
 
@@ -98,7 +104,7 @@ def read_signatures(tools: Any) -> list[ToolSignature]:
     return list(signatures.values())
 
 
-def read_value_type(schema: Any, path: str) -> tuple[ValueType, Mapping[str, ValueType]]:
+def read_value_type(schema: Any, path: str) -> tuple[ValueType, Definitions]:
     """Return the type that a JSON schema declares, and the definitions that it refers to."""
     reader = _SchemaReader(path, schema)
     found = reader.read_schema(schema, path, 0)
@@ -116,7 +122,7 @@ def _require_list(value: Any, path: str) -> Sequence[Any]:
     return value
 
 
-def _require_schema(value: Any, path: str) -> Mapping[str, Any]:
+def _require_schema(value: Any, path: str) -> Schema:
     if not isinstance(value, Mapping):
         _refuse(path, f"is no JSON schema: {short_repr(value)}")
     return value
@@ -172,7 +178,7 @@ class _SchemaReader:
             found = make_union([found, NULL])
         return found
 
-    def _check_keywords(self, schema: Mapping[str, Any], path: str) -> None:
+    def _check_keywords(self, schema: Schema, path: str) -> None:
         for key, value in schema.items():
             known = key in KNOWN or key in ANNOTATIONS or str(key).startswith("x-")
             if known or value in WITHOUT_EFFECT.get(key, ()):
@@ -193,7 +199,7 @@ class _SchemaReader:
             self._places[name] = path
         return NamedType(name)
 
-    def _merge_parts(self, schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    def _merge_parts(self, schema: Schema, path: str) -> Schema:
         """Return one schema for `allOf`, and for a reference with other keywords beside it."""
         merged = {key: value for key, value in schema.items() if key not in ("allOf", "$ref")}
         parts = [{"$ref": schema["$ref"]}] if "$ref" in schema else []
@@ -201,7 +207,7 @@ class _SchemaReader:
             merged = _merge_two(merged, self._follow(part, path), path)
         return merged
 
-    def _follow(self, part: Any, path: str) -> Mapping[str, Any]:
+    def _follow(self, part: Any, path: str) -> Schema:
         """Return a schema with its reference, and those that it leads to, replaced by what they refer to."""
         for _ in range(MAX_DEPTH):
             found = _require_schema(part, path)
@@ -212,7 +218,7 @@ class _SchemaReader:
             part = _merge_two(rest, target, path) if rest else target
         _refuse(path, "recurses without end")
 
-    def _read_union(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+    def _read_union(self, schema: Schema, path: str, depth: int) -> ValueType:
         key = "anyOf" if "anyOf" in schema else "oneOf"
         rest = {name: value for name, value in schema.items() if name != key}
         limits = rest.keys() - ANNOTATIONS
@@ -232,7 +238,7 @@ class _SchemaReader:
                     _refuse(f"{path}.oneOf", "has options that one value may fit both", ONE_OF_HINT)
         return make_union(options)
 
-    def _read_types(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+    def _read_types(self, schema: Schema, path: str, depth: int) -> ValueType:
         declared = schema.get("type")
         if declared is not None and not (declared and _are_texts(declared)):
             _refuse(f"{path}.type", f"must be the name of a type, not {short_repr(declared)}")
@@ -244,7 +250,7 @@ class _SchemaReader:
         types = [self._read_type(name, schema, path, depth) for name in dict.fromkeys(names)]
         return make_union(types) if types else ANY
 
-    def _read_constants(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+    def _read_constants(self, schema: Schema, path: str, depth: int) -> ValueType:
         values = schema["enum"] if "enum" in schema else [schema["const"]]
         names = _type_names(schema.get("type"))
         listed = _require_list(values, f"{path}.enum")
@@ -260,7 +266,7 @@ class _SchemaReader:
             _refuse(path, "has no value that fits its type and its other keywords")
         return ConstantType(tuple(texts))
 
-    def _read_type(self, name: str, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+    def _read_type(self, name: str, schema: Schema, path: str, depth: int) -> ValueType:
         readers = {
             "object": self._read_object,
             "array": self._read_array,
@@ -278,7 +284,7 @@ class _SchemaReader:
             _refuse(path, f"has the unknown type {name!r}", hint)
         return self.read_schema({**schema, **alias}, path, depth + 1)
 
-    def _read_object(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+    def _read_object(self, schema: Schema, path: str, depth: int) -> ValueType:
         properties = schema.get("properties", {})
         if not isinstance(properties, Mapping):
             _refuse(f"{path}.properties", f"must be a mapping, not {short_repr(properties)}")
@@ -300,7 +306,7 @@ class _SchemaReader:
             rest = self.read_schema(other, f"{path}.additionalProperties", depth + 1)
         return ObjectType(members, frozenset(required), rest)
 
-    def _read_array(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+    def _read_array(self, schema: Schema, path: str, depth: int) -> ValueType:
         items, leading = schema.get("items", True), schema.get("prefixItems", ())
         if isinstance(items, list):  # before 2020, a list of schemas was written in `items`
             items, leading = True, items
@@ -316,7 +322,7 @@ class _SchemaReader:
             most = len(first) if most is None else min(most, len(first))
         return ArrayType(element, first, least, most, checked)
 
-    def _read_string(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+    def _read_string(self, schema: Schema, path: str, depth: int) -> ValueType:
         pattern = schema.get("pattern")
         if pattern is not None and not isinstance(pattern, str):
             _refuse(f"{path}.pattern", f"must be a string, not {short_repr(pattern)}")
@@ -330,7 +336,7 @@ class _SchemaReader:
                 raise MessageError(f"{path}.pattern: {error.message}", hint=error.hint) from None
         return StringType(least, most, pattern, checked)
 
-    def _read_number(self, schema: Mapping[str, Any], path: str, depth: int) -> ValueType:
+    def _read_number(self, schema: Schema, path: str, depth: int) -> ValueType:
         low = _read_number_bound(schema, "minimum", path)
         high = _read_number_bound(schema, "maximum", path)
         above = _read_number_bound(schema, "exclusiveMinimum", path)
@@ -393,7 +399,7 @@ class _SchemaReader:
 # ---- parts of schemas ----
 
 
-def _merge_two(first: Mapping[str, Any], second: Any, path: str) -> dict[str, Any]:
+def _merge_two(first: Schema, second: Any, path: str) -> dict[str, Any]:
     other = _require_schema(second, path)
     try:
         return _merge_keywords(first, other, path)
@@ -401,9 +407,7 @@ def _merge_two(first: Mapping[str, Any], second: Any, path: str) -> dict[str, An
         _refuse(path, "has parts that cannot be put together")
 
 
-def _merge_keywords(
-    first: Mapping[str, Any], second: Mapping[str, Any], path: str
-) -> dict[str, Any]:
+def _merge_keywords(first: Schema, second: Schema, path: str) -> dict[str, Any]:
     merged = dict(first)
     for key, value in second.items():
         if key not in merged or key in ANNOTATIONS or merged[key] == value:
@@ -430,7 +434,7 @@ def _merge_properties(first: Any, second: Any) -> dict[str, Any]:
     return merged
 
 
-def _read_number_bound(schema: Mapping[str, Any], key: str, path: str) -> float | None:
+def _read_number_bound(schema: Schema, key: str, path: str) -> float | None:
     value = schema.get(key)
     if isinstance(value, bool):  # before 2019, this was a flag beside `minimum`
         value = schema.get(key.removeprefix("exclusive").lower()) if value else None
@@ -441,7 +445,7 @@ def _read_number_bound(schema: Mapping[str, Any], key: str, path: str) -> float 
 
 
 def _read_counts(
-    schema: Mapping[str, Any], low: str, high: str, path: str
+    schema: Schema, low: str, high: str, path: str
 ) -> tuple[int, int | None, int | None]:
     """Return how many characters or items there are at least, at most, and at most for those who check."""
     least, most = schema.get(low), schema.get(high)

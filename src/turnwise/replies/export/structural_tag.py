@@ -9,7 +9,6 @@ refer to each other: parts that share rules are one grammar.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from turnwise.replies.export.constraint_tree import (
@@ -17,6 +16,7 @@ from turnwise.replies.export.constraint_tree import (
     ChoiceNode,
     ConstantType,
     ConstraintTree,
+    Definitions,
     FreeTextNode,
     JsonNode,
     LiteralNode,
@@ -111,7 +111,7 @@ class _TagWriter:
         return {"type": "repeat", "min": node.least, "max": node.most, "content": content}
 
 
-def _is_read_otherwise(value: ValueType, definitions: Mapping[str, ValueType]) -> bool:
+def _is_read_otherwise(value: ValueType, definitions: Definitions) -> bool:
     """Return whether xgrammar takes a part of a type for less than it is: bounded strings, constants with brackets."""
     for one in walk_types(value, definitions):
         if isinstance(one, StringType) and one != StringType():

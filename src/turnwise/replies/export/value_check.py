@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ from turnwise.replies.export.constraint_tree import (
     CharacterNode,
     ChoiceNode,
     ConstantType,
+    Definitions,
     LiteralNode,
     NamedType,
     Node,
@@ -132,7 +133,7 @@ class _ValueChecker:
     A misfit begins with the place in the value, and those around it write theirs before it.
     """
 
-    def __init__(self, definitions: Mapping[str, ValueType], budget: StepBudget) -> None:
+    def __init__(self, definitions: Definitions, budget: StepBudget) -> None:
         self._definitions = definitions
         self._budget = budget
         self._known: dict[tuple[int, int], str | None] = {}  # by the identities of value and type
@@ -333,7 +334,7 @@ JSON_KINDS = {str: "string", int: "number", float: "number", list: "array", dict
 
 
 def are_disjoint(
-    first: ValueType, second: ValueType, definitions: Mapping[str, ValueType], depth: int = 0
+    first: ValueType, second: ValueType, definitions: Definitions, depth: int = 0
 ) -> bool:
     """Return whether it is proved that no value is of both types."""
     if depth > MAX_DEPTH:
@@ -393,7 +394,7 @@ def _is_below(low: NumberType, high: NumberType) -> bool:
 
 
 def _lacks_member(
-    written: ObjectType, other: ObjectType, definitions: Mapping[str, ValueType], depth: int
+    written: ObjectType, other: ObjectType, definitions: Definitions, depth: int
 ) -> bool:
     """Return whether every value of a type lacks a member that the other requires, or has it of another type."""
     members, wanted = dict(written.members), dict(other.members)

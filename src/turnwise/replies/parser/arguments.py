@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from turnwise.replies.events import Event
 from turnwise.replies.grammar_parts import Pairs
-from turnwise.replies.parser.buffer import Answer, Wait
+from turnwise.replies.parser.buffer import Answer, Reading
 from turnwise.replies.parser.message_builder import MessageBuilder, ParsedCall
 from turnwise.replies.parser.pairs import PairParser
 from turnwise.replies.parser.state import ParserState, PartParser
@@ -124,7 +123,7 @@ class ArgumentParser(PartParser):
 
     # -- whole values
 
-    def read_value(self, span: str) -> Generator[Wait, None, Any]:
+    def read_value(self, span: str) -> Reading[Any]:
         """Read a whole JSON value; `UNREADABLE` if there is none."""
         buffer = self._buffer
         # A string without escapes, as most keys and names are.
@@ -144,14 +143,14 @@ class ArgumentParser(PartParser):
         except (ValueError, RecursionError):
             return UNREADABLE
 
-    def read_early(self) -> Generator[Wait, None, str | None]:
+    def read_early(self) -> Reading[str | None]:
         """Read JSON arguments that come before the name, to be emitted later; None if they cannot be read."""
         arguments = yield from self._read_json("arguments")
         if not arguments.is_complete:
             return None
         return _unquote_json(_null_to_object(arguments.text))
 
-    def _read_json(self, span: str) -> Generator[Wait, None, JsonText]:
+    def _read_json(self, span: str) -> Reading[JsonText]:
         parser, buffer = ValueParser(has_masks=self._has_masks), self._buffer
         texts: list[str] = []
         while True:

@@ -14,6 +14,7 @@ would make streams of prose and of long string arguments take 1.6 to 2.6 times a
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from typing import TypeVar
 
 from turnwise.replies.events import REASONING, TEXT, Event
 from turnwise.replies.parser.markers import MarkerMatch, MarkerMatcher, expect
@@ -21,10 +22,12 @@ from turnwise.replies.parser.message_builder import MessageBuilder
 
 _SPACE_LOOKAHEAD = 64  # whitespace that is looked past
 
+Result = TypeVar("Result")
 FastPath = Callable[[str], list[Event] | None]  # emits a chunk that decides nothing
 Wait = FastPath | None  # what a coroutine yields where it waits; None: any chunk resumes it
-Steps = Generator[Wait, None, None]  # a coroutine that returns nothing,
-Answer = Generator[Wait, None, bool]  # or whether something was read
+Reading = Generator[Wait, None, Result]  # a coroutine that returns what it read,
+Steps = Reading[None]  # nothing,
+Answer = Reading[bool]  # or whether there was something
 
 
 class ParseBuffer:
@@ -66,7 +69,7 @@ class ParseBuffer:
 
     # -- look ahead
 
-    def peek(self) -> Generator[Wait, None, str]:
+    def peek(self) -> Reading[str]:
         """Return the next character, "" at the end, without taking it."""
         while self.position >= len(self.text):
             if self.ended:
@@ -74,7 +77,7 @@ class ParseBuffer:
             yield None
         return self.text[self.position]
 
-    def look_past_space(self, size: int = 1) -> Generator[Wait, None, tuple[str, int]]:
+    def look_past_space(self, size: int = 1) -> Reading[tuple[str, int]]:
         """Return the next characters after whitespace, and how much whitespace there is, without taking them."""
         window_size = _SPACE_LOOKAHEAD + size
         while True:
@@ -84,7 +87,7 @@ class ParseBuffer:
                 return body[:size], len(window) - len(body)
             yield None
 
-    def find_next(self, markers: Iterable[str]) -> Generator[Wait, None, tuple[str, int]]:
+    def find_next(self, markers: Iterable[str]) -> Reading[tuple[str, int]]:
         """Return which marker comes next, the longest if several do, and how much whitespace is before it.
 
         The marker is "" if none of them comes next. Nothing is taken.
@@ -130,7 +133,7 @@ class ParseBuffer:
                 return
             self.consume(1, "space")
 
-    def skip_space(self, kind: str = "space") -> Generator[Wait, None, str]:
+    def skip_space(self, kind: str = "space") -> Reading[str]:
         """Take all whitespace, and return the character after it; "" at the end."""
         while True:
             while self.position >= len(self.text):
@@ -150,7 +153,7 @@ class ParseBuffer:
         sink: Callable[[str], object],
         kind: str,
         limit: int | None = None,
-    ) -> Generator[Wait, None, MarkerMatch | None]:
+    ) -> Reading[MarkerMatch | None]:
         """Hand all text up to the first marker to `sink`, and return the marker, which is not taken.
 
         Args:

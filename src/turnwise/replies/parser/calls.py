@@ -10,14 +10,14 @@ A call whose name cannot be read is content, unless the reply ends before the na
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from turnwise.replies.call_ids import name_in_id
 from turnwise.replies.grammar_parts import JsonCall, RawCall
 from turnwise.replies.parser.arguments import ArgumentParser
-from turnwise.replies.parser.buffer import Answer, Steps, Wait
+from turnwise.replies.parser.buffer import Answer, Reading, Steps
 from turnwise.replies.parser.call_format import REPEATED_SLOT, CallFormat, CallPart
 from turnwise.replies.parser.compiled_grammar import LIST_LOOKAHEAD
 from turnwise.replies.parser.json_calls import JsonCallParser
@@ -388,7 +388,7 @@ class CallParser(PartParser):
         if part.text.strip() and (yield from self._state.take_marker(part.text)):
             yield from self._buffer.take_space(trailing_space(part.text))
 
-    def _read_slot(self, index: int, slots: dict[str, str]) -> Generator[Wait, None, int | None]:
+    def _read_slot(self, index: int, slots: dict[str, str]) -> Reading[int | None]:
         """Read the name, id or index that is part `index`, and return the next part; None if it has no end."""
         state, format = self._state, self._state.call_format
         slot = format.parts[index].slot

@@ -8,14 +8,13 @@ harm.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
 from turnwise.replies.grammar_parts import JsonCall, Marker
 from turnwise.replies.parser.arguments import UNREADABLE, ArgumentParser
-from turnwise.replies.parser.buffer import Answer, Wait
+from turnwise.replies.parser.buffer import Answer, Reading
 from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS
 from turnwise.replies.parser.message_builder import ParsedCall
 from turnwise.replies.parser.state import CallEndParser, ParserState, PartParser
@@ -29,7 +28,7 @@ class MemberResult(Enum):
     NO_CALL = auto()  # the object is no call
 
 
-_MemberSteps = Generator[Wait, None, MemberResult]
+_MemberSteps = Reading[MemberResult]
 
 
 @dataclass(slots=True)
@@ -95,7 +94,7 @@ class JsonCallParser(PartParser):
                 return result is MemberResult.CALL_ENDED
         return (yield from self._finish(draft))
 
-    def _read_key(self, span: str) -> Generator[Wait, None, str | None]:
+    def _read_key(self, span: str) -> Reading[str | None]:
         """Read a key and its colon, up to the value; None if they are not there."""
         buffer = self._buffer
         key = yield from self._arguments.read_value(span)

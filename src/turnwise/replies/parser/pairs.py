@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from typing import NamedTuple
 
-from turnwise.replies.parser.buffer import Answer, Wait
+from turnwise.replies.parser.buffer import Answer, Reading
 from turnwise.replies.parser.call_format import PairFormat, ValueKind
 from turnwise.replies.parser.markers import (
     MarkerKind,
@@ -103,9 +103,7 @@ class PairParser(PartParser):
         self._builder.add_arguments(call, "}" if seen else "{}")
         return True
 
-    def _skip_to(
-        self, matcher: MarkerMatcher, separator: str = ""
-    ) -> Generator[Wait, None, MarkerMatch | None]:
+    def _skip_to(self, matcher: MarkerMatcher, separator: str = "") -> Reading[MarkerMatch | None]:
         """Skip whitespace or a separator up to a marker. Any other text is `raw`, and the call is malformed."""
         start = self._builder.position
         match, text = yield from self._state.read_text(matcher, "raw")
@@ -117,7 +115,7 @@ class PairParser(PartParser):
 
     # -- keys
 
-    def _read_key(self) -> Generator[Wait, None, ArgumentKey | None]:
+    def _read_key(self) -> Reading[ArgumentKey | None]:
         """Read a key and the opener of its value; None if the opener is missing."""
         format = self._format
         match, name = yield from self._state.read_text(
@@ -138,7 +136,7 @@ class PairParser(PartParser):
         yield from self._buffer.take_space(format.opener_space)
         return ArgumentKey(name.strip().strip("\"'"), kind)
 
-    def _read_kind(self) -> Generator[Wait, None, ValueKind | None]:
+    def _read_kind(self) -> Reading[ValueKind | None]:
         format, start = self._format, self._builder.position
         match, word = yield from self._state.read_text(
             format.opener_end_matcher, "marker", MAX_KEY_LENGTH
@@ -189,7 +187,7 @@ class PairParser(PartParser):
         is_declared = bool(parameters.names or parameters.other.types)
         return is_declared and key not in parameters.names
 
-    def _read_value(self, closer: MarkerMatcher) -> Generator[Wait, None, str | None]:
+    def _read_value(self, closer: MarkerMatcher) -> Reading[str | None]:
         """Read the text of a value and its closer; None if the reply ends before it."""
         pairs, texts = self._pairs, list[str]()
         if pairs.strings != "raw":
@@ -203,7 +201,7 @@ class PairParser(PartParser):
         self._take_closer(match)
         return self._state.unmask("".join(texts))
 
-    def _read_literal(self, syntax: str, texts: list[str]) -> Generator[Wait, None, None]:
+    def _read_literal(self, syntax: str, texts: list[str]) -> Reading[None]:
         """Read a value with quotes or brackets of its own: a closer within them is part of it."""
         buffer = self._buffer
         if (yield from buffer.peek()) not in _LITERAL_STARTS:
@@ -217,9 +215,7 @@ class PairParser(PartParser):
                 return
             yield None
 
-    def _read_nested(
-        self, closer: MarkerMatcher, texts: list[str]
-    ) -> Generator[Wait, None, MarkerMatch | None]:
+    def _read_nested(self, closer: MarkerMatcher, texts: list[str]) -> Reading[MarkerMatch | None]:
         """Read a value that may hold elements of its own name: each of them has a closer, so they are counted."""
         depth = 0
         holds_elements: bool | None = None
@@ -244,7 +240,7 @@ class PairParser(PartParser):
         closer: MarkerMatcher,
         sink: Callable[[str], object],
         ends: Set[MarkerKind] = _VALUE_ENDS,
-    ) -> Generator[Wait, None, MarkerMatch | None]:
+    ) -> Reading[MarkerMatch | None]:
         """Read the text of a value. If it may only quote markers of the call, the call is malformed."""
         while True:
             match = yield from self._buffer.read_until(closer, sink, "arguments")

@@ -8,11 +8,11 @@ the marker (`_HANDLERS`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from turnwise.replies.events import REASONING, TEXT, Event
 from turnwise.replies.grammar_parts import JsonCall
-from turnwise.replies.parser.buffer import Answer, Steps, Wait
+from turnwise.replies.parser.buffer import Answer, Reading, Steps
 from turnwise.replies.parser.call_format import CallFormat
 from turnwise.replies.parser.calls import CallParser
 from turnwise.replies.parser.compiled_grammar import (
@@ -246,7 +246,7 @@ class ReplyParser(PartParser):
             if self._state.found_unopened:
                 return
 
-    def _read_reasoning(self) -> Generator[Wait, None, MarkerMatch | None]:
+    def _read_reasoning(self) -> Reading[MarkerMatch | None]:
         grammar = self._grammar
         matcher = grammar.reasoning_matcher
         if self._state.lacks_opener:
@@ -255,7 +255,7 @@ class ReplyParser(PartParser):
             matcher = grammar.prompted_reasoning_matcher
         return self._buffer.read_until(matcher, self._builder.add_reasoning, REASONING)
 
-    def _read_content(self) -> Generator[Wait, None, MarkerMatch | None]:
+    def _read_content(self) -> Reading[MarkerMatch | None]:
         grammar = self._grammar
         matcher = grammar.content_matcher
         if self._is_delimited:

@@ -12,10 +12,9 @@ All of them read from one `ParseBuffer` and write to one `MessageBuilder`.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from enum import IntEnum, auto
 
-from turnwise.replies.parser.buffer import Answer, ParseBuffer, Steps, Wait
+from turnwise.replies.parser.buffer import Answer, ParseBuffer, Reading, Steps
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
 from turnwise.replies.parser.markers import (
     MarkerMatch,
@@ -72,7 +71,7 @@ class ParserState:
 
     def read_text(
         self, matcher: MarkerMatcher, kind: str, limit: int | None = None
-    ) -> Generator[Wait, None, tuple[MarkerMatch | None, str]]:
+    ) -> Reading[tuple[MarkerMatch | None, str]]:
         """Read the text up to a marker; see `ParseBuffer.read_until`. Return the marker and the text, unmasked."""
         texts: list[str] = []
         match = yield from self.buffer.read_until(matcher, texts.append, kind, limit)

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
+Schema = Mapping[str, Any]  # a JSON schema, or a part of one
 TypeSet = frozenset[str]  # names of JSON types: "string", "integer", ...
 
 STRING_ONLY: TypeSet = frozenset({"string"})
@@ -65,7 +66,7 @@ class ValueSchema:
         self._members: dict[str, ValueSchema] = {}
 
     @cached_property
-    def _parts(self) -> list[Mapping[str, Any]]:
+    def _parts(self) -> list[Schema]:
         return list(_walk_schemas(self._schemas, self._root))
 
     @cached_property
@@ -127,7 +128,7 @@ def read_tool_types(tools: Any) -> dict[str, ValueSchema]:
     return schemas
 
 
-def _types_of_part(part: Mapping[str, Any]) -> set[str]:
+def _types_of_part(part: Schema) -> set[str]:
     names = _names_of_types(part)
     if names:
         return {name for name in names if name in _TYPE_NAMES}
@@ -137,13 +138,13 @@ def _types_of_part(part: Mapping[str, Any]) -> set[str]:
     return {JSON_TYPES.get(type(value), "null") for value in values}
 
 
-def _names_of_types(part: Mapping[str, Any]) -> list[str]:
+def _names_of_types(part: Schema) -> list[str]:
     declared = part.get("type")
     candidates = _as_sequence(declared) or [declared]
     return [name for name in candidates if isinstance(name, str)]
 
 
-def _walk_schemas(schemas: Sequence[Any], root: Any) -> Iterator[Mapping[str, Any]]:
+def _walk_schemas(schemas: Sequence[Any], root: Any) -> Iterator[Schema]:
     waiting, seen = list(schemas), dict[int, Any]()
     while waiting and len(seen) < _MAX_SCHEMA_PARTS:
         part = waiting.pop()
@@ -159,7 +160,7 @@ def _walk_schemas(schemas: Sequence[Any], root: Any) -> Iterator[Mapping[str, An
         waiting += [schema_of_type_name(name) for name in _names_of_types(part)]
 
 
-def schema_of_type_name(name: str) -> Mapping[str, Any] | None:
+def schema_of_type_name(name: str) -> Schema | None:
     """Return what an unusual name of a type means as a schema; None for JSON's own names and unknown ones."""
     text = name.strip()
     if text in _TYPE_NAMES or len(text) > _MAX_TYPE_NAME_LENGTH:
@@ -179,7 +180,7 @@ def schema_of_type_name(name: str) -> Mapping[str, Any] | None:
     return _schema_of_generic(*generic.groups()) if generic else None
 
 
-def _schema_of_generic(name: str, inside: str) -> Mapping[str, Any] | None:
+def _schema_of_generic(name: str, inside: str) -> Schema | None:
     """Return the schema of a type with others in brackets: `list[int]`, `Optional[str]`."""
     base = name.rpartition(".")[2].lower()
     inner = [{"type": one} for one in _split_outside_brackets(inside, ",")]
