@@ -147,7 +147,8 @@ def _normalise_name(name: str) -> str:
 REPLACEABLE = ("reasoning", "content", "calls")
 SEPARABLE = ("reasoning", "calls")
 DECLARATION_KEYS = (*REPLACEABLE, "more", "stops", "starts", "instead", "without")
-CALLS_KEYS = ("section", "each", "between", "lead", "first", "parts", "pairs", "json", "raw")
+CALL_KEYS = ("parts", "pairs", "json", "raw")
+CALLS_KEYS = ("section", "each", "between", "lead", "first", *CALL_KEYS)
 DECLARED = "declared"
 SLOT_TEXTS = tuple(f"{{{slot}}}" for slot in SLOTS)
 SLOT = re.compile(r"\{\w+\}")
@@ -309,17 +310,8 @@ def _parse_all_calls(data: Table, key: str, where: str) -> list[Calls]:
 def _parse_calls(data: Any, where: str) -> Calls:
     _check_keys(data, CALLS_KEYS, where)
     call = _parse_call(data, where)
-    parsers = {
-        "section": _parse_region,
-        "each": _parse_region,
-        "between": _parse_marker,
-        "lead": _parse_marker,
-        "first": FIELD_PARSERS["int"],
-    }
-    given: dict[str, Any] = {
-        key: parsers[key](data[key], f"{where}.{key}") for key in parsers if key in data
-    }
-    calls = Calls(call, **given)
+    around = {key: value for key, value in data.items() if key not in CALL_KEYS}
+    calls: Calls = _parse_fields(Calls, around, where, call=call)
     has_opener = calls.section.open.core or calls.each.open.core
     hint = "A text is a call only after a marker: declare each or section."
     _require(bool(has_opener) or not isinstance(call, RawCall), data, where, hint)
@@ -418,7 +410,7 @@ def _parse_spacing(data: Any, where: str) -> Spacing:
     return spacing
 
 
-def _parse_fields(kind: Any, data: Any, where: str) -> Any:
+def _parse_fields(kind: Any, data: Any, where: str, **known: Any) -> Any:
     """Build a part of a grammar from a table of its fields; each field is parsed by its type.
 
     A field whose type has no parser cannot be declared.
@@ -427,7 +419,7 @@ def _parse_fields(kind: Any, data: Any, where: str) -> Any:
     parsers = {name: FIELD_PARSERS.get(type.removesuffix(NULLABLE)) for name, type in types.items()}
     declarable = [name for name, parser in parsers.items() if parser is not None]
     _check_keys(data, declarable, where)
-    given = {}
+    given = known
     for key, value in data.items():
         parser = parsers[key]
         is_null = value is None and types[key].endswith(NULLABLE)

@@ -21,7 +21,7 @@ from turnwise.analysis.facts import Facts
 from turnwise.analysis.prober import ABSENT, REASONING, REASONING_VALUES, CallShape, Prober
 from turnwise.messages import REASONING_KEYS
 from turnwise.replies.derive.calls import find_one_call
-from turnwise.replies.derive.reasoning import reasoning_calls, reasoning_messages, shows_parts
+from turnwise.replies.derive.reasoning import reasoning_calls, reasoning_messages, render_reasoning
 from turnwise.replies.events import Message
 
 __all__ = ["IN_PARTS", "InputFormat", "detect_input_format"]
@@ -84,8 +84,7 @@ def detect_input_format(facts: Facts) -> InputFormat:
 def _find_reasoning_key(prober: Prober, shape: CallShape) -> str:
     probes = [*reasoning_messages(prober), *reasoning_calls(prober, shape)]
     for options in ({}, *prober.reasoning_options(REASONING_VALUES)):
-        for message in probes:
-            turn = prober.turn(message, **options)
-            if turn is not None and REASONING in turn.text and not shows_parts(turn):
+        for message, turn in render_reasoning(prober, probes, **options):
+            if REASONING in turn.text:
                 return next((key for key, value in message.items() if value == REASONING), IN_PARTS)
     return REASONING_KEY

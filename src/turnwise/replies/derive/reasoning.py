@@ -77,11 +77,8 @@ def find_opener(prefix: str, closer: str) -> int | None:
 def find_reasoning_turn(prober: Prober, one_call: WrittenCalls | None) -> ReasoningTurn | None:
     """Return the turn of the first way of giving reasoning that is rendered."""
     for options in ({}, *prober.reasoning_options(REASONING_VALUES)):
-        for message in reasoning_messages(prober):
-            turn = prober.turn(message, **options)
-            if turn is None or shows_parts(turn):
-                continue
-            if 0 <= turn.text.find(REASONING) < turn.text.find(CONTENT):
+        for message, turn in render_reasoning(prober, reasoning_messages(prober), **options):
+            if _follows(turn, REASONING, CONTENT):
                 return ReasoningTurn(turn, True, 0, message, options)
         if one_call is not None:
             found = _find_reasoning_before_call(prober, one_call, options)
@@ -113,17 +110,22 @@ def reasoning_keys(prober: Prober) -> Iterator[str]:
     yield from filter(prober.mentions, others)
 
 
-def shows_parts(turn: Segment) -> bool:
-    """Whether parts of content are rendered as a list: the template does not know them."""
-    return "'thinking'" in turn.text or '"thinking"' in turn.text
+def render_reasoning(
+    prober: Prober, messages: Iterable[dict[str, Any]], **options: Any
+) -> Iterator[tuple[dict[str, Any], Segment]]:
+    """Yield the messages that are rendered, and their turns; not where parts of content are rendered as a list."""
+    for message in messages:
+        turn = prober.turn(message, **options)
+        if turn is not None and "'thinking'" not in turn.text and '"thinking"' not in turn.text:
+            yield message, turn
 
 
 def _find_reasoning_before_call(
     prober: Prober, one_call: WrittenCalls, options: dict[str, Any]
 ) -> ReasoningTurn | None:
-    for message in reasoning_calls(prober, one_call.shape):
-        turn = prober.turn(message, **options)
-        if turn is None or not 0 <= turn.text.find(REASONING) < turn.text.find(NAMES[0]):
+    calls = reasoning_calls(prober, one_call.shape)
+    for message, turn in render_reasoning(prober, calls, **options):
+        if not _follows(turn, REASONING, NAMES[0]):
             continue
         # The same distance between the start of the call and the name as in a turn without reasoning.
         prefix_length = len(one_call.before)
@@ -148,19 +150,18 @@ def _overlap(text: str, other: str) -> int:
 def explain_missing(prober: Prober, one_call: WrittenCalls | None) -> str:
     """Return why no reasoning was found before content or a call."""
     reason = "no rendering shows it"
-    for message in reasoning_messages(prober):
-        turn = prober.turn(message)
-        if turn and not shows_parts(turn) and _follows(turn, CONTENT):
+    for _, turn in render_reasoning(prober, reasoning_messages(prober)):
+        if _follows(turn, CONTENT, REASONING):
             reason = "the template writes it after the content, where it is not parsed"
-    for message in reasoning_calls(prober, one_call.shape) if one_call else ():
-        turn = prober.turn(message)
-        if turn and _follows(turn, NAMES[0]):
+    calls = reasoning_calls(prober, one_call.shape) if one_call else ()
+    for _, turn in render_reasoning(prober, calls):
+        if _follows(turn, NAMES[0], REASONING):
             reason = "the template writes it after the calls, where it is not parsed"
     return reason
 
 
-def _follows(turn: Segment, word: str) -> bool:
-    return 0 <= turn.text.find(word) < turn.text.find(REASONING)
+def _follows(turn: Segment, first: str, second: str) -> bool:
+    return 0 <= turn.text.find(first) < turn.text.find(second)
 
 
 # Reasoning that the template only searches for

@@ -289,6 +289,19 @@ class CharacterNode:
         """Return whether the character is of the set."""
         return any(first <= character <= last for first, last in self.ranges) != self.negated
 
+    def without(self, excluded: Iterable[tuple[str, str]]) -> CharacterNode:
+        """Return the set without the characters of some ranges."""
+        if self.negated:
+            return CharacterNode(tuple(sorted({*self.ranges, *excluded})), negated=True)
+        ranges = list(self.ranges)
+        for low, high in excluded:
+            apart = [(first, last) for first, last in ranges if last < low or high < first]
+            split = [one for one in ranges if one not in apart]
+            apart += [(first, chr(ord(low) - 1)) for first, _ in split if first < low]
+            apart += [(chr(ord(high) + 1), last) for _, last in split if high < last]
+            ranges = sorted(apart)
+        return CharacterNode(tuple(ranges))
+
 
 @dataclass(frozen=True, slots=True)
 class SequenceNode:

@@ -54,8 +54,8 @@ class CharacterWriter:
     def any_of(self, node: CharacterNode) -> Node:
         """Return the node of a set of characters: those that are written as they are, and escapes of the others."""
         options: list[Node] = []
-        kept = _intersect(node, self.plain)
-        if kept is not None:
+        kept = node.without(self.plain.ranges)
+        if kept.ranges or kept.negated:
             options.append(kept)
         if not node.negated:
             single = [first for first, last in node.ranges if first == last]
@@ -78,25 +78,6 @@ def pattern_node(pattern: str, writer: CharacterWriter) -> Node:
     if reader.position < len(pattern):
         reader.refuse("a parenthesis too many")
     return node
-
-
-def _intersect(node: CharacterNode, plain: CharacterNode) -> CharacterNode | None:
-    """Return the characters of `node` that are also plain; `plain` excludes some characters."""
-    excluded = plain.ranges
-    if node.negated:
-        return CharacterNode(tuple(sorted({*node.ranges, *excluded})), negated=True)
-    kept: list[tuple[str, str]] = []
-    for first, last in node.ranges:
-        start = ord(first)
-        for low, high in sorted(excluded):
-            if ord(high) < start or ord(low) > ord(last):
-                continue
-            if ord(low) > start:
-                kept.append((chr(start), chr(ord(low) - 1)))
-            start = ord(high) + 1
-        if start <= ord(last):
-            kept.append((chr(start), last))
-    return CharacterNode(tuple(kept)) if kept else None
 
 
 class _PatternReader:

@@ -478,7 +478,7 @@ def _key_except(names: list[str], allowed: CharacterNode, is_start: bool) -> Nod
     for name in names:
         if name:
             following.setdefault(name[0], []).append(name[1:])
-    ranges = _without_characters(allowed, following)
+    ranges = allowed.without((sign, sign) for sign in following)
     options: list[Node] = []
     if ranges.ranges:
         options.append(make_sequence(ranges, RepeatNode(allowed)))
@@ -487,22 +487,6 @@ def _key_except(names: list[str], allowed: CharacterNode, is_start: bool) -> Nod
             options.append(make_sequence(sign, _key_except(rests, allowed, False)))
     node = make_choice(options)
     return node if is_start or "" in names else make_optional(node)
-
-
-def _without_characters(allowed: CharacterNode, excluded: Iterable[str]) -> CharacterNode:
-    ranges: list[tuple[str, str]] = list(allowed.ranges)
-    for sign in excluded:
-        split: list[tuple[str, str]] = []
-        for first, last in ranges:
-            if not first <= sign <= last:
-                split.append((first, last))
-                continue
-            if first < sign:
-                split.append((first, chr(ord(sign) - 1)))
-            if sign < last:
-                split.append((chr(ord(sign) + 1), last))
-        ranges = split
-    return CharacterNode(tuple(ranges))
 
 
 def _rule_name(text: str) -> str:
