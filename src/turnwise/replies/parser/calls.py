@@ -100,7 +100,6 @@ class CallParser(PartParser):
         super().__init__(state)
         self._arguments = ArgumentParser(state)
         self._call_end = CallEndParser(state)
-        self._markers_by_start: dict[tuple[int, str], list[str]] = {}  # of a format
         self._json_calls = JsonCallParser(state, self._arguments, self._call_end)
 
     # -- openers
@@ -238,6 +237,7 @@ class CallParser(PartParser):
     def parse_row(self, is_bare: bool = False) -> Steps:
         """Parse calls one after another, with only brackets, commas and separators between them."""
         buffer, builder, format = self._buffer, self._builder, self._state.call_format
+        between, take_marker = format.calls.between, self._state.take_marker
         lists = ListState.OPEN if format.has_open_list and not is_bare else ListState.NONE
         while True:
             is_first = builder.buffered is not None  # no call since the last opener
@@ -257,7 +257,7 @@ class CallParser(PartParser):
                 buffer.consume(space, "space")
                 buffer.consume(1, "marker")
                 lists = next_lists
-            elif is_first or not (yield from self._take_row_separator()):
+            elif is_first or not between.core or not (yield from take_marker(between.text)):
                 break
         yield from self._end_row(lists, is_bare)
 
@@ -278,21 +278,11 @@ class CallParser(PartParser):
 
     def _starts_marker(self, char: str) -> Answer:
         """Return whether a marker comes next that starts with `char`, as a call might."""
-        place = self._state.call_format.number, char
-        if place not in self._markers_by_start:
-            self._markers_by_start[place] = self._find_markers(char)
-        candidates = self._markers_by_start[place]
+        candidates = self._grammar.markers_after_row(self._state.call_format, char)
         if not candidates:
             return False
         marker, _ = yield from self._buffer.find_next(candidates)
         return bool(marker)
-
-    def _find_markers(self, char: str) -> list[str]:
-        grammar = self._state.grammar
-        markers = list(grammar.content_matcher.tags)
-        for text in self._state.call_format.section_closers:
-            markers += grammar.variants.spellings(text)
-        return [marker for marker in markers if marker.lstrip().startswith(char)]
 
     def _parse_row_call(self, is_bare: bool) -> Answer:
         if self._builder.buffered is None:
@@ -301,12 +291,6 @@ class CallParser(PartParser):
         if isinstance(call, JsonCall):
             return self._json_calls.parse(call, is_bare)
         return self._parse_parts(is_bare)
-
-    def _take_row_separator(self) -> Answer:
-        between = self._state.call_format.calls.between
-        if not between.core:
-            return False
-        return (yield from self._state.take_marker(between.text))
 
     def _end_section(self, is_list_closed: bool) -> Steps:
         """Take what ends a section whose calls have no openers; the bracket of its list may be taken already."""

@@ -156,6 +156,7 @@ class CompiledGrammar:
         ]
         self.channel_header_format = self._find_channel_header_format()
         self.trailing_spaces: dict[str, str] = {}  # of each marker around regions
+        self._markers_after_rows: dict[tuple[int, str], list[str]] = {}  # by format and character
         self._build_matchers()
 
     def _join_ambiguous_openers(self) -> None:
@@ -226,6 +227,17 @@ class CompiledGrammar:
             if candidate.continues_with(text):
                 return candidate
         return format
+
+    def markers_after_row(self, format: CallFormat, char: str) -> list[str]:
+        """Return the markers that may follow a row of calls and start with `char`."""
+        place = format.number, char
+        if place not in self._markers_after_rows:
+            markers = list(self.content_matcher.tags)
+            for text in format.section_closers:
+                markers += self.variants.spellings(text)
+            found = [marker for marker in markers if marker.lstrip().startswith(char)]
+            self._markers_after_rows[place] = found
+        return self._markers_after_rows[place]
 
     def empty_format(self) -> CallFormat:
         """Return a format for a grammar without calls, where nothing ever asks for it."""

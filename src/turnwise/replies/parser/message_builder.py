@@ -182,19 +182,15 @@ class MessageBuilder:
         if self.buffered is not None:
             self.buffered.append(text)
 
-    def relabel(self, size: int, kind: str) -> None:
-        """Change the kind of the last `size` characters."""
-        start = self.position - size
+    def relabel_from(self, start: int, kind: str) -> None:
+        """Change the kind of all characters from `start` on, if there are any."""
+        if self.position <= start:
+            return
         while self.spans and self.spans[-1][1] >= start:
             self.spans.pop()
         if not self.spans or self.spans[-1][0] != kind:
             self.spans.append((kind, start))
         self._span_kind = kind
-
-    def relabel_from(self, start: int, kind: str) -> None:
-        """Change the kind of all characters from `start` on, if there are any."""
-        if self.position > start:
-            self.relabel(self.position - start, kind)
 
     # -- regions
 
@@ -222,12 +218,12 @@ class MessageBuilder:
         if self.at_region_start:
             if text.isspace():
                 self._leading_space.append(text)
-                self.relabel(len(text), "space")
+                self.relabel_from(self.position - len(text), "space")
                 return
             # Whitespace before other text is part of the region after all.
             if self._leading_space:
                 text = "".join(self._leading_space) + text
-                self.relabel(len(text), kind)
+                self.relabel_from(self.position - len(text), kind)
                 self._leading_space.clear()
             self.at_region_start = False
         if kind == REASONING:
@@ -262,7 +258,7 @@ class MessageBuilder:
             text = "".join(self._leading_space)
             self.end_region()
             self.at_region_start = False
-            self.relabel(len(text), TEXT)
+            self.relabel_from(self.position - len(text), TEXT)
             self.add_content(text)
 
     def stop_at(self, stop: str) -> None:

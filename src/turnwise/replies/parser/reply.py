@@ -222,12 +222,10 @@ class ReplyParser(PartParser):
             yield from self._state.take_content_space()
         while True:
             region = self._state.region
-            if region is OpenRegion.REASONING:
-                match = yield from self._read_reasoning()
-            elif self._builder.at_region_start and (yield from self._parse_unmarked()):
+            at_content_start = region is OpenRegion.CONTENT and self._builder.at_region_start
+            if at_content_start and (yield from self._parse_unmarked()):
                 continue
-            else:
-                match = yield from self._read_content()
+            match = yield from self._read_region()
             if match is None:
                 return  # the reply has ended
             kind = match.tag.kind
@@ -246,21 +244,19 @@ class ReplyParser(PartParser):
             if self._state.found_unopened:
                 return
 
-    def _read_reasoning(self) -> Reading[MarkerMatch | None]:
-        grammar = self._grammar
+    def _read_region(self) -> Reading[MarkerMatch | None]:
+        grammar, builder = self._grammar, self._builder
+        if self._state.region is OpenRegion.CONTENT:
+            matcher = grammar.content_matcher
+            if self._is_delimited:
+                matcher = grammar.delimited_content_matcher
+            return self._buffer.read_until(matcher, builder.add_content, TEXT)
         matcher = grammar.reasoning_matcher
         if self._state.lacks_opener:
             matcher = grammar.reasoning_close_matcher
         elif self._reasoning_from_prompt:
             matcher = grammar.prompted_reasoning_matcher
-        return self._buffer.read_until(matcher, self._builder.add_reasoning, REASONING)
-
-    def _read_content(self) -> Reading[MarkerMatch | None]:
-        grammar = self._grammar
-        matcher = grammar.content_matcher
-        if self._is_delimited:
-            matcher = grammar.delimited_content_matcher
-        return self._buffer.read_until(matcher, self._builder.add_content, TEXT)
+        return self._buffer.read_until(matcher, builder.add_reasoning, REASONING)
 
     # -- openers of calls
 
@@ -277,10 +273,14 @@ class ReplyParser(PartParser):
         else:
             openers = format.section_openers[1:] + format.openers
         is_brace = match.tag.kind is MarkerKind.BARE_CALL
+
+        def stream_braces(text: str) -> list[Event] | None:
+            return None if text.strip("{") else self._builder.stream_content(text)
+
         while (is_call := self._looks_like_call(format, size, openers)) is None:
             # A brace after a brace shows that the first is text, and is held in its place.
             is_alone = is_brace and len(buffer.text) - buffer.position == 1
-            yield self._stream_braces if is_alone else None
+            yield stream_braces if is_alone else None
         if is_call:
             return True
         if is_brace:
@@ -292,9 +292,6 @@ class ReplyParser(PartParser):
         _, space = yield from buffer.look_past_space()
         self._builder.add_content(buffer.consume(min(space, size) or 1, TEXT))
         return False
-
-    def _stream_braces(self, text: str) -> list[Event] | None:
-        return None if text.strip("{") else self._builder.stream_content(text)
 
     def _confirm_end_of_reasoning(self, match: MarkerMatch) -> Answer:
         """Confirm an opener within reasoning. If it is part of a sentence, or prose follows, it is only mentioned.
@@ -522,18 +519,17 @@ class ReplyParser(PartParser):
             self._builder.add_reasoning(self._buffer.consume_match(match, REASONING))
 
     def _on_call_open(self, match: MarkerMatch) -> Steps:
-        """The opener of a section or of a call; it ends reasoning that is open."""
+        """The opener of a section or of a call, or a call without one; it ends reasoning that is open."""
         if self._state.region is OpenRegion.REASONING:
             space = self._builder.trailing_space.take()
             self._builder.relabel_from(self._builder.position - len(space), "space")
             self._open_region(OpenRegion.CONTENT)
-        if match.tag.kind is MarkerKind.SECTION_OPEN:
+        if match.tag.kind is MarkerKind.BARE_CALL:
+            yield from self._calls.parse_bare_row()
+        elif match.tag.kind is MarkerKind.SECTION_OPEN:
             yield from self._calls.parse_section(match)
         else:
             yield from self._calls.parse_opened_call(match)
-
-    def _on_bare_call(self, match: MarkerMatch) -> Steps:
-        yield from self._calls.parse_bare_row()
 
 
 _Handler = Callable[[ReplyParser, MarkerMatch], Steps]
@@ -548,7 +544,7 @@ _IN_BOTH: dict[MarkerKind, _Handler] = {
 _HANDLERS: Mapping[OpenRegion, Mapping[MarkerKind, _Handler]] = {
     OpenRegion.CONTENT: {
         **_IN_BOTH,
-        MarkerKind.BARE_CALL: ReplyParser._on_bare_call,
+        MarkerKind.BARE_CALL: ReplyParser._on_call_open,
         MarkerKind.REASONING_OPEN: ReplyParser._on_reasoning_open,
         MarkerKind.REASONING_CLOSE: ReplyParser._on_unopened_close,
         MarkerKind.CONTENT_CLOSE: ReplyParser._on_content_close,

@@ -166,7 +166,8 @@ class ParserState:
         kept, rest = tail[:end].rstrip(), tail[end:]
         builder.add_arguments(call, kept)
         if len(kept) < len(tail):
-            builder.relabel(len(tail) - len(kept), "marker" if rest else "space")
+            start = builder.position - len(tail) + len(kept)
+            builder.relabel_from(start, "marker" if rest else "space")
         # Other closers are no text wherever they are.
         for text in self.call_format.closers:
             if not is_tag_like(text):
