@@ -99,8 +99,7 @@ class ReplyCodec:
         **more: Any,
     ) -> Message:
         """Parse a whole reply; `more` is for `Parser`."""
-        grammar = self._grammar_for(tokenizer, declared)
-        return parse(grammar, reply, prompt, tools, tokenizer=tokenizer, **more)
+        return self.parser(prompt, tools, tokenizer, declared, **more).read(reply)
 
     def _grammar_for(self, tokenizer: Any, declared: Mapping[str, Any] | None) -> Grammar:
         """Return the grammar with the stops that a tokenizer names and with a caller's declaration."""

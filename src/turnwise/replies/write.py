@@ -18,23 +18,23 @@ from typing import Any, NamedTuple
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages import CallFields, message_reasoning, message_text, message_tool_calls
 from turnwise.replies.call_ids import name_in_id
-from turnwise.replies.grammar import (
+from turnwise.replies.grammar_parts import (
     KEY,
     Calls,
-    Grammar,
+    GrammarParts,
     JsonCall,
     Marker,
     Pairs,
     RawCall,
     Region,
     Spacing,
+    default_json_parts,
 )
-from turnwise.replies.grammar_parts import default_json_parts
 from turnwise.replies.parser.calls import write_code_block
 from turnwise.replies.parser.parser import Parser
 from turnwise.replies.parser.tool_schema import JSON_TYPES
 
-__all__ = ["write"]
+__all__ = ["write", "write_quoted"]
 
 MARKUP = "<>&"  # a text value with one of these is written with `Pairs.wrap`, if there is one
 
@@ -48,7 +48,7 @@ class MessageParts(NamedTuple):
 
 
 def write(
-    grammar: Grammar, message: Mapping[str, Any], prompt: Any = None, *, stop: bool = True
+    grammar: GrammarParts, message: Mapping[str, Any], prompt: Any = None, *, stop: bool = True
 ) -> str:
     """Write a message as a reply.
 
@@ -98,7 +98,7 @@ def _read_parts(message: Mapping[str, Any]) -> MessageParts:
     return MessageParts(message_reasoning(message), message_text(message), calls)
 
 
-def _write_reply(grammar: Grammar, parts: MessageParts) -> str:
+def _write_reply(grammar: GrammarParts, parts: MessageParts) -> str:
     reasoning = ""
     if grammar.reasoning is not None:
         reasoning = grammar.empty
@@ -107,7 +107,7 @@ def _write_reply(grammar: Grammar, parts: MessageParts) -> str:
     return _join_regions(grammar, reasoning, parts, _enclose(grammar.content, parts.content))
 
 
-def _join_regions(grammar: Grammar, reasoning: str, parts: MessageParts, content: str) -> str:
+def _join_regions(grammar: GrammarParts, reasoning: str, parts: MessageParts, content: str) -> str:
     """Join reasoning, content and calls in the order in which the template writes them."""
     calls = ""
     if parts.calls and grammar.calls is not None:
@@ -123,7 +123,7 @@ def _join_regions(grammar: Grammar, reasoning: str, parts: MessageParts, content
     return _start_text(grammar).join(filter(None, regions))
 
 
-def _start_text(grammar: Grammar) -> str:
+def _start_text(grammar: GrammarParts) -> str:
     return grammar.starts[0] if grammar.starts else ""
 
 
@@ -134,7 +134,7 @@ def _enclose(region: Region, text: str) -> str:
 # -- after a prompt that the template would not have written for this message
 
 
-def _continue_reply(grammar: Grammar, parts: MessageParts, prompt_parser: Parser) -> str:
+def _continue_reply(grammar: GrammarParts, parts: MessageParts, prompt_parser: Parser) -> str:
     region = grammar.content
     if prompt_parser.content and parts.content.startswith(prompt_parser.content):
         content = parts.content.removeprefix(prompt_parser.content) + region.close.text
@@ -145,7 +145,7 @@ def _continue_reply(grammar: Grammar, parts: MessageParts, prompt_parser: Parser
     return _join_regions(grammar, reasoning, parts, content)
 
 
-def _continue_reasoning(grammar: Grammar, reasoning: str, prompt_parser: Parser) -> str:
+def _continue_reasoning(grammar: GrammarParts, reasoning: str, prompt_parser: Parser) -> str:
     """Write the reasoning from where the prompt ends; none if it is closed there, or was not opened."""
     region = grammar.reasoning
     if region is None:
@@ -178,7 +178,7 @@ def _rest_of_marker(marker: Marker, prompt_parser: Parser) -> str:
 # -- calls
 
 
-def _write_all_calls(grammar: Grammar, calls: Calls, given: list[CallFields]) -> str:
+def _write_all_calls(grammar: GrammarParts, calls: Calls, given: list[CallFields]) -> str:
     """Write the calls in their order; code for an interpreter has a format of its own."""
     texts = []
     for is_code, run in groupby(given, key=lambda call: call.is_code):
@@ -187,14 +187,14 @@ def _write_all_calls(grammar: Grammar, calls: Calls, given: list[CallFields]) ->
     return "".join(texts)
 
 
-def _find_code_format(grammar: Grammar) -> Calls | None:
+def _find_code_format(grammar: GrammarParts) -> Calls | None:
     for calls in grammar.more:
         if isinstance(calls.call, RawCall) and calls.call.fenced:
             return calls
     return None
 
 
-def _write_calls(grammar: Grammar, calls: Calls, given: list[CallFields]) -> str:
+def _write_calls(grammar: GrammarParts, calls: Calls, given: list[CallFields]) -> str:
     texts = [
         _enclose(calls.each, _write_call(calls, call, index)) for index, call in enumerate(given)
     ]
@@ -216,7 +216,7 @@ def _write_call(calls: Calls, given: CallFields, index: int) -> str:
     parts = call.parts
     if isinstance(call, JsonCall):
         arguments = _write_json(given.arguments, call.spacing)
-        arguments = _to_json(arguments) if call.as_text else arguments
+        arguments = to_json(arguments) if call.as_text else arguments
         parts = call.parts or default_json_parts(call)
     elif call.pairs is not None:
         arguments = _write_pairs(call.pairs, given.arguments)
@@ -282,7 +282,7 @@ def _write_string(pairs: Pairs, value: str) -> str:
 
 def _write_container(pairs: Pairs, value: dict[str, Any] | list[Any]) -> str:
     if pairs.values == "quoted":
-        return _write_quoted(pairs, value)
+        return write_quoted(pairs, value)
     if pairs.values != "tags":
         return LITERALS[pairs.values](value)
     if isinstance(value, dict):
@@ -290,22 +290,22 @@ def _write_container(pairs: Pairs, value: dict[str, Any] | list[Any]) -> str:
     return "".join(_write_pair(pairs, "item", item) for item in value)
 
 
-def _write_quoted(pairs: Pairs, value: Any) -> str:
+def write_quoted(pairs: Pairs, value: Any) -> str:
     """Write a value like JSON, with the template's delimiters around strings and bare keys."""
     colon, comma = pairs.other.open.text, pairs.between.text
     if isinstance(value, str):
         return pairs.string.open.text.removeprefix(colon) + value + pairs.string.close.text
     if isinstance(value, dict):
-        members = [f"{key}{colon}{_write_quoted(pairs, value[key])}" for key in value]
+        members = [f"{key}{colon}{write_quoted(pairs, value[key])}" for key in value]
         return "{" + comma.join(members) + "}"
     if isinstance(value, list):
-        return "[" + comma.join(_write_quoted(pairs, item) for item in value) + "]"
+        return "[" + comma.join(write_quoted(pairs, item) for item in value) + "]"
     return json.dumps(value)
 
 
-def _to_json(value: Any) -> str:
+def to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
 # How values are written in the languages that `Pairs` names.
-LITERALS: Mapping[str, Callable[[Any], str]] = {"json": _to_json, "python": repr}
+LITERALS: Mapping[str, Callable[[Any], str]] = {"json": to_json, "python": repr}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NoReturn
 
 from turnwise.errors import MessageError, TurnwiseError
@@ -63,6 +64,7 @@ from turnwise.replies.grammar_parts import (
     default_json_parts,
 )
 from turnwise.replies.parser.tool_schema import JSON_TYPES
+from turnwise.replies.write import write_quoted
 
 __all__ = ["CallNodes"]
 
@@ -253,7 +255,7 @@ class CallNodes:
         opener = pairs.string.open.text.removeprefix(pairs.other.open.text)
         quoting = Quoting(opener, pairs.string.close.text, escape=None, without=self._without)
         comma, colon = (LiteralNode(text) for text in (pairs.between.text, pairs.other.open.text))
-        return ValueNotation("quoted", (quoting,), has_bare_keys=True, comma=comma, colon=colon)
+        return ValueNotation("quoted", (quoting,), partial(write_quoted, pairs), True, comma, colon)
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 from os.path import commonprefix
 from typing import Any, NamedTuple
@@ -48,6 +48,7 @@ from turnwise.replies.export.constraint_tree import (
     make_union,
 )
 from turnwise.replies.export.patterns import CharacterWriter, pattern_node
+from turnwise.replies.write import to_json
 
 __all__ = [
     "JSON_NOTATION",
@@ -238,34 +239,18 @@ class ValueNotation:
 
     name: str
     quotings: tuple[Quoting, ...]
-    words: Mapping[str, str] = field(default_factory=dict)  # for true, false and null
+    write: Callable[[Any], str]  # writes a constant
     has_bare_keys: bool = False
     comma: Node = LiteralNode(",")
     colon: Node = LiteralNode(":")
     space: Node = NOTHING  # after an opening bracket, and before a closing one
-
-    def write_constant(self, text: str) -> str:
-        """Return a value, given as JSON, in this notation."""
-        return self._write(json.loads(text))
-
-    def _write(self, value: Any) -> str:
-        if self.name == "python":
-            return repr(value)
-        if self.name == "json":
-            return json.dumps(value, ensure_ascii=False)
-        if isinstance(value, str):
-            return self.quotings[0].open + value + self.quotings[0].close
-        if isinstance(value, dict):
-            return "{" + ",".join(f"{key}:{self._write(value[key])}" for key in value) + "}"
-        if isinstance(value, list):
-            return "[" + ",".join(map(self._write, value)) + "]"
-        return json.dumps(value)
 
 
 _BLANK = make_optional(LiteralNode(" "))
 JSON_NOTATION = ValueNotation(
     "json",
     (Quoting('"', '"'),),
+    to_json,
     comma=make_sequence(RuleNode("space"), ",", RuleNode("space")),
     colon=make_sequence(RuleNode("space"), ":", RuleNode("space")),
     space=RuleNode("space"),
@@ -281,7 +266,7 @@ PYTHON_NOTATION = ValueNotation(
         )
         for quote in "'\""
     ),
-    words={"true": "True", "false": "False", "null": "None"},
+    repr,
     comma=make_sequence(",", _BLANK),
     colon=make_sequence(":", _BLANK),
 )
@@ -322,7 +307,7 @@ class ValueNodes:
 
     def constant(self, text: str) -> str:
         """Return a constant, given as JSON, in the notation."""
-        return self._notation.words.get(text) or self._notation.write_constant(text)
+        return self._notation.write(json.loads(text))
 
     def _shared(self, name: str, value: ValueType, target: ValueType) -> Node:
         """Return the rule of a type, which may contain itself."""
@@ -392,7 +377,7 @@ class ValueNodes:
 
     def _key(self, name: str) -> str:
         if not self._notation.has_bare_keys:
-            return self.constant(json.dumps(name))
+            return self._notation.write(name)
         check_bare_key(name)
         return name
 

@@ -30,6 +30,7 @@ from turnwise.replies.parser.markers import (
     is_tag_like,
     remove_start,
     split_tags,
+    tag_all,
 )
 
 # ---- pair format ----
@@ -122,8 +123,8 @@ class PairFormat:
         texts = dict.fromkeys(region.close.text for region in regions if region.close.core)
         if not texts:
             return self.key_matcher  # values without closers end with the next key
-        close = MarkerTag(MarkerKind.VALUE_CLOSE)
-        markers: list[TaggedText] = [(text.replace(KEY, key), close) for text in texts]
+        closers = [text.replace(KEY, key) for text in texts]
+        markers = tag_all(closers, MarkerKind.VALUE_CLOSE)
         # Without the closer, the whitespace on both sides of it is left.
         space = pairs.string.close.leading_space + pairs.string.close.trailing_space
         if self.has_nested_values:
@@ -354,11 +355,9 @@ class CallFormat:
     def opening_markers(self) -> list[TaggedText]:
         """Return what a call starts with: the section, or the call without a section."""
         if not self.section_openers and not self.openers and self.bare_starts == "{[":
-            return [("{", MarkerTag(MarkerKind.BARE_CALL, self.number))]
-        section = MarkerTag(MarkerKind.SECTION_OPEN, self.number)
-        call = MarkerTag(MarkerKind.CALL_OPEN, self.number)
-        markers = [(text, section) for text in self.section_openers[:1]]
-        return markers + [(text, call) for text in self.openers[:1]]
+            return tag_all("{", MarkerKind.BARE_CALL, self.number)
+        sections = tag_all(self.section_openers[:1], MarkerKind.SECTION_OPEN, self.number)
+        return sections + tag_all(self.openers[:1], MarkerKind.CALL_OPEN, self.number)
 
     def later_markers(self) -> list[TaggedText]:
         """Return the distinctive later openers of a call, with which it starts if the first is missing."""
@@ -372,8 +371,7 @@ class CallFormat:
         closers = [text for text in (*self.closers, *self.section_closers) if text.strip()]
         openers = [*self.section_openers[:1], *self.openers[:1]]
         tag_like = [text for text in openers if is_tag_like(text)]
-        tag = MarkerTag(MarkerKind.CALL_END)
-        return [(text, tag) for text in (*closers, *tag_like, *self._stops)]
+        return tag_all([*closers, *tag_like, *self._stops], MarkerKind.CALL_END)
 
     @cached_property
     def end_matcher(self) -> MarkerMatcher:
@@ -401,8 +399,8 @@ class CallFormat:
     def key_matcher(self) -> MarkerMatcher:
         """Matches what follows an argument: the next key, or the end of the call."""
         assert self.pairs is not None
-        key = (self.pairs.key.text, MarkerTag(MarkerKind.KEY_OPEN))
-        return self._variants.matcher([key, *self._call_ends()])
+        key = tag_all([self.pairs.key.text], MarkerKind.KEY_OPEN)
+        return self._variants.matcher(key + self._call_ends())
 
     @cached_property
     def pair_format(self) -> PairFormat:

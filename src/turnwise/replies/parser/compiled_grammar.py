@@ -45,6 +45,7 @@ from turnwise.replies.parser.markers import (
     is_tag_like,
     remove_start,
     split_tags,
+    tag_all,
     trailing_space,
     whitespace_only,
 )
@@ -249,28 +250,23 @@ class CompiledGrammar:
         grammar = self.grammar
         openers = self._opener_markers()
         stops = self._stop_markers()
-        starts = [(text, MarkerTag(MarkerKind.MESSAGE_START)) for text in grammar.starts]
+        starts = tag_all(grammar.starts, MarkerKind.MESSAGE_START)
         content_text = remove_start(grammar.content.open.text, grammar.starts)
-        content_open = [(content_text, MarkerTag(MarkerKind.CONTENT_OPEN))]
-        content_close = [(grammar.content.close.text, MarkerTag(MarkerKind.CONTENT_CLOSE))]
+        content_open = tag_all([content_text], MarkerKind.CONTENT_OPEN)
+        content_close = tag_all([grammar.content.close.text], MarkerKind.CONTENT_CLOSE)
         closers = self._closer_markers(content_close) if "closers" in self.tolerances else []
         reasoning_open: list[TaggedText] = []
         reasoning_close: list[TaggedText] = []
         if grammar.reasoning is not None:
             open_text = remove_start(grammar.reasoning.open.text, grammar.starts)
-            reasoning_open = [(open_text, MarkerTag(MarkerKind.REASONING_OPEN))]
+            reasoning_open = tag_all([open_text], MarkerKind.REASONING_OPEN)
             unlabelled = self._remove_label(open_text)
             if unlabelled:
                 reasoning_open.append((unlabelled, MarkerTag(MarkerKind.REASONING_OPEN, index=1)))
-            close_text = grammar.reasoning.close.text
-            reasoning_close = [(close_text, MarkerTag(MarkerKind.REASONING_CLOSE))]
-        header: list[TaggedText] = []
-        header_end: list[TaggedText] = []
-        if self.channel_header_format is not None:
-            header = [(self.channel_header_format.start, MarkerTag(MarkerKind.CHANNEL_HEADER))]
-            header_end = [
-                (self.channel_header_format.end, MarkerTag(MarkerKind.CHANNEL_HEADER_END))
-            ]
+            reasoning_close = tag_all([grammar.reasoning.close.text], MarkerKind.REASONING_CLOSE)
+        formats = [self.channel_header_format] if self.channel_header_format is not None else []
+        header = tag_all([format.start for format in formats], MarkerKind.CHANNEL_HEADER)
+        header_end = tag_all([format.end for format in formats], MarkerKind.CHANNEL_HEADER_END)
         call_open: list[TaggedText] = []
         early_content: list[TaggedText] = []
         if "reasoning" in self.tolerances:
@@ -317,14 +313,10 @@ class CompiledGrammar:
 
     def _stop_markers(self) -> list[TaggedText]:
         """Return the stops; of a stop that consists of several tags also the last tag alone."""
-        tag = MarkerTag(MarkerKind.STOP)
         lead = whitespace_only(self.grammar.content.close)
-        markers = [(lead + stop, tag) for stop in self.grammar.stops]
-        for stop in self.grammar.stops:
-            tags = split_tags(stop)
-            if len(tags) > 1:
-                markers.append((tags[-1], tag))
-        return markers
+        texts = [lead + stop for stop in self.grammar.stops]
+        tags = map(split_tags, self.grammar.stops)
+        return tag_all([*texts, *(parts[-1] for parts in tags if len(parts) > 1)], MarkerKind.STOP)
 
     def _opener_markers(self) -> list[TaggedText]:
         """Return what calls start with, with the whitespace that the template writes before it."""
@@ -360,6 +352,5 @@ class CompiledGrammar:
                     texts.append(text)
         for stop in self.grammar.stops:
             texts += split_tags(stop)[:-1]
-        tag = MarkerTag(MarkerKind.CALL_CLOSE)
-        markers = content_close + [(text, tag) for text in texts]
+        markers = content_close + tag_all(texts, MarkerKind.CALL_CLOSE)
         return [marker for marker in markers if is_tag_like(marker[0])]

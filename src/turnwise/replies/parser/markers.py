@@ -152,6 +152,11 @@ class MarkerMatch(NamedTuple):
 TaggedText = tuple[str, MarkerTag]
 
 
+def tag_all(texts: Iterable[str], kind: MarkerKind, format: int = 0) -> list[TaggedText]:
+    """Return texts as markers of one kind."""
+    return [(text, MarkerTag(kind, format)) for text in texts]
+
+
 class MarkerMatcher:
     """Literal markers that are matched together. Of equal markers the first one's tag counts."""
 

@@ -20,7 +20,7 @@ from turnwise.replies.parser.markers import (
     MarkerKind,
     MarkerMatch,
     MarkerMatcher,
-    MarkerTag,
+    tag_all,
 )
 from turnwise.replies.parser.message_builder import ParsedCall
 from turnwise.replies.parser.state import ParserState, PartParser
@@ -317,8 +317,8 @@ class PairParser(PartParser):
 
     def _stream_wrapped_text(self, call: ParsedCall, closer: MarkerMatcher) -> Answer:
         """Emit text within a wrapper: closers of the value mean nothing there."""
-        wrapper_close = (self._pairs.wrap.close.core, MarkerTag(MarkerKind.VALUE_CLOSE))
-        wrapper_closer = self._grammar.variants.matcher([wrapper_close])
+        wrapper_close = tag_all([self._pairs.wrap.close.core], MarkerKind.VALUE_CLOSE)
+        wrapper_closer = self._grammar.variants.matcher(wrapper_close)
         if not (yield from self._stream_string(call, wrapper_closer)):
             return False
         match = yield from self._skip_to(closer)
