@@ -5,6 +5,9 @@ missing types are resolved. An object with declared members has no others unless
 model that may invent keys is what a constraint is against. `format` is an annotation, as JSON Schema has it.
 
 A keyword that is not known here would be ignored silently, and a value could break it; so it is an error.
+
+The parser asks the same schemas another question (`parser/tool_schema.py`): which types a text may have, whatever is
+wrong with the schema elsewhere. What both need is there: the shapes of tools, references, the aliases of type names.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ from turnwise.replies.export.value_check import are_disjoint, fits_type
 from turnwise.replies.parser.tool_schema import (
     JSON_TYPES,
     Schema,
+    names_of_types,
+    read_function,
     resolve_pointer,
     schema_of_type_name,
 )
@@ -91,13 +96,11 @@ def read_signatures(tools: Any) -> list[ToolSignature]:
     signatures: dict[str, ToolSignature] = {}
     for index, tool in enumerate(tools):
         path = f"tools[{index}]"
-        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
-        name = function.get("name") if isinstance(function, Mapping) else None
-        if function is None or not isinstance(name, str) or not name:
+        name, schema = read_function(tool) or ("", None)
+        if not name:
             _refuse(path, f"is no tool: {short_repr(tool)}", "A tool has a name and parameters.")
         if name in signatures:
             _refuse(path, f"has the name {name!r}, as another tool has")
-        schema = function.get("parameters", function.get("input_schema"))
         signatures[name] = _SchemaReader(f"{path}.parameters", schema).read_signature(name)
     if not signatures:
         _refuse("tools", "has no tool", "A grammar of calls needs the tools that may be called.")
@@ -244,7 +247,7 @@ class _SchemaReader:
             _refuse(f"{path}.type", f"must be the name of a type, not {short_repr(declared)}")
         if "enum" in schema or "const" in schema:
             return self._read_constants(schema, path, depth)
-        names = _type_names(schema.get("type"))
+        names = names_of_types(schema.get("type"))
         if not names:
             names = [name for key in schema for name in KEYWORD_TYPES.get(key, ())]
         types = [self._read_type(name, schema, path, depth) for name in dict.fromkeys(names)]
@@ -252,7 +255,7 @@ class _SchemaReader:
 
     def _read_constants(self, schema: Schema, path: str, depth: int) -> ValueType:
         values = schema["enum"] if "enum" in schema else [schema["const"]]
-        names = _type_names(schema.get("type"))
+        names = names_of_types(schema.get("type"))
         listed = _require_list(values, f"{path}.enum")
         texts = [_to_json(value, path) for value in listed if _fits(value, names)]
         if "const" in schema:
@@ -478,21 +481,16 @@ def _can_end(value: ValueType, ending: set[str]) -> bool:
     return True
 
 
-def _type_names(declared: Any) -> list[str]:
-    names = declared if isinstance(declared, (list, tuple)) else [declared]
-    return [name for name in names if isinstance(name, str)]
-
-
 def _are_texts(declared: Any) -> bool:
     listed = isinstance(declared, (list, tuple))
     return isinstance(declared, str) or (listed and all(isinstance(one, str) for one in declared))
 
 
 def _common_types(first: Any, second: Any) -> list[str]:
-    others = _type_names(second)
+    others = names_of_types(second)
     if "number" in others:
         others = [*others, "integer"]
-    return [name for name in _type_names(first) if name in others]
+    return [name for name in names_of_types(first) if name in others]
 
 
 def _fits(value: Any, names: list[str]) -> bool:

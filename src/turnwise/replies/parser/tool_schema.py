@@ -119,17 +119,20 @@ ToolTypes = Mapping[str, ValueSchema]  # the schemas of all arguments, by the na
 
 def read_tool_types(tools: Any) -> dict[str, ValueSchema]:
     """Return the schemas of all tools' arguments. Whatever is no tool is passed over."""
-    schemas: dict[str, ValueSchema] = {}
-    for tool in tools or ():
-        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
-        if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-            schema = function.get("parameters", function.get("input_schema"))
-            schemas[function["name"]] = ValueSchema([schema], schema)
-    return schemas
+    functions = filter(None, map(read_function, tools or ()))
+    return {name: ValueSchema([schema], schema) for name, schema in functions}
+
+
+def read_function(tool: Any) -> tuple[str, Any] | None:
+    """Return the name of a tool in OpenAI's or Anthropic's shape, and the schema of its arguments."""
+    function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        return None
+    return function["name"], function.get("parameters", function.get("input_schema"))
 
 
 def _types_of_part(part: Schema) -> set[str]:
-    names = _names_of_types(part)
+    names = names_of_types(part.get("type"))
     if names:
         return {name for name in names if name in _TYPE_NAMES}
     values = list(_as_sequence(part.get("enum")))
@@ -138,8 +141,8 @@ def _types_of_part(part: Schema) -> set[str]:
     return {JSON_TYPES.get(type(value), "null") for value in values}
 
 
-def _names_of_types(part: Schema) -> list[str]:
-    declared = part.get("type")
+def names_of_types(declared: Any) -> list[str]:
+    """Return the names in the `type` of a schema, which may be anything."""
     candidates = _as_sequence(declared) or [declared]
     return [name for name in candidates if isinstance(name, str)]
 
@@ -157,7 +160,7 @@ def _walk_schemas(schemas: Sequence[Any], root: Any) -> Iterator[Schema]:
         pointer = part.get("$ref")
         if isinstance(pointer, str):
             waiting.append(resolve_pointer(root, pointer))
-        waiting += [schema_of_type_name(name) for name in _names_of_types(part)]
+        waiting += [schema_of_type_name(name) for name in names_of_types(part.get("type"))]
 
 
 def schema_of_type_name(name: str) -> Schema | None:
