@@ -41,8 +41,7 @@ if TYPE_CHECKING:
         Tool,
         ToolCall,
     )
-    from turnwise.normalisation.capabilities import Capabilities
-    from turnwise.normalisation.capability_table import Capability
+    from turnwise.normalisation.capabilities import Capabilities, Capability
     from turnwise.normalisation.change import Change
     from turnwise.normalisation.normaliser import Normalised, Normaliser
     from turnwise.publishing import Release, release, verify_release
@@ -142,8 +141,7 @@ _NAMES_BY_MODULE = {
         "Tool",
         "ToolCall",
     ),
-    "turnwise.normalisation.capabilities": ("Capabilities",),
-    "turnwise.normalisation.capability_table": ("Capability",),
+    "turnwise.normalisation.capabilities": ("Capabilities", "Capability"),
     "turnwise.normalisation.change": ("Change",),
     "turnwise.normalisation.normaliser": ("Normalised", "Normaliser"),
     "turnwise.publishing": ("Release", "release", "verify_release"),

@@ -66,7 +66,9 @@ def test_every_part_is_written(folder: Path) -> None:
     assert set(template.stops(folder).ids) <= set(stops)
     card = (folder / CARD_FILE).read_text(encoding="utf-8")
     assert "| parallel calls | yes |" in card and "--verify" in card
-    assert "| arguments as text | no: it is written as a text in quotes |" in card  # as T301 says
+    assert (
+        "| arguments as text | no: it is printed as a value of Python or JSON |" in card
+    )  # as T301 says
 
 
 def test_what_is_written_is_new(folder: Path) -> None:

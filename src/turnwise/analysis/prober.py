@@ -75,6 +75,7 @@ REASONING_FIELDS = (*REASONING_KEYS, "tool_plan", "thought")  # where templates 
 _REASONING_WORDS = ("think", "thought", "reason")  # in the names of options that turn reasoning on
 REASONING_VALUES: tuple[Any, ...] = (True, False, "thinking", "high")
 _BUILT_IN = ("strftime_now", "raise_exception")  # names that every rendering has
+IN_PARTS = "content"  # the key of reasoning that is a part of the content, beside the text
 ABSENT = object()
 EMPTY_CONTENTS = ("", None, ABSENT)  # of a message that has only tool calls
 _ESCAPED_QUOTE = "&#34;"
@@ -234,13 +235,19 @@ class Prober:
         return make_message("assistant", self.as_content(text))
 
     def call(
-        self, shape: CallShape, *arguments: Any, content: str | None = None, **fields: Any
+        self,
+        shape: CallShape,
+        *arguments: Any,
+        content: str | None = None,
+        names: Sequence[str] = NAMES,
+        ids: Sequence[str] = IDS,
+        **fields: Any,
     ) -> MessageDict:
         """Return the fields of an assistant message with one tool call for each of the arguments."""
         value = shape.content if content is None else self.as_content(content)
         message = fields if value is ABSENT else {"content": value, **fields}
         calls: list[dict[str, Any]] = []
-        for name, id, given in zip(NAMES, IDS, arguments, strict=False):
+        for name, id, given in zip(names, ids, arguments, strict=False):
             text = json.dumps(given, ensure_ascii=False) if shape.as_text else given
             function = {"name": name, "arguments": text}
             if shape.single:

@@ -1,244 +1,241 @@
-"""What a template does with each form of a message: write it, drop it, refuse it, or write Python's `repr` of it.
+"""What a template does with each form of input, as the normaliser asks for it and as it is printed.
 
-Conversations come in OpenAI's shape: content may be null or a list of parts, arguments are JSON text, there is a
-developer role, a system message may come late. Templates take some of these forms, and most fail or write nonsense for
-the others. Each question is answered by rendering a probe in which every field is a word that no template writes
-(`prober.py`), never by reading the source.
+All answers are rows of the table of forms (`analysis/form_table.py`); this is a view of it:
 
     capabilities = template.capabilities
     capabilities.takes_parts("user")     # False: text parts have to be joined
-    capabilities["system late"]          # what it does with one feature, with the evidence
-    print(capabilities)                  # a table of all features and options
+    capabilities["system late"]          # what it does with one form, with the evidence
+    print(capabilities)                  # a table of all forms and options
+
+    system late                    refused   System message must be at the beginning.
+    user content as parts          garbled   "user\\n[{'type': 'text', 'text': 'High water"
+    arguments as text              written   '{"name": "tide", "arguments": {"harbour": "Brest"'
 
 An answer is computed when it is first asked for, and kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from turnwise.analysis.conversations import MessageDict, make_message
-from turnwise.analysis.facts import Facts
-from turnwise.analysis.prober import (
-    ABSENT,
-    ARGUMENTS,
-    CONTENT,
-    IDS,
-    NEXT_USER,
-    REASONING,
-    RESULT,
-    RESULTS,
-    SYSTEM,
-    USER,
-    CallShape,
-)
-from turnwise.errors import did_you_mean
-from turnwise.normalisation.capability_table import (
-    LATER,
-    Capability,
-    CapabilityProber,
-    Verdict,
-    writes_well,
-)
+from turnwise.analysis.conversations import MessageDict, make_message, option_names
+from turnwise.analysis.form_table import MAX_EVIDENCE, FormTable, Verdict
+from turnwise.analysis.forms import CONTENT_ROLES, make_content_form, make_part_form
+from turnwise.analysis.probe_chats import ARGUMENTS, ASKED_AGAIN, CALL_IDS
+from turnwise.analysis.prober import ABSENT, CallShape
+from turnwise.analysis.template_constants import TemplateConstants
+from turnwise.errors import did_you_mean, short_repr
 from turnwise.replies.input_format import InputFormat
 from turnwise.sized_cache import SizedTable, make_digest
 
 MAX_NAMES_BYTES = 1 << 18
-LONG_ID = "call_Zq81f3a9c27d4b"  # as OpenAI's clients make them
+OPTION_VALUES = (True, False)  # of an option that is only tested
+HAS_WORDS: tuple[Verdict, ...] = ("written", "changed")
+
+
+class Capability(NamedTuple):
+    """What a template does with one form of input.
+
+    Attributes:
+        name: the form.
+        verdict: "written", "changed", "dropped", "garbled" or "refused".
+        evidence: what the template wrote there, or its error message.
+        probe: the conversation that shows it.
+    """
+
+    name: str
+    verdict: Verdict
+    evidence: str = ""
+    probe: tuple[MessageDict, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name:<30} {self.verdict:<8}  {self.evidence}".rstrip()
 
 
 class Capabilities:
     """The answers for one template.
 
     Args:
-        facts: what is known about the template; its prober has settings that the template accepts.
-        input_format: returns the form in which it takes assistant messages, which takes many probes to find out.
-        with_tools: ask in conversations with tools, where some templates take other forms.
+        forms: the table of forms of the template.
+        with_tools: ask in conversations with tools, where some templates accept other forms.
     """
 
-    def __init__(
-        self, facts: Facts, input_format: Callable[[], InputFormat], with_tools: bool = True
-    ) -> None:
-        prober = facts.prober
-        self._prober = prober.with_settings(tools=with_tools and prober.settings.tools)
-        self._find_input_format = input_format
+    def __init__(self, forms: FormTable, with_tools: bool = True) -> None:
+        self.forms = forms
+        self._with_tools = with_tools
         # Of names that conversations have, which are any texts.
-        self._contents: SizedTable[tuple[str | None]] = SizedTable(MAX_NAMES_BYTES)
-        self._part_types: SizedTable[Verdict] = SizedTable(MAX_NAMES_BYTES)
+        self._answers: SizedTable[Verdict] = SizedTable(MAX_NAMES_BYTES)
 
-    @cached_property
-    def _probes(self) -> CapabilityProber:
-        return CapabilityProber(self._prober, self.input_format)
-
-    @cached_property
+    @property
     def input_format(self) -> InputFormat:
-        """The form in which the template takes assistant messages."""
-        return self._find_input_format()
+        """The form in which the template accepts assistant messages."""
+        found = self.forms.chats.input_format
+        assert isinstance(found, InputFormat)
+        return found
 
     @property
     def shape(self) -> CallShape:
-        """The form in which the template takes tool calls."""
+        """The form in which the template accepts tool calls."""
         return self.input_format.shape
 
     # Content
 
     def takes_text(self, role: str) -> bool:
         """Whether a content that is a text is written."""
-        return self._render_content(role, "text") is not None
+        return self._judge(role, "text") in HAS_WORDS
 
     def takes_parts(self, role: str) -> bool:
         """Whether a content of one text part is written as the text alone would be."""
-        in_parts = self._render_content(role, "parts")
-        if in_parts is None:
-            return False
-        as_text = self._render_content(role, "text")
-        return as_text is None or as_text == in_parts
+        return self._judge(role, "parts") == "written"
 
-    def _render_content(self, role: str, form: str) -> str | None:
-        """Return a rendering with the content of one message as text or in parts; None if it is not written well."""
-        key = make_digest((role, form))
-        known = self._contents.find(key)
+    def judge_part_type(self, kind: str) -> Verdict:
+        """Return what the template does with a media part of this `type` before the text of a user."""
+        return self._judge(kind, "media")
+
+    def _judge(self, name: str, kind: str) -> Verdict:
+        """Return the verdict on a content of a role, or on a media part, whatever they are called."""
+        if name in CONTENT_ROLES:
+            row = self.forms.find(f"{name} content as {kind}", self._with_tools)
+            return row.verdict if row is not None else "refused"
+        key = make_digest((name, kind))
+        known = self._answers.find(key)
         if known is None:
-            content: Any = CONTENT if form == "text" else [{"type": "text", "text": CONTENT}]
-            rendering = self._prober.alone().render(self._probes.chat_with(role, content))
-            is_written = rendering is not None and writes_well(rendering, CONTENT)
-            known = (rendering.text if rendering and is_written else None,)
-            self._contents.keep(key, known, len(known[0] or ""))
-        return known[0]
+            form = make_part_form(name) if kind == "media" else make_content_form(name, kind)
+            row = self.forms.alone.ask(form, self._with_tools)
+            known = row.verdict if row is not None else "refused"
+            self._answers.keep(key, known, 0)
+        return known
 
     @cached_property
     def empty_content(self) -> Any:
-        """The content of a reply that has none: None, "", no text in a part, or `ABSENT`; the first that is taken.
+        """The content of a reply that has none: None, "", no text in a part, or `ABSENT`; the first accepted form.
 
-        None is taken if it is written like an empty text, not as the word "None".
+        None is accepted if it is written like an empty text, not as the word "None".
         """
         texts: list[Any] = ["", [{"type": "text", "text": ""}]]
         if not self.takes_text("assistant"):
             texts.reverse()
-        forms = ((form, self._render_reply(form)) for form in (*texts, ABSENT))
+        forms = ((form, self._write_reply(form)) for form in (*texts, ABSENT))
         form, text = next((found for found in forms if found[1] is not None), ("", None))
-        null = self._render_reply(None)
+        null = self._write_reply(None)
         return None if null is not None and text in (None, null) else form
 
-    def _render_reply(self, content: Any) -> str | None:
-        prober = self._prober
+    def _write_reply(self, content: Any) -> str | None:
+        chats = self.forms.chats
         reply = make_message("assistant", content)
         if content is ABSENT:
             del reply["content"]
-        rendering = prober.render([prober.user(), reply, prober.user(NEXT_USER)])
-        return rendering.text if rendering is not None else None
-
-    def judge_part_type(self, kind: str) -> Verdict:
-        """Return what the template does with a media part of this `type` before the text of a user."""
-        key = make_digest(kind)
-        known = self._part_types.find(key)
-        if known is None:
-            probes = CapabilityProber(self._prober.alone(), self.input_format)
-            known = probes.judge_part_type(kind).verdict
-            self._part_types.keep(key, known, 0)
-        return known
+        tools = chats.tools if self._with_tools else None
+        return self.forms.write(
+            chats.chat(chats.user(), reply, chats.user(ASKED_AGAIN), tools=tools)
+        )
 
     # Roles
 
     def writes_role(self, role: str) -> bool:
         """Whether the text of a message with this role is written, where such a message usually stands."""
-        return self.takes_text(role) or self._render_content(role, "parts") is not None
+        return self.takes_text(role) or self._judge(role, "parts") in HAS_WORDS
 
-    @cached_property
+    @property
     def takes_late_system(self) -> bool:
-        """Whether a system message behind other messages is written."""
-        prober = self._prober
-        system = make_message("system", prober.as_content(LATER))
-        chat = [prober.user(), prober.reply(), system, prober.user(NEXT_USER)]
-        return self._writes(chat, LATER, USER, NEXT_USER)
+        """Whether a system message after other messages is written."""
+        return self.forms.is_written("system late", self._with_tools)
 
-    @cached_property
+    @property
     def takes_two_systems(self) -> bool:
-        """Whether the second of two system messages at the front is written."""
-        prober = self._prober
-        systems = [make_message("system", prober.as_content(text)) for text in (SYSTEM, LATER)]
-        return self._writes([*systems, prober.user()], SYSTEM, LATER, USER)
-
-    def _writes(self, chat: Sequence[MessageDict], *words: str, **arguments: Any) -> bool:
-        rendering = self._prober.render(chat, **arguments)
-        return rendering is not None and all(word in rendering.text for word in words)
+        """Whether two system messages at the front are written."""
+        return self.forms.is_written("system twice", self._with_tools)
 
     # Calls
 
     @cached_property
     def takes_argument_text(self) -> bool:
         """Whether arguments may be JSON text: they are written as a mapping is, white space aside."""
-        return self.shape.as_text or self._is_same_call(as_text=True)
+        return self.shape.as_text or self.forms.is_written("arguments as text")
 
     @cached_property
     def takes_argument_mapping(self) -> bool:
         """Whether arguments may be a mapping."""
-        return not self.shape.as_text or self._is_same_call(as_text=False)
-
-    def _is_same_call(self, **changes: Any) -> bool:
-        usual, other = (
-            self._prober.turn(self._prober.call(shape, ARGUMENTS[0]))
-            for shape in (self.shape, self.shape._replace(**changes))
-        )
-        if usual is None or other is None:
-            return False
-        return _without_space(usual.text) == _without_space(other.text)
+        return not self.shape.as_text or self.forms.is_written("arguments as mapping")
 
     @cached_property
     def writes_ids(self) -> bool:
         """Whether the ids of calls and of their results are written, so that a model can pair them in any order."""
-        prober = self._prober
-        results = [{**result, "content": prober.as_content(RESULT)} for result in RESULTS]
-        rendering = prober.render([prober.user(), self._probes.call(*ARGUMENTS), *results])
-        return rendering is not None and all(rendering.text.count(id) > 1 for id in IDS)
+        chats = self.forms.chats
+        results = [chats.result(), chats.result(number=1)]
+        chat = chats.chat(chats.user(), chats.call(*ARGUMENTS), *results, tools=chats.tools)
+        text = self.forms.write(chat)
+        return text is not None and all(text.count(id) > 1 for id in CALL_IDS)
 
     @cached_property
     def takes_any_id(self) -> bool:
         """Whether the ids of calls may have any length; some templates want nine letters and digits."""
-        prober = self._prober
-        call = self._probes.call()
-        for one in call.get("tool_calls", ()):
-            one["id"] = LONG_ID
-        result = {"role": "tool", "content": prober.as_content(RESULT), "tool_call_id": LONG_ID}
-        chat = [prober.user(), call, {**result, "name": "zfuna"}]
-        if prober.render(chat) is not None:
-            return True
-        result["tool_call_id"] = IDS[0]
-        return (
-            prober.render([prober.user(), self._probes.call(), {**result, "name": "zfuna"}]) is None
-        )
+        row = self.forms.find("call with a long id")
+        return row is None or row.verdict != "refused" or not self.forms.is_defect(row)
 
     @cached_property
     def writes_reasoning(self) -> bool:
         """Whether the reasoning of a last reply is written at all."""
-        return self._shows_reasoning({"content": self._prober.as_content(CONTENT)})
+        return self.forms.is_written("reasoning", self._with_tools)
 
     @cached_property
     def writes_reasoning_with_calls(self) -> bool:
-        """Whether the reasoning beside a call is written."""
-        return self._shows_reasoning(self._prober.call(self.shape, ARGUMENTS[0]))
-
-    def _shows_reasoning(self, fields: dict[str, Any]) -> bool:
-        turn = self._prober.turn({**fields, **self._probes.reasoning_field(fields)})
-        return turn is not None and REASONING in turn.text
+        """Whether the reasoning beside a call is written, without an option that turns it on."""
+        is_written = self.forms.is_written("reasoning beside a call")
+        return is_written and not self.forms.reasoning_options
 
     # Everything
 
     @cached_property
     def rows(self) -> tuple[Capability, ...]:
-        """What the template does with each feature of a conversation and each of its options, with the evidence."""
-        return tuple(self._probes.rows())
+        """What the template does with each form of a conversation and each of its options, with the evidence."""
+        forms = [
+            Capability(row.name, row.verdict, row.evidence, tuple(row.probe.messages))
+            for row in self.forms.rows()
+        ]
+        return (*forms, self._judge_prompt(), *self._judge_options())
+
+    def _judge_prompt(self) -> Capability:
+        prober = self.forms.chats.prober
+        opening = prober.generation_prompt()
+        text = opening.text if opening is not None else ""
+        verdict: Verdict = "refused" if opening is None else "written" if text else "dropped"
+        evidence = short_repr(text, MAX_EVIDENCE) if text else ""
+        return Capability("add_generation_prompt", verdict, evidence, (prober.user(),))
+
+    def _judge_options(self) -> Iterator[Capability]:
+        """Yield a row for each option with the values that the template compares it with."""
+        chats = self.forms.chats
+        renderer = chats.prober.renderer
+        read = [TemplateConstants.read(text) for text in renderer.texts]
+        reply = chats.with_reasoning(chats.reply())
+        chat = [chats.user(), reply, chats.user(ASKED_AGAIN)]
+        for name in option_names(renderer.variables):
+            compared = [value for one in read for value in one.constants_of(name)]
+            values = list(dict.fromkeys(map(repr, compared))) or list(map(repr, OPTION_VALUES))
+            texts = {
+                self.forms.write(
+                    chats.chat(*chat, tools=chats.tools, prompt=True, options={name: value})
+                )
+                for value in (*compared, *OPTION_VALUES)
+            }
+            # A name that the template assigns is an option only if a value from outside changes the text.
+            if len(texts) == 1 and any(name in one.aliases for one in read):
+                continue
+            verdict: Verdict = "written" if len(texts) > 1 else "dropped"
+            evidence = f"values {', '.join(values)}"[:MAX_EVIDENCE]
+            yield Capability(f"option {name}", verdict, evidence, tuple(chat))
 
     def __iter__(self) -> Iterator[Capability]:
         return iter(self.rows)
 
     def __getitem__(self, name: str) -> Capability:
-        """Return the row of a feature.
+        """Return the row of a form.
 
         Raises:
-            KeyError: there is no such feature.
+            KeyError: there is no such form.
         """
         for row in self.rows:
             if row.name == name:
@@ -247,7 +244,3 @@ class Capabilities:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.rows))
-
-
-def _without_space(text: str) -> str:
-    return "".join(text.split())

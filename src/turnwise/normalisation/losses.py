@@ -3,7 +3,7 @@
 What was given and is not written is found by `analysis/losses.py`. Templates that write the reasoning of the last reply
 and remove it from earlier ones do so on purpose. That is no loss.
 
-Content that is written, but as Python prints a list, a mapping or None, is found by its text (`find_misprints`).
+Content that is written, but as Python prints a list, a mapping or None, is a misprint (`analysis/misprints.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from turnwise.analysis.misprints import find_misprints
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.normalisation.capabilities import Capabilities
 
@@ -49,7 +50,7 @@ class RemovedReasoning(Container[int]):
         return 0
 
 
-def find_misprints(
+def find_printed_contents(
     rendering: Rendering, messages: Sequence[Any], positions: Sequence[int] | None
 ) -> list[str]:
     """Return the paths of contents that a template wrote as Python prints them: a list, a mapping or None.
@@ -59,22 +60,19 @@ def find_misprints(
         messages: the messages that were rendered.
         positions: the indices of the messages in the caller's list, for the paths; None if they are the same.
     """
-    found = []
-    for index, message in enumerate(messages):
-        content = message.get("content") if isinstance(message, Mapping) else ""
-        if isinstance(content, (str, int, float)):
-            continue
-        if "content" not in message:
-            continue
-        if content is None:
-            field = f"messages[{index}].content"
-            is_printed = "None" in rendering.text and any(
-                rendering.text[start:end] == "None" for start, end in rendering.spans(field=field)
-            )
-        else:
-            parts = content if isinstance(content, (list, tuple)) else ()
-            containers = (content, *(part for part in parts if isinstance(part, Mapping)))
-            is_printed = any(str(one) in rendering.text for one in containers if one)
-        if is_printed:
-            found.append(f"messages[{positions[index] if positions else index}].content")
-    return found
+    # Pieces are looked at only if some content may be printed, and the text has the signs of it.
+    given = [message.get("content", "") for message in messages if isinstance(message, Mapping)]
+    if all(isinstance(content, (str, int, float)) for content in given):
+        return []
+    if not any(sign in rendering.text for sign in ("None", "{'", "['")):
+        return []
+    indices = [
+        found.path[1]
+        for found in find_misprints(rendering, messages)
+        if found.notation == "python" and found.path[2:3] == ("content",)
+    ]
+    return [
+        f"messages[{positions[index] if positions else index}].content"
+        for index in dict.fromkeys(indices)
+        if isinstance(index, int)
+    ]

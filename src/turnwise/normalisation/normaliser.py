@@ -28,6 +28,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from turnwise.analysis.facts import Facts
+from turnwise.analysis.form_table import FormTable
 from turnwise.errors import SourceError, TemplateLimitError, short_repr
 from turnwise.messages import InputReader
 from turnwise.normalisation.calls import CallForms, MessageDict
@@ -40,7 +41,7 @@ from turnwise.normalisation.systems import SystemTexts
 from turnwise.normalisation.tools import normalise_tools
 from turnwise.normalisation.usual_forms import UsualForms
 from turnwise.replies.events import Message
-from turnwise.replies.input_format import InputFormat, detect_input_format
+from turnwise.replies.input_format import detect_input_format
 
 
 class Normalised(NamedTuple):
@@ -94,14 +95,13 @@ class Normaliser:
         self._usual_forms: dict[bool, UsualForms] = {}
 
     @cached_property
-    def _input_format(self) -> InputFormat:
-        return detect_input_format(self._facts)
+    def _forms(self) -> FormTable:
+        return FormTable(self._facts, lambda: detect_input_format(self._facts))
 
     def capabilities(self, with_tools: bool = True) -> Capabilities:
         """Return what the template takes in conversations with or without tools; printable."""
         if with_tools not in self._capabilities:
-            found = Capabilities(self._facts, lambda: self._input_format, with_tools)
-            self._capabilities[with_tools] = found
+            self._capabilities[with_tools] = Capabilities(self._forms, with_tools)
         return self._capabilities[with_tools]
 
     def usual_forms(self, with_tools: bool) -> UsualForms:

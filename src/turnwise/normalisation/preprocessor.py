@@ -35,7 +35,7 @@ from turnwise.messages import (
 )
 from turnwise.normalisation.change import Change
 from turnwise.normalisation.content import join_texts
-from turnwise.normalisation.losses import RemovedReasoning, find_misprints
+from turnwise.normalisation.losses import RemovedReasoning, find_printed_contents
 from turnwise.normalisation.normaliser import Normalised, Normaliser
 from turnwise.normalisation.stages import Stage, find_early_replies, split_stages
 from turnwise.normalisation.tools import normalise_tools
@@ -350,7 +350,7 @@ class Preprocessor:
         """Return the paths of contents that are written as Python prints them."""
         if seen.rendering is None or (seen.kept and len(seen.kept) < len(given.messages)):
             return []  # the indices of a part of the messages are others
-        return find_misprints(seen.rendering, given.messages, given.positions)
+        return find_printed_contents(seen.rendering, given.messages, given.positions)
 
     def _report_misprints(self, paths: Sequence[str], strict: bool) -> None:
         if paths:

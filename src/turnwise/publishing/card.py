@@ -12,8 +12,8 @@ MEANINGS = {
     "written": "yes",
     "dropped": "no: it is left out without a word",
     "refused": "no: the template raises an error",
-    "in quotes": "no: it is written as a text in quotes",
-    "as repr": "no: it is printed as a value of Python or JSON",
+    "changed": "in part, or not as in its usual form",
+    "garbled": "no: it is printed as a value of Python or JSON",
 }
 
 
@@ -31,7 +31,6 @@ def _write_lines(folder: ModelFolder) -> Iterator[str]:
     ids = dict(zip(stops, (folder.tokenizer.id(stop) for stop in stops), strict=True))
     yield from (f"* `{stop}`" + ("" if id is None else f", token {id}") for stop, id in ids.items())
     yield "\n## What the template takes\n"
-    yield "`Zsystemq` and words like it are made up: they fill the messages that were sent to measure this.\n"
     yield "| input | written? | detail |\n|---|---|---|"
     for row in template.capabilities.rows:
         yield f"| {row.name} | {MEANINGS[row.verdict]} | {_quote(row.evidence)} |"

@@ -18,7 +18,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from turnwise.analysis.facts import Facts
-from turnwise.analysis.prober import ABSENT, REASONING, REASONING_VALUES, CallShape, Prober
+from turnwise.analysis.prober import (
+    ABSENT,
+    IN_PARTS,
+    REASONING,
+    REASONING_VALUES,
+    CallShape,
+    Prober,
+)
 from turnwise.messages import REASONING_KEYS
 from turnwise.replies.derive.calls import find_one_call
 from turnwise.replies.derive.reasoning import reasoning_calls, reasoning_messages, render_reasoning
@@ -27,7 +34,6 @@ from turnwise.replies.events import Message
 __all__ = ["IN_PARTS", "InputFormat", "detect_input_format"]
 
 REASONING_KEY = REASONING_KEYS[0]  # of a parsed message
-IN_PARTS = "content"  # reasoning is a part of the content, beside the text
 
 
 class InputFormat(NamedTuple):

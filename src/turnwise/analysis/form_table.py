@@ -1,0 +1,273 @@
+"""The table of forms: what one template does with each form in which clients send a conversation.
+
+The verdict on a form (`forms.py`) is read off the rendering of a conversation that has it:
+
+    written    all of its words are in the text, as in its plain form
+    changed    a part of its words is missing, or the text is not that of the plain form
+    dropped    nothing of it is written
+    garbled    it is written in Python's notation, or as JSON where a text is meant (`misprints.py`)
+    refused    the template raises an error
+
+Words are found by provenance (`losses.py`), so that equal text elsewhere proves nothing. A form is a *defect* if it is
+not written although the same can be said to the template: its plain form is written, and what it needs. A template for
+text alone drops tools; that is no defect.
+
+Each form is asked once. The normaliser, `turnwise check`, `turnwise fix`, `template.capabilities` and the card read the
+answers here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from turnwise.analysis.conversations import Probe
+from turnwise.analysis.counterexample import RenderOutcome, try_render
+from turnwise.analysis.facts import Facts
+from turnwise.analysis.forms import FORMS, Form, MakeQuestion, ask_reasoning
+from turnwise.analysis.losses import find_losses
+from turnwise.analysis.misprints import Misprint, find_misprints, find_value
+from turnwise.analysis.probe_chats import TOOL_NAME, AssistantFormat, FormQuestion, ProbeChats
+from turnwise.analysis.prober import MAX_RENDERING_LENGTH, REASONING_VALUES
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.runtime.limits import Allowance
+from turnwise.errors import TemplateRaised, TurnwiseError, short_repr
+from turnwise.messages import InputReader, Path, format_path
+
+Verdict = Literal["written", "changed", "dropped", "garbled", "refused"]
+EXCERPT = 24  # characters on each side of a word
+MAX_EVIDENCE = 100  # characters
+ASKING = 4  # times the budgets of one rendering, for all questions
+
+
+class FormRow(NamedTuple):
+    """What a template does with one form.
+
+    Attributes:
+        name: the form.
+        verdict: "written", "changed", "dropped", "garbled" or "refused".
+        evidence: what the template wrote there, or its error message.
+        probe: the conversation that shows it.
+        form: how it was asked.
+        path: what is lost or garbled; what was asked about, if it is written.
+        start: the index of the first character that is wrong, if some text is.
+        is_stated: whether the template itself refuses it, with `raise_exception`.
+    """
+
+    name: str
+    verdict: Verdict
+    evidence: str
+    probe: Probe
+    form: Form
+    path: Path = ()
+    start: int | None = None
+    is_stated: bool = False
+
+
+class FormTable:
+    """Asks one template for the rows of the table; an answer is kept.
+
+    Args:
+        facts: what is known about the template.
+        find_format: returns the form of its assistant messages, which takes many probes to find out.
+    """
+
+    def __init__(self, facts: Facts, find_format: Callable[[], AssistantFormat]) -> None:
+        self._facts = facts
+        self.chats = ProbeChats(facts.prober, find_format)
+        allowance = Allowance(facts.renderer.limits, ASKING)
+        self._renderer = facts.prober.renderer.with_allowance(allowance)
+        self._rows: dict[tuple[str, bool | None], FormRow | None] = {}
+
+    @cached_property
+    def alone(self) -> FormTable:
+        """A table that shares no allowance, for questions with words that anybody may have written."""
+        table = FormTable(self._facts, lambda: self.chats.input_format)
+        table._renderer = self._facts.prober.renderer.with_allowance(None)
+        return table
+
+    def find(self, name: str, with_tools: bool | None = None) -> FormRow | None:
+        """Return what the template does with a form; None if its calls have no such form.
+
+        Args:
+            name: the form.
+            with_tools: ask with or without tools, since some templates accept other forms there; None for as usual.
+        """
+        key = (name, with_tools)
+        if key not in self._rows:
+            self._rows[key] = self.ask(FORMS[name], with_tools)
+        return self._rows[key]
+
+    def is_written(self, name: str, with_tools: bool | None = None) -> bool:
+        """Whether a form is written."""
+        row = self.find(name, with_tools)
+        return row is not None and row.verdict == "written"
+
+    def rows(self) -> Iterator[FormRow]:
+        """Yield all rows, those of written forms with an excerpt of the text as evidence."""
+        for name in FORMS:
+            row = self.find(name)
+            if row is None:
+                continue
+            if row.verdict == "written":
+                outcome = self._run(row.probe)
+                row = row._replace(evidence=_show_field(outcome, row.path))
+            yield row
+
+    def find_defects(self, check: str) -> list[FormRow]:
+        """Return the defects that a check reports."""
+        rows = [self.find(form.name) for form in FORMS.values() if form.check == check]
+        return [row for row in rows if row is not None and self.is_defect(row)]
+
+    def is_defect(self, row: FormRow) -> bool:
+        """Whether a form is not written, although its plain form is, and one of those that it needs."""
+        form = row.form
+        if row.verdict == "written" or not self._facts.is_accepting:
+            return False
+        if form.must_not_fail and row.verdict == "refused" and not row.is_stated:
+            return True
+        if form.needs and not any(map(self.is_written, form.needs)):
+            return False
+        plain = self._make(form, form.plain) if form.plain is not None else None
+        return plain is None or self._judge(form, plain).verdict == "written"
+
+    def ask(self, form: Form, with_tools: bool | None = None) -> FormRow | None:
+        """Return what the template does with a form that may not be in the table; the answer is not kept."""
+        question = self._make(form, form.make, with_tools)
+        if question is None:
+            return None
+        row = self._judge(form, question)
+        if row.verdict != "written" and form.otherwise is not None:
+            other = self._make(form, form.otherwise, with_tools)
+            found = self._judge(form, other) if other is not None else row
+            row = found if found.verdict == "written" else row
+        if form.plain is not None and form.plainly and row.verdict == "written":
+            plain = self._make(form, form.plain, with_tools)
+            return row if plain is None else self._compare(row, plain)
+        return row
+
+    def write(self, probe: Probe) -> str | None:
+        """Return the text of a conversation; None if the template refuses it."""
+        outcome = self._run(probe)
+        return None if isinstance(outcome, TurnwiseError) else outcome.text
+
+    def _run(self, probe: Probe) -> RenderOutcome:
+        return try_render(self._renderer, probe)
+
+    def _make(
+        self, form: Form, make: MakeQuestion, with_tools: bool | None = None
+    ) -> FormQuestion | None:
+        """Return a question, with the options and the tools with which its form is asked."""
+        question = make(self.chats)
+        if question is None:
+            return None
+        probe = question.probe
+        if form.reasons and self.reasoning_options:
+            probe = replace(probe, options={**probe.options, **self.reasoning_options})
+        if probe.tools is None and (form.with_tools if with_tools is None else with_tools):
+            probe = replace(probe, tools=self.chats.tools)
+        return question._replace(probe=probe)
+
+    @cached_property
+    def reasoning_options(self) -> Mapping[str, Any]:
+        """The options under which reasoning is written: none, or those that turn it on."""
+        question = ask_reasoning()(self.chats)
+        assert question is not None
+        for options in ({}, *self.chats.prober.reasoning_options(REASONING_VALUES)):
+            probe = replace(question.probe, options={**question.probe.options, **options})
+            if self._judge(FORMS["reasoning"], question._replace(probe=probe)).verdict == "written":
+                return options
+        return {}
+
+    def _judge(self, form: Form, question: FormQuestion) -> FormRow:
+        """Return what the template does with a conversation, apart from its plain form."""
+        probe = question.probe
+        outcome = self._run(probe)
+        if isinstance(outcome, TurnwiseError) or len(outcome.text) > MAX_RENDERING_LENGTH:
+            is_stated = isinstance(outcome, TemplateRaised)
+            message = outcome.message if isinstance(outcome, TurnwiseError) else "too long a text"
+            evidence = short_repr(message, MAX_EVIDENCE)[1:-1]
+            return FormRow(*(form.name, "refused", evidence, probe, form), is_stated=is_stated)
+        messages = InputReader().read_messages(probe.messages)
+        misprint = _find_misprint(outcome, messages, probe, question.paths)
+        if misprint is not None:
+            evidence = _show_at(outcome.text, misprint.start)
+            return FormRow(
+                *(form.name, "garbled", evidence, probe, form),
+                *(misprint.path, misprint.start),
+            )
+        lost = [
+            (path, loss)
+            for loss in find_losses(outcome, messages, probe.tools, probe.documents)
+            for path in question.paths
+            if _is_within(loss.path, format_path(path))
+        ]
+        if lost:
+            path, loss = min(lost, key=lambda found: found[1].is_part)
+            verdict: Verdict = "changed" if loss.is_part else "dropped"
+            return FormRow(form.name, verdict, f"no {loss.path}", probe, form, path)
+        path = question.paths[0] if question.paths else ()
+        return FormRow(form.name, "written", "", probe, form, path)
+
+    def _compare(self, row: FormRow, plain: FormQuestion) -> FormRow:
+        """Return a row that is "changed" if the text is not that of the plain form, and that is written."""
+        outcome, wanted = self._run(row.probe), self._run(plain.probe)
+        if isinstance(outcome, TurnwiseError) or isinstance(wanted, TurnwiseError):
+            return row
+        if outcome.text == wanted.text or self._judge(row.form, plain).verdict != "written":
+            return row
+        start = find_difference(outcome.text, wanted.text, row.form.is_exact)
+        if start is None:
+            return row
+        evidence = _show_at(outcome.text, start)
+        return row._replace(verdict="changed", evidence=evidence, start=start)
+
+
+def _find_misprint(
+    rendering: Rendering, messages: Sequence[Any], probe: Probe, paths: Sequence[Path]
+) -> Misprint | None:
+    given = {"messages": messages, "tools": probe.tools}
+    if all(isinstance(find_value(given, path), str) for path in paths):
+        return None  # a text is written as it is, and looking at pieces takes longer than rendering
+    is_code = f"{TOOL_NAME}(" in rendering.text  # a call that is Python code has Python's values
+    for found in find_misprints(rendering, messages, probe.tools):
+        if is_code and "arguments" in found.path:
+            continue
+        if any(_starts(found.path, path) for path in paths):
+            return found
+    return None
+
+
+def _starts(path: Path, start: Path) -> bool:
+    return path[: len(start)] == start
+
+
+def _is_within(path: str, other: str) -> bool:
+    return path.startswith(other) or other.startswith(path)
+
+
+def _show_field(outcome: RenderOutcome, path: Path) -> str:
+    """Return an excerpt around the first text of a field."""
+    if isinstance(outcome, TurnwiseError):
+        return ""
+    spans = outcome.spans(lambda origin: origin.path is not None and _starts(origin.path, path))
+    return _show_at(outcome.text, *(spans[0] if spans and path else (0,)))
+
+
+def _show_at(text: str, start: int, end: int | None = None) -> str:
+    excerpt = text[max(0, start - EXCERPT) : (end or start) + EXCERPT]
+    return short_repr(excerpt, MAX_EVIDENCE)
+
+
+def find_difference(text: str, other: str, is_exact: bool = False) -> int | None:
+    """Return the index of the first character of a text that another has not there; None if they are the same.
+
+    White space counts if `is_exact`.
+    """
+    wanted = iter(other if is_exact else "".join(other.split()))
+    for index, character in enumerate(text):
+        if (is_exact or not character.isspace()) and next(wanted, None) != character:
+            return index
+    return None if next(wanted, None) is None else len(text)

@@ -1,0 +1,215 @@
+"""ProbeChats: readable conversations in the plain forms that one template accepts.
+
+A question about a form of input (`forms.py`, `turnwise check`) differs from a plain conversation in that form alone.
+The plain forms are those of the prober's settings (text or parts, a system message first) and of the template's calls
+(arguments as a mapping or as JSON text). The words are readable, since the conversations are shown to users; fields are
+found by provenance, not by their words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+from turnwise.analysis.conversations import (
+    PROBE_TOKENS,
+    STANDARD_VARIABLES,
+    MessageDict,
+    Probe,
+    make_message,
+    make_tool,
+)
+from turnwise.analysis.prober import IN_PARTS, CallShape, Prober
+from turnwise.engine.option_names import SPECIAL_TOKENS
+from turnwise.engine.runtime.functions import FUNCTIONS
+from turnwise.messages import REASONING_KEYS, Path
+
+RULES, MORE_RULES = "Answer briefly.", "Use metric units."
+ASKED, ASKED_AGAIN = "Tide at Brest?", "And at Calais?"
+SAID, SAID_NEXT = "High water at noon.", "An hour later."
+THOUGHT = "Let me look at the table."
+FOUND, FOUND_NEXT = "7.1 metres", "6.8 metres"
+ARGUMENTS: tuple[dict[str, Any], ...] = ({"harbour": "Brest"}, {"harbour": "Calais"})
+CALL_IDS = ("call00001", "call00002")  # nine letters and digits, as some templates demand
+TOOL_NAME = "tide"
+TOOLS = [make_tool(TOOL_NAME, harbour={"type": "string", "description": "The harbour"})]
+
+
+class AssistantFormat(Protocol):
+    """The form in which a template accepts an assistant's message."""
+
+    @property
+    def shape(self) -> CallShape:
+        """The form of tool calls."""
+
+    @property
+    def reasoning(self) -> str:
+        """The key of reasoning."""
+
+
+class FormQuestion(NamedTuple):
+    """A conversation, and the paths of what it asks about."""
+
+    probe: Probe
+    paths: tuple[Path, ...]
+
+
+class ProbeChats:
+    """Makes conversations for one template.
+
+    Args:
+        prober: has the settings that the template accepts.
+        find_format: returns the form of assistant messages, which takes many probes to find out.
+        tokens: the texts of special tokens that are known; others are made up.
+    """
+
+    def __init__(
+        self,
+        prober: Prober,
+        find_format: Callable[[], AssistantFormat],
+        tokens: Mapping[str, str] | None = None,
+    ) -> None:
+        self.prober = prober
+        self._find_format = find_format
+        self._known_tokens = tokens or {}
+
+    @cached_property
+    def input_format(self) -> AssistantFormat:
+        """The form in which the template accepts assistant messages."""
+        return self._find_format()
+
+    @cached_property
+    def tokens(self) -> dict[str, str]:
+        """The special tokens that the template reads and has no text for."""
+        renderer = self.prober.renderer
+        names = [name for name in renderer.variables if name in SPECIAL_TOKENS]
+        return {
+            name: self._known_tokens.get(name) or PROBE_TOKENS[name]
+            for name in names
+            if not renderer.options.get(name)
+        }
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """The values without which the template cannot be rendered."""
+        options: dict[str, Any] = dict(self.tokens)
+        renderer = self.prober.renderer
+        if self.prober.settings.fill_variables:
+            known = {*STANDARD_VARIABLES, *FUNCTIONS, *options, *renderer.options}
+            options |= {name: "" for name in renderer.variables if name not in known}
+        return options
+
+    @property
+    def tools(self) -> list[Any] | None:
+        """The tools of conversations with calls; None if the template refuses a user message with tools."""
+        return TOOLS if self.prober.settings.tools else None
+
+    # Messages
+
+    def as_content(self, text: str) -> Any:
+        """Return a text as the template accepts content."""
+        return self.prober.as_content(text)
+
+    def system(self, text: str = RULES) -> MessageDict:
+        """Return a system message."""
+        return make_message("system", self.as_content(text))
+
+    def user(self, text: str = ASKED) -> MessageDict:
+        """Return a user message."""
+        return make_message("user", self.as_content(text))
+
+    def reply(self, text: str = SAID, **more: Any) -> MessageDict:
+        """Return an assistant message with content."""
+        return make_message("assistant", self.as_content(text), **more)
+
+    def call(
+        self, *arguments: Any, content: str | None = None, as_text: bool | None = None
+    ) -> MessageDict:
+        """Return an assistant message that calls the tool once for each of the arguments, in the template's form.
+
+        Args:
+            arguments: those of each call; one call without any given.
+            content: the text beside the calls; the template's own form of no text, if None.
+            as_text: whether arguments are JSON text; as the template accepts them, if None.
+        """
+        shape = self.input_format.shape
+        if as_text is not None:
+            shape = shape._replace(as_text=as_text)
+        given = arguments or ARGUMENTS[:1]
+        names = (TOOL_NAME, TOOL_NAME)
+        fields = self.prober.call(shape, *given, content=content, names=names, ids=CALL_IDS)
+        return {"role": "assistant", **fields}
+
+    def result(self, text: str = FOUND, number: int = 0) -> MessageDict:
+        """Return the result of a call."""
+        names = {"name": TOOL_NAME, "tool_call_id": CALL_IDS[number]}
+        return {"role": "tool", "content": self.as_content(text), **names}
+
+    @property
+    def reasoning_key(self) -> str:
+        """The key of reasoning in messages: one of the usual keys, also if the template reads another place."""
+        key = self.input_format.reasoning
+        return key if key in REASONING_KEYS else REASONING_KEYS[0]
+
+    def with_reasoning(self, message: MessageDict) -> MessageDict:
+        """Return a message with reasoning under its usual key, and where the template reads it."""
+        key = self.input_format.reasoning
+        message = {**message, self.reasoning_key: THOUGHT}
+        if key != IN_PARTS:
+            return {**message, key: THOUGHT}
+        content = message.get("content")
+        parts = content if isinstance(content, list) else []
+        return {**message, IN_PARTS: [{"type": "thinking", "thinking": THOUGHT}, *parts]}
+
+    # Conversations
+
+    def chat(
+        self,
+        *messages: MessageDict,
+        tools: Sequence[Any] | None = None,
+        prompt: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> Probe:
+        """Return a conversation, after the messages that the template wants first."""
+        roles = [message.get("role") for message in messages]
+        first: list[MessageDict] = []
+        if self.prober.settings.system_first and "system" not in roles[:1]:
+            first = [self.system()]
+        return Probe(
+            "",
+            [*first, *messages],
+            tools=list(tools) if tools is not None else None,
+            add_generation_prompt=prompt,
+            options={**self.options, **(options or {})},
+        )
+
+    def ask(
+        self,
+        *messages: MessageDict,
+        about: Sequence[MessageDict] = (),
+        field: str = "content",
+        tools: Sequence[Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> FormQuestion:
+        """Return a conversation, with the paths of a field of some of its messages."""
+        probe = self.chat(*messages, tools=tools, options=options)
+        paths: list[Path] = [
+            ("messages", index, field)
+            for index, message in enumerate(probe.messages)
+            if any(message is one for one in about)
+        ]
+        return FormQuestion(probe, tuple(paths))
+
+    def ask_content(self, message: MessageDict) -> FormQuestion:
+        """Return a conversation with a message where one of its role usually stands, about its content."""
+        role = message["role"]
+        chat: list[MessageDict] = [self.user(), message, self.user(ASKED_AGAIN)]
+        if role == "user":
+            chat = [message]
+        elif role in ("system", "developer"):
+            chat = [message, self.user()]
+        elif role != "assistant":
+            message = {**self.result(), **message}
+            chat = [self.user(), self.call(), message]
+        return self.ask(*chat, about=[message])
