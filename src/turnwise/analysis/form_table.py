@@ -28,7 +28,7 @@ from turnwise.analysis.counterexample import RenderOutcome, try_render
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.forms import FORMS, Form, MakeQuestion, ask_reasoning
 from turnwise.analysis.losses import find_losses
-from turnwise.analysis.misprints import Misprint, find_misprints, find_value
+from turnwise.analysis.misprints import Misprint, Notation, find_misprints, find_value
 from turnwise.analysis.probe_chats import TOOL_NAME, AssistantFormat, FormQuestion, ProbeChats
 from turnwise.analysis.prober import MAX_RENDERING_LENGTH, REASONING_VALUES
 from turnwise.engine.provenance.rendering import Rendering
@@ -53,6 +53,7 @@ class FormRow(NamedTuple):
         form: how it was asked.
         path: what is lost or garbled; what was asked about, if it is written.
         start: the index of the first character that is wrong, if some text is.
+        notation: how a garbled value is written (`misprints.py`).
         is_stated: whether the template itself refuses it, with `raise_exception`.
     """
 
@@ -63,6 +64,7 @@ class FormRow(NamedTuple):
     form: Form
     path: Path = ()
     start: int | None = None
+    notation: Notation = "python"
     is_stated: bool = False
 
 
@@ -76,16 +78,15 @@ class FormTable:
 
     def __init__(self, facts: Facts, find_format: Callable[[], AssistantFormat]) -> None:
         self._facts = facts
-        self.chats = ProbeChats(facts.prober, find_format)
-        allowance = Allowance(facts.renderer.limits, ASKING)
-        self._renderer = facts.prober.renderer.with_allowance(allowance)
+        self.chats = ProbeChats(facts, find_format)
+        self._allowance: Allowance | None = Allowance(facts.renderer.limits, ASKING)
         self._rows: dict[tuple[str, bool | None], FormRow | None] = {}
 
     @cached_property
     def alone(self) -> FormTable:
         """A table that shares no allowance, for questions with words that anybody may have written."""
         table = FormTable(self._facts, lambda: self.chats.input_format)
-        table._renderer = self._facts.prober.renderer.with_allowance(None)
+        table._allowance = None
         return table
 
     def find(self, name: str, with_tools: bool | None = None) -> FormRow | None:
@@ -154,7 +155,8 @@ class FormTable:
         return None if isinstance(outcome, TurnwiseError) else outcome.text
 
     def _run(self, probe: Probe) -> RenderOutcome:
-        return try_render(self._renderer, probe)
+        renderer = self._facts.prober.renderer.with_allowance(self._allowance)
+        return try_render(renderer, probe)
 
     def _make(
         self, form: Form, make: MakeQuestion, with_tools: bool | None = None
@@ -192,11 +194,11 @@ class FormTable:
             return FormRow(*(form.name, "refused", evidence, probe, form), is_stated=is_stated)
         messages = InputReader().read_messages(probe.messages)
         misprint = _find_misprint(outcome, messages, probe, question.paths)
-        if misprint is not None:
+        if misprint is not None and not form.any_notation:
             evidence = _show_at(outcome.text, misprint.start)
             return FormRow(
                 *(form.name, "garbled", evidence, probe, form),
-                *(misprint.path, misprint.start),
+                *misprint,
             )
         lost = [
             (path, loss)

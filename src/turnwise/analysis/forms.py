@@ -47,6 +47,7 @@ class Form:
         plainly: how the plain form is called, if the text must be the same; white space counts if `is_exact`.
         is_exact: whether white space counts.
         needs: other forms, one of which must be written.
+        any_notation: whether it is written in Python's notation, too; then another form asks for the notation.
         must_not_fail: whether an error that the template does not state is a defect, whatever is written.
         otherwise: returns another conversation that has the form, if it is not written in the first.
         with_tools: whether the conversation has tools, unless the caller decides.
@@ -61,6 +62,7 @@ class Form:
     plainly: str = ""
     is_exact: bool = False
     needs: tuple[str, ...] = ()
+    any_notation: bool = False
     must_not_fail: bool = False
     otherwise: MakeQuestion | None = None
     with_tools: bool = False
@@ -334,10 +336,19 @@ def _ask_python_values(chats: ProbeChats) -> FormQuestion | None:
 
 def _list_call_forms() -> Iterator[Form]:
     called, shown = ("call without text",), ("tools",)
-    yield Form("tools", "tools", _ask_tools(), "tools-dropped", needs=called, must_not_fail=True)
+    yield Form(
+        "tools",
+        "tools",
+        _ask_tools(),
+        "tools-dropped",
+        needs=called,
+        any_notation=True,
+        must_not_fail=True,
+    )
     yield Form(
         *("call without text", "a tool call", _ask_call(), "tools-dropped"),
         needs=shown,
+        any_notation=True,
         otherwise=_ask_round,
     )
     yield Form(
@@ -391,11 +402,11 @@ def _list_call_forms() -> Iterator[Form]:
     boolean = make_tool(TOOL_NAME, nearby={"type": "boolean", "default": True})
     yield Form(
         *("tool with a boolean", "a tool", _ask_tools(boolean), "python-values"),
-        plain=_ask_tools(),
+        needs=shown,
     )
     yield Form(
         *("arguments of other types", "an argument", _ask_python_values, "python-values"),
-        plain=_ask_call(),
+        needs=called,
     )
 
 

@@ -20,6 +20,7 @@ from turnwise.analysis.conversations import (
     make_message,
     make_tool,
 )
+from turnwise.analysis.facts import Facts
 from turnwise.analysis.prober import IN_PARTS, CallShape, Prober
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.runtime.functions import FUNCTIONS
@@ -59,20 +60,25 @@ class ProbeChats:
     """Makes conversations for one template.
 
     Args:
-        prober: has the settings that the template accepts.
+        facts: what is known about the template.
         find_format: returns the form of assistant messages, which takes many probes to find out.
         tokens: the texts of special tokens that are known; others are made up.
     """
 
     def __init__(
         self,
-        prober: Prober,
+        facts: Facts,
         find_format: Callable[[], AssistantFormat],
         tokens: Mapping[str, str] | None = None,
     ) -> None:
-        self.prober = prober
+        self.facts = facts
         self._find_format = find_format
         self._known_tokens = tokens or {}
+
+    @property
+    def prober(self) -> Prober:
+        """A prober with the settings that the template accepts."""
+        return self.facts.prober
 
     @cached_property
     def input_format(self) -> AssistantFormat:

@@ -6,32 +6,17 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from turnwise.analysis.conversations import Probe, make_tool
+from turnwise.analysis.conversations import make_tool
+from turnwise.analysis.probe_chats import ARGUMENTS, TOOL_NAME, TOOLS
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TurnwiseError
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Place, Symptom
-from turnwise.evidence.checks.subject import (
-    ARGUMENTS,
-    FOUND_NEXT,
-    SAID_NEXT,
-    TOOL_NAME,
-    TOOLS,
-    Subject,
-    describe_failure,
-)
-from turnwise.evidence.checks.symptoms import (
-    first_difference,
-    plain_index,
-    report_failure,
-    report_loss,
-    show_from,
-    squeeze,
-)
+from turnwise.evidence.checks.findings import Place, Severity, Symptom
+from turnwise.evidence.checks.subject import Subject, describe_failure
+from turnwise.evidence.checks.symptoms import report_forms, show_from
 
-OPENAI_ID = "call_8Zf3a9c27d4bQx10"  # as OpenAI's clients make them
-ODD_VALUES = {"nearby": True, "limit": None, "ports": ["Brest", "Calais"]}
-PYTHON_VALUES = ("'ports'", "['Brest'", "'nearby'", "True", "None")
+REFUSED: dict[str, Severity] = {"stated": "warning"}
+ARGUMENTS_FIX = "Test it: `arguments if arguments is string else arguments | tojson`."
 
 
 def check_string_arguments(subject: Subject) -> Iterator[Symptom]:
@@ -48,10 +33,7 @@ def check_string_arguments(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     `{{ arguments if arguments is string else arguments | tojson }}`. turnwise parses the text by itself (`normalise`).
     """
-    if not subject.writes_calls or subject.input_format.shape.as_text:
-        return
-    fix = "Test it: `arguments if arguments is string else arguments | tojson`."
-    yield from _compare_arguments(subject, True, "arguments that are JSON text", fix)
+    yield from report_forms(subject, "string-arguments", ARGUMENTS_FIX)
 
 
 def check_mapping_arguments(subject: Subject) -> Iterator[Symptom]:
@@ -67,42 +49,7 @@ def check_mapping_arguments(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     `{{ arguments if arguments is string else arguments | tojson }}`. turnwise writes the text by itself (`normalise`).
     """
-    if not subject.writes_calls or not subject.input_format.shape.as_text:
-        return
-    fix = "Test it: `arguments if arguments is string else arguments | tojson`."
-    yield from _compare_arguments(subject, False, "arguments that are a mapping", fix)
-
-
-def _compare_arguments(subject: Subject, as_text: bool, what: str, fix: str) -> Iterator[Symptom]:
-    probe, expected = (
-        subject.chat(subject.user(), subject.call(as_text=form), tools=TOOLS)
-        for form in (as_text, not as_text)
-    )
-    wanted, text = subject.text_of(expected), subject.text_of(probe)
-    if wanted is None:
-        return
-    if text is None:
-        yield from report_failure(subject, probe, what, fix)
-        return
-    if squeeze(text) == squeeze(wanted):
-        return
-    index = plain_index(text, first_difference(squeeze(text), squeeze(wanted)))
-    field = "function_call" if subject.input_format.shape.single else "tool_calls"
-    path = ("messages", len(probe.messages) - 1, field)
-    place = _place_of_arguments(subject, probe, path) or subject.places.at(probe, index)
-    is_quoted = '\\"harbour' in text
-    how = "are written as a text in quotes" if is_quoted else "are not written as others are"
-    yield Symptom(f"{what} {how}", fix, place, probe, f"writes: {show_from(text, index)}")
-
-
-def _place_of_arguments(
-    subject: Subject, probe: Probe, path: tuple[str | int, ...]
-) -> Place | None:
-    for rest in ((0, "function", "arguments"), (0, "arguments"), ("arguments",)):
-        place = subject.places.of_field(probe, *path, *rest)
-        if place is not None:
-            return place
-    return None
+    yield from report_forms(subject, "mapping-arguments", ARGUMENTS_FIX)
 
 
 def check_several_calls(subject: Subject) -> Iterator[Symptom]:
@@ -118,34 +65,8 @@ def check_several_calls(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Loop over `message.tool_calls`, and write what separates two calls.
     """
-    if not subject.takes_calls or subject.input_format.shape.single:
-        return
-    calls = subject.call(*ARGUMENTS)
-    results = [subject.result(), subject.result(FOUND_NEXT, 1)]
-    probe = subject.chat(subject.user(), calls, *results, tools=TOOLS)
     fix = "Loop over message.tool_calls, and write what separates two calls."
-    found = list(report_failure(subject, probe, "two calls in a message", fix, refused="warning"))
-    yield from found
-    outcome = subject.run(probe)
-    if found or not isinstance(outcome, Rendering):
-        return
-    index = len(probe.messages) - 3
-    paths = [
-        path
-        for piece in outcome.pieces
-        for path in ([piece.origin.path] if piece.origin.path else piece.origin.sources)
-    ]
-    call_path = ("messages", index, "tool_calls")
-    is_written, has_second = (
-        any(path[: len(start)] == start for path in paths)
-        for start in ((*call_path, 0), (*call_path, 1))
-    )
-    if is_written and not has_second:
-        place = subject.places.of_field(probe, "messages", index, "tool_calls")
-        yield Symptom("the second of two calls is dropped without a word", fix, place, probe)
-    for number, result in enumerate(results):
-        what = f"the {('first', 'second')[number]} of two results"
-        yield from report_loss(subject, probe, result, "content", what, fix)
+    yield from report_forms(subject, "several-calls", fix, REFUSED)
 
 
 def check_calls_read_back(subject: Subject) -> Iterator[Symptom]:
@@ -207,17 +128,8 @@ def check_tools_not_resent(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Do not make the writing of calls depend on `tools`.
     """
-    if not subject.takes_calls:
-        return
-    call = subject.call()
-    result = subject.result()
-    probe = subject.chat(subject.user(), call, result, subject.reply())
-    what = "a call in the history, without tools"
     fix = "Do not make the writing of calls and results depend on tools."
-    yield from report_failure(subject, probe, what, fix)
-    field = "function_call" if "function_call" in call else "tool_calls"
-    yield from report_loss(subject, probe, call, field, what, fix)
-    yield from report_loss(subject, probe, result, "content", f"{what}, the result", fix)
+    yield from report_forms(subject, "tools-not-resent", fix)
 
 
 def check_text_beside_call(subject: Subject) -> Iterator[Symptom]:
@@ -233,15 +145,8 @@ def check_text_beside_call(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write the content of a message before its calls.
     """
-    if not subject.writes_calls:
-        return
-    message = subject.call(content=subject.as_content(SAID_NEXT))
-    probe = subject.chat(subject.user(), message, tools=TOOLS)
     fix = "Write the content of a message before its calls."
-    yield from report_failure(subject, probe, "a text beside a tool call", fix, refused="warning")
-    place = subject.places.of_field(probe, "messages", len(probe.messages) - 1)
-    what = "the text beside a tool call"
-    yield from report_loss(subject, probe, message, "content", what, fix, place)
+    yield from report_forms(subject, "text-beside-call", fix, REFUSED)
 
 
 def check_tools_written(subject: Subject) -> Iterator[Symptom]:
@@ -258,22 +163,8 @@ def check_tools_written(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write the tools, or refuse them with `raise_exception`.
     """
-    asked = subject.chat(subject.user(), tools=TOOLS)
-    is_dropped = "tools" in subject.lost(asked)
-    if is_dropped and not subject.writes_calls:
-        return
-    if is_dropped:
-        fix = "Write the tools, or refuse them with raise_exception."
-        yield Symptom("tools are dropped without a word", fix, None, asked, severity="warning")
-    if subject.takes_calls:
-        return
-    call, result = subject.call(), subject.result()
-    probe = subject.chat(subject.user(), call, result, subject.reply(), tools=TOOLS)
-    fix = "Write the calls of assistant messages and the messages of the role tool, or refuse them."
-    yield from report_failure(subject, probe, "a call and its result", fix, "warning")
-    field = "function_call" if "function_call" in call else "tool_calls"
-    yield from report_loss(subject, probe, call, field, "a tool call", fix)
-    yield from report_loss(subject, probe, result, "content", "the result of a call", fix)
+    fix = "Write the tools, the calls and their results, or refuse them with raise_exception."
+    yield from report_forms(subject, "tools-dropped", fix, {"tools": "warning", **REFUSED})
 
 
 UNIONS: dict[str, Any] = {
@@ -349,55 +240,7 @@ def check_python_values(subject: Subject) -> Iterator[Symptom]:
     Put `| tojson` behind every value that is not a text.
     """
     fix = "Put `| tojson` behind every value that is not a text."
-    schema = make_tool(TOOL_NAME, nearby={"type": "boolean", "default": True})
-    probe = subject.chat(subject.user(), tools=[schema])
-    outcome = subject.run(probe)
-    if isinstance(outcome, Rendering):
-        for word in ("'properties'", "'type'", "'nearby'"):
-            index = outcome.text.find(word)
-            place = _place_of_input(subject, probe, outcome, index, "tools")
-            if place is not None:
-                message = "a tool is written as a Python dictionary"
-                yield Symptom(
-                    message, fix, place, probe, f"writes: {show_from(outcome.text, index)}"
-                )
-                break
-    if not subject.writes_calls or subject.input_format.shape.as_text:
-        return
-    probe = subject.chat(subject.user(), subject.call(ODD_VALUES), tools=TOOLS)
-    outcome = subject.run(probe)
-    if not isinstance(outcome, Rendering) or _is_python_call(outcome.text):
-        return
-    for word in PYTHON_VALUES:
-        index = outcome.text.rfind(word)
-        place = _place_of_input(subject, probe, outcome, index, "messages")
-        if place is not None:
-            message = f"an argument is written as the Python value {word}"
-            yield Symptom(message, fix, place, probe, f"writes: {show_from(outcome.text, index)}")
-            return
-
-
-def _is_python_call(text: str) -> bool:
-    """Return True if a call is written as Python code, in which such values are right."""
-    return f"{TOOL_NAME}(" in text
-
-
-def _place_of_input(
-    subject: Subject, probe: Probe, rendering: Rendering, index: int, root: str
-) -> Place | None:
-    """Return the place that wrote a character, if it came from the input; None if the template's author wrote it."""
-    if index < 0:
-        return None
-    while not rendering.text[index].isalnum():  # quotes and brackets belong to nobody
-        index += 1
-    start = 0
-    for piece in rendering.pieces:
-        start += len(piece.text)
-        if start > index:
-            paths = [piece.origin.path] if piece.origin.path else piece.origin.sources
-            is_input = any(path[0] == root for path in paths)
-            return subject.places.at(probe, index) if is_input else None
-    return None
+    yield from report_forms(subject, "python-values", fix)
 
 
 def check_result_names(subject: Subject) -> Iterator[Symptom]:
@@ -412,13 +255,8 @@ def check_result_names(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Look for the call with the same id in the messages before, or write the result without a name.
     """
-    if not subject.takes_calls:
-        return
-    result = subject.result()
-    del result["name"]
-    probe = subject.chat(subject.user(), subject.call(), result, subject.reply(), tools=TOOLS)
     fix = "Look for the call with the same id, or write the result without a name."
-    yield from report_failure(subject, probe, "a tool result without a name", fix)
+    yield from report_forms(subject, "result-without-name", fix)
 
 
 def check_call_ids(subject: Subject) -> Iterator[Symptom]:
@@ -433,14 +271,8 @@ def check_call_ids(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write the id as it is, or cut it. turnwise gives calls ids that fit by itself (`normalise`).
     """
-    if not subject.takes_calls or subject.input_format.shape.single:
-        return
-    call, result = subject.call(), {**subject.result(), "tool_call_id": OPENAI_ID}
-    for one in call["tool_calls"]:
-        one["id"] = OPENAI_ID
-    probe = subject.chat(subject.user(), call, result, subject.reply(), tools=TOOLS)
     fix = "Write the id as it is, or cut it to the length that the model knows."
-    yield from report_failure(subject, probe, f"a call with the id {OPENAI_ID}", fix)
+    yield from report_forms(subject, "call-ids", fix)
 
 
 CHECKS = (

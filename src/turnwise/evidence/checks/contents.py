@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
-from turnwise.analysis.conversations import MessageDict, Probe, make_message
-from turnwise.analysis.prober import REASONING_VALUES
-from turnwise.engine.provenance.rendering import Rendering
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Severity, Symptom
-from turnwise.evidence.checks.subject import ASKED_AGAIN, FOUND, SAID, THOUGHT, TOOLS, Subject
-from turnwise.evidence.checks.symptoms import (
-    first_difference,
-    report_failure,
-    report_loss,
-    show_from,
-)
-from turnwise.messages import REASONING_KEYS
-from turnwise.replies.input_format import IN_PARTS
+from turnwise.evidence.checks.subject import Subject
+from turnwise.evidence.checks.symptoms import report_first_form, report_forms
 
 EMPTY_FIX = "Read it with a default: `message.content or ''`, and test it before string methods."
 PARTS_FIX = (
     "Write the text of each part: `{%- for part in message.content %}{{ part.text }}{%- endfor %}` where the content "
     "is not a string."
 )
-REPR_OF_PART = re.compile(r"""['"](?:type|text)['"]\s*:""")  # of a content that was printed whole
+NULL_SEVERITIES: dict[str, Severity] = {
+    "null content": "warning",
+    **{f"null {role} content": "note" for role in ("user", "system", "tool")},
+}
 
 
 def check_null_content(subject: Subject) -> Iterator[Symptom]:
@@ -45,7 +35,7 @@ def check_null_content(subject: Subject) -> Iterator[Symptom]:
     `{%- set content = message.content or "" %}`, and use `content` from there on. turnwise gives the template an empty
     text by itself (`normalise`).
     """
-    yield from _compare_empty(subject, {"content": None}, "null content", "error")
+    yield from report_first_form(subject, "null-content", EMPTY_FIX, NULL_SEVERITIES)
 
 
 def check_absent_content(subject: Subject) -> Iterator[Symptom]:
@@ -60,53 +50,8 @@ def check_absent_content(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     `{%- set content = message.content or "" %}`: an undefined value is false, too.
     """
-    if subject.writes_calls:
-        # Servers add the key before they render, so this is no error.
-        yield from _compare_empty(subject, {}, "no content key", "warning")
-
-
-def _compare_empty(
-    subject: Subject, content: dict[str, Any], what: str, beside_a_call: Severity
-) -> Iterator[Symptom]:
-    """Yield what is wrong with a message that has no content, beside a call and alone."""
-    calls: list[tuple[Probe, Probe, str, Severity]] = []
-    if subject.writes_calls:
-        # The template's own form of no text beside a call is null for some, an empty text for most.
-        own = subject.call()
-        call = {key: value for key, value in own.items() if key != "content"}
-        rounds = [
-            subject.chat(subject.user(), message, subject.result(), tools=TOOLS)
-            for message in ({**call, **content}, own)
-        ]
-        calls.append((rounds[0], rounds[1], f"{what} beside a tool call", beside_a_call))
-    plain = [
-        subject.chat(subject.user(), {"role": "assistant", **form}, subject.user(ASKED_AGAIN))
-        for form in (content, {"content": ""})
-    ]
-    calls.append((plain[0], plain[1], f"{what} of an assistant", "warning"))
-    for probe, expected, title, severity in calls:
-        found = list(_compare_with(subject, probe, expected, title, EMPTY_FIX))
-        if found:
-            yield found[0]._replace(severity=severity)
-            return
-
-
-def _compare_with(
-    subject: Subject, probe: Probe, expected: Probe, what: str, fix: str
-) -> Iterator[Symptom]:
-    """Yield a symptom if a conversation fails, or is written in another way than its plain form, which works."""
-    wanted = subject.text_of(expected)
-    if wanted is None:
-        return
-    text = subject.text_of(probe)
-    if text is None:
-        yield from report_failure(subject, probe, what, fix)
-    elif text.split() != wanted.split():
-        index = first_difference(text, wanted)
-        place = subject.places.at(probe, index)
-        writes = f"writes: {show_from(text, index)}"
-        message = f"{what} is not written as an empty text is"
-        yield Symptom(message, fix, place, probe, writes)
+    # Servers add the key before they render, so this is no error.
+    yield from report_first_form(subject, "absent-content", EMPTY_FIX)
 
 
 def check_reasoning_alone(subject: Subject) -> Iterator[Symptom]:
@@ -122,25 +67,8 @@ def check_reasoning_alone(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Test the content before string methods, and write the reasoning whether or not there is content.
     """
-    key = subject.input_format.reasoning
-    if key == IN_PARTS:
-        return
-    key = key if key in REASONING_KEYS else REASONING_KEYS[0]
-    usual = subject.chat(subject.user(), subject.reply(**{key: THOUGHT}))
-    if not subject.works(usual):
-        return
-    empty_works = subject.text_of(subject.chat(subject.user(), subject.reply(""))) is not None
-    for content in (None, ""):
-        message = make_message("assistant", content, **{key: THOUGHT})
-        probe = subject.chat(subject.user(), message)
-        what = f"reasoning with {'null' if content is None else 'empty'} content"
-        if content is None or empty_works:
-            found = list(report_failure(subject, probe, what, EMPTY_FIX))
-            yield from found
-            if found:
-                return
-        fix = "Write the reasoning whether or not there is content."
-        yield from report_loss(subject, probe, message, key, what, fix, severity="warning")
+    fix = "Write the reasoning whether or not there is content, and test content before string methods."
+    yield from report_first_form(subject, "reasoning-alone", fix, {"dropped": "warning"})
 
 
 def check_parts(subject: Subject) -> Iterator[Symptom]:
@@ -158,56 +86,7 @@ def check_parts(subject: Subject) -> Iterator[Symptom]:
     `{%- if message.content is string %}` write it, else write the text of each part. turnwise joins text parts by
     itself (`normalise`).
     """
-    if subject.facts.prober.settings.parts:
-        return
-    for role, text in (("user", SAID), ("system", SAID), ("assistant", SAID), ("tool", FOUND)):
-        message = make_message(role, [{"type": "text", "text": text}])
-        probes = [_chat_with(subject, one) for one in (message, make_message(role, text))]
-        if probes[0] is None or probes[1] is None or not subject.works(probes[1]):
-            continue
-        yield from _report_parts(subject, probes[0], probes[1], role)
-
-
-def _chat_with(subject: Subject, message: MessageDict) -> Probe | None:
-    """Return a conversation with a message where one of its role usually stands."""
-    role = message["role"]
-    if role == "user":
-        return subject.chat(message)
-    if role == "system":
-        return subject.chat(message, subject.user())
-    if role == "assistant":
-        return subject.chat(subject.user(), message, subject.user(ASKED_AGAIN))
-    if not subject.takes_calls:
-        return None
-    result = {**subject.result(), **message}
-    return subject.chat(subject.user(), subject.call(), result, tools=TOOLS)
-
-
-def _report_parts(subject: Subject, probe: Probe, expected: Probe, role: str) -> Iterator[Symptom]:
-    what = f"content of the role {role} in parts" if role != "tool" else "a result in parts"
-    outcome = subject.run(probe)
-    if not isinstance(outcome, Rendering):
-        for symptom in report_failure(subject, probe, what, PARTS_FIX):
-            yield symptom._replace(severity="warning")
-        return
-    wanted = subject.text_of(expected) or ""
-    if outcome.text.split() == wanted.split():
-        return
-    index = first_difference(outcome.text, wanted)
-    is_repr = REPR_OF_PART.search(outcome.text[index : index + 40])
-    how = "is written as a Python list" if is_repr else "is not written as the same text would be"
-    places = [
-        subject.places.of_field(probe, "messages", number, "content")
-        for number, message in enumerate(probe.messages)
-        if isinstance(message.get("content"), list)
-    ]
-    place = next(filter(None, places), None) or subject.places.at(probe, index)
-    if subject.lost(probe):
-        how = "is dropped without a word"
-        place = subject.places.branches.find_decision(probe, expected) or place
-    yield Symptom(
-        f"{what} {how}", PARTS_FIX, place, probe, f"writes: {show_from(outcome.text, index)}"
-    )
+    yield from report_forms(subject, "content-parts", PARTS_FIX, {"refused": "warning"})
 
 
 def check_reasoning_beside_call(subject: Subject) -> Iterator[Symptom]:
@@ -223,19 +102,8 @@ def check_reasoning_beside_call(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write the reasoning of every assistant message behind the last user message, with calls or without.
     """
-    key = subject.input_format.reasoning
-    if key == IN_PARTS or not subject.takes_calls:
-        return
-    usual = subject.chat(subject.user(), subject.reply(**{key: THOUGHT}), tools=TOOLS)
-    for options in ({}, *subject.facts.prober.reasoning_options(REASONING_VALUES)):
-        chosen = replace(usual, options={**usual.options, **options})
-        if not subject.works(chosen):
-            continue
-        call = {**subject.call(), key: THOUGHT}
-        probe = subject.chat(subject.user(), call, subject.result(), tools=TOOLS, options=options)
-        fix = "Write the reasoning of messages with calls, too."
-        yield from report_loss(subject, probe, call, key, "reasoning beside a tool call", fix)
-        return
+    fix = "Write the reasoning of messages with calls, too."
+    yield from report_forms(subject, "reasoning-beside-call", fix)
 
 
 def check_media(subject: Subject) -> Iterator[Symptom]:
@@ -253,26 +121,8 @@ def check_media(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write the placeholder for both types.
     """
-    dropped: list[tuple[str, Probe, Rendering]] = []
-    writes_images = False
-    for kind, value in (("image", "cat.png"), ("image_url", {"url": "cat.png"})):
-        parts = [{"type": kind, kind: value}, {"type": "text", "text": SAID}]
-        probe = subject.chat(make_message("user", parts))
-        outcome = subject.run(probe)
-        if not isinstance(outcome, Rendering):
-            continue
-        if all(media.written for media in outcome.media):
-            writes_images = True
-        else:
-            dropped.append((kind, probe, outcome))
-    for kind, probe, outcome in dropped if writes_images else ():
-        yield Symptom(
-            f"a part of the type {kind} is dropped without a word",
-            "Write a placeholder for it, or refuse it with raise_exception.",
-            subject.places.of_field(probe, "messages", len(probe.messages) - 1, "content"),
-            probe,
-            f"writes: {show_from(outcome.text, len(outcome.text))}",
-        )
+    fix = "Write a placeholder for it, or refuse it with raise_exception."
+    yield from report_forms(subject, "media-dropped", fix)
 
 
 CHECKS = (

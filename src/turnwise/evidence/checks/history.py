@@ -17,20 +17,20 @@ from turnwise.analysis.growing_conversations import (
     distinct_growths,
 )
 from turnwise.analysis.markers import find_markers
-from turnwise.analysis.stability import StabilityRow, StabilitySearch
-from turnwise.engine.compiler.syntax import parse, unpack_position
-from turnwise.engine.provenance.rendering import Rendering
-from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Place, Symptom
-from turnwise.evidence.checks.subject import (
+from turnwise.analysis.probe_chats import (
     ARGUMENTS,
     ASKED_AGAIN,
     FOUND_NEXT,
     SAID_NEXT,
     THOUGHT,
     TOOLS,
-    Subject,
 )
+from turnwise.analysis.stability import StabilityRow, StabilitySearch
+from turnwise.engine.compiler.syntax import parse, unpack_position
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.evidence.checks.catalogue import Check
+from turnwise.evidence.checks.findings import Place, Symptom
+from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import first_difference, show_from
 from turnwise.messages import REASONING_KEYS
 from turnwise.replies.input_format import IN_PARTS
@@ -218,7 +218,7 @@ def _marker_chats(subject: Subject) -> Iterator[Probe]:
     if subject.takes_calls:
         call, result = subject.call(), subject.result()
         both = subject.call(*ARGUMENTS)
-        beside = subject.call(content=subject.as_content(SAID_NEXT))
+        beside = subject.call(content=SAID_NEXT)
         results = [result, subject.result(FOUND_NEXT, 1)]
         for chat in (
             [user, call, result, reply],

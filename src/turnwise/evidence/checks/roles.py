@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from turnwise.engine.provenance.rendering import Rendering
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Symptom
-from turnwise.evidence.checks.subject import ASKED_AGAIN, MORE_RULES, TOOLS, Subject
-from turnwise.evidence.checks.symptoms import report_failure, report_loss
+from turnwise.evidence.checks.findings import Severity, Symptom
+from turnwise.evidence.checks.subject import Subject
+from turnwise.evidence.checks.symptoms import report_failure, report_first_form, report_forms
 
+REFUSED: dict[str, Severity] = {"stated": "warning"}
 WRITE_LATE = (
     "Write a system message where it stands, with the same markers as the first, instead of raising an error; or join "
     "its text to the first."
@@ -53,13 +53,7 @@ def check_late_system(subject: Subject) -> Iterator[Symptom]:
     Write the message where it stands, with the markers of the first one, or collect all system texts before the loop.
     turnwise joins late system texts to the first by itself (`normalise`).
     """
-    if not subject.takes_system:
-        return
-    late = subject.system(MORE_RULES)
-    probe = subject.chat(subject.user(), subject.reply(), late, subject.user(ASKED_AGAIN))
-    what = "a system message behind other messages"
-    yield from report_failure(subject, probe, what, WRITE_LATE)
-    yield from report_loss(subject, probe, late, "content", what, WRITE_LATE)
+    yield from report_forms(subject, "late-system", WRITE_LATE)
 
 
 def check_second_system(subject: Subject) -> Iterator[Symptom]:
@@ -75,13 +69,7 @@ def check_second_system(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write every system message, or join their texts. turnwise joins them by itself (`normalise`).
     """
-    if not subject.takes_system:
-        return
-    second = subject.system(MORE_RULES)
-    probe = subject.chat(subject.system(), second, subject.user())
-    what = "a second system message"
-    yield from report_failure(subject, probe, what, WRITE_LATE, refused="warning")
-    yield from report_loss(subject, probe, second, "content", what, WRITE_LATE)
+    yield from report_forms(subject, "second-system", WRITE_LATE, REFUSED)
 
 
 def check_system(subject: Subject) -> Iterator[Symptom]:
@@ -97,12 +85,8 @@ def check_system(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write the text before that of the first user message, or raise an error with `raise_exception`.
     """
-    message = subject.system()
-    probe = subject.chat(message, subject.user())
-    what = "a system message at the beginning"
     fix = "Write its text, at least before that of the first user message, or refuse it with raise_exception."
-    yield from report_failure(subject, probe, what, fix, refused="warning")
-    yield from report_loss(subject, probe, message, "content", what, fix)
+    yield from report_forms(subject, "system-message", fix, REFUSED)
 
 
 def check_system_with_tools(subject: Subject) -> Iterator[Symptom]:
@@ -119,24 +103,8 @@ def check_system_with_tools(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write the text of the system message in every case; a tool prompt belongs beside it.
     """
-    if not subject.takes_system:
-        return
-    message = subject.system()
     fix = "Write the system text in every case; a tool prompt belongs beside it."
-    probes = {
-        "with tools, a system message": subject.chat(message, subject.user(), tools=TOOLS),
-        "behind an answer, a system message": subject.chat(
-            message, subject.user(), subject.reply()
-        ),
-        "in the second round, a system message": subject.chat(
-            message, subject.user(), subject.reply(), subject.user(ASKED_AGAIN)
-        ),
-    }
-    for what, probe in probes.items():
-        found = list(report_loss(subject, probe, message, "content", what, fix))
-        yield from found
-        if found:
-            return
+    yield from report_first_form(subject, "system-lost-later", fix)
 
 
 def check_developer(subject: Subject) -> Iterator[Symptom]:
@@ -151,11 +119,7 @@ def check_developer(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Treat `developer` as `system`: `{%- if message.role in ("system", "developer") %}`. turnwise does so by itself.
     """
-    message = {**subject.system(), "role": "developer"}
-    probe = subject.chat(message, subject.user())
-    fix = "Treat the role developer as system."
-    yield from report_failure(subject, probe, "a developer message", fix)
-    yield from report_loss(subject, probe, message, "content", "a developer message", fix)
+    yield from report_forms(subject, "developer-role", "Treat the role developer as system.")
 
 
 def check_same_role_twice(subject: Subject) -> Iterator[Symptom]:
@@ -171,17 +135,8 @@ def check_same_role_twice(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write each message as a turn of its own, or join their texts.
     """
-    first, second = subject.user(), subject.user(ASKED_AGAIN)
-    probe = subject.chat(first, second)
     fix = "Write each message as a turn of its own, or join their texts."
-    if not isinstance(subject.run(subject.chat(first)), Rendering):
-        return
-    what = "a second user message in a row"
-    yield from report_failure(subject, probe, what, fix, refused="note")
-    yield from report_loss(subject, probe, second, "content", what, fix)
-    yield from report_loss(
-        subject, probe, first, "content", "the first of two user messages in a row", fix
-    )
+    yield from report_forms(subject, "two-users", fix, {"stated": "note"})
 
 
 CHECKS = (

@@ -18,6 +18,7 @@ from typing import Any
 from jinja2 import nodes
 
 from turnwise.analysis.conversations import STANDARD_VARIABLES, Probe
+from turnwise.analysis.probe_chats import ASKED_AGAIN, THOUGHT, TOOLS
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.engine.compiler.syntax import TokenScan, normalise_newlines, parse, unpack_position
 from turnwise.engine.compiler.tree import walk
@@ -32,7 +33,7 @@ from turnwise.evidence.checks.engines import (
     render_with_node,
 )
 from turnwise.evidence.checks.findings import Place, Severity, Symptom
-from turnwise.evidence.checks.subject import ASKED_AGAIN, THOUGHT, TOOLS, Subject
+from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import first_difference, show_from
 from turnwise.evidence.compare import diff
 from turnwise.messages import REASONING_KEYS

@@ -5,15 +5,22 @@ Each comes with the place in the template and the smallest conversation that sho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from turnwise.analysis.conversations import MessageDict, Probe
+from turnwise.analysis.form_table import FormRow
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TemplateError, TurnwiseError, short_repr
-from turnwise.evidence.checks.findings import Place, Severity, Symptom
+from turnwise.evidence.checks.findings import Severity, Symptom
 from turnwise.evidence.checks.subject import Subject, describe_failure, is_refusal
 
 CONTEXT = 30  # characters shown before the first difference
+PLURAL = ("tools", "arguments")  # the beginnings of sentences about several things
+NOTATIONS = {
+    "python": "written as Python prints it",
+    "json": "written as JSON",
+    "quotes": "written as a text in quotes",
+}
 
 
 def report_failure(
@@ -51,33 +58,73 @@ def _is_same(outcome: object, failure: TurnwiseError) -> bool:
     return True
 
 
-def report_loss(
-    subject: Subject,
-    probe: Probe,
-    message: MessageDict,
-    field: str,
-    what: str,
-    fix: str,
-    place: Place | None = None,
-    severity: Severity | None = None,
+def report_forms(
+    subject: Subject, check: str, fix: str, severities: Mapping[str, Severity] | None = None
 ) -> Iterator[Symptom]:
-    """Yield a symptom if nothing of a field of a message is written.
+    """Yield a symptom for each defect of the table of forms that a check reports.
 
     Args:
         subject: the template.
-        probe: the conversation.
-        message: the message, one of the conversation.
-        field: the field.
-        what: what is dropped, as the beginning of a sentence.
+        check: the name of the check.
         fix: what to do.
-        place: where the template decides; found by comparing its branches, if None.
-        severity: if it is not that of the check.
+        severities: those that are not the check's own, by the name of a form, by "stated" if the template itself
+            refuses it with `raise_exception`, or by verdict; the first that fits counts.
     """
-    if not loses(subject, probe, message, field):
-        return
-    smallest = subject.smallest(probe, lambda other: loses(subject, other, message, field))
-    place = place or subject.places.of_decision(probe, message, field)
-    yield Symptom(f"{what} is dropped without a word", fix, place, smallest, severity=severity)
+    known = severities or {}
+    for row in subject.forms.find_defects(check):
+        keys = (row.name, "stated" if row.is_stated else "", row.verdict)
+        severity = next((known[key] for key in keys if key in known), None)
+        yield _describe_row(subject, row, fix)._replace(severity=severity)
+
+
+def report_first_form(
+    subject: Subject, check: str, fix: str, severities: Mapping[str, Severity] | None = None
+) -> Iterator[Symptom]:
+    """Yield the first symptom of those that `report_forms` yields, for forms that mostly fail together."""
+    found = list(report_forms(subject, check, fix, severities))
+    if found:
+        more = f" (and {len(found) - 1} more of its forms)" if len(found) > 1 else ""
+        yield found[0]._replace(message=found[0].message + more)
+
+
+def _describe_row(subject: Subject, row: FormRow, fix: str) -> Symptom:
+    """Return what is wrong with a form, where, and the smallest conversation that shows it."""
+    what, probe = row.form.what, row.probe
+    if row.verdict == "refused":
+        found = next(report_failure(subject, probe, what, fix), None)
+        return found or Symptom(f"{what}: the template fails: {row.evidence}", fix, None, probe)
+    be = "are" if what.startswith(PLURAL) else "is"
+    if row.start is None:
+        how = "dropped without a word" if row.verdict == "dropped" else "written in part"
+        return _describe_loss(subject, row, f"{what} {be} {how}", fix)
+    how = (
+        NOTATIONS[row.notation]
+        if row.verdict == "garbled"
+        else f"not written as {row.form.plainly}"
+    )
+    place = subject.places.of_field(probe, *row.path) if row.path else None
+    text = subject.text_of(probe) or ""
+    return Symptom(
+        f"{what} {be} {how}",
+        fix,
+        place or subject.places.at(probe, row.start),
+        probe,
+        f"writes: {show_from(text, row.start)}",
+    )
+
+
+def _describe_loss(subject: Subject, row: FormRow, message: str, fix: str) -> Symptom:
+    probe, path = row.probe, row.path
+    if path[0] != "messages":
+        return Symptom(message, fix, None, probe)
+    given, field = probe.messages[int(path[1])], str(path[2])
+    has_calls = "tool_calls" in given or "function_call" in given
+    place = subject.places.of_field(probe, *path)  # the rest of the field
+    if place is None and field == "content" and has_calls:
+        place = subject.places.of_field(probe, *path[:2])
+    place = place or subject.places.of_decision(probe, given, field)
+    smallest = subject.smallest(probe, lambda other: loses(subject, other, given, field))
+    return Symptom(message, fix, place, smallest)
 
 
 def loses(subject: Subject, probe: Probe, message: MessageDict, field: str) -> bool:

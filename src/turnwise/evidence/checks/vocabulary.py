@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turnwise.analysis.conversations import Probe
+from turnwise.analysis.probe_chats import ASKED_AGAIN
 from turnwise.analysis.stops import CONTROL_TOKEN
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Symptom
-from turnwise.evidence.checks.subject import ASKED_AGAIN, Subject
+from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import show_from
 from turnwise.tokens.markers import tokenize_markers
 from turnwise.tokens.stop_ids import find_token_id
