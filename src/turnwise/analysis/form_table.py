@@ -131,8 +131,12 @@ class FormTable:
             return True
         if form.needs and not any(map(self.is_written, form.needs)):
             return False
-        plain = self._make(form, form.plain) if form.plain is not None else None
+        plain = self.make_plain(form)
         return plain is None or self._judge(form, plain).verdict == "written"
+
+    def make_plain(self, form: Form, with_tools: bool | None = None) -> FormQuestion | None:
+        """Return the plain form of a conversation, if it has one."""
+        return None if form.plain is None else self._make(form, form.plain, with_tools)
 
     def ask(self, form: Form, with_tools: bool | None = None) -> FormRow | None:
         """Return what the template does with a form that may not be in the table; the answer is not kept."""
@@ -144,10 +148,10 @@ class FormTable:
             other = self._make(form, form.otherwise, with_tools)
             found = self._judge(form, other) if other is not None else row
             row = found if found.verdict == "written" else row
-        if form.plain is not None and form.plainly and row.verdict == "written":
-            plain = self._make(form, form.plain, with_tools)
-            return row if plain is None else self._compare(row, plain)
-        return row
+        plain = self.make_plain(form, with_tools) if form.plainly else None
+        if plain is None or row.verdict != "written":
+            return row
+        return self._compare(row, plain)
 
     def write(self, probe: Probe) -> str | None:
         """Return the text of a conversation; None if the template refuses it."""
@@ -220,7 +224,7 @@ class FormTable:
             return row
         if outcome.text == wanted.text or self._judge(row.form, plain).verdict != "written":
             return row
-        start = find_difference(outcome.text, wanted.text, row.form.is_exact)
+        start = find_difference(outcome.text, wanted.text, row.form.compared)
         if start is None:
             return row
         evidence = _show_at(outcome.text, start)
@@ -263,13 +267,19 @@ def _show_at(text: str, start: int, end: int | None = None) -> str:
     return short_repr(excerpt, MAX_EVIDENCE)
 
 
-def find_difference(text: str, other: str, is_exact: bool = False) -> int | None:
-    """Return the index of the first character of a text that another has not there; None if they are the same.
+def find_difference(text: str, other: str, compared: str) -> int | None:
+    """Return the index of the first character of a text in which it differs from another; None if they are the same.
 
-    White space counts if `is_exact`.
+    Args:
+        text: the text.
+        other: the other one.
+        compared: what counts: the "text", its "words" or its "letters".
     """
-    wanted = iter(other if is_exact else "".join(other.split()))
+    if compared == "words" and text.split() == other.split():
+        return None
+    skips_space = compared == "letters"
+    wanted = iter("".join(other.split()) if skips_space else other)
     for index, character in enumerate(text):
-        if (is_exact or not character.isspace()) and next(wanted, None) != character:
+        if not (skips_space and character.isspace()) and next(wanted, None) != character:
             return index
     return None if next(wanted, None) is None else len(text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from turnwise.analysis.conversations import make_message, make_tool
 from turnwise.analysis.probe_chats import (
@@ -44,8 +44,8 @@ class Form:
         make: returns the conversation that has it; None if the template's calls have no such form.
         check: the name of the check that reports it; empty for what a template may do without.
         plain: returns the same conversation in its plain form.
-        plainly: how the plain form is called, if the text must be the same; white space counts if `is_exact`.
-        is_exact: whether white space counts.
+        plainly: how the plain form is called, if the text must be the same.
+        compared: what must be the same: the "text", its "words" (any white space between them), or its "letters".
         needs: other forms, one of which must be written.
         any_notation: whether it is written in Python's notation, too; then another form asks for the notation.
         must_not_fail: whether an error that the template does not state is a defect, whatever is written.
@@ -60,7 +60,7 @@ class Form:
     check: str = ""
     plain: MakeQuestion | None = None
     plainly: str = ""
-    is_exact: bool = False
+    compared: Literal["text", "words", "letters"] = "words"
     needs: tuple[str, ...] = ()
     any_notation: bool = False
     must_not_fail: bool = False
@@ -170,7 +170,7 @@ def make_content_form(role: str, kind: str) -> Form:
         "content-parts",
         plain=as_text,
         plainly="the same text",
-        is_exact=True,
+        compared="text",
         with_tools=is_result,
     )
 
@@ -379,6 +379,7 @@ def _list_call_forms() -> Iterator[Form]:
             "string-arguments" if as_text else "mapping-arguments",
             plain=_ask_call(),
             plainly="a mapping" if as_text else "JSON text",
+            compared="letters",
             needs=called,
         )
     for name, field in (("calls", "tool_calls"), ("results", "content")):

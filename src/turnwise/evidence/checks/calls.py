@@ -164,7 +164,7 @@ def check_tools_written(subject: Subject) -> Iterator[Symptom]:
     Write the tools, or refuse them with `raise_exception`.
     """
     fix = "Write the tools, the calls and their results, or refuse them with raise_exception."
-    yield from report_forms(subject, "tools-dropped", fix, {"tools": "warning", **REFUSED})
+    yield from report_forms(subject, "tools-dropped", fix, {"tools dropped": "warning", **REFUSED})
 
 
 UNIONS: dict[str, Any] = {

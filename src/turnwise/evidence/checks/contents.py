@@ -25,7 +25,8 @@ def check_null_content(subject: Subject) -> Iterator[Symptom]:
 
     ## What it does
     Renders an assistant message with `"content": null`, beside a tool call if the template writes calls, and compares
-    it with the same message with an empty text, or in the form in which the template writes the call.
+    it with the same message with an empty text, or in the form in which the template writes the call. Null content of
+    other roles, which few clients send, is a note.
 
     ## Why it matters
     Every OpenAI client sends null beside a tool call. A template that calls a string method on it fails in the second
@@ -111,8 +112,8 @@ def check_media(subject: Subject) -> Iterator[Symptom]:
 
     ## What it does
     Renders a user message with a text and an image: `image_url`, as OpenAI's clients send it, and `image`, as
-    transformers documents it. Reported if one of them is written and the other is not: a template for text alone has
-    no defect.
+    transformers documents it. Reported if one of them is written and the other is dropped, printed or refused: a
+    template for text alone has no defect.
 
     ## Why it matters
     The question is answered without the picture, and nobody is told. A template that knows `image` and not `image_url`

@@ -57,7 +57,7 @@ def check_late_system(subject: Subject) -> Iterator[Symptom]:
 
 
 def check_second_system(subject: Subject) -> Iterator[Symptom]:
-    """The second of two system messages is refused or dropped.
+    """One of two system messages is refused or dropped.
 
     ## What it does
     Renders two system messages and a user message. Asked only if one system message is written.

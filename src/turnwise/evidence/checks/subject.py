@@ -158,8 +158,3 @@ def describe_failure(error: TurnwiseError) -> str:
     if isinstance(error, TemplateRaised):
         return f"refuses it: {error.message}"
     return f"fails: {error.message}"
-
-
-def is_refusal(outcome: RenderOutcome) -> bool:
-    """Return True if the template itself refused a conversation, with `raise_exception`."""
-    return isinstance(outcome, TemplateRaised)

@@ -12,7 +12,7 @@ from turnwise.analysis.form_table import FormRow
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TemplateError, TurnwiseError, short_repr
 from turnwise.evidence.checks.findings import Severity, Symptom
-from turnwise.evidence.checks.subject import Subject, describe_failure, is_refusal
+from turnwise.evidence.checks.subject import Subject, describe_failure
 
 CONTEXT = 30  # characters shown before the first difference
 PLURAL = ("tools", "arguments")  # the beginnings of sentences about several things
@@ -23,9 +23,7 @@ NOTATIONS = {
 }
 
 
-def report_failure(
-    subject: Subject, probe: Probe, what: str, fix: str, refused: Severity | None = None
-) -> Iterator[Symptom]:
+def report_failure(subject: Subject, probe: Probe, what: str, fix: str) -> Iterator[Symptom]:
     """Yield a symptom if the template fails on a conversation.
 
     Args:
@@ -33,7 +31,6 @@ def report_failure(
         probe: the conversation.
         what: what the conversation has, as the beginning of a sentence.
         fix: what to do.
-        refused: the severity if the template itself refuses it with `raise_exception`.
     """
     outcome = subject.run(probe)
     if isinstance(outcome, Rendering):
@@ -45,7 +42,6 @@ def report_failure(
         fix,
         subject.places.of_error(failure),
         smallest,
-        severity=refused if is_refusal(failure) else None,
     )
 
 
@@ -67,12 +63,12 @@ def report_forms(
         subject: the template.
         check: the name of the check.
         fix: what to do.
-        severities: those that are not the check's own, by the name of a form, by "stated" if the template itself
-            refuses it with `raise_exception`, or by verdict; the first that fits counts.
+        severities: those that are not the check's own, by the name of a form and its verdict, by its name, by "stated"
+            if the template itself refuses it with `raise_exception`, or by verdict; the first that fits counts.
     """
     known = severities or {}
     for row in subject.forms.find_defects(check):
-        keys = (row.name, "stated" if row.is_stated else "", row.verdict)
+        keys = (f"{row.name} {row.verdict}", row.name, "stated" * row.is_stated, row.verdict)
         severity = next((known[key] for key in keys if key in known), None)
         yield _describe_row(subject, row, fix)._replace(severity=severity)
 
@@ -120,6 +116,9 @@ def _describe_loss(subject: Subject, row: FormRow, message: str, fix: str) -> Sy
     given, field = probe.messages[int(path[1])], str(path[2])
     has_calls = "tool_calls" in given or "function_call" in given
     place = subject.places.of_field(probe, *path)  # the rest of the field
+    plain = subject.forms.make_plain(row.form) if row.form.plainly else None
+    if place is None and plain is not None:
+        place = subject.places.branches.find_decision(probe, plain.probe)
     if place is None and field == "content" and has_calls:
         place = subject.places.of_field(probe, *path[:2])
     place = place or subject.places.of_decision(probe, given, field)
@@ -145,18 +144,3 @@ def first_difference(text: str, other: str) -> int:
 def show_from(text: str, index: int) -> str:
     """Return a part of a text around a character as a literal."""
     return short_repr(text[max(0, index - CONTEXT) : index + 2 * CONTEXT], 3 * CONTEXT)
-
-
-def squeeze(text: str) -> str:
-    """Return a text without white space."""
-    return "".join(text.split())
-
-
-def plain_index(text: str, squeezed_index: int) -> int:
-    """Return the index in a text of the character that has an index among those that are not white space."""
-    seen = -1
-    for index, character in enumerate(text):
-        seen += not character.isspace()
-        if seen == squeezed_index:
-            return index
-    return len(text)
