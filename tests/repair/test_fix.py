@@ -9,6 +9,7 @@ import pytest
 
 import oracle
 import turnwise
+from turnwise.analysis.conversations import Probe
 from turnwise.repair import NAMES
 from turnwise.repair.defects import DEFECTS
 from turnwise.repair.proof import Proof, WrittenSet, find_broken_together
@@ -233,7 +234,8 @@ def test_repairs_hold_together() -> None:
 @pytest.mark.once
 def test_what_stays_broken_is_named() -> None:
     renderer = turnwise.compile(CHATML).renderer
-    proof = Proof(WrittenSet.make(CHATML, renderer, ()), DEFECTS[0])
+    null = Probe("null content", [USER, {"role": "assistant", "content": None}, NEXT])
+    proof = Proof(WrittenSet.make(CHATML, renderer, ()), DEFECTS[0], [null])
     assert list(find_broken_together(renderer, [proof])) == [("null-content", "null content")]
     repaired = turnwise.compile(turnwise.fix(turnwise.compile(CHATML)).text).renderer
     assert not list(find_broken_together(repaired, [proof]))

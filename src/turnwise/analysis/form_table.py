@@ -9,8 +9,8 @@ The verdict on a form (`forms.py`) is read off the rendering of a conversation t
     refused    the template raises an error
 
 Words are found by provenance (`losses.py`), so that equal text elsewhere proves nothing. A form is a *defect* if it is
-not written although the same can be said to the template: its plain form is written, and what it needs. A template for
-text alone drops tools; that is no defect.
+not written although the same can be said to the template: its plain form is written, or at least changed, and so is
+what it needs. A template for text alone drops tools; that is no defect.
 
 Each form is asked once. The normaliser, `turnwise check`, `turnwise fix`, `template.capabilities` and the card read the
 answers here.
@@ -39,33 +39,48 @@ from turnwise.messages import InputReader, Path, format_path
 Verdict = Literal["written", "changed", "dropped", "garbled", "refused"]
 EXCERPT = 24  # characters on each side of a word
 MAX_EVIDENCE = 100  # characters
+HAS_WORDS: tuple[Verdict, ...] = ("written", "changed")
 ASKING = 4  # times the budgets of one rendering, for all questions
 
 
-class FormRow(NamedTuple):
-    """What a template does with one form.
+class Judgement(NamedTuple):
+    """What a template does with some fields of one conversation.
 
     Attributes:
-        name: the form.
         verdict: "written", "changed", "dropped", "garbled" or "refused".
-        evidence: what the template wrote there, or its error message.
-        probe: the conversation that shows it.
-        form: how it was asked.
-        path: what is lost or garbled; what was asked about, if it is written.
+        evidence: what the template wrote there, or its error message; empty if all is written.
+        path: what is lost or garbled; the first of the fields, if all is written.
         start: the index of the first character that is wrong, if some text is.
         notation: how a garbled value is written (`misprints.py`).
         is_stated: whether the template itself refuses it, with `raise_exception`.
     """
 
-    name: str
     verdict: Verdict
-    evidence: str
-    probe: Probe
-    form: Form
+    evidence: str = ""
     path: Path = ()
     start: int | None = None
     notation: Notation = "python"
     is_stated: bool = False
+
+
+class FormRow(NamedTuple):
+    """What a template does with one form; the attributes are those of a `Judgement` and these.
+
+    Attributes:
+        name: the form.
+        form: how it was asked.
+        probe: the conversation that shows it.
+    """
+
+    name: str
+    form: Form
+    probe: Probe
+    verdict: Verdict
+    evidence: str
+    path: Path
+    start: int | None
+    notation: Notation
+    is_stated: bool
 
 
 class FormTable:
@@ -129,10 +144,14 @@ class FormTable:
             return False
         if form.must_not_fail and row.verdict == "refused" and not row.is_stated:
             return True
-        if form.needs and not any(map(self.is_written, form.needs)):
+        if form.needs and not any(map(self._has_words, form.needs)):
             return False
         plain = self.make_plain(form)
-        return plain is None or self._judge(form, plain).verdict == "written"
+        return plain is None or is_worse(row.verdict, self._judge(form, plain).verdict)
+
+    def _has_words(self, name: str) -> bool:
+        row = self.find(name)
+        return row is not None and row.verdict in HAS_WORDS
 
     def make_plain(self, form: Form, with_tools: bool | None = None) -> FormQuestion | None:
         """Return the plain form of a conversation, if it has one."""
@@ -189,33 +208,8 @@ class FormTable:
 
     def _judge(self, form: Form, question: FormQuestion) -> FormRow:
         """Return what the template does with a conversation, apart from its plain form."""
-        probe = question.probe
-        outcome = self._run(probe)
-        if isinstance(outcome, TurnwiseError) or len(outcome.text) > MAX_RENDERING_LENGTH:
-            is_stated = isinstance(outcome, TemplateRaised)
-            message = outcome.message if isinstance(outcome, TurnwiseError) else "too long a text"
-            evidence = short_repr(message, MAX_EVIDENCE)[1:-1]
-            return FormRow(*(form.name, "refused", evidence, probe, form), is_stated=is_stated)
-        messages = InputReader().read_messages(probe.messages)
-        misprint = _find_misprint(outcome, messages, probe, question.paths)
-        if misprint is not None and not form.any_notation:
-            evidence = _show_at(outcome.text, misprint.start)
-            return FormRow(
-                *(form.name, "garbled", evidence, probe, form),
-                *misprint,
-            )
-        lost = [
-            (path, loss)
-            for loss in find_losses(outcome, messages, probe.tools, probe.documents)
-            for path in question.paths
-            if _is_within(loss.path, format_path(path))
-        ]
-        if lost:
-            path, loss = min(lost, key=lambda found: found[1].is_part)
-            verdict: Verdict = "changed" if loss.is_part else "dropped"
-            return FormRow(form.name, verdict, f"no {loss.path}", probe, form, path)
-        path = question.paths[0] if question.paths else ()
-        return FormRow(form.name, "written", "", probe, form, path)
+        found = judge(self._run(question.probe), question, form.any_notation)
+        return FormRow(form.name, form, question.probe, *found)
 
     def _compare(self, row: FormRow, plain: FormQuestion) -> FormRow:
         """Return a row that is "changed" if the text is not that of the plain form, and that is written."""
@@ -231,6 +225,49 @@ class FormTable:
         return row._replace(verdict="changed", evidence=evidence, start=start)
 
 
+def judge(outcome: RenderOutcome, question: FormQuestion, any_notation: bool = False) -> Judgement:
+    """Return what a template does with the fields that a question is about.
+
+    Args:
+        outcome: the rendering of the conversation, or the error.
+        question: the conversation, and the paths of the fields.
+        any_notation: whether a value in Python's notation counts as written.
+    """
+    if isinstance(outcome, TurnwiseError):
+        evidence = short_repr(outcome.message, MAX_EVIDENCE)[1:-1]
+        return Judgement("refused", evidence, is_stated=isinstance(outcome, TemplateRaised))
+    if len(outcome.text) > MAX_RENDERING_LENGTH:
+        return Judgement("refused", "too long a text")
+    probe, paths = question
+    messages = InputReader().read_messages(probe.messages)
+    misprint = None if any_notation else _find_misprint(outcome, messages, probe, paths)
+    if misprint is not None:
+        return Judgement("garbled", _show_at(outcome.text, misprint.start), *misprint)
+    lost = [
+        (path, loss)
+        for loss in find_losses(outcome, messages, probe.tools, probe.documents)
+        for path in paths
+        if _is_within(loss.path, format_path(path))
+    ]
+    if lost:
+        whole = [
+            path
+            for path, loss in lost
+            if not loss.is_part and format_path(path).startswith(loss.path)
+        ]
+        path, loss = lost[0]
+        if whole:
+            return Judgement("dropped", f"no {format_path(whole[0])}", whole[0])
+        return Judgement("changed", f"no {loss.path}", path)
+    return Judgement("written", path=paths[0] if paths else ())
+
+
+def is_worse(verdict: Verdict, other: Verdict) -> bool:
+    """Whether a verdict is worse than another; all are equally bad of which no word can be read."""
+    ranks = {"written": 0, "changed": 1}
+    return ranks.get(verdict, 2) > ranks.get(other, 2)
+
+
 def _find_misprint(
     rendering: Rendering, messages: Sequence[Any], probe: Probe, paths: Sequence[Path]
 ) -> Misprint | None:
@@ -241,7 +278,7 @@ def _find_misprint(
     for found in find_misprints(rendering, messages, probe.tools):
         if is_code and "arguments" in found.path:
             continue
-        if any(_starts(found.path, path) for path in paths):
+        if any(_starts(found.path, path) or _starts(path, found.path) for path in paths):
             return found
     return None
 

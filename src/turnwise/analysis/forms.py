@@ -181,7 +181,12 @@ def make_part_form(kind: str, needs: tuple[str, ...] = ()) -> Form:
     parts = [part, {"type": "text", "text": SAID}]
     check = "media-dropped" if needs else ""
     what = f"a part of the type {kind}"
-    return Form(kind, what, _ask_content("user", parts), check, needs=needs)
+    return Form(kind, what, partial(_ask_part, parts=parts), check, needs=needs)
+
+
+def _ask_part(chats: ProbeChats, parts: list[Any]) -> FormQuestion:
+    probe, paths = chats.ask_content(make_message("user", parts))
+    return FormQuestion(probe, tuple((*path, 0) for path in paths))
 
 
 def _ask_content(role: str, content: Any) -> MakeQuestion:

@@ -77,4 +77,5 @@ def _as_data(repair: Repair, is_written: bool) -> dict[str, Any]:
         "written": is_written and repair.changed,
         "patches": [asdict(patch) for patch in repair.patches],
         "unfixed": [asdict(unfixed) for unfixed in repair.unfixed],
+        "unrepairable": [asdict(unfixed) for unfixed in repair.unrepairable],
     }

@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import MessageDict, make_message, option_names
-from turnwise.analysis.form_table import MAX_EVIDENCE, FormTable, Verdict
+from turnwise.analysis.form_table import HAS_WORDS, MAX_EVIDENCE, FormTable, Verdict
 from turnwise.analysis.forms import CONTENT_ROLES, make_content_form, make_part_form
 from turnwise.analysis.probe_chats import ARGUMENTS, ASKED_AGAIN, CALL_IDS
 from turnwise.analysis.prober import ABSENT, CallShape
@@ -32,7 +32,6 @@ from turnwise.sized_cache import SizedTable, make_digest
 
 MAX_NAMES_BYTES = 1 << 18
 OPTION_VALUES = (True, False)  # of an option that is only tested
-HAS_WORDS: tuple[Verdict, ...] = ("written", "changed")
 
 
 class Capability(NamedTuple):

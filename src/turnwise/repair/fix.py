@@ -12,9 +12,12 @@ Everything is paid for by one allowance, so that a hostile template cannot keep 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from turnwise.analysis.conversations import Probe
+from turnwise.analysis.form_table import FormRow
+from turnwise.analysis.forms import FORMS
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, SourceError, TemplateLimitError, did_you_mean
 from turnwise.evidence.compare import to_template
@@ -49,6 +52,8 @@ MORE_TEXT = "the blocks also hold the end of the opening of some turns, which is
 DIVERGING = (
     "a turn that does not continue the served prompt, and is marked as the template writes it"
 )
+NO_REPAIR = "no repair is known"
+NO_PLAIN_FORM = "the template does not write the plain form either"
 HAS_BLOCKS = "the template has blocks already"
 UNPROVED = "a turn whose marks are not proved"
 NAMES = (*(defect.name for defect in DEFECTS), GENERATION_PROMPT, GENERATION)
@@ -101,6 +106,7 @@ class Repair:
         unfixed: What could not be, with the reasons.
         tried: The number of conversations on which the result was proved.
         notes: What else is worth knowing.
+        unrepairable: What else the template does not write, by the names of `turnwise check`, and why.
     """
 
     name: str
@@ -110,6 +116,7 @@ class Repair:
     unfixed: tuple[Unfixed, ...] = ()
     tried: int = 0
     notes: tuple[str, ...] = field(default=())
+    unrepairable: tuple[Unfixed, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -124,8 +131,8 @@ class Repair:
     def __str__(self) -> str:
         lines = [*map(str, self.patches), *map(str, self.unfixed), *self.notes]
         if not lines:
-            return f"nothing to fix on {self.tried} conversations"
-        return "\n".join(lines)
+            lines = [f"nothing to fix on {self.tried} conversations"]
+        return "\n".join([*lines, *map(str, self.unrepairable)])
 
 
 def fix(template: Template | str, only: Sequence[str] = (), *, generation: bool = False) -> Repair:
@@ -168,6 +175,8 @@ def fix(template: Template | str, only: Sequence[str] = (), *, generation: bool 
         )
     if wanted != {GENERATION}:
         work.repair(wanted)
+    if not only:
+        work.unrepairable += work.list_unrepairable()
     if generation or GENERATION in wanted:
         work.mark_generation()
     return work.finish()
@@ -187,12 +196,14 @@ class _Repairing:
 
     def __init__(self, template: Template, renderer: Renderer) -> None:
         self.template = template
+        self._forms = template.capabilities.forms
         self.bench = Workbench(renderer)
         self.source = template.text
         self.written = WrittenSet.make(SourceTree(template.text).text, renderer, ())
         self.patches: list[Patch] = []
         self.proofs: list[Proof] = []  # of the defects that are repaired
         self.unfixed: list[Unfixed] = []
+        self.unrepairable: list[Unfixed] = []
         self.notes: list[str] = []
 
     def repair(self, wanted: set[str]) -> None:
@@ -202,16 +213,29 @@ class _Repairing:
         if all(text is None for text in self.written.texts):
             raise SourceError(f"the template refuses all {len(probes)} conversations")
         for defect in DEFECTS:
-            if defect.name in wanted:
-                self._repair_defect(defect)
+            rows = [row for check in defect.checks for row in self._forms.find_defects(check)]
+            if defect.name in wanted and rows:
+                self._repair_defect(defect, rows)
         if GENERATION_PROMPT in wanted:
             self._repair_prompt(PromptRepair(self.bench, self.written))
         for name, probe in find_broken_together(self.written.renderer, self.proofs):
             self.unfixed.append(Unfixed(name, f"{STILL_BROKEN}: {probe}"))
 
-    def _repair_defect(self, defect: Defect) -> None:
-        proof = Proof(self.written, defect)
+    def list_unrepairable(self) -> Iterator[Unfixed]:
+        """Yield the forms that the template does not write, and for which there is no repair."""
+        repairable = {check for defect in DEFECTS for check in defect.checks}
+        checks = dict.fromkeys(form.check for form in FORMS.values() if form.check)
+        for check in checks:
+            rows = [] if check in repairable else self._forms.find_defects(check)
+            if rows:
+                stated = f"the template states that it refuses it: {rows[0].evidence}"
+                yield Unfixed(check, stated if rows[0].is_stated else NO_REPAIR)
+
+    def _repair_defect(self, defect: Defect, rows: Sequence[FormRow]) -> None:
+        shown = [replace(row.probe, covers=row.form.what) for row in rows]
+        proof = Proof(self.written, defect, shown)
         if not proof.core:
+            self._explain_no_case(defect, shown, proof)
             return
         best: _Change | None = None
         tree = SourceTree(self.written.text)
@@ -231,6 +255,15 @@ class _Repairing:
             return
         self._accept(defect.name, best, len(proof.cases) - best.count)
         self.proofs.append(proof)
+
+    def _explain_no_case(self, defect: Defect, shown: Sequence[Probe], proof: Proof) -> None:
+        """Note that an earlier repair was one of this defect, too, or why there is none."""
+        working = [probe for probe, _ in proof.working]
+        if self.patches and all(probe in working for probe in shown):
+            last = self.patches[-1]
+            self.patches.append(replace(last, name=defect.name, what=f"with {last.name}"))
+        else:
+            self.unfixed.append(Unfixed(defect.name, f"{NO_PLAIN_FORM}: {shown[0].covers}"))
 
     def _reduce(self, proof: Proof, tree: SourceTree, edits: Sequence[Edit]) -> _Change | None:
         """Return the smallest of these changes that repairs as much as all of them, if that is proved."""
@@ -370,9 +403,14 @@ class _Repairing:
         if self.patches:
             text = restore_newlines(self.written.text, self.source)
         return Repair(
-            *(self.template.name, self.source, text),
-            *(tuple(self.patches), tuple(self.unfixed)),
-            *(len(self.written.probes), tuple(self.notes)),
+            self.template.name,
+            self.source,
+            text,
+            patches=tuple(self.patches),
+            unfixed=tuple(self.unfixed),
+            tried=len(self.written.probes),
+            notes=tuple(self.notes),
+            unrepairable=tuple(self.unrepairable),
         )
 
 

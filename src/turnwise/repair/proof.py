@@ -18,6 +18,9 @@ from itertools import chain
 from typing import NamedTuple
 
 from turnwise.analysis.conversations import Probe, load_probes, option_names
+from turnwise.analysis.counterexample import try_render
+from turnwise.analysis.form_table import HAS_WORDS, Verdict, is_worse, judge
+from turnwise.analysis.probe_chats import FormQuestion
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.analysis.wide_conversations import (
     ask_options,
@@ -29,7 +32,7 @@ from turnwise.engine.program import compile_program
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TemplateLimitError, TurnwiseError
-from turnwise.repair.defects import Defect, drop_space, list_text_parts, mixed_cases
+from turnwise.repair.defects import Defect, drop_space, list_part_paths
 from turnwise.repair.trained_turns import name_tokens
 
 MAX_COMPILED = 3_000_000  # characters of all changed templates of one call
@@ -125,33 +128,21 @@ def write(renderer: Renderer, probe: Probe) -> str | None:
         return None
 
 
-def is_garbled(probe: Probe, text: str) -> bool:
-    """Whether text parts, or one of them, are written as Python shows them: nobody meant that."""
-    for message in probe.messages:
-        content = message.get("content") or ()
-        if list_text_parts(content) is None:
-            continue
-        if any(str(value) in text for value in (content, *content)):
-            return True
-    return False
-
-
 class Proof:
     """What one defect makes of the generated set, and whether a change repairs it.
 
     Args:
         written: The template as it is.
         defect: What may be wrong.
+        core: Conversations that show the defect, as the table of forms has them.
     """
 
-    def __init__(self, written: WrittenSet, defect: Defect) -> None:
+    def __init__(self, written: WrittenSet, defect: Defect, core: Sequence[Probe]) -> None:
         self.defect = defect
         self.obstacle = ""  # a conversation that the last change would have spoiled
         renderer = written.renderer
         self.working: list[tuple[Probe, str]] = []
         self.cases: list[Case] = []
-        tokens = name_tokens(renderer)
-        core = [replace(probe, options=tokens) for probe in defect.cases()]
         known = [(probe, write(renderer, probe), True) for probe in core]
         others = [(probe, text, False) for probe, text in written.pairs()]
         for probe, text, is_core in (*known, *others):
@@ -159,13 +150,18 @@ class Proof:
 
     def _sort(self, renderer: Renderer, probe: Probe, text: str | None, is_core: bool) -> None:
         """Put a conversation among those that work or the broken ones; nothing is asked of the rest."""
-        if text is not None and is_garbled(probe, text):
+        if text is not None and _prints_parts(renderer, probe):
             text = None
         plain = self.defect.plain(probe)
         target = text if plain is probe else write(renderer, plain)
-        if text is not None and self._works(probe, text, target):
+        works = text is not None and (plain is probe or self._works(renderer, probe, plain))
+        if text is not None and works and (text == target or not is_core):
             self.working.append((probe, text))
-        elif plain is not probe and target is not None and self._is_sound(probe, plain, target):
+        elif (
+            plain is not probe
+            and target is not None
+            and self._judge(renderer, plain, probe) in HAS_WORDS
+        ):
             other = self._find_other_target(renderer, probe)
             self.cases.append(Case(probe, target, plain, is_core, other))
 
@@ -176,16 +172,20 @@ class Proof:
         plain = self.defect.other_plain(probe)
         return None if plain is probe else write(renderer, plain)
 
-    def _works(self, probe: Probe, text: str, target: str | None) -> bool:
-        """Whether a text is as it should be, as far as its plain form tells; without one, whether it is complete."""
-        if target is None:
-            return all(word in text for word in self.defect.words(probe))
-        return self.defect.is_well(probe, text, target)
+    def _works(self, renderer: Renderer, probe: Probe, plain: Probe) -> bool:
+        """Whether a conversation is written no worse than its plain form is."""
+        verdict = self._judge(renderer, probe, probe)
+        if is_worse(verdict, self._judge(renderer, plain, probe)):
+            return False
+        if verdict in HAS_WORDS and self.defect.is_compared:
+            texts = [write(renderer, one) for one in (probe, plain)]
+            return None in texts or drop_space(str(texts[0])) == drop_space(str(texts[1]))
+        return True
 
-    def _is_sound(self, probe: Probe, plain: Probe, target: str) -> bool:
-        """Whether the plain form has what the conversation says."""
-        words = self.defect.words(probe)
-        return all(word in target for word in words) and self.defect.is_well(plain, target, target)
+    def _judge(self, renderer: Renderer, probe: Probe, given: Probe) -> Verdict:
+        """Return what the template does with the fields that have the form, or had it in the given conversation."""
+        paths = self.defect.paths(probe) or self.defect.paths(given)
+        return judge(try_render(renderer, probe), FormQuestion(probe, tuple(paths))).verdict
 
     @property
     def core(self) -> list[Case]:
@@ -217,10 +217,20 @@ class Proof:
     def find_unsound(self, changed: Renderer) -> Probe | None:
         """Return a conversation that was broken, and that a changed template neither refuses nor writes well."""
         for case in self.cases:
-            text = write(changed, case.probe)
-            if text is not None and not self.defect.is_well(case.probe, text, case.target):
+            if write(changed, case.probe) is None:
+                continue
+            if not self._works(changed, case.probe, case.plain):
                 return case.probe
         return None
+
+
+def _prints_parts(renderer: Renderer, probe: Probe) -> bool:
+    """Whether text parts are written as Python shows them: nobody meant that."""
+    paths = list_part_paths(probe)
+    if not paths:
+        return False
+    question = FormQuestion(probe, tuple(paths))
+    return judge(try_render(renderer, probe), question).verdict == "garbled"
 
 
 def find_broken_together(renderer: Renderer, proofs: Sequence[Proof]) -> Iterator[tuple[str, str]]:
@@ -230,7 +240,7 @@ def find_broken_together(renderer: Renderer, proofs: Sequence[Proof]) -> Iterato
     """
     defects = [proof.defect for proof in proofs]
     for proof in proofs:
-        mixed = [probe for probe in mixed_cases() if proof.defect.plain(probe) is not probe]
+        mixed = [probe for probe in load_probes("two defects") if proof.defect.plain(probe) is not probe]
         for probe in (*(case.probe for case in proof.core), *mixed):
             plains = [probe, probe]
             for defect in defects:

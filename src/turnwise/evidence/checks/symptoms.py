@@ -115,7 +115,7 @@ def _describe_loss(subject: Subject, row: FormRow, message: str, fix: str) -> Sy
         return Symptom(message, fix, None, probe)
     given, field = probe.messages[int(path[1])], str(path[2])
     has_calls = "tool_calls" in given or "function_call" in given
-    place = subject.places.of_field(probe, *path)  # the rest of the field
+    place = subject.places.of_field(probe, *path[:3])  # the rest of the field
     plain = subject.forms.make_plain(row.form) if row.form.plainly else None
     if place is None and plain is not None:
         place = subject.places.branches.find_decision(probe, plain.probe)
