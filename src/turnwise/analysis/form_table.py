@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 from turnwise.analysis.conversations import Probe
 from turnwise.analysis.counterexample import RenderOutcome, try_render
 from turnwise.analysis.facts import Facts
-from turnwise.analysis.forms import FORMS, Form, MakeQuestion, ask_reasoning
+from turnwise.analysis.forms import Form, load_forms
 from turnwise.analysis.losses import find_losses
 from turnwise.analysis.misprints import Misprint, Notation, find_misprints, find_value
 from turnwise.analysis.probe_chats import TOOL_NAME, AssistantFormat, FormQuestion, ProbeChats
@@ -113,7 +113,7 @@ class FormTable:
         """
         key = (name, with_tools)
         if key not in self._rows:
-            self._rows[key] = self.ask(FORMS[name], with_tools)
+            self._rows[key] = self.ask(load_forms()[name], with_tools)
         return self._rows[key]
 
     def is_written(self, name: str, with_tools: bool | None = None) -> bool:
@@ -123,7 +123,7 @@ class FormTable:
 
     def rows(self) -> Iterator[FormRow]:
         """Yield all rows, those of written forms with an excerpt of the text as evidence."""
-        for name in FORMS:
+        for name in load_forms():
             row = self.find(name)
             if row is None:
                 continue
@@ -134,7 +134,7 @@ class FormTable:
 
     def find_defects(self, check: str) -> list[FormRow]:
         """Return the defects that a check reports."""
-        rows = [self.find(form.name) for form in FORMS.values() if form.check == check]
+        rows = [self.find(form.name) for form in load_forms().values() if form.check == check]
         return [row for row in rows if row is not None and self.is_defect(row)]
 
     def is_defect(self, row: FormRow) -> bool:
@@ -155,16 +155,17 @@ class FormTable:
 
     def make_plain(self, form: Form, with_tools: bool | None = None) -> FormQuestion | None:
         """Return the plain form of a conversation, if it has one."""
-        return None if form.plain is None else self._make(form, form.plain, with_tools)
+        tools = form.plain_tools or form.tools
+        return self._make(form, form.plain, tools, with_tools) if form.plain else None
 
     def ask(self, form: Form, with_tools: bool | None = None) -> FormRow | None:
         """Return what the template does with a form that may not be in the table; the answer is not kept."""
-        question = self._make(form, form.make, with_tools)
+        question = self._make(form, form.chat, form.tools, with_tools)
         if question is None:
             return None
         row = self._judge(form, question)
-        if row.verdict != "written" and form.otherwise is not None:
-            other = self._make(form, form.otherwise, with_tools)
+        if row.verdict != "written" and form.otherwise:
+            other = self._make(form, form.otherwise, form.tools, with_tools)
             found = self._judge(form, other) if other is not None else row
             row = found if found.verdict == "written" else row
         plain = self.make_plain(form, with_tools) if form.plainly else None
@@ -182,27 +183,26 @@ class FormTable:
         return try_render(renderer, probe)
 
     def _make(
-        self, form: Form, make: MakeQuestion, with_tools: bool | None = None
+        self, form: Form, chat: str, tools: str, with_tools: bool | None = None
     ) -> FormQuestion | None:
-        """Return a question, with the options and the tools with which its form is asked."""
-        question = make(self.chats)
-        if question is None:
-            return None
-        probe = question.probe
-        if form.reasons and self.reasoning_options:
-            probe = replace(probe, options={**probe.options, **self.reasoning_options})
-        if probe.tools is None and (form.with_tools if with_tools is None else with_tools):
-            probe = replace(probe, tools=self.chats.tools)
-        return question._replace(probe=probe)
+        """Return a question, with the tools and the options with which its form is asked."""
+        if with_tools is not None:
+            tools = "usual" if with_tools else ""
+        question = self.chats.ask(chat, form.about, form.word, tools)
+        if question is None or not form.reasons:
+            return question
+        options = {**question.probe.options, **self.reasoning_options}
+        return question._replace(probe=replace(question.probe, options=options))
 
     @cached_property
     def reasoning_options(self) -> Mapping[str, Any]:
         """The options under which reasoning is written: none, or those that turn it on."""
-        question = ask_reasoning()(self.chats)
+        form = load_forms()["reasoning"]
+        question = self._make(form, form.chat, form.tools)
         assert question is not None
         for options in ({}, *self.chats.prober.reasoning_options(REASONING_VALUES)):
             probe = replace(question.probe, options={**question.probe.options, **options})
-            if self._judge(FORMS["reasoning"], question._replace(probe=probe)).verdict == "written":
+            if self._judge(form, question._replace(probe=probe)).verdict == "written":
                 return options
         return {}
 

@@ -9,7 +9,8 @@ found by provenance, not by their words.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 from turnwise.analysis.conversations import (
@@ -35,6 +36,20 @@ ARGUMENTS: tuple[dict[str, Any], ...] = ({"harbour": "Brest"}, {"harbour": "Cala
 CALL_IDS = ("call00001", "call00002")  # nine letters and digits, as some templates demand
 TOOL_NAME = "tide"
 TOOLS = [make_tool(TOOL_NAME, harbour={"type": "string", "description": "The harbour"})]
+BOOLEAN_TOOL = make_tool(TOOL_NAME, nearby={"type": "boolean", "default": True})
+OPENAI_ID = "call_8Zf3a9c27d4bQx10"  # as OpenAI's clients make them
+ODD_VALUES = {"nearby": True, "limit": None, "ports": ["Brest", "Calais"]}
+DOCUMENTS = [{"title": "Tide table", "text": "High water at Brest: 7.1 metres"}]
+CONTENTS: dict[str, Any] = {
+    "text": SAID,
+    "parts": [{"type": "text", "text": SAID}],
+    "two-parts": [{"type": "text", "text": text} for text in (SAID, SAID_NEXT)],
+    "null": None,
+    "empty": "",
+}
+"""The contents of variants of a message."""
+ABSENT_KEYS = {"absent": "content", "nameless": "name"}
+"""The keys that variants of a message do not have."""
 
 
 class AssistantFormat(Protocol):
@@ -168,6 +183,44 @@ class ProbeChats:
         parts = content if isinstance(content, list) else []
         return {**message, IN_PARTS: [{"type": "thinking", "thinking": THOUGHT}, *parts]}
 
+    def _make_message(self, name: str, word: str) -> MessageDict:
+        """Return the message of a word of a chat."""
+        makers: dict[str, Callable[[], MessageDict]] = {
+            "system": self.system,
+            "late": partial(self.system, MORE_RULES),
+            "developer": lambda: {**self.system(), "role": "developer"},
+            "user": self.user,
+            "again": partial(self.user, ASKED_AGAIN),
+            "reply": self.reply,
+            "next": partial(self.reply, SAID_NEXT),
+            "call": self.call,
+            "calls": partial(self.call, *ARGUMENTS),
+            "call-said": partial(self.call, content=SAID_NEXT),
+            "call-mapping": partial(self.call, as_text=False),
+            "call-text": partial(self.call, as_text=True),
+            "call-odd": partial(self.call, ODD_VALUES),
+            "result": self.result,
+            "next-result": partial(self.result, FOUND_NEXT, 1),
+            "other": lambda: {**self.result(), "role": word},
+        }
+        return makers[name]()
+
+    def _vary(self, message: MessageDict, variant: str, word: str) -> MessageDict:
+        """Return a message in a variant of its form."""
+        if variant in CONTENTS:
+            return {**message, "content": CONTENTS[variant]}
+        if variant == "thought":
+            return self.with_reasoning(message)
+        if variant == "media":
+            value: Any = {"url": "cat.png"} if word.endswith("_url") else "cat.png"
+            parts = [{"type": word, word: value}, {"type": "text", "text": SAID}]
+            return {**message, "content": parts}
+        if variant == "long-id":
+            calls = [{**call, "id": OPENAI_ID} for call in message.get("tool_calls", ())]
+            given = {"tool_calls": calls, "tool_call_id": OPENAI_ID}
+            return {**message, **{key: given[key] for key in given if key in message}}
+        return {key: value for key, value in message.items() if key != ABSENT_KEYS[variant]}
+
     # Conversations
 
     def chat(
@@ -190,32 +243,48 @@ class ProbeChats:
             options={**self.options, **(options or {})},
         )
 
-    def ask(
-        self,
-        *messages: MessageDict,
-        about: Sequence[MessageDict] = (),
-        field: str = "content",
-        tools: Sequence[Any] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> FormQuestion:
-        """Return a conversation, with the paths of a field of some of its messages."""
-        probe = self.chat(*messages, tools=tools, options=options)
-        paths: list[Path] = [
-            ("messages", index, field)
-            for index, message in enumerate(probe.messages)
-            if any(message is one for one in about)
+    def ask(self, chat: str, about: str, word: str = "", tools: str = "") -> FormQuestion | None:
+        """Return a conversation, and the paths of the fields that it asks about.
+
+        Args:
+            chat: its messages in words: `user reply:null* again` is one whose reply, which the question is about, has
+                null content.
+            about: which field of the messages with a star, or of the conversation (`Form.about`).
+            word: a role or the type of a part, for `other` and `media`.
+            tools: which tools it has (`Form.tools`).
+
+        Returns:
+            None if the template's calls have no such form.
+        """
+        shape = self.input_format.shape if "call" in chat else CallShape()
+        if (shape.single and ("calls" in chat or "long-id" in chat)) or (
+            shape.as_text and "call-odd" in chat
+        ):
+            return None
+        messages = []
+        for one in chat.split():
+            name, *variants = one.rstrip("*").split(":")
+            message = self._make_message(name, word)
+            for variant in variants:
+                message = self._vary(message, variant, word)
+            messages.append(message)
+        given = {"usual": self.tools, "always": TOOLS, "boolean": [BOOLEAN_TOOL]}
+        probe = self.chat(*messages, tools=given.get(tools))
+        if about in ("tools", "documents"):
+            documents = DOCUMENTS if about == "documents" else None
+            return FormQuestion(replace(probe, documents=documents), ((about,),))
+        first = len(probe.messages) - len(messages)
+        paths = [
+            ("messages", first + index, *self._name_field(about, messages[index]))
+            for index, one in enumerate(chat.split())
+            if one.endswith("*")
         ]
         return FormQuestion(probe, tuple(paths))
 
-    def ask_content(self, message: MessageDict) -> FormQuestion:
-        """Return a conversation with a message where one of its role usually stands, about its content."""
-        role = message["role"]
-        chat: list[MessageDict] = [self.user(), message, self.user(ASKED_AGAIN)]
-        if role == "user":
-            chat = [message]
-        elif role in ("system", "developer"):
-            chat = [message, self.user()]
-        elif role != "assistant":
-            message = {**self.result(), **message}
-            chat = [self.user(), self.call(), message]
-        return self.ask(*chat, about=[message])
+    def _name_field(self, about: str, message: MessageDict) -> Path:
+        """Return the path of a field in a message."""
+        if about == "calls":
+            return ("function_call",) if "function_call" in message else ("tool_calls",)
+        if about == "reasoning":
+            return (self.reasoning_key,)
+        return ("content", 0) if about == "part" else ("content",)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from turnwise.analysis.conversations import Probe
 from turnwise.analysis.form_table import FormRow
-from turnwise.analysis.forms import FORMS
+from turnwise.analysis.forms import load_forms
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, SourceError, TemplateLimitError, did_you_mean
 from turnwise.evidence.compare import to_template
@@ -224,7 +224,7 @@ class _Repairing:
     def list_unrepairable(self) -> Iterator[Unfixed]:
         """Yield the forms that the template does not write, and for which there is no repair."""
         repairable = {check for defect in DEFECTS for check in defect.checks}
-        checks = dict.fromkeys(form.check for form in FORMS.values() if form.check)
+        checks = dict.fromkeys(form.check for form in load_forms().values() if form.check)
         for check in checks:
             rows = [] if check in repairable else self._forms.find_defects(check)
             if rows:
