@@ -73,7 +73,10 @@ def _judge_piece(
         is_part = len(path) == CONTENT_DEPTH + 2 and path[2] == "content" and path[-1] == "type"
         return (path[:CONTENT_DEPTH], "json") if is_part else None
     if text in PYTHON_WORDS and find_value(given, path) is PYTHON_WORDS[text]:
-        return path, "python"
+        is_in_part = (
+            path[2:3] == ("content",) and len(path) > CONTENT_DEPTH
+        )  # no client sends null there
+        return None if is_in_part else (path, "python")
     if '\\"' in text and path[-1] == "arguments":
         value = find_value(given, path)
         if isinstance(value, str) and text in json.dumps(value, ensure_ascii=False):

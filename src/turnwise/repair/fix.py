@@ -276,9 +276,17 @@ class _Repairing:
         repaired = self._find_repaired(proof, tree, kept)
         if not any(proof.cases[index].is_core for index in repaired):
             return None
-        goal = {index for index in repaired if index < MAX_CASES}
-        kept = self._drop_needless(proof, tree, kept, goal)
-        text = apply_edits(tree.text, kept)
+        core = {index for index, case in enumerate(proof.cases) if case.is_core}
+        # What a mixture with something else needs may spoil a conversation that works.
+        for goal in (set(range(MAX_CASES)) & repaired, core & repaired):
+            fewer = self._drop_needless(proof, tree, kept, goal)
+            change = self._prove(proof, apply_edits(tree.text, fewer), fewer)
+            if change is not None:
+                return change
+        return None
+
+    def _prove(self, proof: Proof, text: str, edits: list[Edit]) -> _Change | None:
+        """Return a change if it spoils no conversation."""
         changed = self.bench.change(text)
         if changed is None:
             return None
@@ -287,8 +295,10 @@ class _Repairing:
             proof.obstacle = other.covers
             return None
         repaired = proof.find_repaired(changed, proof.cases)
-        core = {index for index, case in enumerate(proof.cases) if case.is_core}
-        return _Change(text, changed, kept, len(repaired), core <= repaired)
+        is_complete = not any(
+            case.is_core for index, case in enumerate(proof.cases) if index not in repaired
+        )
+        return _Change(text, changed, edits, len(repaired), is_complete)
 
     def _drop_needless(
         self, proof: Proof, tree: SourceTree, kept: list[Edit], goal: set[int]
