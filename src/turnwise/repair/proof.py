@@ -240,7 +240,9 @@ def find_broken_together(renderer: Renderer, proofs: Sequence[Proof]) -> Iterato
     """
     defects = [proof.defect for proof in proofs]
     for proof in proofs:
-        mixed = [probe for probe in load_probes("two defects") if proof.defect.plain(probe) is not probe]
+        mixed = [
+            probe for probe in load_probes("two defects") if proof.defect.plain(probe) is not probe
+        ]
         for probe in (*(case.probe for case in proof.core), *mixed):
             plains = [probe, probe]
             for defect in defects:
