@@ -87,6 +87,8 @@ class _LarkWriter(RuleWriter):
         return "\n".join(lines) + "\n"
 
     def write(self, node: Node) -> str:
+        if isinstance(node, LiteralNode):
+            return self.write_literal(node)
         is_pattern = self._is_pattern(node) and _has_characters(node)
         return self._write_pattern(node) if is_pattern else super().write(node)
 
