@@ -24,7 +24,7 @@ from target_texts import TARGETS, Target, find_differences
 from turnwise import dialects
 from turnwise.analysis import counterexample
 from turnwise.analysis.conversations import Probe, load_probes
-from turnwise.analysis.well_formed import is_well_formed
+from turnwise.analysis.counterexample import is_well_formed
 from turnwise.conversion import verification
 from turnwise.conversion.observed_turns import observe_turns
 from turnwise.dialects import fastchat, fastchat_write, xtuner

@@ -9,8 +9,7 @@ import pytest
 
 import turnwise
 from turnwise.analysis.conversations import Probe, conversations
-from turnwise.analysis.counterexample import shrink, smaller_probes
-from turnwise.analysis.well_formed import is_well_formed
+from turnwise.analysis.counterexample import is_well_formed, shrink, smaller_probes
 from turnwise.analysis.wide_conversations import list_common_probes, rare_conversations
 from turnwise.evidence import diff
 from turnwise.tokens.tokenizers import tokenizer

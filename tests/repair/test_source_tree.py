@@ -6,16 +6,15 @@ import pytest
 
 import turnwise
 from turnwise.analysis.conversations import Probe
-from turnwise.repair.atom_uses import AtomFinder
 from turnwise.repair.edits import apply_edits, close_tag, open_tag, restore_newlines, unified_diff
-from turnwise.repair.output_split import cut_literal, quote
-from turnwise.repair.reads import ReadFinder
+from turnwise.repair.output_split import AtomFinder, cut_literal, quote
 from turnwise.repair.source_tree import (
     Block,
     Choice,
     Data,
     Leaf,
     Output,
+    ReadFinder,
     SourceTree,
     Sum,
     read_expression,

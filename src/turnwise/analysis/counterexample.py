@@ -12,18 +12,18 @@ differ in the same way, so that what is left shows the reason:
 
 The pieces of both renderings tell which template node or message field wrote the first different character.
 Shrinking is greedy and bounded (`MAX_SHRINK_STEPS`): the result is small, not always the smallest there is. It never
-makes a conversation odd (`well_formed.py`) that was not.
+makes a conversation odd (`is_well_formed`) that was not: `tool_calls: [{}]`, or a result without a call. Types
+of values are not looked at: templates get what their callers have.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from turnwise.analysis.conversations import NOW, Probe
-from turnwise.analysis.well_formed import is_well_formed
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
@@ -288,3 +288,54 @@ def _excerpt(side: RenderOutcome, at: int) -> str:
     before = side.text[max(at - CONTEXT_BEFORE, 0) : at]
     after = side.text[at : at + CONTEXT_AFTER] or "end"
     return f"{ellipsis}{before}⟪{after}⟫"
+
+
+def is_well_formed(probe: Probe) -> bool:
+    """Return whether every message, part, call, tool and document has what such a thing is made of."""
+    if not all(map(_is_message, probe.messages)) or not _answers_calls(probe.messages):
+        return False
+    if probe.tools is not None and not (probe.tools and all(map(_is_tool, probe.tools))):
+        return False
+    return probe.documents is None or all(map(bool, probe.documents or [None]))
+
+
+def _is_message(message: Mapping[str, Any]) -> bool:
+    if "tool_calls" in message and not (
+        message["tool_calls"] and all(map(_is_tool_call, message["tool_calls"]))
+    ):
+        return False
+    content = message.get("content")
+    if isinstance(content, list):
+        return bool(content) and all(map(_is_part, content))
+    return "role" in message and (content is not None or "tool_calls" in message)
+
+
+def _is_part(part: Any) -> bool:
+    return not isinstance(part, Mapping) or ("type" in part and len(part) > 1)
+
+
+def _is_tool_call(call: Any) -> bool:
+    if not isinstance(call, Mapping):
+        return False
+    function = call.get("function", call)
+    return isinstance(function, Mapping) and bool(function.get("name")) and "arguments" in function
+
+
+def _is_tool(tool: Any) -> bool:
+    if not isinstance(tool, Mapping):
+        return False
+    function = tool.get("function", tool)
+    if not isinstance(function, Mapping) or not function.get("name"):
+        return False
+    return function is tool or "type" in tool
+
+
+def _answers_calls(messages: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether every result follows a message with calls, or another result."""
+    may_answer = False
+    for message in messages:
+        is_result = message.get("role") == "tool"
+        if is_result and not may_answer:
+            return False
+        may_answer = is_result or bool(message.get("tool_calls"))
+    return True

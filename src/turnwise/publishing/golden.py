@@ -13,16 +13,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from turnwise.analysis.conversations import load_probes, name_values
 from turnwise.analysis.counterexample import passed_arguments
 from turnwise.errors import SourceError, TurnwiseError, short_repr
 from turnwise.publishing.model_folder import ModelFolder, ignore_warnings
-from turnwise.publishing.samples import CHATS, TOOLS, write_replies
+from turnwise.replies.events import messages_equal
+from turnwise.replies.write import write
 from turnwise.template import Template
 
 GOLDEN_FILE = "chat_template_golden.json"
 VERSION = 1
 NOW = datetime(2025, 1, 15, 12, 0)  # of templates that write a date
 MAX_SHOWN = 160  # characters of a value in a difference
+TOOLS = name_values("weather", "clock")
+CHATS = tuple(load_probes("samples"))
+"""Conversations on which a release is proved, small enough to be read in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +127,19 @@ def _compare(
     for key in {**expected, **found}:
         if expected.get(key) != found.get(key):
             yield GoldenDifference(f"{where}, {key}", expected.get(key), found.get(key))
+
+
+def write_replies(template: Template) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield the name, the message and the text of each reply that the model can write and that is read back equal."""
+    grammar = template.grammar
+    (replies,) = name_values("replies")
+    for name, message in replies.items():
+        has_calls, has_reasoning = "tool_calls" in message, "reasoning_content" in message
+        if (has_calls and grammar.calls is None) or (has_reasoning and grammar.reasoning is None):
+            continue
+        try:
+            text = write(grammar, message)
+        except TurnwiseError:
+            continue  # the grammar has no way to write it
+        if messages_equal(template.parse(text, tools=TOOLS), message):
+            yield name, message, text

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from turnwise.errors import SourceError, TurnwiseError, short_repr
-from turnwise.publishing.card import CARD_FILE, write_card
-from turnwise.publishing.golden import GOLDEN_FILE, make_golden
+from turnwise.publishing.golden import CHATS, GOLDEN_FILE, make_golden
 from turnwise.publishing.model_folder import (
     CONFIG_FILE,
     GENERATION_FILE,
@@ -31,12 +30,19 @@ from turnwise.publishing.model_folder import (
     ModelFolder,
     ignore_warnings,
 )
-from turnwise.publishing.samples import CHATS
 from turnwise.publishing.validators import Verdict, ask_program, ask_validators, read_back
 from turnwise.repair import fix
 from turnwise.repair.edits import unified_diff
 from turnwise.tokens.loss import IGNORED
 
+CARD_FILE = "CHAT_TEMPLATE.md"
+MEANINGS = {
+    "written": "yes",
+    "dropped": "no: it is left out without a word",
+    "refused": "no: the template raises an error",
+    "changed": "in part, or not as in its usual form",
+    "garbled": "no: it is printed as a value of Python or JSON",
+}
 TRAINING_FILE = "chat_template_training.jinja"
 RESPONSE_KEY, STOPS_KEY = "response_template", "eos_token_id"
 INSTALL_TRANSFORMERS = "its parser is the proof: pip install -U transformers"
@@ -257,3 +263,35 @@ def _compare(model: ModelFolder, name: str, file: str, text: str, proof: str) ->
     return ReleasePart(
         name, file, "missing" if before is None else "differs", proof, text, before or ""
     )
+
+
+def write_card(folder: ModelFolder) -> str:
+    """Return the card as Markdown; everything in it was measured on the template."""
+    return "\n".join(_write_card_lines(folder)) + "\n"
+
+
+def _write_card_lines(folder: ModelFolder) -> Iterator[str]:
+    template = folder.template
+    yield "# Chat template\n"
+    yield "Measured by turnwise on the template of this folder, not written by hand.\n"
+    yield "## Replies end with\n"
+    stops = template.stops(folder.tokenizer)
+    ids = dict(zip(stops, (folder.tokenizer.id(stop) for stop in stops), strict=True))
+    yield from (f"* `{stop}`" + ("" if id is None else f", token {id}") for stop, id in ids.items())
+    yield "\n## What the template takes\n"
+    yield "| input | written? | detail |\n|---|---|---|"
+    for row in template.capabilities.rows:
+        yield f"| {row.name} | {MEANINGS[row.verdict]} | {_quote(row.evidence)} |"
+    yield "\n## What a reply looks like\n"
+    yield f"```text\n{template.grammar}\n```\n"
+    yield "## When the conversation grows\n"
+    yield f"```text\n{template.stability}\n```\n"
+    yield "## Test it\n"
+    yield f"`{GOLDEN_FILE}` has renderings, ids and parsed replies. This command exits with 1 if one of them differs:\n"
+    yield "```console\n$ pip install turnwise\n$ turnwise release . --verify\n```"
+
+
+def _quote(text: str) -> str:
+    """Return a text in a cell of a table, as code."""
+    shown = text.replace("\n", "\\n").replace("|", "\\|").replace("`", "'")
+    return f"`{shown}`" if shown else ""

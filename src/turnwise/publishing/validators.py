@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from turnwise.publishing.samples import TOOLS, write_replies
+from turnwise.publishing.golden import TOOLS, write_replies
 from turnwise.replies.events import messages_equal
 from turnwise.template import Template
 

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from turnwise.repair.edits import Edit, close_tag, open_tag
-from turnwise.repair.reads import Read, ReadFinder
-from turnwise.repair.source_tree import Block, SourceTree, walk_direct
+from turnwise.repair.source_tree import Block, Read, ReadFinder, SourceTree, walk_direct
 
 CONTENT, ARGUMENTS, TO_JSON = "content", "arguments", "tojson"
 OTHER_PARTS = "{0} | rejectattr('type', 'equalto', 'text') | list"

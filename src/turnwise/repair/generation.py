@@ -29,9 +29,8 @@ from typing import NamedTuple
 
 from turnwise.analysis.conversations import load_probes
 from turnwise.engine.renderer import Renderer
-from turnwise.repair.atom_uses import AtomFinder, AtomUse, watch_atoms
 from turnwise.repair.edits import Edit, apply_edits, close_tag, open_tag, write_tag
-from turnwise.repair.output_split import OutputSplitter
+from turnwise.repair.output_split import AtomFinder, AtomUse, OutputSplitter, watch_atoms
 from turnwise.repair.proof import with_text
 from turnwise.repair.source_tree import (
     CAPTURING,
