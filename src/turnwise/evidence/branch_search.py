@@ -24,11 +24,16 @@ from turnwise.analysis.counterexample import RenderOutcome, classify_outcomes, t
 from turnwise.analysis.probe_mutations import answer, shake, with_text_arguments
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.analysis.wide_conversations import ProbeMaker, ask_options
-from turnwise.engine.program import Program, WatchedProgram
+from turnwise.engine.program import WatchedProgram
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import TemplateLimitError
-from turnwise.evidence.coverage import Coverage, measure_coverage, outcome_number
+from turnwise.evidence.coverage import (
+    Coverage,
+    WatchedRenderer,
+    measure_coverage,
+    outcome_number,
+)
 
 SEARCH_SHARE = 0.6  # of the allowance, after which nothing more is made up
 MAX_OVER_BUDGET = 10  # conversations that are too expensive for one of the templates
@@ -38,7 +43,7 @@ FIRST_TRIES, MAX_TRIES = 10, 32  # conversations for one outcome that was not se
 MAX_SEARCHED = 700  # conversations for all outcomes that were not seen
 
 
-class WatchedSide:
+class WatchedSide(WatchedRenderer):
     """One of two templates, with programs that note their branches.
 
     Args:
@@ -47,20 +52,9 @@ class WatchedSide:
     """
 
     def __init__(self, name: str, renderer: Renderer) -> None:
+        super().__init__(renderer)
         self.name = name
-        self.programs: list[WatchedProgram] = []
-        self.is_counted = True
         self.constants = [TemplateConstants.read(text) for text in renderer.texts]
-        self.renderer = renderer.with_programs(self._watch)
-
-    def _watch(self, program: Program) -> Program:
-        try:
-            watched = WatchedProgram(program.text, program.name, program.shadowed)
-        except TemplateLimitError:  # with its notes it is too large for Python
-            self.is_counted = False
-            return program
-        self.programs.append(watched)
-        return watched
 
     def count_taken(self) -> int:
         """Return how many outcomes were seen so far."""

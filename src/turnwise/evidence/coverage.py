@@ -12,11 +12,40 @@ from dataclasses import dataclass
 
 from turnwise.engine.compiler.branches import LOOP, LOOP_ELSE, MACRO, OPERAND, BranchPoint
 from turnwise.engine.compiler.syntax import normalise_newlines
-from turnwise.engine.program import WatchedProgram
+from turnwise.engine.program import Program, WatchedProgram
+from turnwise.engine.renderer import Renderer
+from turnwise.errors import TemplateLimitError
 
 MAX_SOURCE_LENGTH = 60  # characters of the template that are shown
 MAX_SHOWN = 8  # branches that `str()` of a coverage lists
 RUNS = {LOOP: "the body of", LOOP_ELSE: "the else of", MACRO: "the body of"}
+
+
+class WatchedRenderer:
+    """A template whose programs note which of their branches run.
+
+    Args:
+        renderer: The template.
+
+    Attributes:
+        renderer: The same with such programs.
+        programs: They.
+        is_counted: False if a program is too large for Python with its notes, and runs without.
+    """
+
+    def __init__(self, renderer: Renderer) -> None:
+        self.programs: list[WatchedProgram] = []
+        self.is_counted = True
+        self.renderer = renderer.with_programs(self._watch)
+
+    def _watch(self, program: Program) -> Program:
+        try:
+            watched = WatchedProgram(program.text, program.name, program.shadowed)
+        except TemplateLimitError:
+            self.is_counted = False
+            return program
+        self.programs.append(watched)
+        return watched
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ trained one.
 
 What every atom writes (`Rendering.writers`) is compared with the trained spans of conversations (`trained_turns.py`):
 is it trained, never, sometimes, or only a piece of it (`AtomUse`)? A span may begin or end in the middle of what an
-atom writes. The template's own text is then cut at that character. Of another expression (`{{ content }}`, where the opening
-was joined before) it is remembered which text stands before the trained one and which after it.
+atom writes. The template's own text is then cut at that character. Of another expression (`{{ content }}`, where
+the opening was joined before) it is remembered which text stands before the trained one and which after it.
 """
 
 from __future__ import annotations

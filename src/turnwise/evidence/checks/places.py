@@ -18,12 +18,13 @@ from turnwise.analysis.counterexample import RenderOutcome, try_render
 from turnwise.engine.compiler.branches import OPERAND, BranchPoint
 from turnwise.engine.compiler.syntax import normalise_newlines, parse, unpack_position
 from turnwise.engine.compiler.tree import find_nodes, walk
-from turnwise.engine.program import Program, WatchedProgram
+from turnwise.engine.program import WatchedProgram
 from turnwise.engine.provenance.expressions import Position, find_span
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import TemplateError, TemplateLimitError
+from turnwise.errors import TemplateError
 from turnwise.evidence.checks.findings import Place
+from turnwise.evidence.coverage import WatchedRenderer
 from turnwise.messages import REASONING_KEYS
 
 TEXT_FIELDS = ("content", "tool_calls", "function_call", *REASONING_KEYS)
@@ -146,25 +147,8 @@ class PlaceFinder:
         return self.branches.find_decision(probe, without) or self.of_roles
 
 
-class BranchWatch:
-    """Compares which branches two conversations take.
-
-    Args:
-        renderer: the template, with an allowance.
-    """
-
-    def __init__(self, renderer: Renderer) -> None:
-        self._programs: list[WatchedProgram] = []
-        self._renderer: Renderer | None
-        try:
-            self._renderer = renderer.with_programs(self._watch)
-        except TemplateLimitError:  # with its notes it is too large for Python
-            self._renderer = None
-
-    def _watch(self, program: Program) -> Program:
-        watched = WatchedProgram(program.text, program.name, program.shadowed)
-        self._programs.append(watched)
-        return watched
+class BranchWatch(WatchedRenderer):
+    """Compares which branches two conversations take."""
 
     def find_decision(self, probe: Probe, without: Probe) -> Place | None:
         """Return the condition that decided about something that the other conversation lacks.
@@ -173,10 +157,8 @@ class BranchWatch:
         begins the branch that the template took; one inside of that branch which is false decided against it. If
         none is true, the last that is false is where the template ran out of branches.
         """
-        if self._renderer is None:
-            return None
         found, before = self._run(probe), self._run(without)
-        for program, ours, theirs in zip(self._programs, found, before, strict=True):
+        for program, ours, theirs in zip(self.programs, found, before, strict=True):
             true, false = _new_points(program, ours - theirs)
             if not true and not false:
                 continue
@@ -190,11 +172,10 @@ class BranchWatch:
         return None
 
     def _run(self, probe: Probe) -> list[frozenset[int]]:
-        for program in self._programs:
+        for program in self.programs:
             program.taken.clear()
-        assert self._renderer is not None
-        try_render(self._renderer, probe)
-        return [frozenset(program.taken) for program in self._programs]
+        try_render(self.renderer, probe)
+        return [frozenset(program.taken) for program in self.programs]
 
 
 def _new_points(
