@@ -31,9 +31,10 @@ from turnwise.analysis.losses import find_losses
 from turnwise.analysis.misprints import Misprint, Notation, find_misprints, find_value
 from turnwise.analysis.probe_chats import TOOL_NAME, AssistantFormat, FormQuestion, ProbeChats
 from turnwise.analysis.prober import MAX_RENDERING_LENGTH, REASONING_VALUES
+from turnwise.engine.provenance.expressions import find_span
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import Allowance
-from turnwise.errors import TemplateRaised, TurnwiseError, short_repr
+from turnwise.errors import TemplateError, TemplateRaised, TurnwiseError, short_repr
 from turnwise.messages import InputReader, Path, format_path
 
 Verdict = Literal["written", "changed", "dropped", "garbled", "refused"]
@@ -53,6 +54,7 @@ class Judgement(NamedTuple):
         start: the index of the first character that is wrong, if some text is.
         notation: how a garbled value is written (`misprints.py`).
         is_stated: whether the template itself refuses it, with `raise_exception`.
+        line: the line of the template that refused it; `FormTable.rows` adds that of the first wrong character.
     """
 
     verdict: Verdict
@@ -61,6 +63,7 @@ class Judgement(NamedTuple):
     start: int | None = None
     notation: Notation = "python"
     is_stated: bool = False
+    line: int | None = None
 
 
 class FormRow(NamedTuple):
@@ -81,6 +84,7 @@ class FormRow(NamedTuple):
     start: int | None
     notation: Notation
     is_stated: bool
+    line: int | None
 
 
 class FormTable:
@@ -122,14 +126,15 @@ class FormTable:
         return row is not None and row.verdict == "written"
 
     def rows(self) -> Iterator[FormRow]:
-        """Yield all rows, those of written forms with an excerpt of the text as evidence."""
+        """Yield all rows, with the evidence and the lines that take longer to find."""
         for name in load_forms():
             row = self.find(name)
             if row is None:
                 continue
             if row.verdict == "written":
-                outcome = self._run(row.probe)
-                row = row._replace(evidence=_show_field(outcome, row.path))
+                row = row._replace(evidence=_show_field(self._run(row.probe), row.path))
+            elif row.start is not None:
+                row = row._replace(line=_find_line(self._run(row.probe), row.start))
             yield row
 
     def find_defects(self, check: str) -> list[FormRow]:
@@ -235,7 +240,9 @@ def judge(outcome: RenderOutcome, question: FormQuestion, any_notation: bool = F
     """
     if isinstance(outcome, TurnwiseError):
         evidence = short_repr(outcome.message, MAX_EVIDENCE)[1:-1]
-        return Judgement("refused", evidence, is_stated=isinstance(outcome, TemplateRaised))
+        is_stated = isinstance(outcome, TemplateRaised)
+        line = outcome.line if isinstance(outcome, TemplateError) else None
+        return Judgement("refused", evidence, is_stated=is_stated, line=line)
     if len(outcome.text) > MAX_RENDERING_LENGTH:
         return Judgement("refused", "too long a text")
     probe, paths = question
@@ -281,6 +288,14 @@ def _find_misprint(
         if any(_starts(found.path, path) or _starts(path, found.path) for path in paths):
             return found
     return None
+
+
+def _find_line(outcome: RenderOutcome, index: int) -> int | None:
+    """Return the line of the template that wrote a character."""
+    if isinstance(outcome, TurnwiseError):
+        return None
+    span = find_span(outcome.writers, min(index, len(outcome.text) - 1))
+    return span.expression[0] if span is not None and span.expression is not None else None
 
 
 def _starts(path: Path, start: Path) -> bool:

@@ -42,12 +42,14 @@ class Capability(NamedTuple):
         verdict: "written", "changed", "dropped", "garbled" or "refused".
         evidence: what the template wrote there, or its error message.
         probe: the conversation that shows it.
+        line: the line of the template that refuses it, or writes the first wrong character.
     """
 
     name: str
     verdict: Verdict
     evidence: str = ""
     probe: tuple[MessageDict, ...] = ()
+    line: int | None = None
 
     def __str__(self) -> str:
         return f"{self.name:<30} {self.verdict:<8}  {self.evidence}".rstrip()
@@ -191,7 +193,7 @@ class Capabilities:
     def rows(self) -> tuple[Capability, ...]:
         """What the template does with each form of a conversation and each of its options, with the evidence."""
         forms = [
-            Capability(row.name, row.verdict, row.evidence, tuple(row.probe.messages))
+            Capability(row.name, row.verdict, row.evidence, tuple(row.probe.messages), row.line)
             for row in self.forms.rows()
         ]
         return (*forms, self._judge_prompt(), *self._judge_options())
