@@ -2,7 +2,7 @@
 
 Rows of a data set mostly have one of a few forms. The first rows of each form are encoded in full, and show the layout
 of its ids (`tokens/row_layout.py`). Where the template provably writes all rows of a form alike
-(`engine/content_trace.py`), the others are not even rendered: their contents are put into the layout. Otherwise they
+(`engine/segments/rows.py`), the others are not even rendered: their contents are put into the layout. Otherwise they
 are rendered, to see whether they have it. Their text is encoded all together, by the batch interface of the
 tokenizer's library, in the segments that the layout shows. A row without a layout (tools, options of its own, a content
 that spells a control token) is encoded as `Template.encode` does it. So the ids and labels of every row are those of
@@ -21,8 +21,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from turnwise import shapes
-from turnwise.engine.content_trace import MAX_TRACED_LENGTH, ContentTrace, trace_contents
 from turnwise.engine.option_names import ENCODE_ARGUMENTS, reject_misspelt_options
+from turnwise.engine.segments.rows import MAX_TRACED_LENGTH, ContentTrace, trace_contents
 from turnwise.errors import MessageError, TurnwiseError, did_you_mean
 from turnwise.messages import find_lone_surrogate, find_plain_kind
 from turnwise.tokens.encode import EncodeRequest

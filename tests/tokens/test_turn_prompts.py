@@ -1,4 +1,4 @@
-"""Openings that are proven or traced are those that rendering every prompt would find."""
+"""Openings that are proven, or written from segments, are those that rendering every prompt would find."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import corpus
 import turnwise
 from published_templates import compile_published
 from timing import assert_linear
+from turnwise.engine.segments.segments import Segments
 from turnwise.tokens.boundaries import TurnCache
 from turnwise.tokens.tokenizers import tokenizer
-from turnwise.tokens.turn_prompts import RENDERED_FIRST, TurnPrompts
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -108,7 +108,7 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         with monkeypatch.context() as patch:
             unproven = property(lambda _: 0, lambda *_: None)
             patch.setattr(TurnCache, "least", unproven, raising=False)
-            patch.setattr(TurnPrompts, "_are_plain", lambda _: False)
+            patch.setattr(Segments, "write", lambda *_: None)
             return find_turns(template, chat)
 
     yield find
@@ -138,8 +138,8 @@ def _check_published(every: int, reference: Any) -> None:
         template = compile_published(name)
         for number, chat in enumerate(CHATS):
             found = find_turns(template, chat)
-            for _ in range(RENDERED_FIRST if found else 0):
-                found = find_turns(template, chat)  # traced by now
+            for _ in range(3 if found else 0):
+                found = find_turns(template, chat)  # from segments by now
             if found is not None and found != reference(compile_published(name), chat):
                 different.append((name, number))
     assert not different

@@ -74,6 +74,8 @@ def find_losses(
         positions: the indices of the messages in the caller's list, for the paths; None if they are the same.
         removed: the messages whose reasoning the template removes on purpose.
     """
+    if rendering.is_whole and not documents:
+        return []
     out = rendering.output
     if not documents and _writes_all(rendering, messages, tools, removed):
         return []  # the fast path

@@ -20,6 +20,7 @@ from turnwise.engine.continuation import Continuation
 from turnwise.engine.program import Program, mark_program
 from turnwise.engine.provenance.expressions import MarkReader, WrittenSpan
 from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.provenance.trails import Output
 from turnwise.engine.runtime.limits import (
     DEFAULT_LIMITS,
     MAX_CHARACTER_SIZE,
@@ -28,6 +29,7 @@ from turnwise.engine.runtime.limits import (
     Runtime,
     raise_if_call_ended,
 )
+from turnwise.engine.segments.segments import Segments, pays_for_itself
 from turnwise.errors import MessageError, TemplateError
 from turnwise.immutable import Immutable
 from turnwise.messages import (
@@ -38,11 +40,13 @@ from turnwise.messages import (
     find_plain_kind,
     prepared_tools,
 )
+from turnwise.sized_cache import SizedTable, make_digest
 
 TOOL_USE = "tool_use"
 REDUCED_BY = 10  # probing renders dozens of conversations, each of them short
 SCALARS = (str, bool, type(None), int)  # option values that need no copy
 ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
+MAX_SEGMENT_BYTES = 4 << 20  # of one template
 NO_ALIASES: dict[tuple[int, str], str] = {}
 
 
@@ -56,7 +60,16 @@ class Renderer(Immutable):
         limits: the budgets of one rendering.
     """
 
-    __slots__ = ("_allowance", "_budgets", "_named", "_options", "limits", "program", "variables")
+    __slots__ = (
+        "_allowance",
+        "_budgets",
+        "_named",
+        "_options",
+        "_segments",
+        "limits",
+        "program",
+        "variables",
+    )
 
     program: Program
     limits: Limits
@@ -65,6 +78,7 @@ class Renderer(Immutable):
     _named: dict[str, Program]
     _budgets: Limits  # with what the length of the template adds
     _allowance: Allowance | None
+    _segments: SizedTable[Segments] | None  # None: the program always runs
 
     def __init__(
         self,
@@ -86,6 +100,7 @@ class Renderer(Immutable):
             _named=others,
             _budgets=limits,
             _allowance=None,
+            _segments=_make_segment_table(limits),
         )
         self._set_slots(_budgets=self._measure_budgets())
 
@@ -128,97 +143,42 @@ class Renderer(Immutable):
         now: datetime | None = None,
         **options: Any,
     ) -> Rendering:
-        """Render a conversation. The arguments are those of `Template.render`."""
-        program, known_tools, aliases = self.program, NO_TOOLS, NO_ALIASES
-        with_parts: Any = ()  # messages whose content may have parts; those of a plain chat have none
-        plain_kind = "" if continue_final_message else find_plain_kind(messages)
-        if tools is not None:
-            program = self._named.get(TOOL_USE, program)
-            known_tools = prepared_tools(tools)
-        if type(messages) is ReadMessages:
-            chat, aliases = messages.messages, messages.aliases
-        elif not plain_kind:
-            reader = InputReader()
-            chat, aliases = reader.read_messages(messages), reader.aliases
-            with_parts = chat
-        else:
-            # Pieces are computed later, and the caller may change a message by then.
-            chat = list(map(dict.copy, messages))
-        context: dict[str, Any] = {
-            "messages": chat,
-            "tools": known_tools.plain,
-            "documents": documents
-            if documents is None
-            else InputReader().read_documents(documents),
-            "add_generation_prompt": add_generation_prompt,
-            **self._options,
-        }
-        if options:
-            program = program.shadowing(self._options | options)
-            context |= _read_options(options)
-        continuation = None
-        if continue_final_message:
-            if add_generation_prompt:
-                raise MessageError(
-                    "continue_final_message and add_generation_prompt exclude each other"
-                )
-            continuation = Continuation(chat, continue_final_message, program.text)
-        clock = datetime.now if now is None else _check_time(now)
-        runtime = Runtime(self._budgets, context, clock, self._allowance)
-        if known_tools is not NO_TOOLS:
-            runtime.json_cache = known_tools.json_cache
-            runtime.cacheable_ids = known_tools.cacheable_ids
-            runtime.tools_size = known_tools.size
-        size = 0
-        try:
-            output = program.run(runtime, context)
-            texts = output[::2]
-            size = sum(map(len, texts))
-            if size * MAX_CHARACTER_SIZE > runtime.output:
-                size = program.charge_output(runtime, texts)
-        finally:
-            if runtime.ledger is not None:
-                runtime.ledger.close(size)
-        text = "".join(texts)
-        if not text.isascii():
-            _refuse_lone_surrogates(text, context)
-        if continuation is not None:
-            text = continuation.truncate(text)
-        limits = self.limits
-        budget = (limits.origins, limits.share_of_origins, context)
-        source = (self, program, clock)
-        return Rendering(
-            text, output, program.nodes, aliases, with_parts, budget, plain_kind, source
-        )
+        """Render a conversation. The arguments are those of `Template.render`.
 
-    def find_writers(
-        self,
-        program: Program,
-        now: datetime | Callable[[], datetime],
-        context: Mapping[str, Any],
-        text: str,
-    ) -> list[WrittenSpan]:
-        """Return which expressions write which characters of a rendering; none if it cannot be repeated.
-
-        Args:
-            program: the program that rendered it.
-            now: the time it was given.
-            context: the variables of the template.
-            text: the rendering, or the beginning of it.
+        The text is written from segments that are known (`engine/segments`). Whoever reads origins as well should
+        call `render_origins`: the program runs then anyway.
         """
-        runtime = Runtime(self._budgets, context, now, self._allowance)
-        try:
-            marked = mark_program(program.text, program.name, program.shadowed)
-            output = marked.run(runtime, context)
-        except TemplateError as error:  # too large with its marks, or the clock went on
-            raise_if_call_ended(error)
-            return []
-        finally:
-            if runtime.ledger is not None:
-                runtime.ledger.close(len(text))
-        if not "".join(output[::2]).startswith(text):
-            return []
-        return MarkReader(marked.nodes).read(output)
+        if continue_final_message or documents is not None or self._segments is None:
+            arguments = (documents, add_generation_prompt, continue_final_message, now)
+            return self.render_origins(messages, tools, *arguments, **options)
+        call = _Call(self, messages, tools, None, add_generation_prompt, now, options)
+        key = (add_generation_prompt, id(call.tools), make_digest(options) if options else b"")
+        segments = self._segments.find(key)
+        if segments is None:
+            segments = Segments(self._budgets, call.tools)
+        else:
+            written = segments.write(call.chat, call.now, call.tools is not NO_TOOLS)
+            if written is not None:
+                return call.make_rendering(*written)
+        rendering = call.run()
+        call.learn(segments, rendering.text)
+        self._segments.keep(key, segments, segments.size)
+        return rendering
+
+    def render_origins(
+        self,
+        /,
+        messages: Any,
+        tools: Any = None,
+        documents: Any = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        now: datetime | None = None,
+        **options: Any,
+    ) -> Rendering:
+        """Render a conversation by running the program. The arguments are those of `Template.render`."""
+        call = _Call(self, messages, tools, documents, add_generation_prompt, now, options)
+        return call.run(continue_final_message)
 
     def with_options(self, options: Mapping[str, Any]) -> Renderer:
         """Return a copy with these options in addition, or instead of those with the same names."""
@@ -235,7 +195,7 @@ class Renderer(Immutable):
             bytes=full.bytes // REDUCED_BY,
             origins=full.origins // REDUCED_BY,
         )
-        return self._copy(limits=limits)
+        return self._copy(limits=limits, _segments=None)  # few probes come twice
 
     def with_limits(self, limits: Limits) -> Renderer:
         """Return a copy with other limits."""
@@ -244,9 +204,9 @@ class Renderer(Immutable):
         return self._copy(limits=limits)
 
     def with_programs(self, change: Callable[[Program], Program]) -> Renderer:
-        """Return a copy with other programs in the places of its own."""
+        """Return a copy with other programs in the places of its own, which always run."""
         named = {name: change(program) for name, program in self._named.items()}
-        return self._copy(program=change(self.program), _named=named)
+        return self._copy(program=change(self.program), _named=named, _segments=None)
 
     def with_allowance(self, allowance: Allowance | None) -> Renderer:
         """Return a copy whose renderings share an allowance."""
@@ -266,6 +226,8 @@ class Renderer(Immutable):
         copy._set_slots(**{name: getattr(self, name) for name in Renderer.__slots__} | changes)
         if "limits" in changes or "program" in changes:
             copy._set_slots(_budgets=copy._measure_budgets())
+        if "limits" in changes and "_segments" not in changes:
+            copy._set_slots(_segments=_make_segment_table(copy.limits))
         return copy
 
     def _content(self) -> tuple[Any, ...]:
@@ -285,10 +247,161 @@ class Renderer(Immutable):
         return f"<Renderer {self.name}>"
 
 
-def _check_time(now: Any) -> datetime:
-    if not isinstance(now, datetime):
-        raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
-    return now
+def _make_segment_table(limits: Limits) -> SizedTable[Segments] | None:
+    """Return what keeps segments; None if a long text may exceed a budget, which only the program finds out."""
+    return SizedTable(MAX_SEGMENT_BYTES) if pays_for_itself(limits) else None
+
+
+class _Call:
+    """One call of `render`: its arguments as plain data, and the program that they choose."""
+
+    __slots__ = (
+        "add_generation_prompt",
+        "aliases",
+        "chat",
+        "documents",
+        "now",
+        "options",
+        "plain_kind",
+        "program",
+        "renderer",
+        "tools",
+        "with_parts",
+    )
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        messages: Any,
+        tools: Any,
+        documents: Any,
+        add_generation_prompt: bool,
+        now: datetime | None,
+        options: dict[str, Any],
+    ) -> None:
+        if now is not None and not isinstance(now, datetime):
+            raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
+        if documents is not None:
+            documents = InputReader().read_documents(documents)
+        if options:
+            options = _read_options(options)
+        self.renderer = renderer
+        self.program, self.tools = renderer.program, NO_TOOLS
+        self.now = now or datetime.now
+        self.plain_kind = find_plain_kind(messages)
+        self.aliases = NO_ALIASES
+        self.with_parts: Any = ()  # messages whose content may have parts; those of a plain chat have none
+        if tools is not None:
+            self.program = renderer._named.get(TOOL_USE, self.program)
+            self.tools = prepared_tools(tools)
+        if type(messages) is ReadMessages:
+            self.chat, self.aliases = messages.messages, messages.aliases
+        elif not self.plain_kind:
+            reader = InputReader()
+            self.chat = self.with_parts = reader.read_messages(messages)
+            self.aliases = reader.aliases
+        else:
+            # Origins are computed later, and the caller may change a message by then.
+            self.chat = list(map(dict.copy, messages))
+        self.options = options
+        self.documents = documents
+        self.add_generation_prompt = add_generation_prompt
+        if options:
+            self.program = self.program.shadowing(renderer._options | options)
+
+    def make_context(self) -> dict[str, Any]:
+        """Return the variables of the template."""
+        return {
+            "messages": self.chat,
+            "tools": self.tools.plain,
+            "documents": self.documents,
+            "add_generation_prompt": self.add_generation_prompt,
+            **self.renderer._options,
+            **self.options,
+        }
+
+    def make_runtime(self, context: dict[str, Any], allowance: Allowance | None = None) -> Runtime:
+        """Return the state of a rendering."""
+        runtime = Runtime(self.renderer._budgets, context, self.now, allowance)
+        if self.tools is not NO_TOOLS:
+            runtime.json_cache = self.tools.json_cache
+            runtime.cacheable_ids = self.tools.cacheable_ids
+            runtime.tools_size = self.tools.size
+        return runtime
+
+    def run(self, continue_final_message: bool | str = False) -> Rendering:
+        """Run the program."""
+        continuation = None
+        if continue_final_message:
+            if self.add_generation_prompt:
+                raise MessageError(
+                    "continue_final_message and add_generation_prompt exclude each other"
+                )
+            self.plain_kind, self.with_parts = "", self.chat
+            continuation = Continuation(self.chat, continue_final_message, self.program.text)
+        context = self.make_context()
+        runtime = self.make_runtime(context, self.renderer.allowance)
+        size = 0
+        try:
+            output = self.program.run(runtime, context)
+            texts = output[::2]
+            size = sum(map(len, texts))
+            if size * MAX_CHARACTER_SIZE > runtime.output:
+                size = self.program.charge_output(runtime, texts)
+        finally:
+            if runtime.ledger is not None:
+                runtime.ledger.close(size)
+        rendering = self.make_rendering("".join(texts), False, output)
+        if continuation is not None:
+            rendering.text = continuation.truncate(rendering.text)
+        return rendering
+
+    def _run_again(self) -> Output:
+        """Run the program for the origins of a text that segments wrote: its budgets were looked at already."""
+        context = self.make_context()
+        return self.program.run(self.make_runtime(context), context)
+
+    def learn(self, segments: Segments, text: str) -> None:
+        """Record the segments of this conversation, which are this text."""
+        context = self.make_context()
+        segments.learn(self.program, self.make_runtime(context), context, text)
+
+    def make_rendering(self, text: str, is_whole: bool, output: Output | None = None) -> Rendering:
+        """Return the rendering of a text; without an output, the program is run when that is wanted."""
+        if not text.isascii():
+            _refuse_lone_surrogates(text, self.make_context)
+        limits = self.renderer.limits
+        return Rendering(
+            text,
+            self._run_again if output is None else output,
+            self.program.nodes,
+            self.aliases,
+            self.with_parts,
+            (limits.origins, self._share_of_origins, limits),
+            self.plain_kind,
+            self.find_writers,
+            is_whole,
+        )
+
+    def find_writers(self, text: str) -> list[WrittenSpan]:
+        """Return which expressions wrote which characters of a text; none if the program does not write it again."""
+        program, context = self.program, self.make_context()
+        runtime = self.make_runtime(context, self.renderer.allowance)
+        try:
+            marked = mark_program(program.text, program.name, program.shadowed)
+            output = marked.run(runtime, context)
+        except TemplateError as error:  # too large with its marks, or the clock went on
+            raise_if_call_ended(error)
+            return []
+        finally:
+            if runtime.ledger is not None:
+                runtime.ledger.close(len(text))
+        if not "".join(output[::2]).startswith(text):
+            return []
+        return MarkReader(marked.nodes).read(output)
+
+    def _share_of_origins(self, limits: Limits) -> int:
+        return limits.share_of_origins(self.make_context())
 
 
 def _read_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -301,12 +414,12 @@ def _read_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _refuse_lone_surrogates(text: str, context: Mapping[str, Any]) -> None:
+def _refuse_lone_surrogates(text: str, make_context: Callable[[], Mapping[str, Any]]) -> None:
     """Raise an error that names the field with half of a surrogate pair, which cannot be encoded."""
     try:
         text.encode("utf-32-le")  # finds out three times as fast as UTF-8
     except UnicodeEncodeError:
-        for name, value in context.items():
+        for name, value in make_context().items():
             problem = find_lone_surrogate(value, (name,))
             if problem is not None:
                 raise problem from None

@@ -38,23 +38,19 @@ def find_plain_kind(messages: Any) -> PlainKind:
     Returns:
         "turns" for users and assistants, perhaps behind one system text; "texts" for any roles; "" for other messages.
     """
-    if type(messages) is not list:
+    if type(messages) is not list or not messages:
+        return "turns" if messages == [] else ""
+    if set(map(type, messages)) != {dict} or set(map(len, messages)) != {2}:
         return ""
-    others = 0  # messages that are of no user or assistant
-    for message in messages:
-        if type(message) is not dict or len(message) != 2:
-            return ""
-        try:
-            role = message["role"]
-            if type(role) is not str or type(message["content"]) is not str:
-                return ""
-        except KeyError:
-            return ""
-        if role not in TURN_ROLES:
-            others += 1
-    if others == 0 or (others == 1 and messages[0]["role"] == "system"):
-        return "turns"
-    return "texts"
+    try:
+        roles = [message["role"] for message in messages]
+        contents = [message["content"] for message in messages]
+    except KeyError:
+        return ""
+    if set(map(type, roles + contents)) != {str}:
+        return ""
+    is_plain = TURN_ROLES.issuperset(roles[1:] if roles[0] == "system" else roles)
+    return "turns" if is_plain else "texts"
 
 
 class InvalidValue(Exception):

@@ -175,6 +175,8 @@ class Preprocessor:
                 # the renderer looks at all of them
                 rendering = self._codec.renderer.render(messages, None, *arguments, **options)
                 if rendering.plain_kind == "turns":
+                    if rendering.is_whole:
+                        return rendering
                     # What is lost is looked for again in another form, and twice is too much in a long output.
                     is_long = len(rendering.output) > MAX_SEARCHED_ITEMS * (len(messages) + 1)
                     return None if is_long or find_losses(rendering, messages) else rendering

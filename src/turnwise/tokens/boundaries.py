@@ -37,7 +37,6 @@ from turnwise.engine.provenance.trails import Field
 from turnwise.engine.provenance.written_values import JSON
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError, short_repr
-from turnwise.sized_cache import SizedTable
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.turn_ends import (
@@ -48,7 +47,7 @@ from turnwise.tokens.turn_ends import (
     is_blank,
     origins_in,
 )
-from turnwise.tokens.turn_prompts import MAX_TRACE_BYTES, Messages, PromptTraces, TurnPrompts
+from turnwise.tokens.turn_prompts import Messages, TurnPrompts
 
 RESULT_FIELDS = frozenset(("tool_responses", "tool_results", "tool_outputs"))  # of a call
 ASSISTANT = "assistant"
@@ -102,8 +101,6 @@ class TurnCache:
     Args:
         least: how many messages must be before a turn, so that the source proves that the prompt before it is the text
             up to it and a constant; 0 if it proves nothing. See `prompt_proof.py`.
-        traces: of prompts before plain turns, see `turn_prompts.py`; caches of one template share a table.
-        key: tells apart what different caches have in it.
 
     Attributes:
         generation_prompt: that constant, once it was seen.
@@ -111,10 +108,8 @@ class TurnCache:
         layouts: what rows of a batch have in common, by tokenizer; see `row_layout.py`.
     """
 
-    def __init__(self, least: int, traces: PromptTraces | None = None, key: bytes = b"") -> None:
+    def __init__(self, least: int) -> None:
         self.least = least
-        self.traces: PromptTraces = SizedTable(MAX_TRACE_BYTES) if traces is None else traces
-        self.key = key
         self.generation_prompt: str | None = None
         self.turn_delimiters: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
         self.layouts: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
@@ -202,15 +197,15 @@ class TurnCache:
         if is_proven and known is not None and text.startswith(known, start):
             return Opening(known, len(known))
         try:
-            prompt = prompts.write(index)
+            prompt = prompts.render(index)
         except TurnwiseError as error:
             raise_if_call_ended(error)
             opening = Opening("", 0, "refused", error.message)
         else:
-            if not text.startswith(prompt):
-                return _compare_endings(text, start, prompts.render(index))
+            if not text.startswith(prompt.text):
+                return _compare_endings(text, start, prompt)
             if is_proven and len(prompt) >= start:
-                self.generation_prompt = prompt[start:]
+                self.generation_prompt = prompt.text[start:]
             opening = _opening_between(text, start, len(prompt))
         if not index and (opening.status == "refused" or opening == Opening("", 0)):
             # Nobody serves an empty conversation, so its prompt may lack the opening (`if messages`).
@@ -255,7 +250,7 @@ def _find_text_after_prompt(
     last, everything after the prompt is the message, and its opening is in the prompt.
     """
     try:
-        prompt = prompts.write(index)
+        prompt = prompts.render(index).text
     except TurnwiseError as error:
         raise_if_call_ended(error)
         return None, None

@@ -15,13 +15,12 @@ stays what the template wrote.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import make_call_message, make_message, make_tool_result
-from turnwise.engine.content_trace import ContentTrace, trace_contents
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
@@ -35,7 +34,7 @@ from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.turn_ends import is_blank
-from turnwise.tokens.turn_prompts import Messages, PromptTracer, RenderPrompt, TurnPrompts
+from turnwise.tokens.turn_prompts import Messages, RenderPrompt, TurnPrompts
 
 # What one call may spend, in budgets of a rendering. A template of the corpus spends a tenth of one or less.
 RENDERINGS = 1.5
@@ -126,29 +125,29 @@ class EncodeRequest:
         return given[name] if name in given else self.renderer.options.get(name)
 
     def render(self, messages: Messages) -> Rendering:
-        """Render messages as the caller asked."""
-        return self._render(messages, self.arguments)
+        """Render messages as the caller asked. The origins of the text decide about its ids."""
+        return self._render(self.renderer.render_origins, messages, self.arguments)
 
     def render_prompt(self, messages: Messages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""
-        return self._render(messages, self.prompt_arguments)
+        return self._render(self.renderer.render, messages, self.prompt_arguments)
 
     def make_prompt_renderer(self) -> RenderPrompt:
         """Return a function that renders prompts, for a caller who needs many: tools are prepared once."""
         arguments = self.prompt_arguments
         if arguments.get("tools") is not None:
             arguments["tools"] = prepared_tools(arguments["tools"])
-        return lambda messages: self._render(messages, arguments)
+        return lambda messages: self._render(self.renderer.render, messages, arguments)
 
-    def trace_prompt(self, messages: Messages) -> ContentTrace | None:
-        """Trace the prompt of plain turns; what that costs is not the caller's, since others need it as well."""
-        renderer = self.renderer.with_allowance(None)
-        return trace_contents(renderer, messages, self.prompt_arguments)
-
-    def _render(self, messages: Messages | ReadMessages, arguments: Mapping[str, Any]) -> Rendering:
+    def _render(
+        self,
+        render: Callable[..., Rendering],
+        messages: Messages | ReadMessages,
+        arguments: Mapping[str, Any],
+    ) -> Rendering:
         if self.renderings is None or isinstance(messages, ReadMessages):
-            return self.renderer.render(messages, **arguments)
-        return self.renderings.render(self.renderer, messages, arguments)
+            return render(messages, **arguments)
+        return self.renderings.render(render, messages, arguments)
 
 
 class RenderingCache:
@@ -163,9 +162,12 @@ class RenderingCache:
         self._known: dict[tuple[Any, ...], Rendering | TurnwiseError] = {}
 
     def render(
-        self, renderer: Renderer, messages: Messages, arguments: Mapping[str, Any]
+        self,
+        render: Callable[..., Rendering],
+        messages: Messages,
+        arguments: Mapping[str, Any],
     ) -> Rendering:
-        """Render messages, or return the rendering of the same messages."""
+        """Render messages with a function, or return the rendering of the same messages."""
         key = (
             arguments.get("add_generation_prompt"),
             arguments.get("continue_final_message"),
@@ -174,7 +176,7 @@ class RenderingCache:
         known = self._known.get(key)
         if known is None:
             try:
-                known = renderer.render(messages, **arguments)
+                known = render(messages, **arguments)
             except TurnwiseError as error:
                 known = error
             self._known[key] = known
@@ -315,11 +317,9 @@ def find_turns(
     first: int = 0,
 ) -> tuple[list[Turn], list[Untrained]]:
     """Return the assistant turns of a rendering from a message on, and those whose place could not be found."""
-    cache, now = request.turn_cache, request.arguments["now"]
-    tracer = PromptTracer(cache.traces, cache.key, request.trace_prompt, now)
     reads_once = request.renderings is None  # these are found by the caller's own message objects
-    prompts = TurnPrompts(messages, request.make_prompt_renderer(), tracer, reads_once)
-    return cache.find_turns(
+    prompts = TurnPrompts(messages, request.make_prompt_renderer(), reads_once)
+    return request.turn_cache.find_turns(
         rendering, messages, specials.by_template, request.stops, prompts, first
     )
 

@@ -33,9 +33,8 @@ from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.tokenizers import tokenizer as load_tokenizer
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.truncation import check_limit
-from turnwise.tokens.turn_prompts import MAX_TRACE_BYTES, PromptTraces
 
-TURN_CACHE_BYTES = 2_000  # without the traces, which all share
+TURN_CACHE_BYTES = 2_000
 MAX_TURN_CACHE_BYTES = 160_000  # of all: one for each set of options
 PROBED_ARGUMENTS = ("tools", "documents")
 
@@ -65,7 +64,6 @@ class RequestBuilder:
         self._unnamed = find_unnamed_tokens(self.renderer, {})
         self._fits: WeakKeyDictionary[Tokenizer, _TokenizerFit] = WeakKeyDictionary()
         self._turn_caches: SizedTable[TurnCache] = SizedTable(MAX_TURN_CACHE_BYTES)
-        self._traces: PromptTraces = SizedTable(MAX_TRACE_BYTES)
         self._needs_tokens: SizedTable[bool] = SizedTable(MAX_TURN_CACHE_BYTES)
 
     def build(
@@ -174,7 +172,7 @@ class RequestBuilder:
         key = make_digest((has_tools, sorted(read, key=itemgetter(0))))
         cache = self._turn_caches.find(key)
         if cache is None:
-            cache = TurnCache(analyse_prompts(*self.renderer.texts), self._traces, key)
+            cache = TurnCache(analyse_prompts(*self.renderer.texts))
             self._turn_caches.keep(key, cache, TURN_CACHE_BYTES)
         return cache
 

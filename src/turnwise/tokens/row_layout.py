@@ -31,7 +31,8 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from turnwise.engine.content_trace import ContentSlot, ContentTrace, Trim, trace_contents
+from turnwise.engine.segments.rows import ContentSlot, ContentTrace, trace_contents
+from turnwise.engine.segments.symbols import Trim
 from turnwise.tokens.boundaries import Opening, Turn, find_message_spans
 from turnwise.tokens.encode import RENDERINGS, RENDERINGS_PER_TURN, EncodeRequest
 from turnwise.tokens.encoded import Encoded

@@ -124,7 +124,7 @@ class LoopCompiler:
             writer.line(f"e{number} = True")
         self._emit_marker(loop, "LOOP")
         if loop.tests_each and loop.uses_loop:
-            writer.line(f"i{number} = -1")
+            writer.line(f"i{number} = start_count(t{number})")
         is_counted = loop.uses_loop and not loop.tests_each
         with self._iterate(loop, loop.elements, inner, is_counted) as element_trail:
             if loop.tests_each:

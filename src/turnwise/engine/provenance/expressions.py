@@ -18,7 +18,7 @@ the filter.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.splitting import pairs_of
@@ -132,27 +132,29 @@ def find_span(spans: Sequence[WrittenSpan], character: int) -> WrittenSpan | Non
     return spans[index] if index >= 0 and character < spans[index].end else None
 
 
+FindWriters = Callable[[str], list[WrittenSpan]]
+
+
 class WriterFinder:
     """Finds the writers of a rendering when they are first asked for.
 
     Args:
-        source: the renderer, the program and the clock; None if no template wrote it.
-        context: the variables of the template.
+        find: finds the writers of a text; None if no template wrote it.
         text: the rendering.
     """
 
-    __slots__ = ("_given", "_spans")
+    __slots__ = ("_find", "_spans", "_text")
 
-    def __init__(self, source: tuple[Any, Any, Any] | None, context: Any, text: str) -> None:
-        self._given = source, context, text
+    def __init__(self, find: FindWriters | None, text: str) -> None:
+        self._find = find
+        self._text = text
         self._spans: list[WrittenSpan] | None = None
 
     def find(self) -> list[WrittenSpan]:
         """Return the spans; none if the rendering cannot be repeated."""
         if self._spans is None:
-            source, context, text = self._given
-            self._spans = source[0].find_writers(*source[1:], context, text) if source else []
+            self._spans = self._find(self._text) if self._find else []
         return self._spans
 
 
-NO_WRITERS = WriterFinder(None, None, "")
+NO_WRITERS = WriterFinder(None, "")

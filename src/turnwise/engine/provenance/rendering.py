@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.expressions import (
     NO_WRITERS,
+    FindWriters,
     Position,
     WriterFinder,
     WrittenSpan,
@@ -155,9 +156,10 @@ class Rendering:
         "_piece_table",
         "_pieces",
         "_positions",
-        "_source",
+        "_find_writers",
         "_writers",
         "changes",
+        "is_whole",
         "plain_kind",
         "text",
         "warnings",
@@ -166,24 +168,26 @@ class Rendering:
     def __init__(
         self,
         text: str,
-        out: Output,
+        out: Output | Callable[[], Output],
         nodes: list[tuple[int, int]],
         aliases: dict[tuple[int, str], str],
         messages: Sequence[Any] = (),
         budget: OriginBudget = SMALL_BUDGET,
         plain_kind: PlainKind = "",
-        source: tuple[Any, Any, Any] | None = None,
+        find_writers: FindWriters | None = None,
+        is_whole: bool = False,
     ) -> None:
         self.text = text
         self.plain_kind = plain_kind  # of the messages, see `find_plain_kind`
+        self.is_whole = is_whole  # known to have all that was given
         self.changes: tuple[Any, ...] = ()
         self.warnings: tuple[str, ...] = ()
         self._positions: Sequence[int] | None = None  # of the messages in the caller's list
-        self._out = out
+        self._out = out  # or a function that runs the program: mostly only the text is wanted
         self._nodes = nodes  # line and column of each template node
         self._aliases = aliases  # reasoning keys as the caller wrote them, see `InputReader`
         self._budget = budget  # for following trails
-        self._source = source  # the renderer, the program and the clock, to ask for writers
+        self._find_writers = find_writers
         self._writers: WriterFinder | None = None
         self._messages = messages  # those whose content may have media parts
         self._media: tuple[MediaPart, ...] | None = None if messages else ()
@@ -227,6 +231,8 @@ class Rendering:
     @property
     def output(self) -> Output:
         """What the program wrote: texts and their trails, alternately."""
+        if not isinstance(self._out, list):
+            self._out = self._out()
         return self._out
 
     def make_follower(self) -> Follower:
@@ -264,7 +270,7 @@ class Rendering:
     def piece_table(self) -> PieceTable:
         """The texts as the program wrote them; their trails are not followed."""
         if self._piece_table is None:
-            self._piece_table = PieceTable(self._out, self.text, self.make_follower())
+            self._piece_table = PieceTable(self.output, self.text, self.make_follower())
         return self._piece_table
 
     def _make_pieces(self, table: PieceTable) -> tuple[Piece, ...]:
@@ -283,7 +289,7 @@ class Rendering:
     def writer_finder(self) -> WriterFinder:
         """Finds the writers once. Pieces hold it instead of the rendering, which holds them."""
         if self._writers is None:
-            self._writers = WriterFinder(self._source, self._budget[2], self.text)
+            self._writers = WriterFinder(self._find_writers, self.text)
         return self._writers
 
     def texts_after(self, character: int) -> tuple[list[int], list[Trail]]:
@@ -294,10 +300,11 @@ class Rendering:
         """
         starts, trails, start = [len(self.text)], [], len(self.text)
         texts: list[str] = []
-        for index in range(len(self._out) - 2, -1, -2):
+        out = self.output
+        for index in range(len(out) - 2, -1, -2):
             if start <= character:
                 break
-            block, trail = self._out[index : index + 2], self._out[index + 1]
+            block, trail = out[index : index + 2], out[index + 1]
             if type(trail) is tuple and trail[0] is JOINED and is_joined(block[0], trail[1]):
                 block = trail[1]
             for part in range(len(block) - 2, -1, -2):
@@ -316,7 +323,7 @@ class Rendering:
             item: the index in `output` of the mark of a message that the only open loop takes.
             start: the character at which that message begins.
         """
-        output = ["", LOOP, self.text[:start], LOST, *self._out[item:]]
+        output = ["", LOOP, self.text[:start], LOST, *self.output[item:]]
         return Rendering(
             self.text,
             output,
@@ -477,7 +484,7 @@ def append_reply(
         message: the index of the reply's message.
     """
     whole = (root_trail("messages"), message)
-    out = [*prompt._out, "", LOOP, "", whole]
+    out = [*prompt.output, "", LOOP, "", whole]
     for text, name in parts:
         out += (text, 0 if name is None else (whole, name))
     out += ("", DONE)

@@ -330,6 +330,11 @@ def start_message_loop(rt: Runtime, messages: list[Any], weight: int) -> list[Tr
     return _root_trails(rt, "messages", count)
 
 
+def start_count(elements: Any) -> int:
+    """Return the index before the first, for a loop that counts only the elements that pass its test."""
+    return -1
+
+
 def pick_elements(elements: Any, trails: Any, chosen: list[int]) -> tuple[list[Any], Any]:
     """Return the elements of a loop that pass its test, and their trails."""
     kept = [trails[index] for index in chosen] if type(trails) is list else trails

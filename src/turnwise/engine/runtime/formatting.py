@@ -325,7 +325,7 @@ def to_json(
             return known, (JSON, value, trail, style, node, cache)
     _charge_json(rt, value, trail, style)
     try:
-        result = _make_json_writer(style)(value)
+        result = make_json_writer(style)(value)
     except TypeError as error:
         problem = str(error).replace("Stream", "generator").replace("View", "dict view")
         raise Failure(problem) from None
@@ -352,7 +352,7 @@ def _charge_json(rt: Runtime, value: Any, trail: Trail, style: JsonStyle) -> Non
 
 
 @lru_cache(maxsize=64)
-def _make_json_writer(style: JsonStyle) -> Callable[[Any], str]:
+def make_json_writer(style: JsonStyle) -> Callable[[Any], str]:
     """Return `json.dumps` with these options.
 
     Setting it up costs more than writing a small value.

@@ -12,10 +12,8 @@ import pytest
 import corpus
 import turnwise
 from published_templates import compile_published
-from turnwise.engine.content_trace import ContentTrace, trace_contents
-from turnwise.engine.runtime.filters import FILTERS
-from turnwise.engine.runtime.jinja_tests import TESTS
-from turnwise.engine.runtime.methods import METHODS
+from random_expressions import ExpressionMaker
+from turnwise.engine.segments.rows import ContentTrace, trace_contents
 from turnwise.errors import TurnwiseError
 
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
@@ -31,8 +29,6 @@ CONTENTS = (
     *("e\u0301 \u212b \ufb01", "\ufdd0", "{}", "[]", "0", "False", "none", "'\"\\", "x" * 3000),
     *("<tool_response>\nx\n</tool_response>", "/no_think", "Be kind.", "\x85a\x1f", "\t.\r"),
 )
-LITERALS = ("''", "'a'", "'hi'", "' '", "'\\n'", "'</think>'", "'user'", "1", "none", "[]")
-FILTER_NAMES, METHOD_NAMES, TEST_NAMES = sorted(FILTERS), sorted(METHODS[str]), sorted(TESTS)
 LOOP = "{% for m in messages %}%s{% endfor %}"
 # Templates of which the text, or the control flow, depends on a content in a way that is not followed.
 LOOKING = (
@@ -161,47 +157,6 @@ def test_questions_that_have_an_answer(body: str, absent: set[str]) -> None:
         if not any(text in content for text in absent for content in contents):
             rendering = template.renderer.render(make_messages(("user", "assistant"), contents))
             assert rendering.text == found.fill(contents)
-
-
-class ExpressionMaker:
-    """Random expressions over a content, with all filters, methods, tests and operators that there are."""
-
-    def __init__(self, dice: random.Random) -> None:
-        self.pick = dice.choice
-
-    def make(self, depth: int) -> str:
-        if depth == 0:
-            return self.pick(("m.content", "m.content", "m['content']", "m.role", "m", *LITERALS))
-        one, other = self.make(depth - 1), self.make(self.pick(range(depth)))
-        return self.pick(
-            (
-                f"({one} + {other})",
-                f"({one} ~ {other})",
-                f"({one} if {self.make_test(other)} else {other})",
-                f"({one}|{self.pick(FILTER_NAMES)})",
-                f"({one}|{self.pick(FILTER_NAMES)}({self.pick(LITERALS)}))",
-                f"({one}.{self.pick(METHOD_NAMES)}({self.pick(('', *LITERALS))}))",
-                f"({one}.{self.pick(('split', 'strip', 'partition'))}({self.pick(LITERALS)}))",
-                f"({one}[{self.pick(('0', '-1', '1:', other))}])",
-                f"f({one}, {other})",
-                f"[{one}, {other}]",
-                f"({one} {self.pick(('and', 'or', '*', '%', '<'))} {other})",
-            )
-        )
-
-    def make_test(self, one: str) -> str:
-        literal = self.pick(LITERALS)
-        return self.pick(
-            (
-                f"{literal} in {one}",
-                f"{one} == {literal}",
-                f"{one} in [{literal}, 'x']",
-                f"{one} is {self.pick(TEST_NAMES)}",
-                f"{one} is {self.pick(('eq', 'ne', 'in', 'gt'))}({literal})",
-                f"not {one}",
-                one,
-            )
-        )
 
 
 @pytest.mark.once

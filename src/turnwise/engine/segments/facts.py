@@ -1,0 +1,279 @@
+"""The tree of facts of one section of a template, compiled to a Python function.
+
+A *section* is what a program does between two places where it takes the next message: the text before the loop over
+messages, one round of that loop, the text after it. Each path of the tree is a list of questions with their answers,
+and ends in a leaf: the texts to write and the new values of namespaces.
+
+    def walk(M, n, S, write, note, leave):
+        for i in range(n):
+            m = M[i]
+            v1 = m.get('role')
+            if v1 == 'user':
+                if len(m) != 2: leave((i, segment3))
+                write(('<|im_start|>user\\n', m['content'], '<|im_end|>\\n'))
+                continue
+            ...
+            return False  # answers that are new
+
+The names of a question are the same for recording and for walking, so one source text is evaluated in both:
+
+    M    the messages         n    how many there are
+    i    the round of the loop    m    its message
+    S    the values of namespaces, by number and name; "now" is the clock
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from sys import getsizeof
+from typing import Any
+
+Walk = Callable[..., bool]
+ARGUMENTS = "M, n, S, write, note, leave"
+FindIndex = Callable[[int, int], int]
+
+
+def kind_of(value: Any) -> str:
+    """Return the kind of a value: as much as a template sees of its type, and whether a text is empty or blank."""
+    if type(value) is str:
+        return "empty" if not value else "blank" if value.isspace() else "text"
+    if value is None or value is True or value is False:
+        return str(value)
+    return KINDS.get(type(value), "other")
+
+
+KINDS: dict[type, str] = {int: "int", list: "list", dict: "dict"}
+
+
+def format_now(now: Any, form: str) -> str:
+    """Return the time as `strftime_now` writes it."""
+    text: str = (now() if callable(now) else now).strftime(form)
+    return text
+
+
+HELPERS = {
+    "kind": kind_of,
+    "str": str,
+    "format_now": format_now,
+    "len": len,
+    "range": range,
+    "max": max,
+    "min": min,
+    "tuple": tuple,
+    "bool": bool,
+    "__builtins__": {},
+}
+
+
+def compile_index(source: str) -> FindIndex:
+    """Return a function of the round and the number of messages, which returns an index."""
+    find: FindIndex = eval(f"lambda i, n: {source}", HELPERS)
+    return find
+
+
+@dataclass(slots=True, eq=False)
+class ProvenSegment:
+    """The end of a path: what was written there.
+
+    Attributes:
+        texts: the source of each text.
+        state: the source of each new value of a namespace, by its key in S.
+        keys: the fields of the message at hand that are written whole.
+        others: those of other messages, each with a function that returns the index of the message.
+        writes_tools: whether something of each tool is written.
+        carried: the keys in S of fields that namespaces had, and that are written.
+        cost: bytes that it pays for each character of a text.
+        price: the share of the budgets of a rendering that it takes, beside what a message adds to them.
+        is_refused: whether the program has to run.
+        loop: the loop over messages that follows; None at the end of the program.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    state: dict[str, str] = field(default_factory=dict)
+    keys: frozenset[str] = frozenset()
+    others: tuple[tuple[FindIndex, str], ...] = ()
+    writes_tools: bool = False
+    carried: tuple[str, ...] = ()
+    cost: int = 0
+    price: float = 0.0
+    is_refused: bool = False
+    loop: LoopOverMessages | None = None
+
+
+@dataclass(slots=True, eq=False)
+class FactNode:
+    """A node of the tree: a question, and what comes after each answer."""
+
+    source: str
+    branches: dict[Any, FactNode | ProvenSegment] = field(default_factory=dict)
+
+
+class FactTree:
+    """A tree of questions.
+
+    Args:
+        constants: the texts that sources name.
+        loop: the sources of the index of a message and of the number of rounds, if this is a round of a loop.
+
+    Attributes:
+        walk: writes the texts of this section, and returns whether all answers are known. Its arguments are the names
+            above, and three functions: `write` gets texts, `note` the segment of a section that is no round, and of a
+            round that has a price or others, and `leave` that of a message that is not written whole. The last two get
+            a number first: that of the round, and the index of the message.
+        has_keys: whether a leaf has keys.
+        cost: the largest of a leaf.
+    """
+
+    def __init__(self, constants: Constants, loop: tuple[str, str] | None = None) -> None:
+        self._constants = constants
+        self._loop = loop
+        self._root: FactNode | ProvenSegment | None = None
+        self.walk: Walk = self._compile_first
+        self.has_keys = False
+        self.cost = 0
+
+    def find(self, path: list[tuple[str, Any]]) -> ProvenSegment | None:
+        """Return the leaf of a path, if it is known."""
+        node = self._root
+        for _, answer in path:
+            if not isinstance(node, FactNode):
+                break
+            node = node.branches.get(answer)
+        return node if isinstance(node, ProvenSegment) else None
+
+    def add(self, path: list[tuple[str, Any]], leaf: ProvenSegment) -> None:
+        """Add a path."""
+        self.walk = self._compile_first
+        self.has_keys |= bool(leaf.keys)
+        self.cost = max(self.cost, leaf.cost)
+        if not path:
+            self._root = leaf
+            return
+        if not isinstance(self._root, FactNode):
+            self._root = FactNode(path[0][0])
+        node = self._root
+        for index, (source, answer) in enumerate(path):
+            assert node.source == source, (node.source, source)
+            if index + 1 == len(path):
+                node.branches[answer] = leaf
+                return
+            following = node.branches.get(answer)
+            if not isinstance(following, FactNode):
+                following = node.branches[answer] = FactNode(path[index + 1][0])
+            node = following
+
+    def _compile_first(self, *arguments: Any) -> bool:
+        """Compile the tree, and walk."""
+        lines = [f"def walk({ARGUMENTS}):"]
+        if self._loop is not None:
+            lines.append(f"    for i in range({self._loop[1]}):")
+            lines.append(f"        m = M[{self._loop[0]}]")
+        scope: dict[str, Any] = {**HELPERS, **self._constants.values}
+        index = self._loop[0] if self._loop else ""
+        _write_node(self._root, lines, scope, 2 if index else 1, index)
+        lines.append("    return True")
+        exec("\n".join(lines), scope)
+        self.walk = scope.pop("walk")
+        return self.walk(*arguments)
+
+
+def _write_node(
+    node: FactNode | ProvenSegment | None,
+    lines: list[str],
+    scope: dict[str, Any],
+    depth: int,
+    index: str,
+) -> None:
+    """Write the code of a node. Each block leaves the round, so only the first branches are indented.
+
+    Args:
+        node: the node.
+        lines: the code up to it.
+        scope: the values that the code names.
+        depth: of its indentation.
+        index: the source of the index of the message, if this is a round of a loop.
+    """
+    indent = "    " * depth
+    while isinstance(node, FactNode):
+        *others, (last, following) = node.branches.items()
+        name = f"v{len(lines)}"
+        if others:
+            lines.append(f"{indent}{name} = {node.source}")
+            for answer, branch in others:
+                lines.append(f"{indent}if {_compare(name, answer)}:")
+                _write_node(branch, lines, scope, depth + 1, index)
+        else:
+            name = node.source
+        lines.append(f"{indent}if {_differ(name, last)}: return False")
+        node = following
+    lines += [f"{indent}{line}" for line in _write_segment(node, scope, index)]
+
+
+def _write_segment(node: ProvenSegment | None, scope: dict[str, Any], index: str) -> Iterator[str]:
+    """Yield the code of the end of a path."""
+    if node is None or node.is_refused:
+        yield "return False"
+        return
+    name = f"segment{len(scope)}"
+    scope[name] = node
+    if not index or node.price or node.others or node.writes_tools:
+        yield f"note(({'i' if index else '0'}, {name}))"
+    if index:
+        yield f"if len(m) != {1 + len(node.keys)}: leave(({index}, {name}))"
+    if node.texts:
+        yield f"write(({', '.join(node.texts)},))"
+    for key in node.carried:
+        yield f"S['carried'] += S[{key!r}]"
+    if node.state:
+        targets = ", ".join(f"S[{key!r}]" for key in node.state)
+        yield f"{targets}, = {', '.join(node.state.values())},"
+    yield "continue" if index else "return True"
+
+
+def _compare(name: str, answer: Any) -> str:
+    if type(answer) is bool:
+        return name if answer else f"not {name}"
+    return f"{name} == {answer!r}"
+
+
+def _differ(name: str, answer: Any) -> str:
+    if type(answer) is bool:
+        return f"not ({name})" if answer else name
+    return f"{name} != {answer!r}"
+
+
+class Constants:
+    """The texts of a template, and writers of JSON, that questions and leaves name."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self._names: dict[Any, str] = {}
+        self.size = 0
+
+    def name(self, value: Any) -> str:
+        """Return the source of a constant."""
+        if value is None or type(value) in (bool, int) or (type(value) is str and len(value) < 16):
+            return repr(value)
+        if value not in self._names:
+            self._names[value] = f"K{len(self._names)}"
+            self.values[self._names[value]] = value
+            self.size += getsizeof(value)
+        return self._names[value]
+
+
+@dataclass(slots=True, eq=False)
+class LoopOverMessages:
+    """A loop over messages.
+
+    Attributes:
+        index: the source of the index of the message of round `i`.
+        body: the section of one round.
+        after: the section that follows.
+        skipped: how many messages are before those that it is over; None if it is over others.
+    """
+
+    index: str
+    body: FactTree
+    after: FactTree
+    skipped: int | None

@@ -1,0 +1,480 @@
+"""Run a program with messages that record every question about them.
+
+The run is cut into *sections* (`facts.py`) where a loop takes the next message. What a section asked and wrote becomes
+a path of a tree. State between sections is in namespaces only: `S` has what earlier sections wrote to them, and a
+section that reads an attribute records its type, or its value.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from turnwise.engine.program import NAMES, Program
+from turnwise.engine.provenance.trails import MESSAGES
+from turnwise.engine.provenance.written_fields import writes_tools
+from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Runtime
+from turnwise.engine.runtime.values import Pair
+from turnwise.engine.segments.facts import (
+    HELPERS,
+    Constants,
+    FactTree,
+    FindIndex,
+    LoopOverMessages,
+    ProvenSegment,
+    compile_index,
+)
+from turnwise.engine.segments.functions import (
+    holds_unknown,
+    measure,
+    replace_function,
+    replace_test,
+    zip_rounds,
+)
+from turnwise.engine.segments.symbols import (
+    CHARACTER,
+    MessageField,
+    NotRecordable,
+    Parts,
+    TextSlot,
+    UnknownMapping,
+    UnknownMessages,
+    UnknownNumber,
+    UnknownText,
+    join_parts,
+    refuse,
+)
+from turnwise.engine.segments.texts import MAX_LIST, OPERATION_BYTES
+
+MESSAGE_SHARE = 0.5  # of what a message adds to the budgets, for one round of one loop
+OTHERS_PRICE = 0.3  # of a round that does something with texts of other messages
+MAX_PATH = 400  # questions of one section
+NAMED_FIELDS = frozenset(["role", "type"])  # fields with few values: they are known, once read
+# Code whose rounds share more than namespaces: `{% for %}` with `else`, and recursive loops.
+SHARING_ROUNDS = re.compile(r"^\s*(?:e\d+ = True|def again\d+)", re.M)
+IS_OF_SECTION = re.compile(r"\b[im]\b|\bS\[")
+CONTENT = "['content']"
+KEY_PATH = re.compile(r"\['\w+'\]")
+OF_CHAT = re.compile(r"\b[MS]\[")
+
+
+class Recorder:
+    """One run of a program.
+
+    Args:
+        entry: the section with which the program begins.
+        constants: the texts of the template that were named before.
+    """
+
+    def __init__(self, entry: FactTree, constants: Constants) -> None:
+        self.is_in_round = False
+        self.is_complete = False
+        self.learned = 0  # leaves
+        self._own = ""  # source of the index of the message at hand
+        # of a conversation of plain turns, see `rows.py`
+        self.absent: set[str] = set()  # texts that are in no content
+        self.reads_contents = False  # for another question
+        self.clock: dict[str, str] = {}  # formats of the time that was written, with the text
+        self.parts: list[
+            str | TextSlot | None
+        ] = []  # of the whole text; None for a slot that is no field
+        self._state_parts: dict[str, list[str | TextSlot | None]] = {}  # of texts of namespaces
+        self.total_cost = 0  # for each character of a content, beside rounds
+        self.round_cost = 0  # of the round that costs most
+        self._constants = constants
+        self._section = entry
+        self._path: list[tuple[str, Any]] = []
+        self._answers: dict[str, Any] = {}
+        self.state: dict[str, str] = {}  # sources of what this section writes to namespaces
+        self._empty: set[MessageField] = set()  # fields without text
+        self._uses_others = False
+        self.cost = 0  # bytes that this section pays for each character
+        self.serial = 0  # of this section
+        self.namespaces = 0
+        self._fixed: set[str] = set()  # attributes of namespaces that are the same in all rounds
+        self.sources: dict[int, tuple[Any, TextSlot]] = {}  # of lists in messages, by identity
+        self.streams: dict[int, tuple[Any, int]] = {}
+        self._scope: dict[str, Any] = {}
+        self._runtime: Any = None
+        self.now: Any = None
+        self._paid = (0, 0)
+        self.weight = 0  # steps of a round of the loop that is about to begin
+        self._done = 0  # items of the output that belong to earlier sections
+        self._tools = 0
+        self._output: list[Any] | None = None
+
+    def instrument(self, program: Program) -> Program:
+        """Return a program that runs with unknown messages, and with functions that know of them.
+
+        Raises:
+            NotRecordable: rounds of a loop share more than namespaces.
+        """
+        if SHARING_ROUNDS.search(program.python):
+            raise NotRecordable
+        names = {name: replace_function(self, name, value) for name, value in NAMES.items()}
+        names["tests"] = {
+            name: replace_test(self, name, test) for name, test in NAMES["tests"].items()
+        }
+        builtins: dict[str, Any] = {
+            each.__name__: each for each in (bool, dict, float, int, list, str, tuple)
+        }
+        builtins |= {"len": partial(measure, self), "zip": partial(zip_rounds, self)}
+        return program.instrument({**names, "__builtins__": builtins}, self._run_program)
+
+    def _run_program(
+        self, run: Callable[..., list[Any]], rt: Runtime, context: Mapping[str, Any]
+    ) -> list[Any]:
+        messages = context["messages"]
+        self._tools = len(context.get("tools") or ())
+        self.now = now = rt.now
+        rt.now = refuse
+        state: dict[str, Any] = {"now": now, "carried": ()}
+        self._scope = {**HELPERS, "M": messages, "n": len(messages), "i": 0, "S": state}
+        self._runtime = rt
+        self._paid = (rt.steps, rt.bytes)
+        unknown = UnknownMessages(self, skipped=0)
+        try:
+            out = run(rt, {**context, "messages": unknown})
+            if self.is_in_round or (self._output is not None and out is not self._output):
+                raise NotRecordable  # a round was left early
+            self._end_section(out)
+        except Exception:
+            # Whatever it was, the same answers lead to it again.
+            self._refuse_section()
+            raise NotRecordable from None
+        self.is_complete = True
+        return []
+
+    # ---- sections ----
+
+    def _refuse_section(self) -> None:
+        if self._section.find(self._path) is None:
+            self._section.add(self._path, ProvenSegment(is_refused=True))
+            self.learned += 1
+
+    def _end_section(self, out: list[Any], loop: LoopOverMessages | None = None) -> ProvenSegment:
+        """Add what was recorded since the last section, and return it; perhaps it is known already."""
+        known = self._section.find(self._path)
+        written = out[self._done :]
+        parts = join_parts(written[::2])
+        if any(CHARACTER in part for part in parts if type(part) is str):
+            raise NotRecordable
+        steps, size = self._runtime.steps, self._runtime.bytes
+        sources = [self.write_part(part) for part in parts]
+        named = self._constants.values
+        changes = {key: eval(source, self._scope, named) for key, source in self.state.items()}
+        if known is None:
+            fields = {part.field for part in parts if isinstance(part, TextSlot) and part.field}
+            here, others = self._find_written_keys(fields | self._empty)
+            known = ProvenSegment(
+                texts=sources,
+                state=dict(self.state),
+                keys=here,
+                others=others,
+                writes_tools=bool(self._tools) and writes_tools(written, self._tools),
+                carried=tuple(sorted(field.state for field in fields if field.state)),
+                cost=self.cost,
+                price=self._find_price(steps, size, parts),
+                loop=loop,
+            )
+            self._section.add(self._path, known)
+            self.learned += 1
+        self.parts += self._resolve(parts)
+        self.total_cost += self.cost if not self.is_in_round else 0
+        self.round_cost = max(self.round_cost, self.cost)
+        self._scope["S"].update(changes)
+        self._done = len(out)
+        self._paid = (steps, size)
+        return known
+
+    def _resolve(self, parts: Parts) -> list[str | TextSlot | None]:
+        """Return parts of the text with the index of each message, not the source of it."""
+        found: list[str | TextSlot | None] = []
+        for part in parts:
+            if isinstance(part, str):
+                found.append(part)
+            elif part.field is None or part.is_json:
+                found.append(None)
+            elif part.field.state:
+                found += self._state_parts.get(part.field.state, [None])
+            else:
+                index = eval(part.field.message, self._scope)
+                found.append(part._replace(field=part.field._replace(message=repr(index))))
+        return found
+
+    def _find_written_keys(
+        self, fields: set[MessageField]
+    ) -> tuple[frozenset[str], tuple[tuple[FindIndex, str], ...]]:
+        """Return the keys that are written whole: of the message at hand, and of others."""
+        found: dict[str, set[str]] = {}
+        for field in fields:
+            if not field.state and not OF_CHAT.search(field.message):
+                found.setdefault(field.message, set()).add(field.path)
+        keys = {
+            index: _find_keys("m" if index == self._own else f"M[{index}]", paths, self._answers)
+            for index, paths in found.items()
+        }
+        here = frozenset(keys.pop(self._own, ()))
+        others = [(compile_index(index), key) for index, names in keys.items() for key in names]
+        return here, tuple(others)
+
+    def _find_price(self, steps: int, size: int, parts: Parts) -> float:
+        """Return the share of the budgets that this section takes."""
+        limits = self._runtime.limits
+        constant = sum(len(part) for part in parts if type(part) is str)
+        amounts = (
+            (self._paid[0] - steps, limits.steps_per_value, limits.steps),
+            (self._paid[1] - size, limits.bytes_per_value, limits.bytes),
+            (MAX_CHARACTER_SIZE * constant, limits.output_per_value, limits.output),
+        )
+        added = MESSAGE_SHARE if self.is_in_round else 0
+        prices = [max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts]
+        price: float = max(prices) + OTHERS_PRICE * self._uses_others
+        return price
+
+    def _begin_section(self, section: FactTree, number: int) -> None:
+        self._section = section
+        self._path, self._answers, self.state = [], {}, {}
+        self._empty = set()
+        self.cost, self._uses_others = 0, False
+        self.serial += 1
+        self._scope["i"] = number
+
+    def iterate(self, messages: UnknownMessages, is_counted: bool) -> Iterator[Any]:
+        """Yield the rounds of a loop over messages; each is a section."""
+        frame = sys._getframe(1)
+        out = frame.f_locals["out"]
+        if self.is_in_round or frame.f_code.co_name != "run":
+            raise NotRecordable
+        del frame
+        self._output = out
+        index = messages.form.format("i")
+        loop = self._end_section(
+            out,
+            LoopOverMessages(
+                index,
+                FactTree(self._constants, (index, messages.count)),
+                FactTree(self._constants),
+                messages.skipped,
+            ),
+        ).loop
+        assert loop is not None
+        weight = self.weight
+        self.is_in_round = True
+        self._own = loop.index
+        for number in range(eval(messages.count, self._scope)):
+            self._begin_section(loop.body, number)
+            self._runtime.charge_steps(weight)
+            index = eval(loop.index, self._scope)
+            self._scope["m"] = self._scope["M"][index]
+            message = UnknownMapping(self, "m", MessageField(loop.index, ""))
+            trail = (MESSAGES, index)
+            if is_counted:
+                yield UnknownNumber(self, "i"), message, trail
+            else:
+                yield message, trail
+            self._end_section(out)
+        self.is_in_round = False
+        self._own = ""
+        self._begin_section(loop.after, 0)
+
+    # ---- questions ----
+
+    def ask(self, source: str, is_answered: bool = False) -> Any:
+        """Record a question, and return the answer for this conversation.
+
+        Args:
+            source: the question.
+            is_answered: no content decides about it, though it is about one.
+        """
+        self.reads_contents |= CONTENT in source and not is_answered
+        if source not in self._answers:
+            if len(self._path) >= MAX_PATH:
+                raise NotRecordable
+            answer = eval(source, self._scope, self._constants.values)
+            self._answers[source] = answer
+            self._path.append((source, answer))
+        return self._answers[source]
+
+    def ask_text(self, text: UnknownText, source: str, wanted: Any = None) -> Any:
+        """Record a question about a text; with `wanted`, whether that is there, or at one of its ends, or all of it."""
+        answer = self.ask(source, True)
+        slot = text.parts[0] if len(text.parts) == 1 else None
+        is_content = isinstance(slot, TextSlot) and slot.field is not None and not slot.field.state
+        if is_content and type(wanted) is str and wanted and not answer:
+            self.absent.add(wanted)
+        else:
+            self.reads_contents = True
+        return answer
+
+    def ask_full(self, text: UnknownText) -> bool:
+        """Record the question whether there is some text."""
+        answer = self.ask(f"bool({text.source})", True)
+        parts = self._resolve(text.parts)
+        is_field = any(isinstance(part, TextSlot) and part.field for part in parts)
+        self.reads_contents |= not is_field and None in parts
+        return bool(answer)
+
+    def name(self, value: Any) -> str:
+        """Return the source of a constant."""
+        return self._constants.name(value)
+
+    def ask_kind(self, owner: UnknownMapping, key: str) -> str:
+        """Return the kind of a field; first the questions that are answered soonest."""
+        field = f"{owner.source}[{key!r}]"
+        if not self.ask(f"{key!r} in {owner.source}"):
+            return "absent"
+        if key in NAMED_FIELDS and type(self.ask(field)) is str:
+            return "text"
+        if self.ask(f"(c := {field}).__class__ is str and c != '' and not c.isspace()", True):
+            return "text"
+        found: str = self.ask(f"kind({field})")
+        return found
+
+    def read_field(self, owner: UnknownMapping, key: str) -> Any:
+        """Return a field as a value that records what is asked about it."""
+        kind = self.ask_kind(owner, key)
+        source = f"{owner.source}[{key!r}]"
+        if kind == "text" and key in NAMED_FIELDS:
+            return self.ask(source)
+        field = owner.field.get(key)
+        if kind == "empty":
+            self._empty.add(field)
+        return self._read_value(source, kind, field)
+
+    def _read_value(self, source: str, kind: str, field: MessageField) -> Any:
+        if kind == "text":
+            return self.make_text((self.make_slot(source, field),), is_full=True)
+        if kind == "blank":
+            return self.make_text((self.make_slot(source),), is_full=True)
+        if kind in CONSTANTS:
+            return CONSTANTS[kind]
+        if kind == "int":
+            return UnknownNumber(self, source)
+        if kind == "dict":
+            return UnknownMapping(self, source, field)
+        if kind != "list":
+            raise NotRecordable
+        count = self.ask(f"len({source})")
+        if count > MAX_LIST:
+            raise NotRecordable
+        values = []
+        for index in range(count):
+            one = f"{source}[{index}]"
+            values.append(self._read_value(one, self.ask(f"kind({one})"), field.get(index)))
+        self.sources[id(values)] = values, self.make_slot(source, field)
+        return values
+
+    def read_state(self, key: str, pair: Pair) -> Pair:
+        """Return an attribute of a namespace."""
+        if key in self.state or key in self._fixed:
+            return pair
+        source = f"S[{key!r}]"
+        kind = self.ask(f"{source}.__class__.__name__")
+        if kind == "int":
+            return UnknownNumber(self, source), None
+        if kind == "str":
+            field = MessageField("", "", f"{key}#")
+            return self.make_text((self.make_slot(source, field),)), None
+        return self.ask(source), None
+
+    def write_state(self, key: str, value: Any) -> None:
+        """Note what a namespace has from now on."""
+        self._fixed.discard(key)
+        if type(value) is UnknownText:
+            self.state[key] = value.source
+            self.state[f"{key}#"] = _write_fields(value)
+            self._state_parts[f"{key}#"] = self._resolve(value.parts)
+        elif isinstance(value, UnknownNumber):
+            self.state[key] = value.source
+        elif value is None or type(value) in (bool, int, str):
+            self.state[key] = self.name(value)
+            self.state[f"{key}#"] = "()"
+            self._state_parts[f"{key}#"] = [value] if type(value) is str else [None]
+        elif self.is_in_round or holds_unknown(self, value):
+            raise NotRecordable
+        else:
+            self._fixed.add(key)  # no round can change it
+
+    def find_section(self, source: str) -> int:
+        """Return the number of this section if a source holds only in it, else 0."""
+        return self.serial if IS_OF_SECTION.search(source) else 0
+
+    def check_section(self, source: str, section: int) -> str:
+        """Return a source that holds in this section.
+
+        Raises:
+            NotRecordable: it was read in another one.
+        """
+        if section not in (0, self.serial):
+            raise NotRecordable
+        return source
+
+    # ---- texts ----
+
+    def make_slot(self, source: str, field: MessageField | None = None) -> TextSlot:
+        """Return a slot."""
+        return TextSlot(source, self.find_section(source), field)
+
+    def make_text(self, parts: Parts, is_full: bool = False) -> UnknownText:
+        """Return an unknown text."""
+        text = UnknownText(CHARACTER)
+        text.parts, text.recorder, text.is_full = parts, self, is_full
+        return text
+
+    def write_source(self, parts: Parts) -> str:
+        """Return the source of a text."""
+        sources = list(map(self.write_part, parts))
+        return sources[0] if len(sources) == 1 else f"({' + '.join(sources)})"
+
+    def write_part(self, part: str | TextSlot) -> str:
+        if isinstance(part, TextSlot):
+            return self.check_section(part.source, part.section)
+        return self.name(part)
+
+    def pay(self, text: UnknownText, each: int = MAX_CHARACTER_SIZE) -> None:
+        """Pay for an operation on a text: for itself, and for each of its characters."""
+        self._runtime.charge_bytes(OPERATION_BYTES)
+        self.cost += each
+        for part in text.parts:
+            if isinstance(part, TextSlot):
+                self._uses_others |= self.is_in_round and bool(OF_CHAT.search(part.source))
+            else:
+                self._runtime.charge_bytes(each * len(part))
+
+
+def _write_fields(text: UnknownText) -> str:
+    """Return the source of the fields that are whole in a text: (index, key) of each."""
+    sources = ["()"]
+    for part in text.parts:
+        if isinstance(part, TextSlot) and part.field:
+            field = part.field
+            if field.state:
+                sources.append(f"S[{field.state!r}]")
+            elif KEY_PATH.fullmatch(field.path) and not OF_CHAT.search(field.message):
+                sources.append(f"(({field.message}, {field.path[2:-2]!r}),)")
+    return " + ".join(sources)
+
+
+def _find_keys(owner: str, paths: set[str], answers: dict[str, Any]) -> set[str]:
+    """Return the keys of a message whose values are written whole."""
+    keys = {path[2:-2] for path in paths if KEY_PATH.fullmatch(path)}
+    count = answers.get(f"len({owner}['tool_calls'])", 0)
+    if count and all(_writes_call(f"['tool_calls'][{number}]", paths) for number in range(count)):
+        keys.add("tool_calls")
+    return keys
+
+
+def _writes_call(call: str, paths: set[str]) -> bool:
+    """Whether a call is written whole, or its name or id and its arguments."""
+    function = f"{call}['function']"
+    if not paths.isdisjoint(["['tool_calls']", call, function]):
+        return True
+    has_name = not paths.isdisjoint([f"{function}['name']", f"{call}['id']"])
+    return has_name and f"{function}['arguments']" in paths
+
+
+CONSTANTS: dict[str, Any] = {"empty": "", "None": None, "True": True, "False": False}

@@ -1,0 +1,110 @@
+"""What a template writes for plain turns with the same roles, whatever their contents are.
+
+Rows of a data set mostly have one of a few forms. A row is recorded (`recorder.py`); if no content decided about
+anything, but for texts that are in none of them, all rows with the same roles are written alike: the same constants,
+and slots for the contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from turnwise.engine.renderer import Renderer
+from turnwise.engine.segments.facts import Constants, FactTree
+from turnwise.engine.segments.recorder import CONTENT, Recorder
+from turnwise.engine.segments.segments import MAX_TEXT, pays_for_itself
+from turnwise.engine.segments.symbols import NotRecordable, TextSlot, Trim
+from turnwise.errors import TurnwiseError
+
+MAX_TRACED_LENGTH = MAX_TEXT  # characters of all contents; a longer conversation is rendered
+
+
+class ContentSlot(NamedTuple):
+    """Where a content is written."""
+
+    message: int  # its number
+    trims: tuple[Trim, ...] = ()  # that it went through, first to last
+
+    def fill(self, content: str) -> str:
+        """Return a content as it is written here."""
+        for method, letters in self.trims:
+            content = getattr(content, method)(letters)
+        return content
+
+
+class ContentTrace(NamedTuple):
+    """What a template writes for messages whose contents are not known.
+
+    Attributes:
+        parts: the constants and slots of its output, in order.
+        absent: texts that must be in no content.
+        clock: the formats in which the time was written, each with the text.
+        cost: of the budget of bytes, for each character of a content.
+    """
+
+    parts: tuple[str | ContentSlot, ...]
+    absent: frozenset[str]
+    clock: tuple[tuple[str, str], ...]
+    cost: int
+
+    def is_on_time(self, now: datetime) -> bool:
+        """Return whether the template would write the same time."""
+        return all([now.strftime(form) == text for form, text in self.clock])
+
+    def fill(self, contents: Sequence[str]) -> str:
+        """Return the text with these contents."""
+        return "".join(
+            [
+                part if isinstance(part, str) else part.fill(contents[part.message])
+                for part in self.parts
+            ]
+        )
+
+    def starts_with(self, other: ContentTrace) -> bool:
+        """Return whether the text begins with that of another trace, whatever the contents are."""
+        *parts, last = other.parts
+        following = self.parts[len(parts) : len(parts) + 1]
+        if self.parts[: len(parts)] != tuple(parts) or not following:
+            return False
+        if isinstance(last, str) and isinstance(following[0], str):
+            return following[0].startswith(last)
+        return last == following[0]
+
+
+def trace_contents(
+    renderer: Renderer, messages: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
+) -> ContentTrace | None:
+    """Return what a template writes for messages like these, whatever their contents are; None if they decide.
+
+    It holds for contents that are not blank, and have at most `MAX_TRACED_LENGTH` characters together.
+
+    Args:
+        renderer: the template.
+        messages: messages with two fields: a role, and a content that is text.
+        arguments: those of `Renderer.render`.
+    """
+    if not pays_for_itself(renderer.limits):
+        return None
+    constants = Constants()
+    recorder = Recorder(FactTree(constants), constants)
+    try:
+        renderer.with_programs(recorder.instrument).render(list(messages), **arguments)
+    except (NotRecordable, TurnwiseError):
+        return None
+    cost = recorder.total_cost + recorder.round_cost
+    if recorder.reads_contents or cost > renderer.limits.bytes_per_character:
+        return None
+    parts: list[str | ContentSlot] = []
+    for part in recorder.parts:
+        if isinstance(part, TextSlot) and part.field and part.field.path == CONTENT:
+            parts.append(ContentSlot(int(part.field.message), part.trims))
+        elif not isinstance(part, str):
+            return None
+        elif parts and isinstance(parts[-1], str):
+            parts[-1] += part
+        else:
+            parts.append(part)
+    absent, clock = frozenset(recorder.absent), tuple(recorder.clock.items())
+    return ContentTrace(tuple(parts), absent, clock, cost)

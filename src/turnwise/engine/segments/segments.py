@@ -1,0 +1,203 @@
+"""Write a conversation from segments that are known, or learn those that are not.
+
+`Segments` is what is known of one template with the same tools and options. `write` returns the text that the program
+would write, or None; then the program runs, and `learn` may record it. The two give the same text by construction.
+Budgets need no look: what a leaf paid is added up, and each character of a text adds to the budgets what operations on
+it may cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from threading import Lock
+from typing import Any, NamedTuple
+
+from turnwise.engine.program import Program
+from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Limits, Runtime
+from turnwise.engine.segments.facts import Constants, FactTree, ProvenSegment
+from turnwise.engine.segments.recorder import Recorder
+from turnwise.engine.segments.symbols import NotRecordable
+from turnwise.messages import REASONING_KEYS
+
+MAX_TEXT = 1_000_000  # characters of a conversation; a longer one is rendered
+MAX_LEAVES = 200
+MAX_DOUBLINGS = 16  # of the misses between two recordings that failed
+MAX_LEARNED = 64  # messages of a conversation that is recorded
+MIN_MISSES = 2  # what comes once only is not worth recording
+MAX_MESSAGES = 10_000
+LEAF_BYTES = 1500
+# What the walk over a conversation may raise: the program then raises an error with its place, or not.
+UNWRITABLE = (TypeError, ValueError, LookupError, RecursionError)
+UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
+
+
+def pays_for_itself(limits: Limits) -> bool:
+    """Whether a text adds as much to the budgets as it may cost, however long it is."""
+    most = limits.bytes_per_character * MAX_TEXT
+    return (
+        limits.deadline is None
+        and limits.output_per_character >= MAX_CHARACTER_SIZE
+        and limits.bytes * limits.max_bytes_growth >= most
+    )
+
+
+class SegmentedText(NamedTuple):
+    """A text that was written from segments.
+
+    Attributes:
+        text: the text.
+        is_whole: whether all texts of all messages, and all tools, are in it as they were given.
+    """
+
+    text: str
+    is_whole: bool
+
+
+class Segments:
+    """The segments of a template with the same tools and options.
+
+    Args:
+        limits: the budgets of a rendering.
+        tools: the tools.
+    """
+
+    def __init__(self, limits: Limits, tools: object = None) -> None:
+        self._limits = limits
+        self._tools = tools  # kept, so that no others have their identity
+        self._constants = Constants()
+        self._entry = FactTree(self._constants)
+        self._lock = Lock()
+        self._misses = 0
+        self._failures = 0
+        self._next = 0  # misses until the next is recorded
+        self._leaves = 0
+
+    @property
+    def size(self) -> int:
+        """The estimated bytes."""
+        return 2 * self._constants.size + LEAF_BYTES * (1 + self._leaves)
+
+    def write(
+        self, messages: list[dict[str, Any]], now: Any, has_tools: bool
+    ) -> SegmentedText | None:
+        """Return the text of a conversation; None if the program has to run."""
+        if not self._leaves or len(messages) > MAX_MESSAGES:
+            return None
+        try:
+            return self._write(messages, now, has_tools)
+        except UNWRITABLE:
+            return None
+
+    def _write(
+        self, messages: list[dict[str, Any]], now: Any, has_tools: bool
+    ) -> SegmentedText | None:
+        count = len(messages)
+        state: dict[str, Any] = {"now": now, "carried": ()}
+        texts: list[str] = []
+        others: list[
+            tuple[int, str]
+        ] = []  # fields that are written in other rounds than their message's
+        missing: list[tuple[int, ProvenSegment]] | None = (
+            None  # messages that no round of the last loop writes whole
+        )
+        price, cost, has_tools_left = 0.0, 0, has_tools
+        section: FactTree | None = self._entry
+        while section is not None:
+            leaves: list[tuple[int, ProvenSegment]] = []
+            note = leaves.append
+            if not section.walk(messages, count, state, texts.extend, note, note):
+                return None
+            _, leaf = leaves[0]
+            cost += leaf.cost
+            loop, section = leaf.loop, None
+            if loop is not None:
+                body, section = loop.body, loop.after
+                left: list[tuple[int, ProvenSegment]] = []
+                if not body.walk(messages, count, state, texts.extend, note, left.append):
+                    return None
+                cost += body.cost
+                if body.has_keys and loop.skipped is not None:
+                    left += [(index, leaf) for index in range(min(loop.skipped, count))]
+                    missing = left if missing is None else _join_missing(missing, left)
+            for number, leaf in leaves:
+                price += leaf.price
+                has_tools_left = has_tools_left and not leaf.writes_tools
+                others += [(find(number, count), key) for find, key in leaf.others]
+        text = "".join(texts)
+        # Each character adds to the budget of bytes what usual operations on it cost.
+        excess = max(cost - self._limits.bytes_per_character, 0) * len(text)
+        if price + excess / self._limits.bytes > 1 or len(text) > MAX_TEXT:
+            return None
+        others += state["carried"]
+        return SegmentedText(text, not has_tools_left and _is_whole(messages, missing, others))
+
+    def learn(
+        self, program: Program, runtime: Runtime, context: Mapping[str, Any], text: str
+    ) -> None:
+        """Record a conversation, unless that failed often.
+
+        Args:
+            program: the program.
+            runtime: the budgets for running it.
+            context: its inputs.
+            text: what it writes.
+        """
+        messages = context["messages"]
+        self._misses += 1
+        if self._misses < MIN_MISSES or self._misses < self._next:
+            return
+        if not 0 < len(messages) <= MAX_LEARNED or self._leaves >= MAX_LEAVES:
+            return
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._record(program, runtime, context)
+            written = self.write(messages, runtime.now, context.get("tools") is not None)
+        finally:
+            self._lock.release()
+        if written is None:
+            self._failures += 1
+            self._next = self._misses + 2 ** min(self._failures, MAX_DOUBLINGS)
+        elif written.text != text:  # a defect of the recorder; nothing that it recorded is trusted
+            self._leaves, self._entry = MAX_LEAVES, FactTree(self._constants)
+
+    def _record(self, program: Program, runtime: Runtime, context: Mapping[str, Any]) -> None:
+        recorder = Recorder(self._entry, self._constants)
+        now = runtime.now
+        with suppress(NotRecordable):  # the tree has a path that says so
+            recorder.instrument(program).run(runtime, context)
+        runtime.now = now
+        self._leaves += recorder.learned
+
+
+def _join_missing(
+    missing: list[tuple[int, ProvenSegment]], left: list[tuple[int, ProvenSegment]]
+) -> list[tuple[int, ProvenSegment]]:
+    """Return the messages that neither of two loops writes whole."""
+    both = {index for index, _ in missing} & {index for index, _ in left}
+    return [pair for pair in (*missing, *left) if pair[0] in both]
+
+
+def _is_whole(
+    messages: list[dict[str, Any]],
+    missing: list[tuple[int, ProvenSegment]] | None,
+    others: list[tuple[int, str]],
+) -> bool:
+    """Whether all fields of all messages are written that count."""
+    if missing is None:
+        return False
+    written: dict[int, set[str]] = {}
+    for index, leaf in missing:
+        written.setdefault(index, set(UNCOUNTED)).update(leaf.keys)
+    for index, key in others:
+        if index in written:
+            written[index].add(key)
+    return all([_has_all(keys, messages[index]) for index, keys in written.items()])
+
+
+def _has_all(keys: set[str], message: dict[str, Any]) -> bool:
+    """Whether these keys of a message are all that have a text."""
+    if not keys.isdisjoint(REASONING_KEYS):
+        keys = keys.union(REASONING_KEYS)  # reasoning is there under each of its names
+    return all([key in keys or not value for key, value in message.items()])

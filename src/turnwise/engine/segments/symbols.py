@@ -1,0 +1,371 @@
+"""Values that record what a program asks about them: texts, numbers and messages that are not known.
+
+Each has the *source* of its value, a Python expression over the names of `facts.py`. An operation either makes another
+such value (`messages[loop.index0 - 1]` has the source `M[(i - 1)]`), or needs to know something: then the question is
+recorded and answered for the conversation at hand. Any other use is refused.
+
+The classes pretend to be what they stand for (`__class__`), since generated code looks at that, but they are no
+subclasses: Python's own functions cannot look past the recording. An unknown text must be a `str`, because functions
+that only pass it on ask for one. Its only character is one that Unicode does not have; in the output it shows that a
+text was read past all guards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from turnwise.engine.runtime.values import Pair, Safe
+
+if TYPE_CHECKING:
+    from turnwise.engine.segments.recorder import Recorder
+
+CHARACTER = "\ufdd0"
+
+
+class NotRecordable(Exception):
+    """The template asked for more than can be recorded."""
+
+
+def refuse(*_: Any, **__: Any) -> NoReturn:
+    raise NotRecordable
+
+
+Trim = tuple[str, str | None]  # a method of `str`, and the letters that it strips
+
+
+class MessageField(NamedTuple):
+    """A value in a message, or what a namespace has of one.
+
+    Attributes:
+        message: the source of the index of the message.
+        path: the source of the way from the message to the value: `['tool_calls'][0]`.
+        state: the key in S of the fields, if the text is from a namespace.
+    """
+
+    message: str
+    path: str
+    state: str = ""
+
+    def get(self, key: str | int) -> MessageField:
+        """Return the field of an element."""
+        return self._replace(path=f"{self.path}[{key!r}]")
+
+
+class TextSlot(NamedTuple):
+    """A part of a text that is not known.
+
+    Attributes:
+        source: the expression.
+        section: the section in which it holds; 0 for all.
+        field: the field that is written here whole, trimmed at most.
+        is_json: whether it is written as JSON.
+        trims: the methods that took white space from its ends, each with the letters.
+    """
+
+    source: str
+    section: int
+    field: MessageField | None = None
+    is_json: bool = False
+    trims: tuple[Trim, ...] = ()
+
+
+Parts = tuple[str | TextSlot, ...]
+
+# Attributes of `str` that Python needs to make an object, and to tell its type.
+HARMLESS = frozenset(
+    [
+        *("__class__", "__delattr__", "__doc__", "__getattribute__", "__init__"),
+        *("__init_subclass__", "__new__", "__setattr__", "__subclasshook__"),
+    ]
+)
+
+
+class UnknownText(str):
+    """A text of constants and slots."""
+
+    __slots__ = ("is_full", "parts", "recorder")
+
+    parts: Parts
+    recorder: Recorder
+    is_full: bool  # known not to be empty
+
+    @property  # type: ignore[misc]  # mypy knows `__class__` as an attribute
+    def __class__(self) -> type:
+        # a string for templates that ask, but no `str` that generated code may read
+        return Safe
+
+    @property
+    def source(self) -> str:
+        """The expression of the whole text."""
+        return self.recorder.write_source(self.parts)
+
+    def __bool__(self) -> bool:
+        return self.is_full or self.recorder.ask_full(self)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is UnknownText:
+            return bool(self.recorder.ask_text(self, f"{self.source} == {other.source}"))
+        if not isinstance(other, str) or (self.is_full and str(other) == ""):
+            return False
+        source = f"{self.source} == {self.recorder.name(str(other))}"
+        return bool(self.recorder.ask_text(self, source, str(other)))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
+for _name in set(dir(str)) - HARMLESS - {"__eq__", "__ne__"}:
+    setattr(UnknownText, _name, refuse)
+
+
+class Sourced:
+    """A value with a source, which may hold only in the section in which it was read."""
+
+    __slots__ = ("_section", "_source", "recorder")
+
+    def __init__(self, recorder: Recorder, source: str) -> None:
+        self.recorder = recorder
+        self._source = source
+        self._section = recorder.find_section(source)
+
+    @property
+    def source(self) -> str:
+        """The expression."""
+        return self.recorder.check_section(self._source, self._section)
+
+
+class UnknownNumber(Sourced):
+    """An integer that depends on the number of messages, on the round, or on a text."""
+
+    __slots__ = ()
+
+    @property  # type: ignore[misc]  # as above
+    def __class__(self) -> type:
+        return int
+
+    def __bool__(self) -> bool:
+        return bool(self.recorder.ask(f"{self.source} != 0"))
+
+    def __neg__(self) -> UnknownNumber:
+        return UnknownNumber(self.recorder, f"(-{self.source})")
+
+    __hash__ = None  # type: ignore[assignment]  # a number cannot be a key without being known
+    __index__ = __int__ = __float__ = __str__ = __repr__ = __format__ = refuse
+
+
+def _make_operator(form: str, is_question: bool) -> Callable[[UnknownNumber, Any], Any]:
+    def run(self: UnknownNumber, other: Any) -> Any:
+        if isinstance(other, Sourced):
+            right = other.source
+        elif type(other) in (int, bool):
+            right = repr(other)
+        elif is_question and form.startswith(("({0} ==", "({0} !=")):
+            return form.startswith("({0} !=")  # a number is no text
+        else:
+            raise NotRecordable
+        source = form.format(self.source, right)
+        return self.recorder.ask(source) if is_question else UnknownNumber(self.recorder, source)
+
+    return run
+
+
+for _name, _sign in {"add": "+", "sub": "-", "mul": "*"}.items():
+    setattr(UnknownNumber, f"__{_name}__", _make_operator(f"({{0}} {_sign} {{1}})", False))
+    setattr(UnknownNumber, f"__r{_name}__", _make_operator(f"({{1}} {_sign} {{0}})", False))
+for _name, _sign in {"mod": "%", "floordiv": "//"}.items():
+    setattr(UnknownNumber, f"__{_name}__", _make_operator(f"({{0}} {_sign} {{1}})", False))
+    setattr(UnknownNumber, f"__r{_name}__", _make_operator(f"({{1}} {_sign} {{0}})", False))
+for _name, _sign in {
+    **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
+}.items():
+    setattr(UnknownNumber, f"__{_name}__", _make_operator(f"({{0}} {_sign} {{1}})", True))
+
+
+class UnknownMapping(Sourced):
+    """A message, or a mapping in one. Keys are read one at a time.
+
+    Args:
+        recorder: records the questions.
+        source: the expression of the mapping.
+        field: where it is.
+    """
+
+    __slots__ = ("field",)
+
+    def __init__(self, recorder: Recorder, source: str, field: MessageField) -> None:
+        super().__init__(recorder, source)
+        self.field = field
+
+    @property  # type: ignore[misc]  # as above
+    def __class__(self) -> type:
+        return dict
+
+    def __contains__(self, key: object) -> bool:
+        if type(key) is not str:
+            raise NotRecordable
+        return self.recorder.ask_kind(self, key) != "absent"
+
+    def __getitem__(self, key: str) -> Any:
+        return self.recorder.read_field(self, key)
+
+    def __bool__(self) -> bool:
+        return bool(self.recorder.ask(f"bool({self.source})"))
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is UnknownMapping:
+            return bool(self.recorder.ask(f"{self.source} == {other.source}"))
+        if isinstance(other, dict):
+            raise NotRecordable
+        return False
+
+    __hash__ = None  # type: ignore[assignment]  # as a dict has none
+
+    def read(self) -> dict[str, Any]:
+        """Return a mapping with the same keys, and their values unknown."""
+        return {key: self[key] for key in self.keys()}
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys, in order."""
+        self.recorder.reads_contents = True  # the order of keys is that of their writer
+        found: tuple[str, ...] = self.recorder.ask(f"tuple({self.source})")
+        if not all(type(key) is str for key in found):
+            raise NotRecordable
+        return found
+
+
+class RoundCounter(UnknownNumber):
+    """`loop.index0` of a loop that counts only the messages that pass its test."""
+
+    __slots__ = ()
+
+    @property
+    def source(self) -> str:
+        """The expression: what the last round left, and one more if this round is counted."""
+        return self.recorder.state.get(self._source, f"S[{self._source!r}]")
+
+    def __add__(self, other: Any) -> Any:
+        if self.recorder.is_in_round and self._source in self.recorder.state:
+            return UnknownNumber(self.recorder, self.source) + other
+        # `i += 1` is the first thing that a round does
+        self.recorder.state[self._source] = f"(S[{self._source!r}] + 1)"
+        return self
+
+
+class UnknownMessages:
+    """The messages, or some of them.
+
+    Args:
+        recorder: records the questions.
+        form: the source of the index of the message at a place, which `{0}` stands for.
+        count: the source of their number.
+        skipped: how many there are before them, if they are all others.
+    """
+
+    __slots__ = ("count", "form", "recorder", "skipped")
+
+    def __init__(
+        self, recorder: Recorder, form: str = "{0}", count: str = "n", skipped: int | None = None
+    ) -> None:
+        self.recorder = recorder
+        self.form = form
+        self.count = count
+        self.skipped = skipped
+
+    @property  # type: ignore[misc]  # as above
+    def __class__(self) -> type:
+        return list
+
+    def __bool__(self) -> bool:
+        return bool(self.recorder.ask(f"{self.count} > 0"))
+
+    def __getitem__(self, index: Any) -> UnknownMapping:
+        if isinstance(index, UnknownNumber):
+            place = index.source
+            if self.recorder.ask(f"{place} < 0"):
+                raise NotRecordable
+        elif type(index) is int:
+            place = repr(index) if index >= 0 else f"({self.count} - {-index})"
+        else:
+            raise NotRecordable
+        # Generated code has asked already whether there are so many.
+        if not self.recorder.ask(f"0 <= {place} < {self.count}"):
+            raise NotRecordable
+        return self.get(place)
+
+    def get(self, place: str) -> UnknownMapping:
+        """Return the message at a place, which is a source."""
+        index = self.form.format(place)
+        return UnknownMapping(self.recorder, f"M[{index}]", MessageField(index, ""))
+
+    def cut(self, start: Any, stop: Any, step: Any) -> UnknownMessages:
+        """Return a slice with constant bounds."""
+        if (start, stop, step) == (None, None, -1):
+            form = self.form.format(f"({self.count} - 1 - {{0}})")
+            return UnknownMessages(self.recorder, form, self.count)
+        start = start or 0
+        if step not in (None, 1) or type(start) is not int or start < 0:
+            raise NotRecordable
+        count = self.count
+        if type(stop) is int:
+            count = f"min({count}, {stop})" if stop >= 0 else f"({count} - {-stop})"
+        elif stop is not None:
+            raise NotRecordable
+        skipped = None if stop is not None or self.skipped is None else self.skipped + start
+        if not start:
+            return UnknownMessages(self.recorder, self.form, f"max({count}, 0)", skipped)
+        form = self.form.format(f"({start} + {{0}})")
+        return UnknownMessages(self.recorder, form, f"max({count} - {start}, 0)", skipped)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (list, UnknownMessages)):
+            raise NotRecordable
+        return False
+
+    __hash__ = None  # type: ignore[assignment]  # as a list has none
+    __iter__: Callable[[UnknownMessages], Iterator[Any]] = refuse
+    __contains__ = refuse
+
+
+class StatePairs(dict[str, Pair]):
+    """The attributes of a namespace. What was written in an earlier section is read as unknown."""
+
+    def __init__(self, recorder: Recorder, number: int | None, pairs: Mapping[str, Pair]) -> None:
+        super().__init__(pairs)
+        self._recorder = recorder
+        self._number = number  # None: made in a round of a loop, and gone after it
+        for name, (value, _) in pairs.items():
+            self._note(name, value)
+
+    def __getitem__(self, name: str) -> Pair:
+        pair = super().__getitem__(name)
+        if self._number is None:
+            return pair
+        return self._recorder.read_state(f"{self._number}.{name}", pair)
+
+    def __setitem__(self, name: str, pair: Pair) -> None:
+        if name not in self and self._number is not None and self._recorder.is_in_round:
+            raise NotRecordable  # which attributes there are would be a fact
+        super().__setitem__(name, pair)
+        self._note(name, pair[0])
+
+    def _note(self, name: str, value: Any) -> None:
+        if self._number is not None:
+            self._recorder.write_state(f"{self._number}.{name}", value)
+
+
+UNKNOWN = (UnknownText, UnknownNumber, RoundCounter, UnknownMapping, UnknownMessages)
+
+
+def join_parts(texts: Sequence[Any]) -> Parts:
+    """Return the parts of several texts, with constants beside each other as one."""
+    parts: list[str | TextSlot] = []
+    for text in texts:
+        for part in text.parts if type(text) is UnknownText else (text,):
+            if not part:
+                continue
+            if isinstance(part, str) and parts and isinstance(parts[-1], str):
+                parts[-1] += part
+            else:
+                parts.append(part)
+    return tuple(parts)

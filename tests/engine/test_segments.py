@@ -1,0 +1,213 @@
+"""A text that is written from segments is what the program writes, whatever the conversations before were."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+import corpus
+import turnwise
+from published_templates import compile_published
+from random_expressions import ExpressionMaker
+from turnwise.analysis.losses import find_losses
+from turnwise.engine.renderer import Renderer
+from turnwise.errors import TurnwiseError
+from turnwise.messages import InputReader, ReadMessages
+
+pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
+NOW = datetime(2024, 5, 17, 10, 30)
+TEXTS = (
+    *("Hi", "  spaced \n", "</think> x", "<think>a</think>b", "a\n\nb", "é 中文", "user", "", " "),
+    *(
+        "<tool_response>x</tool_response>",
+        '{"a": 1}',
+        "line\n",
+        "<think>\nr\n</think>\n\nso",
+        "\ufdd0",
+    ),
+)
+ARGUMENTS: tuple[Any, ...] = ({"a": "b"}, {"x": 1, "y": [1, 2]}, {"q": {"z": None}}, {}, '{"a": 1}')
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "f",
+            "description": "d",
+            "parameters": {"type": "object", "properties": {"a": {"type": "string"}}},
+        },
+    }
+]
+MESSAGES = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "Bye"},
+]
+
+
+def make_chat(dice: random.Random) -> list[dict[str, Any]]:
+    """Return a conversation: mostly turns, with calls, reasoning, and some roles out of order."""
+    chat: list[dict[str, Any]] = []
+    if dice.random() < 0.4:
+        chat.append({"role": "system", "content": dice.choice(TEXTS)})
+    role = "user"
+    for _ in range(dice.randint(1, 8)):
+        message: dict[str, Any] = {"role": role, "content": dice.choice(TEXTS)}
+        following = "assistant" if role == "user" else "user"
+        if role == "assistant" and dice.random() < 0.2:
+            message["reasoning_content"] = dice.choice(TEXTS)
+        if role == "assistant" and dice.random() < 0.25:
+            message["content"] = dice.choice((None, "", "Let me see"))
+            message["tool_calls"] = [make_call(dice) for _ in range(dice.randint(1, 2))]
+            following = "tool"
+        if role == "tool":
+            message["tool_call_id"] = "abcdefghi"
+            following = dice.choice(("tool", "assistant"))
+        chat.append(message)
+        role = following if dice.random() < 0.95 else dice.choice(("user", "tool", "system"))
+    return chat
+
+
+def make_call(dice: random.Random) -> dict[str, Any]:
+    function = {"name": dice.choice("fg"), "arguments": dice.choice(ARGUMENTS)}
+    return {"id": "abcdefghi", "type": "function", "function": function}
+
+
+def check(renderer: Renderer, dice: random.Random, tries: int, make: Any = make_chat) -> int:
+    """Compare texts from segments with those of the program; return how many were written so."""
+    written = 0
+    for _ in range(tries):
+        reader = InputReader()
+        chat = ReadMessages(reader.read_messages(make(dice)), reader.aliases)
+        tools = TOOLS if dice.random() < 0.3 else None
+        more = {"add_generation_prompt": dice.random() < 0.5, "now": NOW}
+        try:
+            expected = renderer.render_origins(chat, tools, **more)
+        except TurnwiseError as error:
+            with pytest.raises(type(error)) as raised:
+                renderer.render(chat, tools, **more)
+            assert str(raised.value) == str(error)
+            continue
+        found = renderer.render(chat, tools, **more)
+        assert found.text == expected.text, chat.messages
+        if not isinstance(found._out, list):
+            written += 1
+            assert found.output == expected.output
+        if found.is_whole:
+            assert not find_losses(expected, chat.messages, tools)
+    return written
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["chatml", "qwen3", "llama-3.1", "gemma-3", "deepseek-v3.1", "mistral-tekken", "glm-4.5"],
+)
+def test_segments_are_what_the_program_writes(name: str) -> None:
+    assert check(turnwise.load(name).renderer, random.Random(name), 80) > 8
+
+
+@pytest.mark.law
+@pytest.mark.once
+@corpus.needs_corpus
+def test_segments_of_published_templates() -> None:
+    names = list(corpus.published())
+    written = [
+        name for name in names if check(compile_published(name).renderer, random.Random(name), 40)
+    ]
+    assert len(written) > 0.75 * len(names)
+
+
+@pytest.mark.once
+def test_random_expressions() -> None:
+    dice, written = random.Random(5), 0
+    maker = ExpressionMaker(dice)
+    for number in range(150):
+        body = f"{{% set x = {maker.make(dice.randrange(4))} %}}"
+        body += f"{{% if {maker.make_test('x')} %}}a{{{{ x }}}}{{% else %}}b{{% endif %}}"
+        body += "{% if loop.index0 > ns.at %}{{ ns.last }}{% endif %}"
+        body += f"{{% set ns.at = {dice.choice(('loop.index0', 'ns.at + 1', '0'))} %}}"
+        body += (
+            f"{{% set ns.last = {dice.choice(('m.role', 'm.content', 'x|string', 'ns.last'))} %}}"
+        )
+        source = (
+            "{% macro f(a, b) %}<{{ a }}{{ b|trim }}{% endmacro %}"
+            "{% set ns = namespace(at=1, last='-') %}"
+            f"{{% for m in messages %}}{body}{{% endfor %}}{{{{ ns.last }}}}"
+        )
+        try:
+            template = turnwise.compile(source, name=f"random {number}")
+        except TurnwiseError:
+            continue
+        written += bool(check(template.renderer, dice, 10))
+    assert written > 20
+
+
+# Templates in which something gets from one round to the next other than in a namespace, or that look around.
+LEAKING = (
+    "{% set seen = [] %}{% for m in messages %}{{ seen|length }}{% set _ = seen.append(m.role) %}{% endfor %}",
+    "{% for m in messages %}{{ loop.changed(m.role) }}{% endfor %}",
+    "{% set c = cycler('a', 'b') %}{% for m in messages %}{{ c.next() }}{% endfor %}",
+    "{% for m in messages %}{{ m.content }}{% else %}none{% endfor %}",
+    "{% for m in messages %}{% if m.role == 'assistant' %}{% break %}{% endif %}{{ m.content }}{% endfor %}!",
+    "{% set s = tools|map(attribute='type') if tools else [] %}{% for m in messages %}{{ s|list }}{% endfor %}",
+    "{% for m in messages if m.role == 'user' %}{{ loop.index }}{{ m.content }}{% endfor %}",
+    "{% for m in messages if m.role == 'user' %}{{ loop.last }}{{ m.content }}{% endfor %}",
+    "{% for m in messages %}{% for o in messages[loop.index0:] %}{{ o.role[0] }}{% endfor %}{% endfor %}",
+    "{% for m in messages[::-1] %}{{ loop.index }}{{ m.content }}{% endfor %}",
+    "{% set x = messages|length %}{% set n = namespace(k=x) %}{% set y = n.k %}"
+    "{% for m in messages %}{% set n.k = loop.index %}{{ y - n.k }}{% endfor %}{{ n.k }}{{ y }}",
+    "{% set n = namespace(t='') %}{% for m in messages %}{% set n.t = n.t + m.content %}{% endfor %}{{ n.t }}",
+    "{% macro all(ms) %}{% for m in ms %}{{ m.content }}{% endfor %}{% endmacro %}{{ all(messages) }}",
+    "{% for m in messages %}{{ loop.previtem.role if loop.previtem else '-' }}{{ loop.revindex }}{% endfor %}",
+    "{{ messages|map(attribute='role')|join(',') }}{{ (messages|selectattr('role', 'eq', 'user')|list)|length }}",
+    "{{ strftime_now('%d %b') }}{% for m in messages %}{{ m.content[:3] }}{{ m.content|length }}{% endfor %}",
+)
+
+
+@pytest.mark.parametrize("source", LEAKING)
+def test_what_gets_from_round_to_round(source: str) -> None:
+    renderer = turnwise.compile(source).renderer
+    check(renderer, random.Random(source), 60)
+
+
+def test_the_clock() -> None:
+    renderer = turnwise.compile("{{ strftime_now('%d %b') }}{{ messages[0].content }}").renderer
+    for day in (17, 17, 17, 18, 18, 18, 17):
+        found = renderer.render(MESSAGES[1:2], now=NOW.replace(day=day))
+        assert found.text == f"{day} MayHi"
+
+
+def test_origins_are_there_when_they_are_asked_for() -> None:
+    template = turnwise.load("qwen3")
+    first, *_, last = [template.render(MESSAGES) for _ in range(4)]
+    assert last.is_whole and last.pieces == first.pieces and last == first
+
+
+def test_messages_may_be_changed_after_rendering() -> None:
+    template = turnwise.load("chatml")
+    chat = [dict(message) for message in MESSAGES]
+    *_, last = [template.render(chat) for _ in range(4)]
+    chat[1]["content"] = "Something else"
+    assert "".join(piece.text for piece in last.pieces) == last.text
+
+
+def test_what_is_not_written_is_still_reported() -> None:
+    template = turnwise.compile(
+        "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
+    )
+    for _ in range(5):
+        found = template.render(MESSAGES, normalise=True)
+        assert found.warnings or found.changes
+
+
+def test_budgets_hold() -> None:
+    loop = "{% for m in messages %}{{ m.content }}{{ 'x' * 3000 }}{% endfor %}"
+    template = turnwise.compile(loop)
+    for _ in range(4):
+        template.render(MESSAGES)
+    many = [{"role": "user", "content": "a"}] * 3000
+    with pytest.raises(turnwise.TemplateLimitError):
+        template.render(many)
