@@ -11,9 +11,8 @@ import turnwise
 from random_chats import ChatDice, render_outcome
 from timing import assert_quick
 from turnwise.analysis.conversations import Probe, conversations, name_values
-from turnwise.analysis.probe_mutations import is_plausible
 from turnwise.analysis.template_constants import Question, TemplateConstants
-from turnwise.analysis.wide_conversations import rare_conversations
+from turnwise.analysis.wide_conversations import is_plausible, rare_conversations
 from turnwise.engine.program import WatchedProgram
 from turnwise.evidence import branch_search, diff
 from turnwise.evidence.branch_search import PairedRun

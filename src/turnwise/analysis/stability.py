@@ -33,9 +33,9 @@ from turnwise.analysis.growing_conversations import (
     growing_conversations,
     is_growth,
 )
-from turnwise.analysis.probe_mutations import with_text_arguments
 from turnwise.analysis.rewrites import Rewrite, find_rewrite
 from turnwise.analysis.template_constants import TemplateConstants
+from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 

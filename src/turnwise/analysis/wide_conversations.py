@@ -7,12 +7,20 @@ conversations, days on which formats of dates differ. The values of roles and op
 itself compares with (`template_constants.py`).
 
 `list_common_probes` and `list_rare_probes` are fixed lists; `ProbeMaker` makes random ones of the same materials.
+
+`answer(probe, question)` changes a conversation so that a template may take another branch: the subject of a question
+(`template_constants.Question`) gets the constant that it is compared with, a text that contains it, a list of that
+length, a value of another type, or none. The subject is an option, an argument, or a field of any mapping in the
+conversation, its tools or documents: first of those mappings that have it, else of all. `shake` changes a conversation
+at random. Only conversations that a caller may send are made (`is_plausible`): a difference of two templates on a role
+which is a list matters to no user.
 """
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -30,7 +38,7 @@ from turnwise.analysis.conversations import (
     make_tool_result,
     name_values,
 )
-from turnwise.analysis.template_constants import TemplateConstants
+from turnwise.analysis.template_constants import Question, TemplateConstants
 
 RARE = "rare cases"
 DAYS = (
@@ -47,8 +55,39 @@ COMMON_VALUES: tuple[Any, ...] = (
 )
 
 RARE_FIELDS = {"tool_calls", "tool_plan", "citations"}
-PART_FIELDS = {"type", "text", "image", "video", "audio", "image_url"}
+READ_OF_PARTS = {"type", "text", "image", "video", "audio", "image_url"}
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
+MAX_PLACES = 14  # where a field is set
+MAX_SIZE = 3_000  # of a list or text that is made as long as a constant asks for
+ABSENT = object()  # instead of a value: the field is removed
+TYPED_VALUES: tuple[Any, ...] = (
+    *(True, ABSENT, "text", None, False, "", [{"type": "text", "text": "text"}]),
+    *(["text"], [], {"text": "text"}, {}, 1, 0, 2.5),
+)
+PARTS_OF_PROBE = ("messages", "tools", "documents")
+
+NO_VALUE = (type(None),)
+MESSAGE_FIELDS: dict[str, tuple[type, ...]] = {
+    "role": (str,),
+    "content": (str, list, dict, *NO_VALUE),
+    "tool_calls": (list, *NO_VALUE),
+    "name": (str, *NO_VALUE),
+    "tool_call_id": (str, *NO_VALUE),
+    "reasoning_content": (str, *NO_VALUE),
+    "reasoning": (str, *NO_VALUE),
+    "thinking": (str, *NO_VALUE),
+}
+"""The types that callers give the fields of a message."""
+PART_FIELDS: dict[str, tuple[type, ...]] = {"type": (str,), "text": (str,)}
+FUNCTION_FIELDS: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "description": (str, *NO_VALUE),
+    "arguments": (dict, str, *NO_VALUE),
+    "parameters": (dict, *NO_VALUE),
+    "function": (dict,),
+}
+
+Location = tuple[str | int, ...]
 
 
 def list_common_probes(tokens: Mapping[str, str]) -> Iterator[Probe]:
@@ -105,7 +144,7 @@ def _is_asked(
     keys = {key for found in constants for key in found.keys}
     wanted = {key for message in probe.messages for key in message} & RARE_FIELDS
     parts = [part for message in probe.messages for part in _list_parts(message)]
-    return wanted <= keys and (not parts or not PART_FIELDS.isdisjoint(keys))
+    return wanted <= keys and (not parts or not READ_OF_PARTS.isdisjoint(keys))
 
 
 def _list_parts(message: MessageDict) -> list[Any]:
@@ -249,3 +288,221 @@ class ProbeMaker:
         if dice.random() < 0.05:
             message["name"] = dice.choice(("Ada", "describe"))
         return message
+
+
+def answer(
+    probe: Probe, question: Question, options: Collection[str], guess: dict[str, Any]
+) -> Iterator[Probe]:
+    """Return probes in which the subject of a question has another value.
+
+    Args:
+        probe: The conversation to change.
+        question: What a template asks.
+        options: The names of the options that the templates read.
+        guess: A mapping with the fields that the template reads from the subject; empty if there are none.
+    """
+    return filter(is_plausible, _answer(probe, question, options, guess))
+
+
+def _answer(
+    probe: Probe, question: Question, options: Collection[str], guess: dict[str, Any]
+) -> Iterator[Probe]:
+    subject = question.subject
+    if subject == "add_generation_prompt":
+        yield replace(probe, add_generation_prompt=not probe.add_generation_prompt)
+    elif subject in PARTS_OF_PROBE:
+        yield from _change_part(probe, question)
+    elif subject in options:
+        for value in list_values(question, probe.options.get(subject), guess):
+            yield replace(probe, options=_set_key(probe.options, subject, value))
+    if subject not in options:
+        places = find_mappings(probe, subject)
+        values = [list_values(question, mapping.get(subject), guess) for _, mapping in places]
+        # every place soon gets its first values, and the first place soon all
+        for total in range(len(places) + max(map(len, values), default=0)):
+            for (location, _), known in zip(places, values, strict=True):
+                if 0 <= total < len(known):
+                    yield _set_at(probe, (*location, subject), known[total])
+                total -= 1
+
+
+def is_plausible(probe: Probe) -> bool:
+    """Return whether a caller may send a conversation: its fields have the usual types."""
+    for message in probe.messages:
+        content, calls = message.get("content"), message.get("tool_calls")
+        if not _fits(message, MESSAGE_FIELDS) or "role" not in message:
+            return False
+        if isinstance(content, dict) and message["role"] in ("system", "user", "assistant"):
+            return False
+        if isinstance(content, list) and not all(_is_part(part) for part in content):
+            return False
+        if calls and not all(_is_function(call) for call in calls):
+            return False
+    return all(_is_function(tool) for tool in probe.tools or ())
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, str) or (isinstance(part, dict) and _fits(part, PART_FIELDS))
+
+
+def _is_function(value: Any) -> bool:
+    """Return whether a value is a tool or a call, with the wrapper or without."""
+    if not isinstance(value, dict) or not _fits(value, FUNCTION_FIELDS):
+        return False
+    return _fits(value.get("function", value), FUNCTION_FIELDS)
+
+
+def _fits(mapping: dict[str, Any], fields: dict[str, tuple[type, ...]]) -> bool:
+    return all(type(mapping[name]) in kinds for name, kinds in fields.items() if name in mapping)
+
+
+def list_values(question: Question, old: Any, guess: dict[str, Any]) -> list[Any]:
+    """Return the values that may answer a question, for a field that has the value `old`.
+
+    `guess` is a mapping that the field may be, or be a list of.
+    """
+    constant = question.constant
+    if question.how == "equals":
+        return [constant, [constant], ABSENT, *TYPED_VALUES[:2]]
+    if question.how == "contains" and isinstance(constant, str):
+        text = old if isinstance(old, str) else "text"
+        around = [constant + text, text + constant, f"{text}{constant}{text}{constant}{text}"]
+        others: list[Any] = [constant, [constant], {constant: "text"}]
+        if isinstance(old, dict):
+            others.insert(0, {**old, constant: "text"})
+        if isinstance(old, list):
+            others.insert(0, [*old, constant])
+        return [*around, *others]
+    if question.how == "size" and isinstance(constant, (int, float)):
+        sizes = [int(constant) + more for more in (-1, 0, 1)]
+        near = [*sizes, constant]
+        return [*near, *(_resize(old, size) for size in sizes if 0 <= size <= MAX_SIZE)]
+    structured: list[Any] = [guess, [guess, guess]] if guess else []
+    values = (*structured, *TYPED_VALUES)
+    return [value for value in values if type(value) is not type(old) or value != old]
+
+
+def _resize(old: Any, size: int) -> Any:
+    """Return a list or text of this length."""
+    if isinstance(old, list) and old:
+        return [old[n % len(old)] for n in range(size)]
+    text = old if isinstance(old, str) and old else "x"
+    return (text * size)[:size]
+
+
+def _change_part(probe: Probe, question: Question) -> Iterator[Probe]:
+    """Change the messages, tools or documents as a whole."""
+    name = question.subject
+    old = getattr(probe, name) or []
+    if question.how == "size" and isinstance(question.constant, int):
+        for size in (question.constant + more for more in (-1, 0, 1, 2)):
+            if old and 0 <= size <= MAX_SIZE // 20:
+                yield replace(probe, **{name: _resize(old, size)})
+    lists = {"tools": "tool lists", "documents": "documents"}
+    for values in name_values(lists[name]) if name in lists else ():
+        yield from (replace(probe, **{name: value}) for value in (*values, None))
+
+
+def find_mappings(probe: Probe, key: str) -> list[tuple[Location, dict[str, Any]]]:
+    """Return the mappings in a probe that have a key, with their places; else all of them, the last first."""
+    found: list[tuple[Location, dict[str, Any]]] = []
+    for name in (*PARTS_OF_PROBE, "options"):
+        _collect_mappings(getattr(probe, name), (name,), found)
+    having = [(location, mapping) for location, mapping in found if key in mapping]
+    return (having or found[::-1])[:MAX_PLACES]
+
+
+def _collect_mappings(
+    value: Any, location: Location, found: list[tuple[Location, dict[str, Any]]]
+) -> None:
+    if isinstance(value, dict):
+        if location != ("options",):
+            found.append((location, value))
+        for key, item in value.items():
+            _collect_mappings(item, (*location, key), found)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _collect_mappings(item, (*location, index), found)
+
+
+def _set_at(probe: Probe, location: Location, value: Any) -> Probe:
+    """Return a probe in which one value is another."""
+    name = str(location[0])
+    return replace(probe, **{name: _replace_at(getattr(probe, name), location[1:], value)})
+
+
+def _replace_at(container: Any, location: Location, value: Any) -> Any:
+    key: Any = location[0]
+    if len(location) > 1:
+        value = _replace_at(container[key], location[1:], value)
+    if isinstance(container, list):
+        return [*container[:key], value, *container[key + 1 :]]
+    return _set_key(container, key, value)
+
+
+def _set_key(mapping: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    if value is ABSENT:
+        return {name: item for name, item in mapping.items() if name != key}
+    return {**mapping, key: value}
+
+
+def with_text_arguments(probe: Probe, ascii_only: bool = True) -> Probe | None:
+    """Return a probe whose calls have their arguments as JSON text; None if there are no mappings to write.
+
+    Args:
+        probe: the conversation.
+        ascii_only: escape other characters; `tojson` of templates does not.
+    """
+    is_changed = False
+    messages = []
+    for message in probe.messages:
+        calls = message.get("tool_calls") or []
+        written = [_write_arguments(call, ascii_only) for call in calls]
+        if written != calls:
+            is_changed = True
+            message = {**message, "tool_calls": written}
+        messages.append(message)
+    return replace(probe, messages=messages) if is_changed else None
+
+
+def _write_arguments(call: dict[str, Any], ascii_only: bool) -> dict[str, Any]:
+    if isinstance(call.get("function"), dict):
+        return {**call, "function": _write_arguments(call["function"], ascii_only)}
+    arguments = call.get("arguments")
+    if not isinstance(arguments, dict):
+        return call
+    return {**call, "arguments": json.dumps(arguments, ensure_ascii=ascii_only)}
+
+
+def shake(probe: Probe, others: Sequence[Probe], dice: random.Random) -> Probe:
+    """Return a conversation that differs at random: its messages, their order, its arguments."""
+    messages = list(probe.messages)
+    other = dice.choice(others)
+    place = dice.randrange(len(messages) + 1)
+    change = dice.randrange(8)
+    if change == 0 and messages:
+        messages.pop(place - 1)
+    elif change == 1 and messages:
+        messages.insert(place, dice.choice(messages))
+    elif change == 2:
+        messages[place:] = other.messages[-3:]
+    elif change == 3:
+        messages[:place] = other.messages[:3]
+    elif change == 4 and messages:
+        messages[place - 1] = _make_odd(messages[place - 1])
+    elif change == 5:
+        return replace(probe, tools=other.tools, documents=other.documents)
+    elif change == 6:
+        return replace(probe, options={**probe.options, **other.options}, now=other.now)
+    else:
+        return replace(probe, add_generation_prompt=not probe.add_generation_prompt)
+    return replace(probe, messages=messages)
+
+
+def _make_odd(message: MessageDict) -> MessageDict:
+    """Return a message whose texts have white space around them and letters beyond ASCII."""
+    (odd,) = name_values("odd text")
+    return {
+        key: f"{odd}{value}{odd}" if isinstance(value, str) and key != "role" else value
+        for key, value in message.items()
+    }

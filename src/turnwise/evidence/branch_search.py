@@ -3,7 +3,7 @@
 `PairedRun` renders a probe with both templates and notes which branches ran for the first time. A probe that reached
 something new is kept, and the next ones are made of it. `BranchSearch` goes from condition to condition of which one
 outcome was seen and the other was not, takes a conversation that saw the one, and changes what the condition asks about
-(`probe_mutations.answer`). Between these rounds, conversations are made at random.
+(`wide_conversations.answer`). Between these rounds, conversations are made at random.
 
 What a comparison may spend: each rendering a tenth of the usual budgets, since every conversation is short, and all of
 them together what the caller's allowance has. A conversation that is too expensive for both templates is not compared;
@@ -21,9 +21,14 @@ from jinja2 import nodes
 
 from turnwise.analysis.conversations import Probe
 from turnwise.analysis.counterexample import RenderOutcome, classify_outcomes, try_render
-from turnwise.analysis.probe_mutations import answer, shake, with_text_arguments
 from turnwise.analysis.template_constants import TemplateConstants
-from turnwise.analysis.wide_conversations import ProbeMaker, ask_options
+from turnwise.analysis.wide_conversations import (
+    ProbeMaker,
+    answer,
+    ask_options,
+    shake,
+    with_text_arguments,
+)
 from turnwise.engine.program import WatchedProgram
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer

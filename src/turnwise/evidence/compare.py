@@ -9,11 +9,18 @@ they cover, and which branches of the two templates none of them reached.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from turnwise.analysis.conversations import NOW, PROBE_TOKENS, Probe, option_names
-from turnwise.analysis.counterexample import Counterexample, find_counterexample
+from turnwise.analysis.conversations import NOW, PROBE_TOKENS, Probe, conversations, option_names
+from turnwise.analysis.counterexample import (
+    LABELS,
+    Counterexample,
+    Spans,
+    find_counterexample,
+    shrink,
+    try_render,
+)
 from turnwise.analysis.wide_conversations import (
     DAYS,
     ProbeMaker,
@@ -22,13 +29,17 @@ from turnwise.analysis.wide_conversations import (
     option_values,
 )
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import SourceError
+from turnwise.errors import SourceError, TurnwiseError
 from turnwise.evidence.branch_search import BranchSearch, PairedRun
 from turnwise.evidence.coverage import Branch, Coverage
-from turnwise.evidence.training_labels import LabelComparison
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
+from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.loss import IGNORED
+from turnwise.tokens.request_builder import RequestBuilder
+from turnwise.tokens.tokenizers.protocol import Tokenizer
+from turnwise.tokens.truncation import encode
 
 # Times the budgets of one rendering, for some thousand conversations; see `branch_search.py`.
 COMPARING = 14
@@ -184,3 +195,68 @@ def to_template(given: Any) -> Template:
         hint = "Give what `compile` or `load` made, or a name that `load` knows."
         raise SourceError(f"diff compares templates, not {type(given).__name__}", hint=hint)
     return given
+
+
+class LabelComparison:
+    """Compares the labels of two templates under one tokenizer.
+
+    Labels depend on more than the text: where a turn begins and ends is known from the pieces, the stops and the
+    generation prompt of each template. So both encode the conversations in which an assistant speaks.
+    """
+
+    def __init__(self, a: Template, b: Template, tokenizer: Tokenizer) -> None:
+        self.templates = (a, b)
+        self.tokenizer = tokenizer
+        # what is wrong with both templates alike is no difference, and no warning
+        self._builders = {id(one): RequestBuilder(one.facts, is_quiet=True) for one in (a, b)}
+
+    def find_counterexample(self) -> Counterexample | None:
+        """Return the smallest conversation on which the labels differ."""
+        a, b = (template.renderer for template in self.templates)
+        for probe in _probes():
+            if self.compare(a, b, probe):
+                probe = shrink(a, b, probe, LABELS, self.compare)
+                first, second = (self._encode(template, probe) for template in self.templates)
+                trained = (trained_spans(first), trained_spans(second))
+                sides = try_render(a, probe), try_render(b, probe)
+                return Counterexample(probe, *sides, kind=LABELS, trained=trained)
+        return None
+
+    def compare(self, a: Renderer, b: Renderer, probe: Probe) -> str:
+        """Return "labels" if ids or labels differ; a conversation that one cannot encode is no difference."""
+        first, second = (self._encode(template, probe) for template in self.templates)
+        if first is None or second is None:
+            return ""
+        is_same = first.input_ids == second.input_ids and first.labels == second.labels
+        return "" if is_same else LABELS
+
+    def _encode(self, template: Template, probe: Probe) -> Encoded | None:
+        arguments = probe.arguments()
+        del arguments["add_generation_prompt"]
+        try:
+            messages = template.to_input(probe.messages)
+            builder = self._builders[id(template)]
+            request = builder.build(messages, self.tokenizer, "assistant", arguments)
+            return encode(request.for_one_call())
+        except TurnwiseError:
+            return None
+
+
+def _probes() -> Iterator[Probe]:
+    for probe in conversations():
+        if any(message["role"] == "assistant" for message in probe.messages):
+            yield replace(probe, add_generation_prompt=False)
+
+
+def trained_spans(encoded: Encoded | None) -> Spans:
+    """Return the character ranges of the tokens that are trained; neighbours are one range."""
+    spans: list[tuple[int, int]] = []
+    if encoded is None:
+        return ()
+    for (start, end), label in zip(encoded.offsets, encoded.labels, strict=True):
+        if label == IGNORED:
+            continue
+        if spans and spans[-1][1] >= start:
+            start = spans.pop()[0]
+        spans.append((start, end))
+    return tuple(spans)

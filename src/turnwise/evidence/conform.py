@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 from turnwise.analysis.conversations import Probe, conversations
 from turnwise.analysis.counterexample import MAX_SHRINK_STEPS, passed_arguments, smaller_probes
 from turnwise.analysis.decisions import Decision, map_branches
-from turnwise.analysis.probe_mutations import with_text_arguments
 from turnwise.analysis.rewrites import common_length, pieces_from
+from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import TOOL_USE
 from turnwise.errors import SourceError, TurnwiseError, short_repr

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnwise.analysis.conversations import MessageDict, Probe, make_message
-from turnwise.analysis.probe_mutations import with_text_arguments
+from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.messages import REASONING_KEYS, Path
 
 PARAGRAPH = "\n\n"

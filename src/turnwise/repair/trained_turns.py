@@ -26,7 +26,7 @@ from turnwise.analysis.conversations import (
     vary_options,
 )
 from turnwise.analysis.facts import Facts
-from turnwise.analysis.probe_mutations import with_text_arguments
+from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.compiler.prompt_proof import analyse_prompts
 from turnwise.engine.provenance.piece_table import message_index
 from turnwise.engine.provenance.rendering import Rendering
