@@ -20,15 +20,27 @@ from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.operations import match_arguments
 from turnwise.engine.runtime.values import (
-    Cycler,
     Function,
-    Loop,
     Macro,
     Namespace,
     Pair,
-    Stream,
     Undefined,
-    View,
+)
+from turnwise.engine.segments.guards import holds_unknown, keep_stream, run_guarded
+from turnwise.engine.segments.sequences import (
+    EQUALITIES,
+    LENGTHS,
+    SEQUENCE_FUNCTIONS,
+    run_filter_list,
+    run_filter_rejectattr,
+    run_filter_selectattr,
+    run_get_neighbour,
+    run_get_slice,
+    run_length,
+    run_sequence_function,
+    run_start_count,
+    run_start_loop,
+    run_start_message_loop,
 )
 from turnwise.engine.segments.symbols import (
     UNKNOWN,
@@ -67,11 +79,6 @@ FILTER_METHODS = {
     "filter_lower": "lower",
     "filter_upper": "upper",
 }
-LENGTHS = frozenset(["filter_count", "filter_length", "length"])
-# Functions that read the elements of a list, and nothing of what is in them.
-SEQUENCE_FUNCTIONS = frozenset(
-    ["filter_first", "filter_last", "filter_reverse", "spread_arguments", "unpack_values"]
-)
 # Tests that ask for the type of a value, and a value of that type.
 TYPE_TESTS = frozenset(
     [
@@ -86,7 +93,6 @@ SAMPLES: dict[type, Any] = {
     UnknownMapping: {},
     UnknownMessages: [],
 }
-EQUALITIES = {"==": True, "eq": True, "equalto": True, "!=": False, "ne": False}
 REMAINDERS = {"odd": "{0} % 2 == 1", "even": "{0} % 2 == 0", "divisibleby": "{0} % {1} == 0"}
 ORDERS = {"lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
 ARITHMETIC = {"do_Sub": "__sub__", "do_Mod": "__mod__", "do_FloorDiv": "__floordiv__"}
@@ -97,16 +103,16 @@ def replace_function(recorder: Recorder, name: str, function: Any) -> Any:
     if not callable(function) or isinstance(function, (type, Undefined)):
         return function
     if name in LENGTHS:
-        return partial(_run_length, recorder, function)
+        return partial(run_length, recorder, function)
     if name in SEQUENCE_FUNCTIONS:
-        return partial(_run_sequence_function, recorder, function)
+        return partial(run_sequence_function, recorder, function)
     if name in FILTER_METHODS:
         return partial(_run_as_method, recorder, FILTER_METHODS[name], function)
     if name in ARITHMETIC:
         return partial(_run_arithmetic, recorder, ARITHMETIC[name], function)
     if name.startswith("str_"):
         return partial(_run_as_method, recorder, name.removeprefix("str_"), function)
-    return partial(HANDLERS.get(name, _run_guarded), recorder, function)
+    return partial(HANDLERS.get(name, run_guarded), recorder, function)
 
 
 def replace_test(recorder: Recorder, name: str, test: Any) -> Any:
@@ -120,203 +126,11 @@ def replace_test(recorder: Recorder, name: str, test: Any) -> Any:
         if name in TYPE_TESTS:
             return test(rt, SAMPLES.get(type(value), value), *args)
         if isinstance(value, UnknownNumber) and name in REMAINDERS:
-            _run_guarded(recorder, test, rt, 2, *args)  # fails for wrong arguments
+            run_guarded(recorder, test, rt, 2, *args)  # fails for wrong arguments
             return recorder.ask(REMAINDERS[name].format(value.source, *args))
-        return _run_guarded(recorder, test, rt, value, *args)
+        return run_guarded(recorder, test, rt, value, *args)
 
     return run
-
-
-def _run_guarded(recorder: Recorder, function: Any, *args: Any, **more: Any) -> Any:
-    """Run a function that may read all of its arguments."""
-    if holds_unknown(recorder, (args, more)):
-        raise NotRecordable
-    return _keep_stream(recorder, function(*args, **more))
-
-
-def _keep_stream(recorder: Recorder, found: Any) -> Any:
-    """Note in which section a stream was made: it can be read once."""
-    if type(found) is tuple and found and type(found[0]) is Stream:
-        recorder.streams[id(found[0])] = found[0], recorder.serial
-    return found
-
-
-def _check_stream(recorder: Recorder, value: Any) -> None:
-    """Refuse a stream that an earlier section may have read."""
-    if type(value) is Stream and recorder.streams.get(id(value), (None, -1))[1] != recorder.serial:
-        raise NotRecordable
-
-
-def holds_unknown(recorder: Recorder, root: Any) -> bool:
-    """Whether there is an unknown value, or one that may change between rounds, in a value."""
-    waiting, seen = [root], set()
-    while waiting:
-        value = waiting.pop()
-        kind = type(value)
-        if kind in UNKNOWN or kind is Namespace or kind is Cycler:
-            return True
-        if kind is Stream and recorder.streams.get(id(value), (None, -1))[1] != recorder.serial:
-            return True
-        if kind in CONTAINERS and id(value) not in seen:
-            seen.add(id(value))
-            waiting += CONTAINERS[kind](value)
-    return False
-
-
-def measure(recorder: Recorder, value: Any) -> Any:
-    """Run `len`."""
-    if type(value) is UnknownMessages:
-        return UnknownNumber(recorder, value.count)
-    return refuse() if type(value) in UNKNOWN else len(value)
-
-
-def zip_rounds(recorder: Recorder, *values: Any) -> Any:
-    """Run `zip`, which generated code uses for loops only."""
-    for value in values:
-        if type(value) is UnknownMessages:
-            return recorder.iterate(value, len(values) > 2)
-    return zip(*values, strict=False)
-
-
-def _run_start_count(recorder: Recorder, function: Any, elements: Any) -> Any:
-    if type(elements) is not UnknownMessages:
-        return function(elements)
-    recorder.namespaces += 1
-    key = f"{recorder.namespaces}"
-    recorder.state[key] = "-1"
-    return RoundCounter(recorder, key)
-
-
-def _run_start_message_loop(
-    recorder: Recorder, _: Any, rt: Runtime, messages: Any, weight: int
-) -> Any:
-    recorder.weight = weight
-    return ()
-
-
-def _run_start_loop(
-    recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any, weight: int
-) -> Any:
-    if type(value) is UnknownMessages:
-        recorder.weight = weight
-        return value, (), True
-    if type(value) is UnknownMapping:
-        value = dict.fromkeys(value.keys())
-    if type(value) in UNKNOWN or (type(value) is dict and holds_unknown(recorder, value)):
-        raise NotRecordable
-    _check_stream(recorder, value)
-    return function(rt, value, trail, weight)
-
-
-def _run_length(
-    recorder: Recorder, function: Any, rt: Runtime, value: Any, *more: Any, **named: Any
-) -> Any:
-    if type(value) is UnknownMessages:
-        return UnknownNumber(recorder, value.count), None
-    if type(value) is UnknownText:
-        return UnknownNumber(recorder, f"len({value.source})"), None
-    return _run_sequence_function(recorder, function, rt, value, *more, **named)
-
-
-def _run_sequence_function(recorder: Recorder, function: Any, *args: Any, **more: Any) -> Any:
-    value = args[1] if len(args) > 1 else None
-    if type(value) is UnknownMessages and function in (FIRST, LAST):
-        if not value:
-            raise NotRecordable
-        return value[0 if function is FIRST else -1], None
-    if any(type(arg) in UNKNOWN for arg in args) or any(type(arg) is dict for arg in args):
-        return _run_guarded(recorder, function, *args, **more)
-    _check_stream(recorder, value)
-    return function(*args, **more)
-
-
-def _run_filter_selectattr(
-    recorder: Recorder,
-    function: Any,
-    rt: Runtime,
-    value: Any,
-    trail: Any,
-    *args: Pair,
-    **more: Pair,
-) -> Any:
-    return _select(recorder, function, "", rt, value, trail, *args, **more)
-
-
-def _run_filter_rejectattr(
-    recorder: Recorder,
-    function: Any,
-    rt: Runtime,
-    value: Any,
-    trail: Any,
-    *args: Pair,
-    **more: Pair,
-) -> Any:
-    return _select(recorder, function, "not ", rt, value, trail, *args, **more)
-
-
-def _select(
-    recorder: Recorder,
-    function: Any,
-    sign: str,
-    rt: Runtime,
-    value: Any,
-    trail: Any,
-    *args: Pair,
-    **more: Pair,
-) -> Any:
-    """Select messages by their roles."""
-    if type(value) is not UnknownMessages:
-        return _run_guarded(recorder, function, rt, value, trail, *args, **more)
-    attribute, test, wanted = [*(pair[0] for pair in args), None, None, None][:3]
-    if more or attribute != "role" or holds_unknown(recorder, wanted):
-        raise NotRecordable
-    _run_guarded(recorder, function, rt, [{"role": ""}], trail, *args)  # fails for wrong arguments
-    role = f"{value.get('p').source}.get('role')"
-    if test in EQUALITIES and type(wanted) is str:
-        test = f"{role} {'==' if EQUALITIES[test] else '!='} {recorder.name(wanted)}"
-    elif test == "in" and type(wanted) in (list, tuple):
-        test = f"{role} in {wanted!r}"
-    else:
-        raise NotRecordable
-    chosen = f"[p for p in range({value.count}) if {sign}({test})]"
-    return UnknownMessages(recorder, value.form.format(f"{chosen}[{{0}}]"), f"len({chosen})"), None
-
-
-def _run_filter_list(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:
-    if type(value) is UnknownMessages:
-        return value, None
-    return _run_sequence_function(recorder, function, rt, value, trail)
-
-
-def _run_get_neighbour(
-    recorder: Recorder, function: Any, items: Any, trails: Any, index: Any, no: Any
-) -> Any:
-    if type(items) is not UnknownMessages:
-        return _run_guarded(recorder, function, items, trails, index, no)
-    place = index.source
-    if not recorder.ask(f"0 <= {place} < {items.count}"):
-        return no, None
-    return items.get(place), None
-
-
-def _run_get_slice(
-    recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any, *bounds: Any
-) -> Any:
-    if type(value) is UnknownMessages:
-        return value.cut(*bounds), None
-    if type(value) is UnknownText:
-        if not all(type(bound) in (int, type(None)) for bound in bounds):
-            raise NotRecordable
-        sources = ":".join("" if bound is None else repr(bound) for bound in bounds)
-        slot = value.parts[0] if len(value.parts) == 1 else None
-        # JSON without its first or its last bracket has all of its text.
-        is_json = isinstance(slot, TextSlot) and slot.is_json and bounds in JSON_SLICES
-        field = slot.field if is_json and isinstance(slot, TextSlot) else None
-        recorder.pay(value)
-        return recorder.make_text((recorder.make_slot(f"{value.source}[{sources}]", field),)), None
-    if holds_unknown(recorder, bounds):
-        raise NotRecordable
-    return function(rt, value, trail, *bounds)
 
 
 def _run_get_attribute(
@@ -341,7 +155,7 @@ def _run_get_attribute(
         if type(found[0]) is Function:
             raise NotRecordable
         return found
-    return _run_guarded(recorder, function, rt, value, trail, key)
+    return run_guarded(recorder, function, rt, value, trail, key)
 
 
 def _run_to_text(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:
@@ -349,7 +163,7 @@ def _run_to_text(recorder: Recorder, function: Any, rt: Runtime, value: Any, tra
         return value, None
     if isinstance(value, UnknownNumber):
         return recorder.make_text((recorder.make_slot(f"str({value.source})"),), True), None
-    return _run_guarded(recorder, function, rt, value, trail)
+    return run_guarded(recorder, function, rt, value, trail)
 
 
 def _run_to_texts(recorder: Recorder, _: Any, rt: Runtime, parts: Sequence[Any]) -> Any:
@@ -362,7 +176,7 @@ def _run_to_texts(recorder: Recorder, _: Any, rt: Runtime, parts: Sequence[Any])
 def _run_require_text(recorder: Recorder, function: Any, value: Any, trail: Any) -> Any:
     if type(value) is UnknownText:
         return value, None
-    return _run_guarded(recorder, function, value, trail)
+    return run_guarded(recorder, function, value, trail)
 
 
 def _run_concatenate(recorder: Recorder, function: Any, rt: Runtime, parts: Sequence[Any]) -> Any:
@@ -397,7 +211,7 @@ def _run_arithmetic(
         return getattr(left, name)(right), None
     if isinstance(right, UnknownNumber) and type(left) is int and name == "__sub__":
         return right.__rsub__(left), None  # type: ignore[attr-defined]  # set in a loop
-    return _run_guarded(recorder, function, rt, left, left_trail, right, *more)
+    return run_guarded(recorder, function, rt, left, left_trail, right, *more)
 
 
 def _run_compare(
@@ -409,7 +223,7 @@ def _run_compare(
             raise NotRecordable
         sources = [one.source if isinstance(one, UnknownNumber) else repr(one) for one in pair]
         return recorder.ask(f"{sources[0]} {ORDERS[name]} {sources[1]}")
-    return _run_guarded(recorder, function, rt, name, left, right)
+    return run_guarded(recorder, function, rt, name, left, right)
 
 
 def _run_contains(
@@ -427,14 +241,14 @@ def _run_contains(
     if type(value) is UnknownText and type(container) is str:
         recorder.pay(value, price_search(len(container)))
         return recorder.ask_text(value, f"{value.source} in {recorder.name(container)}")
-    return _run_guarded(recorder, function, rt, value, container)
+    return run_guarded(recorder, function, rt, value, container)
 
 
 def _run_is_equal(recorder: Recorder, function: Any, rt: Runtime, left: Any, right: Any) -> Any:
     if any(isinstance(one, (UnknownText, Sourced)) for one in (left, right)):
         rt.charge_bytes(OPERATION_BYTES)
         return bool(left == right)
-    return _run_guarded(recorder, function, rt, left, right)
+    return run_guarded(recorder, function, rt, left, right)
 
 
 def _run_call_method(
@@ -462,7 +276,7 @@ def _run_call_method(
         if holds_unknown(recorder, values):
             raise NotRecordable
         return function(rt, value, trail, name, *args, **more)
-    return _run_guarded(recorder, function, rt, value, trail, name, *args, **more)
+    return run_guarded(recorder, function, rt, value, trail, name, *args, **more)
 
 
 def _call_mapping(
@@ -490,7 +304,7 @@ def _run_as_method(
 ) -> Any:
     """Run a filter that does what a method does."""
     if type(value) is not UnknownText:
-        return _run_guarded(recorder, function, rt, value, trail, *args, **more)
+        return run_guarded(recorder, function, rt, value, trail, *args, **more)
     function(rt, "", None, *args, **more)  # fails for wrong arguments
     return _run_call_method(recorder, NAMES["call_method"], rt, value, trail, method, *args, **more)
 
@@ -502,7 +316,7 @@ def _run_filter_items(
         value = value.read()
     elif type(value) in UNKNOWN:
         raise NotRecordable
-    return _keep_stream(recorder, function(rt, value, trail))
+    return keep_stream(recorder, function(rt, value, trail))
 
 
 def _run_filter_default(
@@ -533,8 +347,8 @@ def _run_filter_tojson(
     **more: Pair,
 ) -> Any:
     if not holds_unknown(recorder, value):
-        return _run_guarded(recorder, function, rt, value, trail, *args, node=node, **more)
-    _, (_, _, _, style, *_) = _run_guarded(
+        return run_guarded(recorder, function, rt, value, trail, *args, node=node, **more)
+    _, (_, _, _, style, *_) = run_guarded(
         recorder, function, rt, "", trail, *args, node=node, **more
     )
     source = f"{recorder.name(make_json_writer(style))}({_write_value(recorder, value)})"
@@ -584,7 +398,7 @@ def _run_filter_join(
 ) -> Any:
     kinds = set(map(type, value)) if type(value) is list else set()
     if UnknownText not in kinds or not kinds <= {UnknownText, str} or more or len(args) > 1:
-        return _run_guarded(recorder, function, rt, value, trail, *args, **more)
+        return run_guarded(recorder, function, rt, value, trail, *args, **more)
     between = args[0][0] if args else ""
     texts = [text for one in value for text in (between, one)][1:]
     return concatenate_texts(recorder, texts)
@@ -603,7 +417,7 @@ def _run_call_value(
     if isinstance(callee, Macro):
         out = callee.body(*match_arguments(callee, args, more))
         return _run_add_values(recorder, NAMES["capture_output"], rt, out)
-    return _run_guarded(recorder, function, rt, callee, trail, *args, **more)
+    return run_guarded(recorder, function, rt, callee, trail, *args, **more)
 
 
 def _run_assign_attribute(recorder: Recorder, function: Any, *args: Any) -> Any:
@@ -626,22 +440,10 @@ def _run_call_namespace(
 
 def _run_call_strftime_now(recorder: Recorder, function: Any, rt: Runtime, form: Pair) -> Any:
     rt.now = recorder.now
-    found = _run_guarded(recorder, function, rt, form)
+    found = run_guarded(recorder, function, rt, form)
     rt.now = refuse
     recorder.clock[form[0]] = found[0]
     return recorder.ask(f"format_now(S['now'], {form[0]!r})"), found[1]
-
-
-FIRST, LAST = NAMES["filter_first"], NAMES["filter_last"]
-JSON_SLICES = ((None, -1, None), (1, None, None), (1, -1, None))
-CONTAINERS: dict[type, Callable[[Any], Any]] = {
-    dict: lambda value: [*value.keys(), *value.values()],
-    list: list,
-    tuple: list,
-    Loop: lambda value: [value.items, value.last_seen],
-    Stream: lambda value: value.items,
-    View: lambda value: value.items,
-}
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {
@@ -659,21 +461,21 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "filter_default": _run_filter_default,
     "filter_items": _run_filter_items,
     "filter_join": _run_filter_join,
-    "filter_list": _run_filter_list,
-    "filter_rejectattr": _run_filter_rejectattr,
-    "filter_selectattr": _run_filter_selectattr,
+    "filter_list": run_filter_list,
+    "filter_rejectattr": run_filter_rejectattr,
+    "filter_selectattr": run_filter_selectattr,
     "filter_string": _run_to_text,
     "filter_tojson": _run_filter_tojson,
     "get_attribute": _run_get_attribute,
-    "get_constant_slice": _run_get_slice,
+    "get_constant_slice": run_get_slice,
     "get_item": _run_get_attribute,
-    "get_neighbour": _run_get_neighbour,
-    "get_slice": _run_get_slice,
+    "get_neighbour": run_get_neighbour,
+    "get_slice": run_get_slice,
     "is_equal": _run_is_equal,
     "require_text": _run_require_text,
-    "start_count": _run_start_count,
-    "start_loop": _run_start_loop,
-    "start_message_loop": _run_start_message_loop,
+    "start_count": run_start_count,
+    "start_loop": run_start_loop,
+    "start_message_loop": run_start_message_loop,
     "to_text": _run_to_text,
     "to_texts": _run_to_texts,
 }

@@ -27,13 +27,9 @@ from turnwise.engine.segments.facts import (
     ProvenSegment,
     compile_index,
 )
-from turnwise.engine.segments.functions import (
-    holds_unknown,
-    measure,
-    replace_function,
-    replace_test,
-    zip_rounds,
-)
+from turnwise.engine.segments.functions import replace_function, replace_test
+from turnwise.engine.segments.guards import holds_unknown
+from turnwise.engine.segments.sequences import measure, zip_rounds
 from turnwise.engine.segments.symbols import (
     CHARACTER,
     MessageField,

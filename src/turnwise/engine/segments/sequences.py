@@ -1,0 +1,194 @@
+"""Messages and lists: loops over them, slices, selections, lengths.
+
+A loop over the messages becomes the rounds of the recorder. Of a list in a message only the elements are read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from turnwise.engine.program import NAMES
+from turnwise.engine.runtime.limits import Runtime
+from turnwise.engine.runtime.values import (
+    Pair,
+)
+from turnwise.engine.segments.guards import check_stream, holds_unknown, run_guarded
+from turnwise.engine.segments.symbols import (
+    UNKNOWN,
+    NotRecordable,
+    RoundCounter,
+    TextSlot,
+    UnknownMapping,
+    UnknownMessages,
+    UnknownNumber,
+    UnknownText,
+    refuse,
+)
+
+if TYPE_CHECKING:
+    from turnwise.engine.segments.recorder import Recorder
+
+LENGTHS = frozenset(["filter_count", "filter_length", "length"])
+# Functions that read the elements of a list, and nothing of what is in them.
+SEQUENCE_FUNCTIONS = frozenset(
+    ["filter_first", "filter_last", "filter_reverse", "spread_arguments", "unpack_values"]
+)
+JSON_SLICES = ((None, -1, None), (1, None, None), (1, -1, None))
+FIRST, LAST = NAMES["filter_first"], NAMES["filter_last"]
+EQUALITIES = {"==": True, "eq": True, "equalto": True, "!=": False, "ne": False}
+
+
+def measure(recorder: Recorder, value: Any) -> Any:
+    """Run `len`."""
+    if type(value) is UnknownMessages:
+        return UnknownNumber(recorder, value.count)
+    return refuse() if type(value) in UNKNOWN else len(value)
+
+
+def zip_rounds(recorder: Recorder, *values: Any) -> Any:
+    """Run `zip`, which generated code uses for loops only."""
+    for value in values:
+        if type(value) is UnknownMessages:
+            return recorder.iterate(value, len(values) > 2)
+    return zip(*values, strict=False)
+
+
+def run_start_count(recorder: Recorder, function: Any, elements: Any) -> Any:
+    if type(elements) is not UnknownMessages:
+        return function(elements)
+    recorder.namespaces += 1
+    key = f"{recorder.namespaces}"
+    recorder.state[key] = "-1"
+    return RoundCounter(recorder, key)
+
+
+def run_start_message_loop(
+    recorder: Recorder, _: Any, rt: Runtime, messages: Any, weight: int
+) -> Any:
+    recorder.weight = weight
+    return ()
+
+
+def run_start_loop(
+    recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any, weight: int
+) -> Any:
+    if type(value) is UnknownMessages:
+        recorder.weight = weight
+        return value, (), True
+    if type(value) is UnknownMapping:
+        value = dict.fromkeys(value.keys())
+    if type(value) in UNKNOWN or (type(value) is dict and holds_unknown(recorder, value)):
+        raise NotRecordable
+    check_stream(recorder, value)
+    return function(rt, value, trail, weight)
+
+
+def run_length(
+    recorder: Recorder, function: Any, rt: Runtime, value: Any, *more: Any, **named: Any
+) -> Any:
+    if type(value) is UnknownMessages:
+        return UnknownNumber(recorder, value.count), None
+    if type(value) is UnknownText:
+        return UnknownNumber(recorder, f"len({value.source})"), None
+    return run_sequence_function(recorder, function, rt, value, *more, **named)
+
+
+def run_sequence_function(recorder: Recorder, function: Any, *args: Any, **more: Any) -> Any:
+    value = args[1] if len(args) > 1 else None
+    if type(value) is UnknownMessages and function in (FIRST, LAST):
+        if not value:
+            raise NotRecordable
+        return value[0 if function is FIRST else -1], None
+    if any(type(arg) in UNKNOWN for arg in args) or any(type(arg) is dict for arg in args):
+        return run_guarded(recorder, function, *args, **more)
+    check_stream(recorder, value)
+    return function(*args, **more)
+
+
+def run_filter_selectattr(
+    recorder: Recorder,
+    function: Any,
+    rt: Runtime,
+    value: Any,
+    trail: Any,
+    *args: Pair,
+    **more: Pair,
+) -> Any:
+    return _select(recorder, function, "", rt, value, trail, *args, **more)
+
+
+def run_filter_rejectattr(
+    recorder: Recorder,
+    function: Any,
+    rt: Runtime,
+    value: Any,
+    trail: Any,
+    *args: Pair,
+    **more: Pair,
+) -> Any:
+    return _select(recorder, function, "not ", rt, value, trail, *args, **more)
+
+
+def _select(
+    recorder: Recorder,
+    function: Any,
+    sign: str,
+    rt: Runtime,
+    value: Any,
+    trail: Any,
+    *args: Pair,
+    **more: Pair,
+) -> Any:
+    """Select messages by their roles."""
+    if type(value) is not UnknownMessages:
+        return run_guarded(recorder, function, rt, value, trail, *args, **more)
+    attribute, test, wanted = [*(pair[0] for pair in args), None, None, None][:3]
+    if more or attribute != "role" or holds_unknown(recorder, wanted):
+        raise NotRecordable
+    run_guarded(recorder, function, rt, [{"role": ""}], trail, *args)  # fails for wrong arguments
+    role = f"{value.get('p').source}.get('role')"
+    if test in EQUALITIES and type(wanted) is str:
+        test = f"{role} {'==' if EQUALITIES[test] else '!='} {recorder.name(wanted)}"
+    elif test == "in" and type(wanted) in (list, tuple):
+        test = f"{role} in {wanted!r}"
+    else:
+        raise NotRecordable
+    chosen = f"[p for p in range({value.count}) if {sign}({test})]"
+    return UnknownMessages(recorder, value.form.format(f"{chosen}[{{0}}]"), f"len({chosen})"), None
+
+
+def run_filter_list(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:
+    if type(value) is UnknownMessages:
+        return value, None
+    return run_sequence_function(recorder, function, rt, value, trail)
+
+
+def run_get_neighbour(
+    recorder: Recorder, function: Any, items: Any, trails: Any, index: Any, no: Any
+) -> Any:
+    if type(items) is not UnknownMessages:
+        return run_guarded(recorder, function, items, trails, index, no)
+    place = index.source
+    if not recorder.ask(f"0 <= {place} < {items.count}"):
+        return no, None
+    return items.get(place), None
+
+
+def run_get_slice(
+    recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any, *bounds: Any
+) -> Any:
+    if type(value) is UnknownMessages:
+        return value.cut(*bounds), None
+    if type(value) is UnknownText:
+        if not all(type(bound) in (int, type(None)) for bound in bounds):
+            raise NotRecordable
+        sources = ":".join("" if bound is None else repr(bound) for bound in bounds)
+        slot = value.parts[0] if len(value.parts) == 1 else None
+        # JSON without its first or its last bracket has all of its text.
+        is_json = isinstance(slot, TextSlot) and slot.is_json and bounds in JSON_SLICES
+        field = slot.field if is_json and isinstance(slot, TextSlot) else None
+        recorder.pay(value)
+        return recorder.make_text((recorder.make_slot(f"{value.source}[{sources}]", field),)), None
+    if holds_unknown(recorder, bounds):
+        raise NotRecordable
+    return function(rt, value, trail, *bounds)
