@@ -29,7 +29,7 @@ from turnwise.analysis.facts import Facts
 from turnwise.analysis.forms import Form, load_forms
 from turnwise.analysis.losses import find_losses
 from turnwise.analysis.misprints import Misprint, Notation, find_misprints, find_value
-from turnwise.analysis.probe_chats import TOOL_NAME, AssistantFormat, FormQuestion, ProbeChats
+from turnwise.analysis.probe_chats import TOOL_NAME, AssistantFormat, FormChats, FormQuestion
 from turnwise.analysis.prober import MAX_RENDERING_LENGTH, REASONING_VALUES
 from turnwise.engine.provenance.expressions import find_span
 from turnwise.engine.provenance.rendering import Rendering
@@ -97,7 +97,7 @@ class FormTable:
 
     def __init__(self, facts: Facts, find_format: Callable[[], AssistantFormat]) -> None:
         self._facts = facts
-        self.chats = ProbeChats(facts, find_format)
+        self.chats = FormChats(facts, find_format)
         self._allowance: Allowance | None = Allowance(facts.renderer.limits, ASKING)
         self._rows: dict[tuple[str, bool | None], FormRow | None] = {}
 

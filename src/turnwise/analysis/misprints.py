@@ -69,19 +69,20 @@ def _judge_piece(
             if _is_notation(text, source, find_value(given, source)):
                 return source, "python"
         return None
+    is_in_part = path[2:3] == ("content",) and len(path) > CONTENT_DEPTH
     if origin.key:
-        is_part = len(path) == CONTENT_DEPTH + 2 and path[2] == "content" and path[-1] == "type"
-        return (path[:CONTENT_DEPTH], "json") if is_part else None
+        is_type = is_in_part and len(path) == CONTENT_DEPTH + 2 and path[-1] == "type"
+        return (path[:CONTENT_DEPTH], "json") if is_type else None
     if text in PYTHON_WORDS and find_value(given, path) is PYTHON_WORDS[text]:
-        is_in_part = (
-            path[2:3] == ("content",) and len(path) > CONTENT_DEPTH
-        )  # no client sends null there
-        return None if is_in_part else (path, "python")
-    if '\\"' in text and path[-1] == "arguments":
-        value = find_value(given, path)
-        if isinstance(value, str) and text in json.dumps(value, ensure_ascii=False):
-            return path, "quotes"
-    return None
+        return None if is_in_part else (path, "python")  # no client sends null in a part
+    is_quoted = path[-1] == "arguments" and _is_encoded_again(text, find_value(given, path))
+    return (path, "quotes") if is_quoted else None
+
+
+def _is_encoded_again(text: str, value: Any) -> bool:
+    """Whether JSON text is written with its quotes escaped."""
+    is_escaped = '\\"' in text and isinstance(value, str)
+    return is_escaped and text in json.dumps(value, ensure_ascii=False)
 
 
 def _is_notation(text: str, path: Path, value: Any) -> bool:

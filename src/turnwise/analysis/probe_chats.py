@@ -128,21 +128,17 @@ class ProbeChats:
 
     # Messages
 
-    def as_content(self, text: str) -> Any:
-        """Return a text as the template accepts content."""
-        return self.prober.as_content(text)
-
     def system(self, text: str = RULES) -> MessageDict:
         """Return a system message."""
-        return make_message("system", self.as_content(text))
+        return make_message("system", self.prober.as_content(text))
 
     def user(self, text: str = ASKED) -> MessageDict:
         """Return a user message."""
-        return make_message("user", self.as_content(text))
+        return make_message("user", self.prober.as_content(text))
 
     def reply(self, text: str = SAID, **more: Any) -> MessageDict:
         """Return an assistant message with content."""
-        return make_message("assistant", self.as_content(text), **more)
+        return make_message("assistant", self.prober.as_content(text), **more)
 
     def call(
         self, *arguments: Any, content: str | None = None, as_text: bool | None = None
@@ -165,7 +161,33 @@ class ProbeChats:
     def result(self, text: str = FOUND, number: int = 0) -> MessageDict:
         """Return the result of a call."""
         names = {"name": TOOL_NAME, "tool_call_id": CALL_IDS[number]}
-        return {"role": "tool", "content": self.as_content(text), **names}
+        return {"role": "tool", "content": self.prober.as_content(text), **names}
+
+    # Conversations
+
+    def chat(
+        self,
+        *messages: MessageDict,
+        tools: Sequence[Any] | None = None,
+        prompt: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> Probe:
+        """Return a conversation, after the messages that the template wants first."""
+        roles = [message.get("role") for message in messages]
+        first: list[MessageDict] = []
+        if self.prober.settings.system_first and "system" not in roles[:1]:
+            first = [self.system()]
+        return Probe(
+            "",
+            [*first, *messages],
+            tools=list(tools) if tools is not None else None,
+            add_generation_prompt=prompt,
+            options={**self.options, **(options or {})},
+        )
+
+
+class FormChats(ProbeChats):
+    """Makes the conversations of the table of forms, which are written in words (`forms.toml`)."""
 
     @property
     def reasoning_key(self) -> str:
@@ -220,28 +242,6 @@ class ProbeChats:
             given = {"tool_calls": calls, "tool_call_id": OPENAI_ID}
             return {**message, **{key: given[key] for key in given if key in message}}
         return {key: value for key, value in message.items() if key != ABSENT_KEYS[variant]}
-
-    # Conversations
-
-    def chat(
-        self,
-        *messages: MessageDict,
-        tools: Sequence[Any] | None = None,
-        prompt: bool = False,
-        options: Mapping[str, Any] | None = None,
-    ) -> Probe:
-        """Return a conversation, after the messages that the template wants first."""
-        roles = [message.get("role") for message in messages]
-        first: list[MessageDict] = []
-        if self.prober.settings.system_first and "system" not in roles[:1]:
-            first = [self.system()]
-        return Probe(
-            "",
-            [*first, *messages],
-            tools=list(tools) if tools is not None else None,
-            add_generation_prompt=prompt,
-            options={**self.options, **(options or {})},
-        )
 
     def ask(self, chat: str, about: str, word: str = "", tools: str = "") -> FormQuestion | None:
         """Return a conversation, and the paths of the fields that it asks about.
