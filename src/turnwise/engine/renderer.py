@@ -150,11 +150,12 @@ class Renderer(Immutable):
         The text is written from segments that are known (`engine/segments`). Whoever reads origins as well should
         call `render_origins`: the program runs then anyway.
         """
-        if continue_final_message or documents is not None or self._segments is None:
+        is_simple = documents is None and type(add_generation_prompt) is bool
+        if continue_final_message or not is_simple or self._segments is None:
             arguments = (documents, add_generation_prompt, continue_final_message, now)
             return self.render_origins(messages, tools, *arguments, **options)
         call = _Call(self, messages, tools, None, add_generation_prompt, now, options)
-        key = (add_generation_prompt, id(call.tools), make_digest(options) if options else b"")
+        key = call.make_key()
         segments = self._segments.find(key)
         if segments is None:
             segments = Segments(self._budgets, call.tools)
@@ -310,6 +311,11 @@ class _Call:
         self.add_generation_prompt = add_generation_prompt
         if options:
             self.program = self.program.shadowing(renderer._options | options)
+
+    def make_key(self) -> tuple[bool, int, bytes]:
+        """Return what tells apart the calls whose segments differ."""
+        digest = make_digest(self.options) if self.options else b""
+        return self.add_generation_prompt, id(self.tools), digest
 
     def make_context(self) -> dict[str, Any]:
         """Return the variables of the template."""
