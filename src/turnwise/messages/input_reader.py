@@ -38,8 +38,10 @@ def find_plain_kind(messages: Any) -> PlainKind:
     Returns:
         "turns" for users and assistants, perhaps behind one system text; "texts" for any roles; "" for other messages.
     """
-    if type(messages) is not list or not messages:
-        return "turns" if messages == [] else ""
+    if type(messages) is not list:
+        return ""
+    if not messages:
+        return "turns"
     if set(map(type, messages)) != {dict} or set(map(len, messages)) != {2}:
         return ""
     try:
