@@ -48,6 +48,11 @@ class SizedTable(Generic[T]):
             self._entries.move_to_end(key)
             return entry[0]
 
+    def peek(self, key: Hashable) -> T | None:
+        """Return what was kept, at less cost: it does not count as used."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry[0]
+
     def keep(self, key: Hashable, value: T, size: int) -> None:
         """Keep a value in the place of an earlier one, unless it is too large.
 

@@ -156,7 +156,7 @@ class Renderer(Immutable):
             return self.render_origins(messages, tools, *arguments, **options)
         call = _Call(self, messages, tools, None, add_generation_prompt, now, options)
         key = call.make_key()
-        segments = self._segments.find(key)
+        segments = self._segments.peek(key)
         if segments is None:
             segments = Segments(self._budgets, call.tools)
         else:

@@ -4,7 +4,7 @@ A *section* is what a program does between two places where it takes the next me
 messages, one round of that loop, the text after it. Each path of the tree is a list of questions with their answers,
 and ends in a leaf: the texts to write and the new values of namespaces.
 
-    def walk(M, n, S, write, note, leave):
+    def walk(M, n, S, write, note=None, leave=None):
         for i in range(n):
             m = M[i]
             v1 = m.get('role')
@@ -13,7 +13,7 @@ and ends in a leaf: the texts to write and the new values of namespaces.
                 write(('<|im_start|>user\\n', m['content'], '<|im_end|>\\n'))
                 continue
             ...
-            return False  # answers that are new
+            return None  # answers that are new
 
 The names of a question are the same for recording and for walking, so one source text is evaluated in both:
 
@@ -29,8 +29,10 @@ from dataclasses import dataclass, field
 from sys import getsizeof
 from typing import Any
 
-Walk = Callable[..., bool]
-ARGUMENTS = "M, n, S, write, note, leave"
+from turnwise.engine.segments.symbols import NotRecordable
+
+Walk = Callable[..., "ProvenSegment | bool | None"]
+ARGUMENTS = "M, n, S, write, note=None, leave=None"
 FindIndex = Callable[[int, int], int]
 
 
@@ -117,10 +119,10 @@ class FactTree:
         loop: the sources of the index of a message and of the number of rounds, if this is a round of a loop.
 
     Attributes:
-        walk: writes the texts of this section, and returns whether all answers are known. Its arguments are the names
-            above, and three functions: `write` gets texts, `note` the segment of a section that is no round, and of a
-            round that has a price or others, and `leave` that of a message that is not written whole. The last two get
-            a number first: that of the round, and the index of the message.
+        walk: writes the texts of this section, and returns its segment, or True for the rounds of a loop; None if some
+            answer is new. Its arguments are the names above, and three functions: `write` gets texts, `note` the number
+            of a round and its segment, if that has a price, others or tools, and `leave` the index of a message that is
+            not written whole, and its segment. The last two are for rounds.
         has_keys: whether a leaf has keys.
         cost: the largest of a leaf.
     """
@@ -154,7 +156,8 @@ class FactTree:
             self._root = FactNode(path[0][0])
         node = self._root
         for index, (source, answer) in enumerate(path):
-            assert node.source == source, (node.source, source)
+            if node.source != source:  # the program is no function of its input
+                raise NotRecordable
             if index + 1 == len(path):
                 node.branches[answer] = leaf
                 return
@@ -163,7 +166,7 @@ class FactTree:
                 following = node.branches[answer] = FactNode(path[index + 1][0])
             node = following
 
-    def _compile_first(self, *arguments: Any) -> bool:
+    def _compile_first(self, *arguments: Any) -> ProvenSegment | bool | None:
         """Compile the tree, and walk."""
         lines = [f"def walk({ARGUMENTS}):"]
         if self._loop is not None:
@@ -205,7 +208,7 @@ def _write_node(
                 _write_node(branch, lines, scope, depth + 1, index)
         else:
             name = node.source
-        lines.append(f"{indent}if {_differ(name, last)}: return False")
+        lines.append(f"{indent}if {_differ(name, last)}: return None")
         node = following
     lines += [f"{indent}{line}" for line in _write_segment(node, scope, index)]
 
@@ -213,12 +216,12 @@ def _write_node(
 def _write_segment(node: ProvenSegment | None, scope: dict[str, Any], index: str) -> Iterator[str]:
     """Yield the code of the end of a path."""
     if node is None or node.is_refused:
-        yield "return False"
+        yield "return None"
         return
     name = f"segment{len(scope)}"
     scope[name] = node
-    if not index or node.price or node.others or node.writes_tools:
-        yield f"note(({'i' if index else '0'}, {name}))"
+    if index and (node.price or node.others or node.writes_tools):
+        yield f"note((i, {name}))"
     if index:
         yield f"if len(m) != {1 + len(node.keys)}: leave(({index}, {name}))"
     if node.texts:
@@ -228,7 +231,7 @@ def _write_segment(node: ProvenSegment | None, scope: dict[str, Any], index: str
     if node.state:
         targets = ", ".join(f"S[{key!r}]" for key in node.state)
         yield f"{targets}, = {', '.join(node.state.values())},"
-    yield "continue" if index else "return True"
+    yield "continue" if index else f"return {name}"
 
 
 def _compare(name: str, answer: Any) -> str:

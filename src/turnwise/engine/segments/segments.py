@@ -95,42 +95,42 @@ class Segments:
         count = len(messages)
         state: dict[str, Any] = {"now": now, "carried": ()}
         texts: list[str] = []
-        others: list[
-            tuple[int, str]
-        ] = []  # fields that are written in other rounds than their message's
-        missing: list[tuple[int, ProvenSegment]] | None = (
-            None  # messages that no round of the last loop writes whole
-        )
-        price, cost, has_tools_left = 0.0, 0, has_tools
+        # Fields that are written in other rounds than their message's, and messages that no loop writes whole.
+        others: list[tuple[int, str]] = []
+        missing: list[tuple[int, ProvenSegment]] | None = None
+        price, cost = 0.0, 0
         section: FactTree | None = self._entry
         while section is not None:
-            leaves: list[tuple[int, ProvenSegment]] = []
-            note = leaves.append
-            if not section.walk(messages, count, state, texts.extend, note, note):
+            segment: Any = section.walk(messages, count, state, texts.extend)
+            if segment is None:
                 return None
-            _, leaf = leaves[0]
-            cost += leaf.cost
-            loop, section = leaf.loop, None
+            noted = [(0, segment)]
+            cost += segment.cost
+            loop, section = segment.loop, None
             if loop is not None:
                 body, section = loop.body, loop.after
                 left: list[tuple[int, ProvenSegment]] = []
-                if not body.walk(messages, count, state, texts.extend, note, left.append):
+                if not body.walk(messages, count, state, texts.extend, noted.append, left.append):
                     return None
                 cost += body.cost
                 if body.has_keys and loop.skipped is not None:
-                    left += [(index, leaf) for index in range(min(loop.skipped, count))]
+                    if loop.skipped:
+                        left += [(index, segment) for index in range(min(loop.skipped, count))]
                     missing = left if missing is None else _join_missing(missing, left)
-            for number, leaf in leaves:
-                price += leaf.price
-                has_tools_left = has_tools_left and not leaf.writes_tools
-                others += [(find(number, count), key) for find, key in leaf.others]
+            for number, segment in noted:
+                price += segment.price
+                has_tools = has_tools and not segment.writes_tools
+                if segment.others:
+                    others += [(find(number, count), key) for find, key in segment.others]
         text = "".join(texts)
-        # Each character adds to the budget of bytes what usual operations on it cost.
-        excess = max(cost - self._limits.bytes_per_character, 0) * len(text)
-        if price + excess / self._limits.bytes > 1 or len(text) > MAX_TEXT:
+        if cost > self._limits.bytes_per_character:
+            # Each character adds to the budget of bytes what usual operations on it cost.
+            excess = (cost - self._limits.bytes_per_character) * len(text)
+            price += excess / self._limits.bytes
+        if price > 1 or len(text) > MAX_TEXT:
             return None
-        others += state["carried"]
-        return SegmentedText(text, not has_tools_left and _is_whole(messages, missing, others))
+        is_whole = missing == [] or _is_whole(messages, missing, [*others, *state["carried"]])
+        return SegmentedText(text, is_whole and not has_tools)
 
     def learn(
         self, program: Program, runtime: Runtime, context: Mapping[str, Any], text: str
