@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "checks" / "README.md"
 HEAD = """\
 # Checks
 
-What `turnwise check` and `template.check()` look for. Written by `python scripts/check_pages.py` from the docstrings of
+What `turnwise check` and `turnwise.check` look for. Written by `python scripts/check_pages.py` from the docstrings of
 the checks; a test holds that it is up to date.
 
 An *error* is a conversation that people send and for which the template fails or writes wrong text. A *warning* is a

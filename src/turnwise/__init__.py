@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from turnwise.engine.provenance.media import MediaPart
     from turnwise.engine.provenance.rendering import Origin, Piece, Rendering
     from turnwise.engine.runtime.limits import Limits
-    from turnwise.evidence import CheckFinding, CheckReport, Comparison, diff
+    from turnwise.evidence import (
+        CheckFinding,
+        CheckReport,
+        Comparison,
+        Stability,
+        check,
+        diff,
+        stability,
+    )
     from turnwise.isolation import IsolatedTemplate, WorkerPool, isolated
     from turnwise.messages import (
         ChatMessage,
@@ -99,6 +107,7 @@ __all__ = [
     "Role",
     "Session",
     "SourceError",
+    "Stability",
     "Template",
     "TemplateError",
     "TemplateLimitError",
@@ -114,6 +123,7 @@ __all__ = [
     "Unfixed",
     "Unstable",
     "WorkerPool",
+    "check",
     "compile",
     "diff",
     "entries",
@@ -123,6 +133,7 @@ __all__ = [
     "match",
     "register",
     "release",
+    "stability",
     "verify_release",
 ]
 
@@ -130,7 +141,15 @@ _NAMES_BY_MODULE = {
     "turnwise.engine.provenance.media": ("MediaPart",),
     "turnwise.engine.provenance.rendering": ("Origin", "Piece", "Rendering"),
     "turnwise.engine.runtime.limits": ("Limits",),
-    "turnwise.evidence": ("CheckFinding", "CheckReport", "Comparison", "diff"),
+    "turnwise.evidence": (
+        "CheckFinding",
+        "CheckReport",
+        "Comparison",
+        "Stability",
+        "check",
+        "diff",
+        "stability",
+    ),
     "turnwise.isolation": ("IsolatedTemplate", "WorkerPool", "isolated"),
     "turnwise.messages": (
         "ChatMessage",

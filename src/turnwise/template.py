@@ -7,7 +7,6 @@ session   tokens/session.py      ids of a growing conversation, for serving and 
 parse     replies/parser/        a reply becomes a message
 stops     analysis/facts.py      what ends a reply
 convert   conversion/            the template in another dialect
-check     evidence/checks/       what is wrong with it
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from turnwise import dialects
 from turnwise.analysis.facts import Facts
-from turnwise.analysis.stability import Stability, measure_stability
 from turnwise.analysis.unnamed_tokens import render_unnamed
 from turnwise.batch import encode_batch
 from turnwise.conversion.conversion import Conversion
@@ -55,9 +53,6 @@ from turnwise.tokens.stop_ids import Stops, stops_with_ids
 from turnwise.tokens.truncation import encode
 from turnwise.training import Examples, examples, report_no_replies
 
-if TYPE_CHECKING:
-    from turnwise.evidence.checks import CheckReport
-
 UNNAMED = "template"
 Messages = Sequence[ChatMessage] | Sequence[Mapping[str, Any]]
 Tools = Sequence[Tool] | Sequence[Mapping[str, Any] | Callable[..., Any]]
@@ -85,16 +80,17 @@ class Template:
     translation: Translation = field(default=Translation(""), hash=False)
 
     @cached_property
-    def _codec(self) -> ReplyCodec:
+    def codec(self) -> ReplyCodec:
+        """Reads and writes replies; `codec.to_input` returns messages of `parse` in the form the template accepts."""
         return ReplyCodec(self.renderer, self.translation.stops, self.translation.replies)
 
     @cached_property
     def _inputs(self) -> Preprocessor:
-        return Preprocessor(self._codec, self.dialect)
+        return Preprocessor(self.codec, self.dialect)
 
     @cached_property
     def _requests(self) -> RequestBuilder:
-        return RequestBuilder(self._codec.facts)
+        return RequestBuilder(self.codec.facts)
 
     @property
     def name(self) -> str:
@@ -129,12 +125,7 @@ class Template:
     @property
     def facts(self) -> Facts:
         """What is known about the template from probing it: stops, markers, generation prompt; printable."""
-        return self._codec.facts
-
-    @cached_property
-    def stability(self) -> Stability:
-        """Which appended messages change earlier text, with witness, line and remedy; printable."""
-        return measure_stability(self.renderer)
+        return self.codec.facts
 
     @property
     def capabilities(self) -> Capabilities:
@@ -144,7 +135,7 @@ class Template:
     @property
     def grammar(self) -> Grammar:
         """How replies to this template look: derived from it, completed by what is declared for its model."""
-        return self._codec.grammar
+        return self.codec.grammar
 
     def render(
         self,
@@ -343,7 +334,7 @@ class Template:
                     named["continue_final_message"] = False
                 chat = stage.given.messages
                 request = self._requests.build(chat, tokenizer, train_on, named, **more)
-                found = examples(request.for_one_call(), self._codec, stage.first)
+                found = examples(request.for_one_call(), self.codec, stage.first)
                 results.append((stage.given, request, found))
             return results
 
@@ -386,7 +377,7 @@ class Template:
         normalise, strict = options.get("normalise", True), bool(options.get("strict"))
         options["tools"] = self._inputs.normalise([], tools).tools if normalise else tools
         request = self._requests.build([], tokenizer, "assistant", options, trust=trust)
-        reader = SessionReader(self._codec, self._inputs, normalise, strict)
+        reader = SessionReader(self.codec, self._inputs, normalise, strict)
         return Session(request, (*self.stops(), *request.stops), reader)
 
     def parse(
@@ -420,7 +411,7 @@ class Template:
         """
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
         more = {"undeclared_tools": undeclared_tools, "reasoning": reasoning}
-        return self._codec.parse(reply, prompt, tools, known, declared, call_ids=call_ids, **more)
+        return self.codec.parse(reply, prompt, tools, known, declared, call_ids=call_ids, **more)
 
     def parser(
         self,
@@ -435,12 +426,7 @@ class Template:
         """Return a streaming parser, as `parse`: `feed(chunk)` returns events, `close()` the message."""
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
         more = {"undeclared_tools": undeclared_tools, "reasoning": reasoning}
-        return self._codec.parser(prompt, tools, known, declared, call_ids=call_ids, **more)
-
-    def to_input(self, messages: Messages) -> Messages:
-        """Return messages of `parse` in the form that the template takes, as `render` and `encode` do by themselves."""
-        converted: Messages = self._codec.to_input(messages)
-        return converted
+        return self.codec.parser(prompt, tools, known, declared, call_ids=call_ids, **more)
 
     def stops(self, tokenizer: object = None) -> Stops:
         """Return the texts that end generation: those that the source names, those that the template writes after
@@ -492,18 +478,6 @@ class Template:
             return conversion.keep(self.source, details)
         return conversion.write(details)
 
-    def check(self, tokenizer: object = None, reference: Any = None) -> CheckReport:
-        """Check the template against what people send to it; the arguments are those of `evidence.check_template`.
-
-        Example:
-            >>> report = turnwise.compile("{% for m in messages %}{{ m.content.strip() }}{% endfor %}").check()
-            >>> [finding.place.line for finding in report if finding.name == "null-content"]
-            [1]
-        """
-        from turnwise.evidence.checks import check_template  # which loads references by name
-
-        return check_template(self, tokenizer, reference)
-
     def with_options(self, options: Mapping[str, Any]) -> Template:
         """Return a copy with these options in addition to its own, or instead of them."""
         return Template(self.renderer.with_options(options), self.dialect, self.translation)
@@ -511,9 +485,6 @@ class Template:
     def with_limits(self, limits: Limits) -> Template:
         """Return a copy with other limits, such as a deadline: `with_limits(turnwise.Limits(deadline=0.5))`."""
         return Template(self.renderer.with_limits(limits), self.dialect, self.translation)
-
-    def __dir__(self) -> list[str]:
-        return [name for name in object.__dir__(self) if not name.startswith("_") or "__" in name]
 
     def __repr__(self) -> str:
         return f"<Template {self.name}>"

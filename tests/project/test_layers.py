@@ -103,11 +103,6 @@ ALLOWED = {
 
 SEAMS = {
     (
-        "turnwise.template",
-        "turnwise.evidence.checks",
-    ): "template.check() is part of the public object, and checks "
-    "load references by name: imported where it is called",
-    (
         "turnwise.integrations.sglang",
         "turnwise.integrations.sglang_detectors",
     ): "its classes extend SGLang's, which is imported only by SGLang itself",

@@ -21,10 +21,9 @@ pytestmark = pytest.mark.once
 MAX_FILE_LINES = 600
 MAX_TEST_FILE_LINES = 750
 MAX_FUNCTION_LINES_P90 = 40
-MAX_PARTICIPLE_PERCENT = 3.0
-# Template has one short method for each verb of the public interface; everything else has at most 25.
-MAX_METHODS = 29
-MAX_NODES_PER_LINE = 6.3
+MAX_PARTICIPLE_PERCENT = 1.0
+MAX_METHODS = 25  # of a class, with those it inherits
+MAX_NODES_PER_LINE = 6.0
 # Syntax nodes of each room: only ever lowered. A feature that needs more pays with a deletion.
 MIN_USED = 0.97  # of a budget
 BUDGETS = {

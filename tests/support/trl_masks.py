@@ -93,7 +93,7 @@ def explain(ours: Encoded, start: int, end: int, is_mine: bool) -> Difference:
             elif turn.start == start and end <= turn.end:
                 reason = NOT_OPENED
         return Difference("turnwise", text, reason)
-    owner = ours.owners[ours.last_at(end) - 1].message
+    owner = ours.owners[ours.token_offsets.last_at(end) - 1].message
     # a turn begins where the served prompt ends, so what its message has before is the prompt's
     if any(
         turn.start == end or (end < turn.start and turn.message == owner) for turn in ours.turns

@@ -165,7 +165,7 @@ def broken(used: str, tokenizer: Tokenizer, normalise: bool) -> Iterator[Encoded
                 assert turn.message == 0, "only a conversation of nothing has no prompt"
                 continue
             assert found is not None
-            if found.input_ids[: found.first_at(turn.start)] != prompt.input_ids:
+            if found.input_ids[: found.token_offsets.first_at(turn.start)] != prompt.input_ids:
                 assert not found.text.startswith(prompt.text), (
                     used,
                     chat.id,
@@ -225,7 +225,7 @@ def test_turns_of_any_text_stand_behind_what_serving_sends(
     for turn in found.turns if found else ():
         prompt = served(used, chat, turn.message, tokenizers(name))
         assert found is not None and prompt is not None
-        assert found.input_ids[: found.first_at(turn.start)] == prompt.input_ids
+        assert found.input_ids[: found.token_offsets.first_at(turn.start)] == prompt.input_ids
 
 
 # ---- examples ----
@@ -266,7 +266,7 @@ def check_turn(
 ) -> None:
     prompt = served(used, chat, turn.message, tokenizer)
     assert prompt is not None
-    first, last = found.first_at(turn.start), found.last_at(turn.end)
+    first, last = found.token_offsets.first_at(turn.start), found.token_offsets.last_at(turn.end)
     assert found.input_ids[:first] == prompt.input_ids, (used, chat.id, turn)
     assert found.labels[first:last] == found.input_ids[first:last]
     cut = corpus.Chat(chat.id, chat.tags, chat.messages[: turn.message + 1], chat.arguments)

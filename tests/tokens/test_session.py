@@ -84,7 +84,9 @@ def canonical(
     """The ids of the reply as the template writes it, its stop included."""
     found = template.encode(chat[: index + 1], tok, now=NOW, **options)
     turn = next(turn for turn in found.turns if turn.message == index)
-    return found.input_ids[found.first_at(turn.start) : found.last_at(turn.end)]
+    return found.input_ids[
+        found.token_offsets.first_at(turn.start) : found.token_offsets.last_at(turn.end)
+    ]
 
 
 def played(

@@ -133,7 +133,7 @@ def test_a_turn_is_cut_between_characters() -> None:
     template = TEMPLATES["appends"]
     chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "🌊" * 20}]
     whole = template.encode(chat, TOKENIZER)
-    for limit in range(whole.first_at(whole.turns[0].start) + 4, len(whole)):
+    for limit in range(whole.token_offsets.first_at(whole.turns[0].start) + 4, len(whole)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TurnwiseWarning)
             found = template.encode(chat, TOKENIZER, max_length=limit, overflow="truncate")
@@ -187,7 +187,10 @@ def test_turns_behind_the_cut_are_named() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TurnwiseWarning)
         found = TEMPLATES["appends"].encode(
-            chat, TOKENIZER, max_length=whole.first_at(whole.turns[-1].start), overflow="truncate"
+            chat,
+            TOKENIZER,
+            max_length=whole.token_offsets.first_at(whole.turns[-1].start),
+            overflow="truncate",
         )
     assert [turn.message for turn in found.turns] == [1] and not found.incomplete
     assert [str(turn) for turn in found.untrained] == ["messages[3]: max_length cuts it off"]

@@ -151,7 +151,7 @@ class Prober:
             if name in SPECIAL_TOKENS and not own.get(name)
         }
         # A value marked `|safe` escapes what is added to it, and no model writes that.
-        self._unescape = not self.mentions(_ESCAPED_QUOTE)
+        self._unescape = not renderer.mentions(_ESCAPED_QUOTE)
 
     def with_settings(self, **changes: bool) -> Prober:
         """Return a prober with other settings."""
@@ -163,10 +163,6 @@ class Prober:
         There is no end of such questions, so they spend none of what the probes of a template may cost together.
         """
         return Prober(self.renderer.with_allowance(None), self.settings)
-
-    def mentions(self, word: str) -> bool:
-        """Whether the source of the template contains a word."""
-        return any(word in text for text in self.renderer.texts)
 
     def find_accepted(self) -> Prober | None:
         """Return a prober with settings that the template accepts; None if it refuses every user message.

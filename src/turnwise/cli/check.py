@@ -27,7 +27,8 @@ from rich.text import Text
 from turnwise.cli import inputs, output
 from turnwise.cli.render import PickOption, make_flag
 from turnwise.errors import SourceError, did_you_mean, short_repr
-from turnwise.evidence.checks import CHECKS, CheckReport, check_template, find_check
+from turnwise.evidence.checks import CHECKS, CheckReport, find_check
+from turnwise.evidence.checks import check as check_template
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import SEVERITIES, Severity
 from turnwise.evidence.checks.formats import to_github, to_sarif

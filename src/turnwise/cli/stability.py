@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from turnwise.analysis.rewrites import Rewrite
-from turnwise.analysis.stability import Stability
 from turnwise.cli import inputs, output
 from turnwise.cli.json_lines import read_json_lines
 from turnwise.cli.render import (
@@ -23,6 +22,8 @@ from turnwise.cli.render import (
 )
 from turnwise.errors import SourceError
 from turnwise.evidence import CacheLedger, LedgerTotals, LedgerTurn, TraceLine
+from turnwise.evidence.prefix_stability import Stability
+from turnwise.evidence.prefix_stability import stability as measure_stability
 
 MAX_WARNINGS = 10  # of lines that cannot be read; all are counted
 TRACE_HINT = 'A line is JSON such as {"messages": [...]} or {"role": "user", "content": "Hi"}.'
@@ -43,7 +44,7 @@ def stability(
 
     Example: turnwise stability qwen3
     """
-    found = inputs.load_template(template, pick).stability
+    found = measure_stability(inputs.load_template(template, pick))
     output.finish(found, _stability_data(found), as_json, found.stable)
 
 

@@ -201,7 +201,7 @@ class TokenRenderer:
         Raises:
             MessageError: If there is no message, or one is wrong.
         """
-        messages = _require_messages(self.template.to_input(messages))
+        messages = _require_messages(self.template.codec.to_input(messages))
         encoded = self.template.encode(
             messages,
             self.tokenizer,
@@ -229,7 +229,7 @@ class TokenRenderer:
         self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False
     ) -> list[int]:
         """Encode messages and return only the ids, which is faster; the arguments are those of `render`."""
-        messages = _require_messages(self.template.to_input(messages))
+        messages = _require_messages(self.template.codec.to_input(messages))
         given = {"tools": tools, "add_generation_prompt": add_generation_prompt, **self.options}
         return self.template.encode(messages, self.tokenizer, train_nothing, **given).input_ids
 
@@ -259,7 +259,7 @@ class TokenRenderer:
         """
         prompt = to_token_ids(previous_prompt_ids, "prompt are a list of ids")
         reply = to_token_ids(previous_completion_ids, "completion are a list of ids")
-        new_messages = to_plain_messages(self.template.to_input(new_messages))
+        new_messages = to_plain_messages(self.template.codec.to_input(new_messages))
         if any(message.get("role") in ASSISTANT_ROLES for message in new_messages):
             return None
         if not prompt or not new_messages:

@@ -1,6 +1,6 @@
 """Evidence about templates and data: how templates differ, what may be wrong, what prompts cost, what data has."""
 
-from turnwise.evidence.checks import CheckFinding, CheckReport, check_template, find_check
+from turnwise.evidence.checks import CheckFinding, CheckReport, check, find_check
 from turnwise.evidence.compare import Comparison, diff
 from turnwise.evidence.conform import (
     Conformance,
@@ -18,6 +18,7 @@ from turnwise.evidence.ledger import (
     TraceLine,
     TraceProblem,
 )
+from turnwise.evidence.prefix_stability import Stability, stability
 from turnwise.evidence.scan import RowProblem, ScanReport, UnreadableRow, scan
 
 __all__ = [
@@ -31,11 +32,12 @@ __all__ = [
     "Engine",
     "EngineDifference",
     "EngineReply",
-    "check_template",
+    "check",
     "LedgerTotals",
     "LedgerTurn",
     "RowProblem",
     "ScanReport",
+    "Stability",
     "TraceLine",
     "TraceProblem",
     "UnreadableRow",
@@ -44,4 +46,5 @@ __all__ = [
     "diff",
     "find_check",
     "scan",
+    "stability",
 ]

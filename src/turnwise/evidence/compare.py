@@ -234,7 +234,7 @@ class LabelComparison:
         arguments = probe.arguments()
         del arguments["add_generation_prompt"]
         try:
-            messages = template.to_input(probe.messages)
+            messages = template.codec.to_input(probe.messages)
             builder = self._builders[id(template)]
             request = builder.build(messages, self.tokenizer, "assistant", arguments)
             return encode(request.for_one_call())

@@ -15,7 +15,7 @@ messages differently (`analysis/rewrites.py`: message, field and line of the tem
 A trace has no tokens of replies. The reply to a request is the assistant message with which the next one goes on; its
 tokens are those that the template writes for it as the last message, if they follow the prompt.
 
-The same prompts are encoded with each option that makes the template more stable (`Template.stability`), so the totals
+The same prompts are encoded with each option that makes the template more stable (`turnwise.stability`), so the totals
 tell what it would save.
 
 Costs: linear in the tokens of all prompts. Only the last `KEPT_PROMPTS` are kept, as agents take turns.
@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 
 from turnwise.analysis.rewrites import Rewrite, common_length, find_rewrite
 from turnwise.errors import MessageError, TurnwiseError, TurnwiseWarning
+from turnwise.evidence.prefix_stability import stability
 from turnwise.messages import format_path
 from turnwise.shapes import conversation
 from turnwise.template import Template
@@ -335,7 +336,7 @@ class CacheLedger:
         self._now = now
         self._options = dict(options or {})
         if try_options is None:
-            found = template.stability.options
+            found = stability(template).options
             try_options = [pair for pair in found if pair[0] not in self._options]
         tried = [OptionCost(*pair) for pair in try_options]
         self.totals = LedgerTotals(options=tried[:MAX_TRIED_OPTIONS])

@@ -52,7 +52,7 @@ class CallForms:
             message["tool_call_id"] = self._fit_id(message["tool_call_id"], f"{path}.tool_call_id")
         if not has_calls(message):
             return
-        shape = self._capabilities.shape
+        shape = self._capabilities.input_format.shape
         if "function_call" in message and not shape.single and "tool_calls" not in message:
             message["tool_calls"] = [{"type": "function", "function": message.pop("function_call")}]
             self._note(
@@ -84,7 +84,7 @@ class CallForms:
         call = {key: value for key, value in call.items() if value is not None}
         if "id" in call:
             call["id"] = self._fit_id(call["id"], f"{path}.id")
-        function, is_bare = call.get("function"), self._capabilities.shape.bare
+        function, is_bare = call.get("function"), self._capabilities.input_format.shape.bare
         if isinstance(function, Mapping):
             fields = self._normalise_function(function, f"{path}.function")
             if not is_bare:

@@ -95,7 +95,11 @@ class ContentForms:
     def _fill_content(self, message: MessageDict, role: str, where: str) -> None:
         """Give a message without content the content that the template takes."""
         capabilities = self._capabilities
-        wanted = capabilities.shape.content if has_calls(message) else capabilities.empty_content
+        wanted = (
+            capabilities.input_format.shape.content
+            if has_calls(message)
+            else capabilities.empty_content
+        )
         if role != "assistant":  # only of assistants is it known what the template makes of null
             wanted = "" if capabilities.takes_text(role) else []
         given = message.pop("content", ABSENT)

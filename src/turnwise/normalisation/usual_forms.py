@@ -138,7 +138,8 @@ class UsualForms:
     def _argument_types(self) -> tuple[type, ...]:
         """The types of arguments that the template takes in a call of the usual shape."""
         capabilities = self._capabilities
-        if capabilities.shape.bare or capabilities.shape.single:
+        shape = capabilities.input_format.shape
+        if shape.bare or shape.single:
             return ()
         types = (
             (dict, capabilities.takes_argument_mapping),

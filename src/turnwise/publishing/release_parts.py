@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from turnwise.errors import SourceError, TurnwiseError, short_repr
+from turnwise.evidence.prefix_stability import stability
 from turnwise.publishing.golden import CHATS, GOLDEN_FILE, make_golden
 from turnwise.publishing.model_folder import (
     CONFIG_FILE,
@@ -285,7 +286,7 @@ def _write_card_lines(folder: ModelFolder) -> Iterator[str]:
     yield "\n## What a reply looks like\n"
     yield f"```text\n{template.grammar}\n```\n"
     yield "## When the conversation grows\n"
-    yield f"```text\n{template.stability}\n```\n"
+    yield f"```text\n{stability(template)}\n```\n"
     yield "## Test it\n"
     yield f"`{GOLDEN_FILE}` has renderings, ids and parsed replies. This command exits with 1 if one of them differs:\n"
     yield "```console\n$ pip install turnwise\n$ turnwise release . --verify\n```"

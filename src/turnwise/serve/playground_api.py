@@ -63,7 +63,7 @@ from turnwise.errors import (
     printable,
     short_repr,
 )
-from turnwise.evidence import diff
+from turnwise.evidence import check, diff, stability
 from turnwise.messages import format_path
 from turnwise.registry import entries, load
 from turnwise.registry.match import match
@@ -319,7 +319,7 @@ def _show_grammar(request: _Request) -> Data:
 
 
 def _check(request: _Request) -> Data:
-    report = request.template().check(request.tokenizer(None))
+    report = check(request.template(), request.tokenizer(None))
     return {**_as_json(report.to_data()), "text": str(report)}
 
 
@@ -330,7 +330,7 @@ def _show_facts(request: _Request) -> Data:
         "stops": list(stops),
         "stop_ids": list(stops.ids),
         "capabilities": str(template.capabilities),
-        "stability": str(template.stability),
+        "stability": str(stability(template)),
         "variables": list(template.variables),
     }
 

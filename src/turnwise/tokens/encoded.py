@@ -23,7 +23,7 @@ from turnwise.tokens.media import (
     shift_index,
 )
 from turnwise.tokens.owners import Owner, find_owners
-from turnwise.tokens.text_encoder import SpanRow, SpanTable, encoder_for
+from turnwise.tokens.text_encoder import SpanTable, encoder_for
 from turnwise.tokens.token_offsets import TokenOffsets
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
@@ -61,6 +61,7 @@ class Encoded:
         input_ids: the ids.
         rendering: the text with its pieces.
         tokenizer: the tokenizer, None in a copy from another process.
+        token_offsets: which tokens hold which characters: `token_offsets.first_at(character)`.
         train_on: the loss policy.
         added_stop: the stop that was added because the template wrote none after the last turn; else empty.
         kept: the indices of the messages that were encoded.
@@ -73,7 +74,6 @@ class Encoded:
         "_labels",
         "_media",
         "_message_weights",
-        "_offsets",
         "_only_turns",
         "_owners",
         "_tokens",
@@ -86,6 +86,7 @@ class Encoded:
         "kept",
         "rendering",
         "rewritten",
+        "token_offsets",
         "tokenizer",
         "train_on",
         "warnings",
@@ -117,7 +118,7 @@ class Encoded:
         self.warnings: tuple[str, ...] = ()
         self._message_weights = message_weights
         self._only_turns = False  # train nothing outside of the turns, whatever the policy selects
-        self._offsets = TokenOffsets(self.text, input_ids, tokenizer, spans)
+        self.token_offsets = TokenOffsets(self.text, input_ids, tokenizer, spans)
         self._owners: list[Owner] | None = None
         self._weights: list[float] | None = None
         self._labels: list[int] | None = None
@@ -141,7 +142,7 @@ class Encoded:
             (self._untrained, self.incomplete, self.rewritten, self.warnings),
             self.added_stop,
             (
-                self._offsets.spans.rows,
+                self.token_offsets.spans.rows,
                 self.offsets,
                 self.owners,
                 self.labels,
@@ -196,11 +197,6 @@ class Encoded:
         return self.rendering.text + self.added_stop
 
     @property
-    def span_rows(self) -> list[SpanRow]:
-        """The plain spans and added tokens of which the ids were made: rows of a `SpanTable`."""
-        return self._offsets.spans.rows
-
-    @property
     def attention_mask(self) -> list[int]:
         """1 for every token."""
         return [1] * len(self.input_ids)
@@ -223,20 +219,12 @@ class Encoded:
         Tokens that share a character, because a byte-level vocabulary split it, all have it in their spans. What the
         tokenizer put before a text (`▁`) shares the first character. What its normaliser drops is in no span.
         """
-        return self._offsets.offsets
+        return self.token_offsets.offsets
 
     @property
     def ends(self) -> list[int]:
         """The character at which each token ends, and the text of the next one starts; see `tokens`."""
-        return self._offsets.ends
-
-    def first_at(self, character: int) -> int:
-        """Return the index of the first token that holds this character, or a part of it."""
-        return self._offsets.first_at(character)
-
-    def last_at(self, character: int) -> int:
-        """Return the index after the last token that begins before this character."""
-        return self._offsets.last_at(character)
+        return self.token_offsets.ends
 
     # ---- owners ----
 
@@ -250,7 +238,7 @@ class Encoded:
     @property
     def control(self) -> list[int]:
         """The indices of the control tokens."""
-        spans = self._offsets.spans
+        spans = self.token_offsets.spans
         ends = [*spans.first_ids, len(self.input_ids)][1:]
         control: list[int] = []
         for first, end, token in zip(spans.first_ids, ends, spans.tokens, strict=True):
@@ -267,7 +255,7 @@ class Encoded:
         """
         if self.tokenizer is None:
             raise TokenizerError("a copy from another process has no tokenizer to find look-alikes")
-        spans = self._offsets.spans
+        spans = self.token_offsets.spans
         columns = zip(spans.starts, spans.tokens, strict=True)
         real = {start for start, token in columns if token is not None}
         lookalikes = encoder_for(self.tokenizer).matcher.find(self.text)
@@ -283,7 +271,7 @@ class Encoded:
     def media(self) -> tuple[MediaPart, ...]:
         """The media parts as in `Rendering.media`, with the tokens of their placeholders."""
         if self._media is None:
-            self._media = locate_media(self.rendering.media, self._offsets, self.kept)
+            self._media = locate_media(self.rendering.media, self.token_offsets, self.kept)
         return self._media
 
     def expand(
@@ -303,7 +291,7 @@ class Encoded:
             MessageError: there is not one positive number for each part.
             TokenizerError: a placeholder has no such token, or it does not tell which one to repeat.
         """
-        return _repeat_tokens(self, find_repeated(self.media, counts, token, self._offsets))
+        return _repeat_tokens(self, find_repeated(self.media, counts, token, self.token_offsets))
 
     # ---- loss ----
 
@@ -367,8 +355,9 @@ def _trained_tokens(encoded: Encoded) -> Iterator[tuple[int, int, float]]:
         encoded._message_weights,
         encoded._only_turns,
     )
+    offsets = encoded.token_offsets
     for span in spans:
-        yield encoded.first_at(span.start), encoded.last_at(span.end), span.weight
+        yield offsets.first_at(span.start), offsets.last_at(span.end), span.weight
 
 
 def _to_arrays(encoded: Encoded, make: Any, integer: Any, real: Any) -> dict[str, Any]:
@@ -387,13 +376,13 @@ def _copy_encoded(encoded: Encoded) -> Encoded:
 
 def _repeat_tokens(encoded: Encoded, repeated: Sequence[RepeatedTokens]) -> Encoded:
     """Return a copy in which these tokens are repeated."""
-    copy, offsets = _copy_encoded(encoded), encoded._offsets
+    copy, offsets = _copy_encoded(encoded), encoded.token_offsets
     copy.input_ids = repeat_values(encoded.input_ids, repeated)
     rows = [
         (start, shift_index(first, repeated), position, token)
         for start, first, position, token in offsets.spans.rows
     ]
-    copy._offsets = TokenOffsets(
+    copy.token_offsets = TokenOffsets(
         encoded.text,
         copy.input_ids,
         encoded.tokenizer,
@@ -426,7 +415,7 @@ def cut_encoded(encoded: Encoded, length: int, reason: str) -> Encoded:
         if turn.end > end:
             incomplete.append(Untrained(kept[turn.message], reason))
         turns.append(turn._replace(end=min(turn.end, end), stop=min(turn.stop, end)))
-    spans = SpanTable([row for row in encoded._offsets.spans.rows if row[1] < length])
+    spans = SpanTable([row for row in encoded.token_offsets.spans.rows if row[1] < length])
     offsets = [(start, min(stop, end)) for start, stop in encoded.offsets[:length]]
     written = len(encoded.rendering.text)
     copy = Encoded(
@@ -442,7 +431,7 @@ def cut_encoded(encoded: Encoded, length: int, reason: str) -> Encoded:
         encoded.text[written:end],
     )
     copy.incomplete = tuple(incomplete)
-    copy._offsets = TokenOffsets(copy.text, copy.input_ids, encoded.tokenizer, spans, offsets)
+    copy.token_offsets = TokenOffsets(copy.text, copy.input_ids, encoded.tokenizer, spans, offsets)
     return copy
 
 
@@ -466,7 +455,7 @@ def _unpickle(
         rendering, None, ids, spans, turns, untrained, [1.0] * len(kept), train_on, kept, added_stop
     )
     encoded.incomplete, encoded.rewritten, encoded.warnings = incomplete, rewritten, warnings
-    encoded._offsets = TokenOffsets(encoded.text, ids, None, spans, offsets)
+    encoded.token_offsets = TokenOffsets(encoded.text, ids, None, spans, offsets)
     encoded._owners, encoded._labels, encoded._weights = owners, labels, weights
     encoded._media, encoded._tokens = media, tokens
     return encoded

@@ -255,7 +255,7 @@ def _keep(
     """Return what to keep of an encoded conversation, with the checkpoints of an earlier one up to this one."""
     if encoded.added_stop:
         return None
-    output, rows = encoded.rendering.output, encoded.span_rows
+    output, rows = encoded.rendering.output, encoded.token_offsets.spans.rows
     item, start, row = (point.item, point.start, point.row) if point else (0, 0, 0)
     nodes = _count_nodes(output, item + 1)
     if nodes is None:

@@ -339,7 +339,7 @@ class _FirstRow:
         self.request = request
         self.encoded = encoded
         self.contents = contents
-        rows = encoded.span_rows
+        rows = encoded.token_offsets.spans.rows
         self._starts = [start for start, _, _, _ in rows]  # of spans: their first characters
         self._first_ids = [first for _, first, _, _ in rows]
         self._positions = [position for _, _, position, _ in rows]

@@ -118,6 +118,7 @@ class Session:
 
     Attributes:
         stops: the texts that end a reply.
+        stop_token_ids: the ids that end a reply, in the order of `Template.stops`.
         changes: what was changed in messages before they were rendered, by their indices in `messages`.
         diverged: True once `history="keep"` left text that is rendered differently now.
         read: a function from the text of a reply to a message, to be used instead of the grammar.
@@ -137,7 +138,7 @@ class Session:
         self._reader = reader
         self._reply_tokens = ReplyTokens(request, self.stops)
         added = self.tokenizer.added
-        self._stop_ids = [added[stop].id for stop in in_order if stop in added]
+        self.stop_token_ids = [added[stop].id for stop in in_order if stop in added]
         self._text = ""  # of the ids, a pending reply excluded
         self._has_prompt = False
         self._finished: list[Trajectory] = []  # before the last rewriting
@@ -304,11 +305,6 @@ class Session:
         return list(self.ids)
 
     @property
-    def stop_token_ids(self) -> list[int]:
-        """The ids that end a reply, in the order of `Template.stops`."""
-        return list(self._stop_ids)
-
-    @property
     def text(self) -> str:
         """The text of the ids."""
         return self._text + (self._trajectory.stretch.reply or "")
@@ -352,7 +348,7 @@ class Session:
         self._text = encoded.text
         stretch = Stretch(chat, encoded.text, len(chat))
         self._trajectory = Trajectory(self._every_call, self._reader, stretch)
-        spans = encoded._offsets.spans
+        spans = encoded.token_offsets.spans
         self._trajectory.add_encoded(encoded.input_ids, 0, encoded.text, spans)
         return list(self.ids)
 

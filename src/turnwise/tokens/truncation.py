@@ -111,8 +111,8 @@ def _guess_fitting_rounds(encoded: Encoded, rounds: list[list[int]], limit: int)
     places = [starts.get(indices[0], -1) for indices in rounds]
     if places != sorted(places) or places[0] < 0:
         return len(rounds) // 2  # the template does not write the messages in their order
-    wanted = encoded.first_at(places[0]) + len(encoded) - limit
-    return len(rounds) - bisect_left(places, wanted, key=encoded.first_at)
+    wanted = encoded.token_offsets.first_at(places[0]) + len(encoded) - limit
+    return len(rounds) - bisect_left(places, wanted, key=encoded.token_offsets.first_at)
 
 
 def split_rounds(messages: Messages) -> tuple[list[list[int]], list[int]]:

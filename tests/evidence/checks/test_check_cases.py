@@ -28,7 +28,7 @@ def compile_case(text: str) -> turnwise.Template:
 
 @pytest.fixture(scope="module")
 def good_report() -> CheckReport:
-    return compile_case(GOOD).check()
+    return turnwise.check(compile_case(GOOD))
 
 
 def test_the_good_case_has_no_findings(good_report: CheckReport) -> None:

@@ -16,7 +16,7 @@ import pytest
 import corpus
 import turnwise
 from turnwise.analysis.conversations import conversations
-from turnwise.evidence.checks import CheckFinding, check_template, engines
+from turnwise.evidence.checks import CheckFinding, engines
 from turnwise.registry import published
 
 GOOD = (Path(__file__).parent / "good.jinja").read_text(encoding="utf-8")
@@ -27,7 +27,7 @@ def compile_text(text: str = GOOD, **options: Any) -> turnwise.Template:
 
 
 def find(code: str, template: turnwise.Template, *given: Any, **more: Any) -> list[CheckFinding]:
-    return [one for one in check_template(template, *given, **more) if one.code == code]
+    return [one for one in turnwise.check(template, *given, **more) if one.code == code]
 
 
 def test_calls_without_markers_are_not_parsed() -> None:
@@ -100,7 +100,7 @@ def test_an_engine_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "minijinja", None)
     monkeypatch.setattr(engines, "which", lambda name: None)
     engines._find_node.cache_clear()
-    report = check_template(compile_text())
+    report = turnwise.check(compile_text())
     engines._find_node.cache_clear()
     assert dict(report.not_run) == {
         "T607": "the Python package minijinja is not installed",
@@ -155,7 +155,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_templates_end_with_a_report(name: str) -> None:
-    report = check_template(turnwise.compile(HOSTILE[name], "jinja"))
+    report = turnwise.check(turnwise.compile(HOSTILE[name], "jinja"))
     assert len(report.findings) < 100 and "\x1b" not in str(report)
 
 
@@ -167,7 +167,7 @@ def test_hostile_templates_of_the_corpus() -> None:
             template = turnwise.compile(hostile.text, "jinja")
         except turnwise.TurnwiseError:
             continue
-        assert str(check_template(template))
+        assert str(turnwise.check(template))
 
 
 @pytest.mark.parametrize("count", [26, 44])
@@ -179,7 +179,9 @@ def test_another_engine_that_does_not_end_is_a_reason(count: int) -> None:
     with pytest.raises(engines.EngineMissing, match="did not end"):
         engines.render_with_minijinja(text + "{{ messages[0][ns.x] }}", probes, {})
     assert time.monotonic() - start < 2 * engines.TIMEOUT
-    report = turnwise.compile(text + "{% for m in messages %}{{ m.content }}{% endfor %}").check()
+    report = turnwise.check(
+        turnwise.compile(text + "{% for m in messages %}{{ m.content }}{% endfor %}")
+    )
     assert report is not None  # this process lives
 
 

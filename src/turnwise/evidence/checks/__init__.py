@@ -15,7 +15,7 @@ it reports and one that it does not.
 
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import CheckFinding, CheckReport, Place
-from turnwise.evidence.checks.runner import CHECKS, check_template, find_check
+from turnwise.evidence.checks.runner import CHECKS, check, find_check
 
 __all__ = [
     "CHECKS",
@@ -23,6 +23,6 @@ __all__ = [
     "CheckFinding",
     "CheckReport",
     "Place",
-    "check_template",
+    "check",
     "find_check",
 ]

@@ -25,13 +25,13 @@ from turnwise.analysis.probe_chats import (
     THOUGHT,
     TOOLS,
 )
-from turnwise.analysis.stability import StabilityRow, StabilitySearch
 from turnwise.engine.compiler.syntax import parse, unpack_position
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Place, Symptom
 from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import first_difference, show_from
+from turnwise.evidence.prefix_stability import StabilityRow, StabilitySearch
 from turnwise.messages import REASONING_KEYS
 from turnwise.replies.input_format import IN_PARTS
 

@@ -1,4 +1,4 @@
-"""Run the checks on a template: `check_template(template)`."""
+"""Run the checks on a template: `turnwise.check(template)`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def find_check(code: str) -> Check:
     Raises:
         SourceError: there is no such check.
     """
-    known = {check.code: check for check in CHECKS} | {check.name: check for check in CHECKS}
+    known = {one.code: one for one in CHECKS} | {one.name: one for one in CHECKS}
     wanted = code.strip()
     found = known.get(wanted.upper()) or known.get(wanted.lower())
     if found is None:
@@ -50,7 +50,7 @@ def find_check(code: str) -> Check:
     return found
 
 
-def check_template(
+def check(
     template: Template | str,
     tokenizer: object = None,
     reference: Template | str | None = None,
@@ -58,10 +58,10 @@ def check_template(
     ignore: Collection[str] = (),
     response_template: Mapping[str, Any] | None = None,
 ) -> CheckReport:
-    """Check a template against what people send, and what breaks training and serving.
+    """Check a template: what users send to it, and what breaks training and serving.
 
     Args:
-        template: a template, or a name, path or model id that `load` takes.
+        template: a template, or a name, path or model id that `load` accepts.
         tokenizer: the tokenizer that it is used with, as for `encode`; without one, what is about tokens is not
             checked.
         reference: a template that it should write the same as, or its name.
@@ -76,8 +76,7 @@ def check_template(
         TokenizerError: the tokenizer is not one.
 
     Example:
-        >>> from turnwise.evidence import check_template
-        >>> report = check_template("chatml")
+        >>> report = turnwise.check("chatml")
         >>> report.count("error")
         0
     """
@@ -93,17 +92,17 @@ def check_template(
     not_run: list[tuple[str, str]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what a template drops: that is reported here
-        for check in CHECKS:
+        for one in CHECKS:
             try:
-                if not check.reads_source and not subject.facts.is_accepting:
-                    not_run.append((check.code, NOT_ACCEPTED))
+                if not one.reads_source and not subject.facts.is_accepting:
+                    not_run.append((one.code, NOT_ACCEPTED))
                     continue
-                for symptom in islice(check.run(subject), MAX_PER_CHECK):
-                    findings.append(_to_finding(check, symptom))
+                for symptom in islice(one.run(subject), MAX_PER_CHECK):
+                    findings.append(_to_finding(one, symptom))
             except TurnwiseError as error:  # a budget, mostly: the other checks may be cheaper
-                not_run.append((check.code, error.message))
+                not_run.append((one.code, error.message))
             except EngineMissing as error:
-                not_run.append((check.code, str(error)))
+                not_run.append((one.code, str(error)))
     kept = [finding for finding in _join_same(findings) if finding.code not in ignored]
     kept.sort(key=_sort_key)
     return CheckReport(

@@ -223,7 +223,9 @@ SHAPES_BY_KEY = {
 
 def find_one_call(prober: Prober) -> tuple[Prober, WrittenCalls | None]:
     """Return the turn of one call, and a prober with the settings under which it is rendered."""
-    wants_documents = "documents" in prober.renderer.variables and prober.mentions("tool_calls")
+    wants_documents = "documents" in prober.renderer.variables and prober.renderer.mentions(
+        "tool_calls"
+    )
     candidates = [prober, prober.with_settings(documents=True)] if wants_documents else [prober]
     for candidate in candidates:
         for results_follow in (False, True):
@@ -236,7 +238,7 @@ def find_one_call(prober: Prober) -> tuple[Prober, WrittenCalls | None]:
 
 def _shapes(prober: Prober) -> Iterator[CallShape]:
     for key, shapes in SHAPES_BY_KEY.items():
-        if prober.mentions(key):
+        if prober.renderer.mentions(key):
             yield from shapes
 
 

@@ -91,7 +91,7 @@ def reasoning_messages(prober: Prober) -> Iterator[dict[str, Any]]:
     """Messages with reasoning and content, in the forms that the template may accept."""
     for key in reasoning_keys(prober):
         yield {"content": prober.as_content(CONTENT), key: REASONING}
-    if prober.mentions("thinking"):
+    if prober.renderer.mentions("thinking"):
         thinking = {"type": "thinking", "thinking": REASONING}
         yield {"content": [thinking, {"type": "text", "text": CONTENT}]}
 
@@ -105,9 +105,9 @@ def reasoning_calls(prober: Prober, shape: CallShape) -> Iterator[dict[str, Any]
 def reasoning_keys(prober: Prober) -> Iterator[str]:
     """The fields in which the template may look for reasoning. Rendering gives the first three for each other."""
     aliases, others = REASONING_FIELDS[:3], REASONING_FIELDS[3:]
-    if any(map(prober.mentions, aliases)):
+    if any(map(prober.renderer.mentions, aliases)):
         yield aliases[0]
-    yield from filter(prober.mentions, others)
+    yield from filter(prober.renderer.mentions, others)
 
 
 def render_reasoning(

@@ -1,4 +1,4 @@
-"""`Template.stability`: which appended messages change earlier text; the law is brute force over the same set."""
+"""`turnwise.stability`: which appended messages change earlier text; the law is brute force over the same set."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import corpus
 import turnwise
 from turnwise.analysis.conversations import NOW, PROBE_TOKENS
 from turnwise.analysis.growing_conversations import KINDS, Growth, growing_conversations
-from turnwise.analysis.stability import CHANGES, FORMS, REFUSED, STABLE
 from turnwise.cli import app
+from turnwise.evidence.prefix_stability import CHANGES, FORMS, REFUSED, STABLE
 
 FORGETFUL = """{%- set last = namespace(user=0) -%}
 {%- for m in messages %}{% if m.role == 'user' %}{% set last.user = loop.index0 %}{% endif %}{% endfor -%}
@@ -29,14 +29,14 @@ RUN = CliRunner()
 
 
 def test_a_template_that_only_appends_is_stable() -> None:
-    found = turnwise.load("chatml").stability
+    found = turnwise.stability("chatml")
     assert found.stable and {row.status for row in found.rows} == {STABLE}
     assert [row.kind for row in found.rows] == list(KINDS)
     assert not found.options and "changes" not in str(found)
 
 
 def test_dropped_reasoning_is_found_with_field_line_and_option() -> None:
-    found = turnwise.compile(FORGETFUL).stability
+    found = turnwise.stability(turnwise.compile(FORGETFUL))
     row = found["user"]
     assert row.status == CHANGES and row.witness is not None
     rewrite = row.witness.rewrite
@@ -49,7 +49,7 @@ def test_dropped_reasoning_is_found_with_field_line_and_option() -> None:
 
 def test_the_witness_is_a_conversation_that_changes() -> None:
     template = turnwise.compile(FORGETFUL)
-    witness = template.stability["user"].witness
+    witness = turnwise.stability(template)["user"].witness
     assert witness is not None
     before = template.render(witness.probe.messages[:-1], normalise=False).text
     after = template.render(witness.probe.messages, normalise=False).text
@@ -58,7 +58,7 @@ def test_the_witness_is_a_conversation_that_changes() -> None:
 
 
 def test_an_option_that_is_set_counts() -> None:
-    assert turnwise.compile(FORGETFUL, options={"keep_reasoning": True}).stability.stable
+    assert turnwise.stability(turnwise.compile(FORGETFUL, options={"keep_reasoning": True})).stable
 
 
 def test_a_prompt_that_is_no_prefix_of_the_reply() -> None:
@@ -66,7 +66,7 @@ def test_a_prompt_that_is_no_prefix_of_the_reply() -> None:
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
         "{% if add_generation_prompt %}<assistant><think>{% endif %}"
     )
-    found = template.stability
+    found = turnwise.stability(template)
     row = found["reply"]
     assert row.status == CHANGES and row.witness is not None
     assert row.witness.rewrite.decision is not None
@@ -78,14 +78,14 @@ def test_what_is_refused_is_no_evidence() -> None:
         "{% for m in messages %}{% if m.role == 'system' and loop.index0 %}"
         "{{ raise_exception('late') }}{% endif %}{{ m.content }};{% endfor %}"
     )
-    found = turnwise.compile(strict).stability
+    found = turnwise.stability(turnwise.compile(strict))
     assert found["system"].status == REFUSED and found["system"].compared == 0 and found.stable
 
 
 def check_by_brute_force(name: str, text: str, options: dict[str, str]) -> None:
     """Render every growing conversation once more, by itself, and count."""
     template = turnwise.compile(text, name=name, options=options)
-    found = template.stability
+    found = turnwise.stability(template)
     tokens = {key: value for key, value in PROBE_TOKENS.items() if not options.get(key)}
     counts = {kind: [0, 0] for kind in KINDS}
     for growth in growing_conversations():

@@ -38,6 +38,8 @@ from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
+from turnwise.registry import load
+from turnwise.template import Template
 
 STABLE, CHANGES, REFUSED = "stable", "changes", "refused"
 ALLOWED_RENDERINGS = 20  # times the budgets of one rendering, for all of them together
@@ -107,7 +109,7 @@ class StabilityRow:
 
 @dataclass(frozen=True)
 class Stability:
-    """What `Template.stability` returns; `str()` of it is a table with the witnesses.
+    """What `turnwise.stability` returns; `str()` of it is a table with the witnesses.
 
     Attributes:
         name: The name of the template.
@@ -151,15 +153,20 @@ def _describe_options(row: StabilityRow) -> Iterator[str]:
         yield "  no option of the template changes that"
 
 
-def measure_stability(renderer: Renderer) -> Stability:
-    """Return which appended messages change earlier text.
+def stability(template: Template | str) -> Stability:
+    """Return which appended messages change earlier text, with witness, line and remedy; printable.
 
     Args:
-        renderer: The template.
+        template: a template, or a name, path or model id that `load` accepts.
 
     Raises:
         TemplateLimitError: the template costs far more than any real one.
+
+    Example:
+        >>> turnwise.stability("chatml").stable
+        True
     """
+    renderer = (load(template) if isinstance(template, str) else template).renderer
     search = StabilitySearch(renderer.allow(ALLOWED_RENDERINGS).with_reduced_limits())
     return search.measure(growing_conversations())
 
