@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from datetime import datetime
 from typing import Any
 
 import pytest
 
 import turnwise
-from turnwise.engine import program
-from turnwise.engine.runtime import costs
-from turnwise.engine.runtime.charges import FORMAT_COSTS
-from turnwise.engine.runtime.costs import CONSTANT, Cost, attach_costs
-from turnwise.engine.runtime.filters import FILTERS
-from turnwise.engine.runtime.functions import FUNCTIONS
-from turnwise.engine.runtime.jinja_tests import TESTS
+from turnwise.engine.runtime.costs import charge_call, template_filter
 from turnwise.engine.runtime.limits import Limits, Runtime
 from turnwise.engine.runtime.measures import (
     charge_keys,
@@ -24,68 +17,24 @@ from turnwise.engine.runtime.measures import (
     count_lines,
     search_bytes,
 )
-from turnwise.engine.runtime.methods import METHODS
-from turnwise.engine.runtime.operations import OPERATORS
-from turnwise.engine.runtime.values import Safe
-
-TABLES: dict[str, tuple[dict[str, Cost], Any]] = {
-    "filters": (costs.FILTER_COSTS, FILTERS),
-    "functions": (costs.FUNCTION_COSTS, FUNCTIONS),
-    "operators": (costs.OPERATOR_COSTS, OPERATORS),
-    "tests": (costs.TEST_COSTS, TESTS),
-    **{
-        f"methods of {kind.__name__}": (costs.METHOD_COSTS[kind], table)
-        for kind, table in METHODS.items()
-        if kind is not Safe
-    },
-}
-PREFIXES = ("do_", "filter_", "str_", "call_")  # of names that stand in one of the tables
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_every_operation_has_an_entry(name: str) -> None:
-    entries, operations = TABLES[name]
-    assert entries.keys() == operations.keys()
+def test_a_filter_without_a_cost_is_refused() -> None:
+    with pytest.raises(TypeError, match="cost"):
+        template_filter("new")  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_a_cost_takes_the_arguments_of_its_operation(name: str) -> None:
-    entries, operations = TABLES[name]
-    for key, (_, pay) in entries.items():
-        if pay is None:
-            continue
-        run = getattr(operations[key], "run", operations[key]).__wrapped__
-        taken = list(inspect.signature(pay).parameters.values())
-        if taken[-1].kind is not inspect.Parameter.VAR_KEYWORD:
-            names = [parameter.name for parameter in taken]
-            assert names == list(inspect.signature(run).parameters), key
+def test_a_call_pays_before_it_runs() -> None:
+    called: list[Any] = []
 
+    def run(rt: Runtime, value: Any, trail: Any) -> None:
+        called.append(value)
 
-def test_every_name_of_generated_code_has_an_entry() -> None:
-    for name, value in program.NAMES.items():
-        if not inspect.isfunction(value):
-            continue  # a constant, a type of values, or the rule of a trail
-        in_table = any(
-            name.startswith(prefix) and name.removeprefix(prefix) in entries
-            for prefix in PREFIXES
-            for entries, _ in TABLES.values()
-        )
-        in_table |= name in costs.FILTER_COSTS
-        assert in_table or name in costs.NAME_COSTS, name
-
-
-def test_every_format_code_has_an_entry() -> None:
-    for code in "srabcdeEfFgGiounxX%":
-        assert code in FORMAT_COSTS
-
-
-def test_an_operation_without_an_entry_is_refused() -> None:
-    def run(rt: Runtime, value: Any, trail: Any) -> Any: ...
-
-    with pytest.raises(TypeError, match="new"):
-        attach_costs({}, {"new": run})
-    with pytest.raises(TypeError, match="gone"):
-        attach_costs({"gone": CONSTANT}, {})
+    with pytest.raises(turnwise.TemplateLimitError):
+        charge_call(run, 1 << 62)(runtime(), "abc", None)
+    assert not called
+    assert spend(charge_call(run, 100, (2, 10)), "abc", None) == (6, 130)
+    assert called == ["abc"]
 
 
 # ---- measures ----

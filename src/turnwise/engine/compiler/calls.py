@@ -6,7 +6,7 @@ templates call on every message (`strip`, `split`, `startswith`, `get`) are writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
@@ -15,6 +15,7 @@ from turnwise.engine.compiler.codegen import Code, Kind, scalar
 from turnwise.engine.compiler.context import CompileContext
 from turnwise.engine.compiler.lookups import LookupCompiler
 from turnwise.engine.compiler.scopes import CompileError
+from turnwise.engine.runtime.costs import TEXT_FILTERS
 from turnwise.engine.runtime.filters import FILTERS, WITHHELD
 from turnwise.engine.runtime.jinja_tests import INLINE, TESTS
 from turnwise.engine.runtime.measures import MAX_FREE_LENGTH, free_search_length
@@ -24,12 +25,6 @@ from turnwise.errors import did_you_mean
 CUT_RULES = {"strip": "STRIPPED", "lstrip": "LSTRIPPED", "rstrip": "RSTRIPPED", "split": "SPLIT"}
 MAX_FREE_PARTS = 32  # that a text may be split into inline
 PREFIX_METHODS = ("startswith", "endswith")  # cost no more than their argument is long
-TEXT_FILTERS = frozenset(
-    [
-        *("capitalize", "center", "format", "indent", "join", "lower", "replace", "string"),
-        *("title", "tojson", "trim", "upper"),
-    ]
-)
 
 
 class Arguments(NamedTuple):
@@ -64,7 +59,7 @@ class CallCompiler:
     def _apply_filter(self, node: nodes.Filter, value: Code) -> Code:
         name = node.name
         if name not in FILTERS:
-            return self._compile_unknown(node, "filter", FILTERS)
+            return self._compile_unknown(node, "filter", sorted(FILTERS))
         if name == "length" and not node.args and not node.kwargs:
             return self._compile_length(value)
         source = self.compile_arguments(node).source
@@ -102,7 +97,7 @@ class CallCompiler:
         return scalar(f"tests[{node.name!r}](rt, {value.value}{arguments})")
 
     def _compile_unknown(
-        self, node: nodes.Filter | nodes.Test, what: str, known: Mapping[str, Any]
+        self, node: nodes.Filter | nodes.Test, what: str, known: Iterable[str]
     ) -> Code:
         """Refuse a filter or test that does not exist: at once, or, as in jinja2, when a condition reaches it."""
         message = f"No {what} named {node.name!r}"

@@ -25,13 +25,15 @@ from turnwise.engine.provenance.container_rules import (
 )
 from turnwise.engine.provenance.text_rules import BLEND, PART
 from turnwise.engine.provenance.trails import ROOT, Trail, root_trail
-from turnwise.engine.runtime.costs import FROM_KEYS_COST, attach_cost
+from turnwise.engine.runtime.costs import charge_call
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.measures import (
     ELEMENT_BYTES,
     ITEM_BYTES,
     char_bytes,
     charge_key,
+    charge_keys,
+    list_elements,
 )
 from turnwise.engine.runtime.methods import METHODS, bind_method
 from turnwise.engine.runtime.values import (
@@ -130,13 +132,18 @@ def _count_rounds(loop: Loop) -> dict[str, int]:
 
 def _from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
     """`dict.fromkeys(keys, value)`"""
+    count = len(list_elements(keys[0]))
+    rt.charge_steps(4 * count)
+    rt.charge_bytes(3 * ELEMENT_BYTES * count)
     names, trail = to_sequence(rt, *keys)
+    for _ in range(3):  # dicts: of the values, of their trails, and of those of the keys
+        charge_keys(rt, names)
     key_trails = {key: (trail, index) for index, key in enumerate(names)}
     value_trails = dict.fromkeys(names, value[1])
     return dict.fromkeys(names, value[0]), (ITEMS, value_trails, key_trails)
 
 
-FROM_KEYS = Function("fromkeys", attach_cost(FROM_KEYS_COST, _from_keys))
+FROM_KEYS = Function("fromkeys", charge_call(_from_keys, 250))
 
 
 def get_neighbour(items: Any, trails: Any, index: int, otherwise: Undefined) -> Pair:

@@ -1,7 +1,7 @@
 """Filters: jinja2's, transformers' `tojson`, and `from_json`, which templates in the wild expect.
 
-A filter is `(rt, value, trail, *arguments) -> (value, trail)`; an argument is a pair of value and
-trail. The trail that it returns depends on the result:
+A filter is one function `(rt, value, trail, *arguments) -> (value, trail)` under `@template_filter`, which states its
+names and its cost (`costs.py`); an argument is a pair of value and trail. Its trail depends on the result:
 
     a part, padded text, another case    a rule that keeps the origin of every character
     an element of a sequence             a child of the sequence's trail
@@ -28,16 +28,26 @@ from turnwise.engine.provenance.text_rules import BLEND, INDENTED, PART, RECASED
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.provenance.written_values import JsonStyle
 from turnwise.engine.runtime.access import get_attribute, make_undefined, to_sequence, type_name
-from turnwise.engine.runtime.costs import FILTER_COSTS, attach_costs
+from turnwise.engine.runtime.costs import FILTERS, template_filter
 from turnwise.engine.runtime.formatting import (
     DEFAULT_STYLE,
+    FIELD_BYTES,
     concatenate,
     format_percent,
     to_json,
     to_text,
 )
 from turnwise.engine.runtime.limits import Runtime, limit_error
-from turnwise.engine.runtime.measures import bound_integer
+from turnwise.engine.runtime.measures import (
+    ELEMENT_BYTES,
+    ITEM_BYTES,
+    PART_BYTES,
+    bound_integer,
+    char_bytes,
+    charge_value,
+    count_lines,
+    text_bytes,
+)
 from turnwise.engine.runtime.methods import (
     METHODS,
     join_with_separator,
@@ -45,25 +55,7 @@ from turnwise.engine.runtime.methods import (
     require_integer,
 )
 from turnwise.engine.runtime.operations import escape_html as html_escaped
-from turnwise.engine.runtime.sequence_filters import (
-    count_elements,
-    drop_duplicates,
-    find_by_name,
-    get_by_path,
-    group_elements,
-    item_pairs,
-    make_end_filter,
-    make_extreme_filter,
-    make_selection,
-    read_path,
-    reverse_elements,
-    sort_dict,
-    sort_elements,
-    split_into_batches,
-    split_into_slices,
-    sum_elements,
-    to_list,
-)
+from turnwise.engine.runtime.sequence_filters import find_by_name, get_by_path, read_path
 from turnwise.engine.runtime.values import (
     FALSE,
     NONE,
@@ -76,6 +68,8 @@ from turnwise.engine.runtime.values import (
     ValueFailure,
 )
 from turnwise.errors import short_repr
+
+__all__ = ["FILTERS", "WITHHELD"]
 
 STRINGS = METHODS[str]
 
@@ -102,9 +96,16 @@ def make_text_filter(name: str) -> Builtin:
     return run
 
 
+TEXT_METHODS = {"capitalize": "capitalize", "lower": "lower", "trim": "strip", "upper": "upper"}
+for _name, _method in TEXT_METHODS.items():
+    template_filter(_name, cost=0, text=True)(make_text_filter(_method))
+template_filter("string", cost=0, text=True)(to_text)
+
+
 # ---- text ----
 
 
+@template_filter("replace", cost=0, text=True)
 def replace_text(
     rt: Runtime, value: Any, trail: Trail, old: Pair, new: Pair, count: Pair = NONE
 ) -> Pair:
@@ -114,8 +115,12 @@ def replace_text(
     )
 
 
+@template_filter("title", cost=500, text=True)
 def change_to_title_case(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = to_text(rt, value, trail)
+    # every second character may be a word, which becomes a text of its own
+    rt.charge_steps(2 * len(written))
+    rt.charge_bytes(2 * PART_BYTES * len(written))
     return _title_case(written), (RECASED, written, source, _title_case)
 
 
@@ -124,10 +129,12 @@ def _title_case(written: str) -> str:
     return "".join(word[:1].upper() + word[1:].lower() for word in words)
 
 
+@template_filter("center", cost=0, text=True)
 def centre_text(rt: Runtime, value: Any, trail: Trail, width: Pair = (80, None)) -> Pair:
     return STRINGS["center"](rt, *to_text(rt, value, trail), width)
 
 
+@template_filter("indent", cost=250, text=True)
 def indent_lines(
     rt: Runtime,
     value: Any,
@@ -137,7 +144,11 @@ def indent_lines(
     blank: Pair = FALSE,
 ) -> Pair:
     written, source = _require_text_input(value, trail, "indent")
-    margin = width[0] if isinstance(width[0], str) else " " * require_integer(width)
+    size = len(width[0]) if isinstance(width[0], str) else require_integer(width)
+    wide = max(char_bytes(written), char_bytes(width[0]) if isinstance(width[0], str) else 1)
+    lines_bytes = count_lines(written + "\n") * (2 * max(size, 0) * wide + ELEMENT_BYTES)
+    rt.charge_bytes(2 * text_bytes(written) + lines_bytes)
+    margin = width[0] if isinstance(width[0], str) else " " * size
     lines = (written + "\n").splitlines() if blank[0] else written.splitlines()
     if written.endswith("\n") and not blank[0]:
         lines.append("")
@@ -146,6 +157,7 @@ def indent_lines(
     return (margin + result if first[0] else result), (INDENTED, written, source)
 
 
+@template_filter("truncate", cost=500)
 def truncate_text(
     rt: Runtime,
     value: Any,
@@ -155,6 +167,7 @@ def truncate_text(
     end: Pair = ("...", None),
     leeway: Pair = (5, None),
 ) -> Pair:
+    rt.charge_bytes(2 * text_bytes(value))
     size, tail = require_integer(length), to_text(rt, require_defined(end), None)[0]
     spare = 5 if leeway[0] is None else require_integer(leeway)
     if size < len(tail) or spare < 0:
@@ -170,6 +183,7 @@ def truncate_text(
     return concatenate(rt, (kept, (PART, written, source, 0), tail, end[1]))
 
 
+@template_filter("wordwrap", cost=5000)
 def wrap_words(
     rt: Runtime,
     value: Any,
@@ -183,6 +197,10 @@ def wrap_words(
     size = require_integer(width)
     if size < 1 and written:
         raise Failure(f"wordwrap: the width is at least 1, not {size}")
+    # A regular expression cuts the words; a long word is copied for every line that it fills.
+    count = len(written)
+    rt.charge_steps(16 * count)
+    rt.charge_bytes(PART_BYTES * count + count * count // (16 * max(size, 1)))
     wrapper = TextWrapper(
         size,
         expand_tabs=False,
@@ -196,20 +214,30 @@ def wrap_words(
     return newline.join(lines), (BLEND, written, source, newline, wrapstring[1])
 
 
+@template_filter("e", "escape", "forceescape", cost=250)
 def escape_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if type(value) is Safe:
         return value, trail
     written, source = to_text(rt, value, trail)
+    rt.charge_bytes(6 * len(written))  # a quote becomes five characters
     return Safe(html_escaped(written)), (RECASED, written, source, html_escaped)
 
 
+@template_filter("striptags", cost=1000)
 def strip_tags(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = to_text(rt, value, trail)
+    # markupsafe copies the text for each tag and comment
+    rt.charge_steps(2 * len(written))
+    rt.charge_bytes((PART_BYTES + written.count("<")) * len(written))
     return Markup(written).striptags(), (BLEND, written, source)
 
 
+@template_filter("urlencode", cost=1000)
 def encode_url(rt: Runtime, value: Any, trail: Trail) -> Pair:
+    # each byte becomes a text, then three characters; a sequence consists of many such values
     if isinstance(value, (dict, list, tuple)):
+        rt.charge_steps(80 * len(value))
+        rt.charge_bytes(charge_value(rt, value, 60) + ELEMENT_BYTES * len(value))
         pairs = value.items() if isinstance(value, dict) else map(_require_pair, value)
         parts = [
             f"{quote_plus(to_text(rt, key, None)[0])}={quote_plus(to_text(rt, entry, None)[0])}"
@@ -217,6 +245,8 @@ def encode_url(rt: Runtime, value: Any, trail: Trail) -> Pair:
         ]
         return "&".join(parts), trail
     written, source = to_text(rt, value, trail)
+    rt.charge_steps(len(written))
+    rt.charge_bytes(60 * len(written))
     return quote(written, safe="/"), (RECASED, written, source, quote)
 
 
@@ -227,11 +257,14 @@ def _require_pair(entry: Any) -> tuple[Any, Any]:
     return first, second
 
 
+@template_filter("safe", cost=100)
 def mark_safe(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = to_text(rt, value, trail)
+    rt.charge_bytes(text_bytes(written))
     return Safe(written), source
 
 
+@template_filter("join", cost=250, per_element=(8, ITEM_BYTES), text=True)
 def join_elements(
     rt: Runtime, value: Any, trail: Trail, d: Pair = ("", None), attribute: Pair = NONE
 ) -> Pair:
@@ -253,9 +286,11 @@ def join_elements(
     )
 
 
+@template_filter("format", cost=500, text=True)
 def format_with_percent(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
     if args and kwargs:
         raise Failure("can't handle positional and keyword arguments at the same time")
+    rt.charge_bytes(FIELD_BYTES * (len(args) + len(kwargs)))
     written, source = to_text(rt, value, trail)
     values: Any = tuple(pair[0] for pair in args)
     trails: Any = [pair[1] for pair in args]
@@ -265,8 +300,11 @@ def format_with_percent(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kw
     return format_percent(rt, written, source, values, (ITEMS, trails))
 
 
+@template_filter("wordcount", cost=250)
 def count_words(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, _ = to_text(rt, value, trail)
+    rt.charge_steps(2 * len(written))
+    rt.charge_bytes(len(written))
     return sum(1 for _ in re.finditer(r"\w+", written)), None
 
 
@@ -278,6 +316,9 @@ SEPARATORS = frozenset(" \t\r\n,:")  # characters of which separators and indent
 MAX_INDENT = 64  # characters of an indent or a separator
 
 
+@template_filter(
+    "tojson", cost=0, text=True
+)  # `to_json` pays, and less for tools that were written before
 def filter_to_json(
     rt: Runtime,
     value: Any,
@@ -325,6 +366,7 @@ def _read_separators(separators: Any) -> tuple[str, str]:
     )
 
 
+@template_filter("from_json", "fromjson", cost=750)
 def filter_from_json(rt: Runtime, value: Any, trail: Trail) -> Pair:
     """Parse JSON text. Every part of the value, however deep, has the origin of the text."""
     if not isinstance(value, str):
@@ -332,6 +374,7 @@ def filter_from_json(rt: Runtime, value: Any, trail: Trail) -> Pair:
             f"from_json: the value must be JSON text, not {type_name(value)}",
             value,
         )
+    rt.charge_bytes(32 * len(value))  # three characters may become a list or a dict
     try:
         return json.loads(value, parse_int=_parse_integer), (EACH, trail)
     except ValueError as error:
@@ -344,6 +387,7 @@ def _parse_integer(digits: str) -> int:
     return int(digits)
 
 
+@template_filter("map", cost=250, per_element=(10, ELEMENT_BYTES))
 def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: Pair) -> Pair:
     # as in jinja2, a value that is false has no elements
     found, found_trail = to_sequence(rt, value or (), trail)
@@ -368,6 +412,7 @@ def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: P
 # ---- numbers and choices ----
 
 
+@template_filter("attr", cost=0)
 def get_attribute_only(rt: Runtime, value: Any, trail: Trail, name: Pair) -> Pair:
     """Return `value|attr("name")`: a method or attribute, never an item."""
     key = to_text(rt, require_defined(name), None)[0]
@@ -376,6 +421,7 @@ def get_attribute_only(rt: Runtime, value: Any, trail: Trail, name: Pair) -> Pai
     return get_attribute(rt, value, trail, key)
 
 
+@template_filter("d", "default", cost=0)
 def use_default(
     rt: Runtime, value: Any, trail: Trail, default_value: Pair = ("", None), boolean: Pair = FALSE
 ) -> Pair:
@@ -384,9 +430,11 @@ def use_default(
     return value, trail
 
 
+@template_filter("int", cost=300)
 def as_integer(
     rt: Runtime, value: Any, trail: Trail, default: Pair = (0, None), base: Pair = (10, None)
 ) -> Pair:
+    rt.charge_bytes(2 * text_bytes(value))
     try:
         if isinstance(value, str):
             number = int(value, require_integer(base))
@@ -400,7 +448,9 @@ def as_integer(
         return default
 
 
+@template_filter("float", cost=300)
 def as_float(rt: Runtime, value: Any, trail: Trail, default: Pair = (0.0, None)) -> Pair:
+    rt.charge_bytes(2 * text_bytes(value))
     try:
         return float(value), _number_trail(value, trail)
     except (TypeError, ValueError, OverflowError):
@@ -412,6 +462,7 @@ def _number_trail(value: Any, trail: Trail) -> Trail:
     return (BLEND, value, trail) if isinstance(value, str) else trail
 
 
+@template_filter("round", cost=250)
 def round_number(
     rt: Runtime,
     value: Any,
@@ -432,6 +483,7 @@ def round_number(
         raise ValueFailure(f"round: {error}", value) from None
 
 
+@template_filter("abs", cost=0)
 def take_absolute(rt: Runtime, value: Any, trail: Trail) -> Pair:
     try:
         return abs(bound_integer(value)), None
@@ -439,6 +491,7 @@ def take_absolute(rt: Runtime, value: Any, trail: Trail) -> Pair:
         raise ValueFailure(str(error), value) from None
 
 
+@template_filter("filesizeformat", cost=500)
 def format_file_size(rt: Runtime, value: Any, trail: Trail, binary: Pair = FALSE) -> Pair:
     size, base = as_float(rt, value, trail, (math.nan, None))[0], 1024 if binary[0] else 1000
     if math.isnan(size):
@@ -451,63 +504,6 @@ def format_file_size(rt: Runtime, value: Any, trail: Trail, binary: Pair = FALSE
     unit = "kMGTPEZY"[power - 1]
     return f"{size / base**power:.1f} {unit.upper() + 'i' if binary[0] else unit}B", None
 
-
-UNCHARGED_FILTERS: dict[str, Builtin] = {
-    "abs": take_absolute,
-    "attr": get_attribute_only,
-    "batch": split_into_batches,
-    "capitalize": make_text_filter("capitalize"),
-    "center": centre_text,
-    "count": count_elements,
-    "d": use_default,
-    "default": use_default,
-    "dictsort": sort_dict,
-    "e": escape_text,
-    "escape": escape_text,
-    "filesizeformat": format_file_size,
-    "first": make_end_filter(last=False),
-    "float": as_float,
-    "forceescape": escape_text,
-    "format": format_with_percent,
-    "from_json": filter_from_json,
-    "fromjson": filter_from_json,
-    "groupby": group_elements,
-    "indent": indent_lines,
-    "int": as_integer,
-    "items": item_pairs,
-    "join": join_elements,
-    "last": make_end_filter(last=True),
-    "length": count_elements,
-    "list": to_list,
-    "lower": make_text_filter("lower"),
-    "map": map_elements,
-    "max": make_extreme_filter("max"),
-    "min": make_extreme_filter("min"),
-    "reject": make_selection(keep=False, by_attribute=False),
-    "rejectattr": make_selection(keep=False, by_attribute=True),
-    "replace": replace_text,
-    "reverse": reverse_elements,
-    "round": round_number,
-    "safe": mark_safe,
-    "select": make_selection(keep=True, by_attribute=False),
-    "selectattr": make_selection(keep=True, by_attribute=True),
-    "slice": split_into_slices,
-    "sort": sort_elements,
-    "string": to_text,
-    "striptags": strip_tags,
-    "sum": sum_elements,
-    "title": change_to_title_case,
-    "tojson": filter_to_json,
-    "trim": make_text_filter("strip"),
-    "truncate": truncate_text,
-    "unique": drop_duplicates,
-    "upper": make_text_filter("upper"),
-    "urlencode": encode_url,
-    "wordcount": count_words,
-    "wordwrap": wrap_words,
-}
-
-FILTERS = attach_costs(FILTER_COSTS, UNCHARGED_FILTERS)
 
 WITHHELD = {
     "pprint": "use tojson(indent=2)",

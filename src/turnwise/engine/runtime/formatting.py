@@ -21,14 +21,9 @@ from turnwise.engine.provenance.container_rules import is_from_input
 from turnwise.engine.provenance.text_rules import BLEND, JOINED, PADDED, PART
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.provenance.written_values import JSON, REPR, JsonStyle
-from turnwise.engine.runtime.charges import (
-    FIELD_STEPS,
-    FORMAT_COSTS,
-    pay_percent,
-    pay_width,
-)
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.measures import (
+    ELEMENT_BYTES,
     RESULT_BYTES,
     SMALL_INTEGER,
     char_bytes,
@@ -55,6 +50,9 @@ PERCENT = re.compile(
 )
 FILL = re.compile(r"[^ 0][<>=^]", re.S)  # at the start of a format: what numbers are padded with
 DIGITS = re.compile(r"\d+")
+FIELD_STEPS = 40  # of one conversion or field
+FIELD_BYTES = 400  # of its parts and their trails
+WIDTH_BYTES = 4  # of a character that fills a width or precision
 PRINT_BYTES = 120  # of printing a value that is no text, and of its place in the output
 REPR_BYTES = 4  # for each character: a control character is written as \x00
 CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
@@ -126,7 +124,11 @@ def join_parts(rt: Runtime, parts: Any) -> Pair:
 
 def format_percent(rt: Runtime, form: str, trail: Trail, value: Any, value_trail: Trail) -> Pair:
     """Return `form % value`, one conversion at a time."""
-    pay_percent(rt, form, value)
+    count = form.count("%")
+    rt.charge_steps(FIELD_STEPS * count)
+    rt.charge_bytes(2 * text_bytes(form) + FIELD_BYTES * count)
+    if isinstance(value, tuple):
+        rt.charge_bytes(2 * ELEMENT_BYTES * len(value))
     arguments = PercentArguments(value, value_trail)
     parts: list[Any] = []
     start = 0
@@ -182,8 +184,8 @@ def _format_conversion(rt: Runtime, spec: re.Match[str], arguments: PercentArgum
         value, trail = to_text(rt, value, trail)
     elif type(value) is Undefined and kind not in "ra":
         raise value.failure()
-    elif kind in FORMAT_COSTS:
-        FORMAT_COSTS[kind](rt, value)
+    else:
+        _charge_conversion(rt, kind, value)
     dot = "." if "." in spec[0] else ""
     if precision is not None:
         dot += str(digits)
@@ -196,8 +198,17 @@ def _conversion_size(rt: Runtime, size: str | None, arguments: PercentArguments)
     number = arguments.take_next()[0] if size == "*" else int(size or 0)
     if not isinstance(number, int):
         raise Failure("* wants int")
-    pay_width(rt, number)
+    rt.charge_bytes(WIDTH_BYTES * abs(number))
     return number
+
+
+def _charge_conversion(rt: Runtime, kind: str, value: Any) -> None:
+    """Pay for writing a value as `%d`, `{:b}`, `!r` and the like; integers of the input may be long."""
+    each = 2
+    if kind in ("r", "a"):  # a control character becomes four, another one up to ten
+        is_ascii = not isinstance(value, str) or value.isascii()
+        each = 4 if kind == "r" and is_ascii else 10
+    charge_value(rt, value, each)
 
 
 def _trail_of_formatted(result: str, value: Any, trail: Trail) -> Pair:
@@ -286,16 +297,16 @@ def _format_field(rt: Runtime, pair: Pair, spec: str, convert: str | None) -> Pa
     """
     value, trail = pair
     for number in DIGITS.findall(spec):
-        pay_width(rt, int(number))
+        rt.charge_bytes(WIDTH_BYTES * int(number))
     if convert in ("r", "a"):
-        FORMAT_COSTS[convert](rt, value)
+        _charge_conversion(rt, convert, value)
         value, trail = CONVERSIONS[convert](value), (REPR, value, trail)
     elif convert == "s" or not isinstance(value, (str, int, float)):
         if spec and convert is None:
             raise Failure(f"unsupported format string passed to {type(value).__name__}.__format__")
         value, trail = to_text(rt, value, trail)
     else:
-        FORMAT_COSTS[spec[-1:] if spec[-1:].isalpha() else ""](rt, value)
+        _charge_conversion(rt, spec[-1:], value)
     result = format(value, spec)
     if not isinstance(value, str) and FILL.match(spec):
         return result, (BLEND, str(value), trail, spec, None)  # the fill may be anybody's text

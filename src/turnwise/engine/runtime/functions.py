@@ -14,11 +14,15 @@ from typing import Any
 from turnwise.engine.provenance.container_rules import ITEMS
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import to_sequence
-from turnwise.engine.runtime.charges import pay_dict
-from turnwise.engine.runtime.costs import FUNCTION_COSTS, attach_costs
+from turnwise.engine.runtime.costs import charge_call
 from turnwise.engine.runtime.formatting import to_text
 from turnwise.engine.runtime.limits import Runtime
-from turnwise.engine.runtime.measures import charge_keys
+from turnwise.engine.runtime.measures import (
+    ELEMENT_BYTES,
+    charge_keys,
+    list_elements,
+    text_bytes,
+)
 from turnwise.engine.runtime.methods import require_defined, require_integer
 from turnwise.engine.runtime.values import (
     Builtin,
@@ -47,6 +51,7 @@ def strftime_now(rt: Runtime, form: Pair) -> Pair:
     layout = require_defined(form)
     if not isinstance(layout, str):
         raise Failure(f"strftime_now: the format must be text, not {type(layout).__name__}")
+    rt.charge_bytes(40 * text_bytes(layout))  # `%c` becomes some thirty characters
     if "\0" in layout or STRFTIME_WIDTH.search(layout):
         raise Failure(
             f"strftime_now: this format is not portable: {short_repr(layout)}",
@@ -74,7 +79,6 @@ def make_range(rt: Runtime, *bounds: Pair) -> Pair:
 
 def make_namespace(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> Pair:
     if args:
-        pay_dict(rt, *args, **kwargs)
         values, trails = _make_dict(rt, args, kwargs)
         kwargs = {to_text(rt, key, None)[0]: (item, trails[key]) for key, item in values.items()}
     return Namespace(kwargs), None
@@ -91,6 +95,10 @@ def _make_dict(
     """`dict(mapping or pairs, **entries)`"""
     values: dict[Any, Any] = {}
     trails: dict[Any, Trail] = {}
+    # each entry is copied, with a trail; the keys are paid for as they are found
+    count = len(kwargs) + sum([len(list_elements(value)) for value, _ in args])
+    rt.charge_steps(6 * count)
+    rt.charge_bytes(2 * ELEMENT_BYTES * count)
     if len(args) > 1:
         raise Failure(f"dict expected at most 1 argument, got {len(args)}")
     for source, trail in args:
@@ -127,16 +135,17 @@ def make_joiner(rt: Runtime, sep: Pair = (", ", None)) -> Pair:
 def make_cycler(rt: Runtime, *items: Pair) -> Pair:
     if not items:
         raise Failure("at least one item has to be provided")
+    rt.charge_bytes(ELEMENT_BYTES * len(items))
     return Cycler(list(items)), None
 
 
 TABLE: dict[str, Builtin] = {
-    "cycler": make_cycler,
-    "dict": dict_from_arguments,
-    "joiner": make_joiner,
+    "cycler": charge_call(make_cycler, 100),
+    "dict": charge_call(dict_from_arguments, 250),
+    "joiner": charge_call(make_joiner, 200),
     "namespace": make_namespace,
     "raise_exception": raise_exception,
-    "range": make_range,
-    "strftime_now": strftime_now,
+    "range": charge_call(make_range, 200),
+    "strftime_now": charge_call(strftime_now, 1000),
 }
-FUNCTIONS = {name: Function(name, run) for name, run in attach_costs(FUNCTION_COSTS, TABLE).items()}
+FUNCTIONS = {name: Function(name, run) for name, run in TABLE.items()}

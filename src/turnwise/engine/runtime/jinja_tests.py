@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from turnwise.engine.runtime.costs import TEST_COSTS, attach_costs
+from turnwise.engine.runtime.costs import charge_call
 from turnwise.engine.runtime.formatting import to_text
 from turnwise.engine.runtime.limits import Runtime
+from turnwise.engine.runtime.measures import bound_integer
 from turnwise.engine.runtime.operations import compare, contains, is_equal
 from turnwise.engine.runtime.values import (
     Failure,
@@ -72,49 +73,46 @@ def require_number(value: Any) -> Any:
 
 
 def is_divisible(rt: Runtime, value: Any, by: Any) -> bool:
-    if require_number(by) == 0:
+    if bound_integer(require_number(by)) == 0:
         raise Failure("division by zero")
-    return bool(require_number(value) % by == 0)
+    return bool(bound_integer(require_number(value)) % by == 0)
 
 
 def make_text_test(name: str) -> Test:
     def run(rt: Runtime, value: Any) -> bool:
         written, _ = to_text(rt, value, None)
+        rt.charge_bytes(len(written))
         return bool(getattr(written, name)())
 
     return run
 
 
-UNCHARGED_TESTS: dict[str, Test] = {
+TYPE_TESTS: dict[str, Test] = {
     **{name: make_inline_test(name) for name in INLINE},
     "callable": lambda rt, value: isinstance(value, (Macro, Function, Undefined)),
-    "divisibleby": is_divisible,
-    "eq": is_equal,
-    "==": is_equal,
-    "equalto": is_equal,
-    "ne": is_unequal,
-    "!=": is_unequal,
-    "lt": make_comparison_test("lt"),
-    "<": make_comparison_test("lt"),
-    "lessthan": make_comparison_test("lt"),
-    "le": make_comparison_test("lteq"),
-    "<=": make_comparison_test("lteq"),
-    "gt": make_comparison_test("gt"),
-    ">": make_comparison_test("gt"),
-    "greaterthan": make_comparison_test("gt"),
-    "ge": make_comparison_test("gteq"),
-    ">=": make_comparison_test("gteq"),
-    "even": lambda rt, value: bool(require_number(value) % 2 == 0),
-    "odd": lambda rt, value: bool(require_number(value) % 2 == 1),
-    "in": contains,
     "integer": lambda rt, value: type(value) is int,
     "float": lambda rt, value: type(value) is float,
     "number": lambda rt, value: isinstance(value, (int, float)),
     "iterable": lambda rt, value: isinstance(value, ITERABLE),
     "sequence": lambda rt, value: isinstance(value, SEQUENCE) or type(value) is Undefined,
+}
+"""Tests that ask for the type of a value, and of a text for nothing else."""
+
+TESTS: dict[str, Test] = {
+    **TYPE_TESTS,
+    "divisibleby": charge_call(is_divisible, 50),
+    **dict.fromkeys(["eq", "==", "equalto"], is_equal),
+    **dict.fromkeys(["ne", "!="], is_unequal),
+    **dict.fromkeys(["lt", "<", "lessthan"], make_comparison_test("lt")),
+    **dict.fromkeys(["le", "<="], make_comparison_test("lteq")),
+    **dict.fromkeys(["gt", ">", "greaterthan"], make_comparison_test("gt")),
+    **dict.fromkeys(["ge", ">="], make_comparison_test("gteq")),
+    "even": lambda rt, value: bool(require_number(value) % 2 == 0),
+    "odd": lambda rt, value: bool(require_number(value) % 2 == 1),
+    "in": contains,
     "sameas": lambda rt, value, other: value is other,
-    "lower": make_text_test("islower"),
-    "upper": make_text_test("isupper"),
+    "lower": charge_call(make_text_test("islower"), 100),
+    "upper": charge_call(make_text_test("isupper"), 100),
     "escaped": lambda rt, value: isinstance(value, Safe),
 }
-TESTS = attach_costs(TEST_COSTS, UNCHARGED_TESTS)
+"""The tests by name: the function, and the bytes of one call where it costs more than its node (`costs.py`)."""

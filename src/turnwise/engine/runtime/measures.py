@@ -52,7 +52,7 @@ def integer_bytes(value: int) -> int:
 
 def char_bytes(text: str) -> int:
     """Return how many bytes a character of this text takes: 1, 2 or 4."""
-    if text.isascii():
+    if text.isascii():  # an empty one too
         return 1
     return max(1, min(4, (getsizeof(text) - 56) // len(text)))
 

@@ -13,13 +13,22 @@ from typing import Any
 from turnwise.engine.provenance.container_rules import ITEMS, KEYS, PAIRS, SPLIT
 from turnwise.engine.provenance.text_rules import BLEND, JOINED, PADDED, PART, RECASED, REPLACED
 from turnwise.engine.provenance.trails import Trail
-from turnwise.engine.runtime.costs import METHOD_COSTS, attach_costs
-from turnwise.engine.runtime.formatting import (
-    FormatFields,
-    format_braces,
-)
+from turnwise.engine.runtime.costs import charge_call
+from turnwise.engine.runtime.formatting import FIELD_BYTES, FIELD_STEPS, FormatFields, format_braces
 from turnwise.engine.runtime.limits import Runtime
-from turnwise.engine.runtime.measures import ELEMENT_BYTES, char_bytes
+from turnwise.engine.runtime.measures import (
+    ELEMENT_BYTES,
+    ITEM_BYTES,
+    PART_BYTES,
+    char_bytes,
+    charge_key,
+    charge_search,
+    charge_value,
+    count_lines,
+    list_elements,
+    search_bytes,
+    text_bytes,
+)
 from turnwise.engine.runtime.values import (
     FALSE,
     NONE,
@@ -67,8 +76,12 @@ def make_strip(start: bool, end: bool) -> Builtin:
             raise Failure(
                 f"strip arg must be None or str, not {type(require_defined(chars)).__name__}"
             )
+        each = 1
         if letters is not None and len(letters) > 8:
+            rt.charge_bytes(12 * len(letters))
             letters = "".join(dict.fromkeys(letters))
+            each += len(letters) // 8  # each character is looked up among them
+        rt.charge_bytes(each * text_bytes(value))
         rest = value.lstrip(letters) if start else value
         result = rest.rstrip(letters) if end else rest
         if len(result) == len(value):  # nothing was copied
@@ -89,6 +102,12 @@ def make_split(name: str) -> Builtin:
                 raise Failure("empty separator")
         elif separator is not None:
             raise Failure(f"must be str or None, not {type(separator).__name__}")
+        count = len(value) // 2 + 1
+        if separator is not None:
+            # the search is made twice: to count and to cut
+            rt.charge_bytes(2 * search_bytes(value, separator, backwards=name == "rsplit"))
+            count = value.count(separator) + 1
+        rt.charge_bytes(text_bytes(value) + PART_BYTES * count)
         parts = getattr(value, name)(separator, limit)
         return parts, (SPLIT, value, trail, parts)
 
@@ -96,13 +115,17 @@ def make_split(name: str) -> Builtin:
 
 
 def splitlines(rt: Runtime, value: str, trail: Trail, keepends: Pair = FALSE) -> Pair:
+    rt.charge_bytes(2 * text_bytes(value) + PART_BYTES * count_lines(value))
     parts = value.splitlines(bool(require_defined(keepends)))
     return parts, (SPLIT, value, trail, parts)
 
 
 def make_partition(name: str) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail, sep: Pair) -> Pair:
-        parts = getattr(value, name)(require_defined(sep))
+        separator = require_defined(sep)
+        found = search_bytes(value, separator, backwards=name == "rpartition")
+        rt.charge_bytes(found + text_bytes(value))
+        parts = getattr(value, name)(separator)
         return parts, (SPLIT, value, trail, parts)
 
     return run
@@ -110,6 +133,7 @@ def make_partition(name: str) -> Builtin:
 
 def make_affix_remover(name: str) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail, affix: Pair) -> Pair:
+        rt.charge_bytes(text_bytes(value))
         result = getattr(value, name)(require_defined(affix))
         start = len(value) - len(result) if name == "removeprefix" else 0
         return result, (PART, value, trail, start)
@@ -122,6 +146,8 @@ def make_affix_remover(name: str) -> Builtin:
 
 def make_case_change(change: Callable[[str], str]) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail) -> Pair:
+        # text that is not ASCII goes through a buffer of three wide characters for each
+        rt.charge_bytes(len(value) * (2 if value.isascii() else 24))
         return change(value), (RECASED, value, trail, change)
 
     return run
@@ -135,6 +161,11 @@ def replace(
         raise Failure(
             f"replace() arguments must be str, not {type(needle).__name__} and {type(other).__name__}"
         )
+    rt.charge_bytes(2 * search_bytes(value, needle) + len(value))  # to count and to cut
+    found = value.count(needle) if limit < 0 else min(value.count(needle), limit)
+    length = len(value) + found * max(len(other) - len(needle), 0)
+    width = max(char_bytes(text) for text in (value, other))
+    rt.charge_bytes(length * width + 2 * found)
     return value.replace(needle, other, limit), (
         REPLACED,
         value,
@@ -149,6 +180,8 @@ def replace(
 def make_padding(name: str) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail, width: Pair, fill: Pair = (" ", None)) -> Pair:
         size = require_integer(width)
+        each = max(char_bytes(text) for text in (value, fill[0]) if isinstance(text, str))
+        rt.charge_bytes(each * max(size, len(value)))
         arguments = (size,) if name == "zfill" else (size, require_defined(fill))
         result = getattr(value, name)(*arguments)
         return result, (PADDED, value, trail)
@@ -158,24 +191,38 @@ def make_padding(name: str) -> Builtin:
 
 def expandtabs(rt: Runtime, value: str, trail: Trail, tabsize: Pair = (8, None)) -> Pair:
     size = require_integer(tabsize)
+    rt.charge_bytes(char_bytes(value) * (2 * len(value) + value.count("\t") * max(size, 1)))
     return value.expandtabs(size), (BLEND, value, trail)
 
 
 def format_with_braces(
     rt: Runtime, value: str, trail: Trail, /, *args: Pair, **kwargs: Pair
 ) -> Pair:
+    _charge_format(rt, value)
     return format_braces(rt, value, trail, FormatFields(args, kwargs))
+
+
+def _charge_format(rt: Runtime, form: str) -> None:
+    """Pay for reading a format; its fields are paid for one by one."""
+    count = form.count("{")
+    rt.charge_steps(FIELD_STEPS * count)
+    rt.charge_bytes(2 * text_bytes(form) + FIELD_BYTES * count)
 
 
 def format_map(rt: Runtime, value: str, trail: Trail, mapping: Pair) -> Pair:
     fields = require_defined(mapping)
     if not isinstance(fields, dict):
         raise Failure("format_map() needs a mapping")
+    _charge_format(rt, value)
+    rt.charge_bytes(ELEMENT_BYTES * len(fields))
     named = {key: (item, (mapping[1], key)) for key, item in fields.items() if type(key) is str}
     return format_braces(rt, value, trail, FormatFields((), named))
 
 
 def join_texts(rt: Runtime, value: str, trail: Trail, items: Pair) -> Pair:
+    count = len(list_elements(items[0]))
+    rt.charge_steps(8 * count)
+    rt.charge_bytes(ITEM_BYTES * count)
     elements, trails = _to_joinable_list(items)
     for number, element in enumerate(elements):
         if not isinstance(element, str):
@@ -221,6 +268,26 @@ def join_with_separator(
 
 def make_query(name: str) -> Builtin:
     def run(rt: Runtime, value: str, trail: Trail, *args: Pair) -> Pair:
+        rt.charge_bytes(text_bytes(value))
+        return getattr(value, name)(*map(require_defined, args)), None
+
+    return run
+
+
+def make_affix_query(name: str) -> Builtin:
+    def run(rt: Runtime, value: str, trail: Trail, *args: Pair) -> Pair:
+        for affix, _ in args:  # one, or a tuple of them
+            charge_value(rt, affix)
+        return getattr(value, name)(*map(require_defined, args)), None
+
+    return run
+
+
+def make_text_search(name: str) -> Builtin:
+    is_backwards = name.startswith("r")
+
+    def run(rt: Runtime, value: str, trail: Trail, *args: Pair) -> Pair:
+        rt.charge_bytes(search_bytes(value, args[0][0] if args else "", is_backwards))
         return getattr(value, name)(*map(require_defined, args)), None
 
     return run
@@ -230,7 +297,7 @@ def make_query(name: str) -> Builtin:
 
 
 def get(rt: Runtime, value: dict[Any, Any], trail: Trail, key: Pair, default: Pair = NONE) -> Pair:
-    if key[0] in value:
+    if charge_key(rt, key[0], len(value)) in value:
         return value[key[0]], (trail, key[0])
     return default
 
@@ -252,8 +319,21 @@ def copy(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return value.copy(), trail
 
 
+def charge_references(rt: Runtime, value: Any) -> None:
+    """Pay for a copy of the list of elements."""
+    elements = list_elements(value)
+    rt.charge_steps(len(elements) // 4)
+    rt.charge_bytes((ITEM_BYTES if type(elements) is not range else 40) * len(elements))
+
+
+def copy_list(rt: Runtime, value: Any, trail: Trail) -> Pair:
+    charge_references(rt, value)
+    return value.copy(), trail
+
+
 def make_search(name: str) -> Builtin:
     def run(rt: Runtime, value: Any, trail: Trail, wanted: Pair) -> Pair:
+        charge_search(rt, value, wanted[0])
         return getattr(value, name)(wanted[0]), None
 
     return run
@@ -281,6 +361,8 @@ def cycle(rt: Runtime, loop: Loop, trail: Trail, *items: Pair) -> Pair:
 
 def has_changed(rt: Runtime, loop: Loop, trail: Trail, *values: Pair) -> Pair:
     seen = tuple(pair[0] for pair in values)
+    for value in seen:  # each is compared with that of the round before
+        charge_value(rt, value)
     if loop.last_seen == seen:
         return False, None
     loop.last_seen = seen
@@ -298,79 +380,62 @@ def reset(rt: Runtime, cycler: Cycler, trail: Trail) -> Pair:
     return None, None
 
 
-STRING_QUERIES = [
-    "count",
-    "endswith",
-    "find",
-    "index",
-    "isalnum",
-    "isalpha",
-    "isascii",
-    "isdecimal",
-    "isdigit",
-    "isidentifier",
-    "islower",
-    "isnumeric",
-    "isprintable",
-    "isspace",
-    "istitle",
-    "isupper",
-    "rfind",
-    "rindex",
-    "startswith",
-]
-
-LIST_SEARCHES = {name: make_search(name) for name in ("index", "count")}
-UNCHARGED_METHODS: dict[type, dict[str, Builtin]] = {
+CASE_CHANGES = ("capitalize", "casefold", "lower", "swapcase", "title", "upper")
+STRING_QUERIES = (
+    *("isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower"),
+    *("isnumeric", "isprintable", "isspace", "istitle", "isupper"),
+)
+TEXT_SEARCHES = ("count", "find", "index", "rfind", "rindex")
+DICT_CHANGES = ("clear", "pop", "popitem", "setdefault", "update")
+LIST_CHANGES = ("append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort")
+LIST_SEARCHES = {name: charge_call(make_search(name), 100) for name in ("index", "count")}
+ENTRY = (0, ELEMENT_BYTES)  # a new pair or reference, and a trail
+METHODS: dict[type, dict[str, Builtin]] = {
     str: {
-        "strip": make_strip(True, True),
-        "lstrip": make_strip(True, False),
-        "rstrip": make_strip(False, True),
-        "split": make_split("split"),
-        "rsplit": make_split("rsplit"),
-        "splitlines": splitlines,
-        "partition": make_partition("partition"),
-        "rpartition": make_partition("rpartition"),
-        "removeprefix": make_affix_remover("removeprefix"),
-        "removesuffix": make_affix_remover("removesuffix"),
-        "replace": replace,
-        "format": format_with_braces,
-        "format_map": format_map,
-        "join": join_texts,
-        "expandtabs": expandtabs,
-        **{name: make_padding(name) for name in ("center", "ljust", "rjust", "zfill")},
+        "strip": charge_call(make_strip(True, True), 50),
+        "lstrip": charge_call(make_strip(True, False), 50),
+        "rstrip": charge_call(make_strip(False, True), 50),
+        "split": charge_call(make_split("split"), 100),
+        "rsplit": charge_call(make_split("rsplit"), 100),
+        "splitlines": charge_call(splitlines, 200),
+        "partition": charge_call(make_partition("partition"), 100),
+        "rpartition": charge_call(make_partition("rpartition"), 100),
+        "removeprefix": charge_call(make_affix_remover("removeprefix"), 100),
+        "removesuffix": charge_call(make_affix_remover("removesuffix"), 100),
+        "replace": charge_call(replace, 100),
+        "format": charge_call(format_with_braces, 500),
+        "format_map": charge_call(format_map, 500),
+        "join": charge_call(join_texts, 200),
+        "expandtabs": charge_call(expandtabs, 100),
+        "startswith": charge_call(make_affix_query("startswith"), 100),
+        "endswith": charge_call(make_affix_query("endswith"), 100),
         **{
-            name: make_case_change(getattr(str, name))
-            for name in ["capitalize", "casefold", "lower", "swapcase", "title", "upper"]
+            name: charge_call(make_padding(name), 100)
+            for name in ("center", "ljust", "rjust", "zfill")
         },
-        **{name: make_query(name) for name in STRING_QUERIES},
+        **{name: charge_call(make_case_change(getattr(str, name)), 100) for name in CASE_CHANGES},
+        **{name: charge_call(make_query(name), 100) for name in STRING_QUERIES},
+        **{name: charge_call(make_text_search(name), 100) for name in TEXT_SEARCHES},
     },
     dict: {
         "get": get,
-        "items": items,
-        "keys": keys,
-        "values": values,
-        "copy": copy,
-        **{
-            name: make_refusal(name) for name in ("clear", "pop", "popitem", "setdefault", "update")
-        },
+        "items": charge_call(items, 200, ENTRY),
+        "keys": charge_call(keys, 200, ENTRY),
+        "values": charge_call(values, 200, ENTRY),
+        "copy": charge_call(copy, 100, ENTRY),
+        **{name: make_refusal(name) for name in DICT_CHANGES},
     },
     list: {
         **LIST_SEARCHES,
-        "copy": copy,
-        **{
-            name: make_refusal(name)
-            for name in ["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"]
-        },
+        "copy": charge_call(copy_list, 100),
+        **{name: make_refusal(name) for name in LIST_CHANGES},
     },
     tuple: LIST_SEARCHES,
-    Loop: {"cycle": cycle, "changed": has_changed},
+    Loop: {"cycle": cycle, "changed": charge_call(has_changed, 100)},
     Cycler: {"next": next_item, "reset": reset},
 }
-METHODS = {
-    kind: attach_costs(METHOD_COSTS[kind], table) for kind, table in UNCHARGED_METHODS.items()
-}
 METHODS[Safe] = METHODS[str]
+"""The methods that a template may call, by the type of their value: the function, and the bytes of one call."""
 
 
 def bind_method(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:

@@ -16,16 +16,21 @@ from turnwise.engine.provenance.container_rules import ITEMS, TIMES, chain_trail
 from turnwise.engine.provenance.text_rules import RECASED, REPEATED
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import get_attribute, to_sequence, type_name
-from turnwise.engine.runtime.charges import pay_membership
-from turnwise.engine.runtime.costs import OPERATOR_COSTS, attach_costs
+from turnwise.engine.runtime.costs import charge_call
 from turnwise.engine.runtime.formatting import format_percent, join_parts
-from turnwise.engine.runtime.limits import Runtime
+from turnwise.engine.runtime.limits import MAX_INTEGER_BITS, Runtime, limit_error
 from turnwise.engine.runtime.measures import (
     ELEMENT_BYTES,
+    ITEM_BYTES,
     MAX_FREE_LENGTH,
     RESULT_BYTES,
     bound_integer,
+    char_bytes,
     charge_comparison,
+    charge_key,
+    charge_search,
+    list_elements,
+    search_bytes,
 )
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import (
@@ -74,7 +79,7 @@ def add_pair(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail:
         rt.charge_bytes(RESULT_BYTES + 8 * (len(left) + len(right)))
         return left + right, chain_trails(len(left), left_trail, len(right), right_trail)
     rt.charge_bytes(RESULT_BYTES)
-    return _compute(operator.add, bound_integer(left), bound_integer(right)), None
+    return _compute(operator.add, left, right), None
 
 
 def _escape_beside_safe(value: str, trail: Trail) -> Pair:
@@ -89,9 +94,9 @@ def escape_html(value: str) -> str:
 
 
 def _compute(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """Apply an operation to numbers; for anything else Python gives the error."""
+    """Apply an operation to numbers, which are bounded; for anything else Python gives the error."""
     try:
-        result = operation(left, right)
+        result = operation(bound_integer(left), bound_integer(right))
     except (TypeError, ZeroDivisionError, OverflowError, ValueError) as error:
         raise _operand_failure(error, left, right) from None
     return bound_integer(result)
@@ -114,16 +119,27 @@ def multiply(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail:
     if isinstance(left, int) and isinstance(right, (str, list, tuple)):
         left, left_trail, right, right_trail = right, right_trail, left, left_trail
     if isinstance(left, (str, list, tuple)) and isinstance(right, int):
+        each = char_bytes(left) if isinstance(left, str) else ITEM_BYTES // 2
+        rt.charge_bytes(each * len(left) * max(int(right), 0))
         if isinstance(left, str):
             return left * right, (REPEATED, left, left_trail)
         return left * right, (TIMES, left_trail, len(left) or 1)
+    if isinstance(left, int) and isinstance(right, int):
+        _refuse_bits(left.bit_length() + right.bit_length())
     return _compute(operator.mul, left, right), None
 
 
 def raise_to_power(
     rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail
 ) -> Pair:
+    if isinstance(left, int) and isinstance(right, int):
+        _refuse_bits(left.bit_length() * max(bound_integer(right), 0))
     return _compute(operator.pow, left, right), None
+
+
+def _refuse_bits(bits: int) -> None:
+    if bits > MAX_INTEGER_BITS:
+        raise limit_error("bytes")
 
 
 def take_modulo(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
@@ -139,15 +155,14 @@ def make_operator(operation: Callable[[Any, Any], Any]) -> Builtin:
     return run
 
 
-UNCHARGED_OPERATORS: dict[str, Builtin] = {
-    "Sub": make_operator(operator.sub),
-    "Mul": multiply,
-    "Div": make_operator(operator.truediv),
-    "FloorDiv": make_operator(operator.floordiv),
-    "Mod": take_modulo,
-    "Pow": raise_to_power,
+OPERATORS: dict[str, Builtin] = {
+    "Sub": charge_call(make_operator(operator.sub), 50),
+    "Mul": charge_call(multiply, 50),
+    "Div": charge_call(make_operator(operator.truediv), 50),
+    "FloorDiv": charge_call(make_operator(operator.floordiv), 50),
+    "Mod": charge_call(take_modulo, 50),
+    "Pow": charge_call(raise_to_power, 100),
 }
-OPERATORS = attach_costs(OPERATOR_COSTS, UNCHARGED_OPERATORS)
 
 
 def apply_sign(value: Any, negative: bool) -> Any:
@@ -193,7 +208,7 @@ SEARCHABLE = (str, list, tuple, dict, range, Safe, Undefined, View)
 def contains(rt: Runtime, value: Any, container: Any) -> bool:
     """Return `value in container`."""
     kind = type(container)
-    pay_membership(rt, value, container)
+    _charge_membership(rt, value, container)
     if kind is str and type(value) is str:
         return value in container
     if kind is Stream:
@@ -209,6 +224,17 @@ def contains(rt: Runtime, value: Any, container: Any) -> bool:
         if type(value) is Undefined:
             raise value.failure() from None
         raise Failure(_rename_types(error, value, container)) from None
+
+
+def _charge_membership(rt: Runtime, value: Any, container: Any) -> None:
+    if isinstance(container, str):
+        rt.charge_bytes(search_bytes(container, value))
+    elif isinstance(container, dict):
+        charge_key(rt, value, len(container))
+    elif type(container) is range:
+        rt.charge_steps(1 if type(value) in (int, bool) else 3 * len(container))
+    elif isinstance(container, (list, tuple, View, Stream)):
+        charge_search(rt, list_elements(container), value)
 
 
 # ---- calling ----

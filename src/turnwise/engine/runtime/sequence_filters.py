@@ -14,11 +14,17 @@ from turnwise.engine.provenance.container_rules import ITEMS, PAIRS, pick_trail
 from turnwise.engine.provenance.text_rules import BLEND
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import get_item, to_sequence, type_name
-from turnwise.engine.runtime.charges import charge_cases, charge_sort
+from turnwise.engine.runtime.costs import template_filter
 from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.limits import Runtime
-from turnwise.engine.runtime.measures import PART_BYTES, charge_keys
-from turnwise.engine.runtime.methods import require_integer
+from turnwise.engine.runtime.measures import (
+    ELEMENT_BYTES,
+    ITEM_BYTES,
+    PART_BYTES,
+    charge_keys,
+    charge_value,
+)
+from turnwise.engine.runtime.methods import charge_references, require_integer
 from turnwise.engine.runtime.operations import add_pair
 from turnwise.engine.runtime.values import (
     FALSE,
@@ -29,10 +35,15 @@ from turnwise.engine.runtime.values import (
     Stream,
     Undefined,
     ValueFailure,
+    View,
 )
 from turnwise.errors import short_repr
 
 PATH_STEPS = 12  # of looking up one key of an `attribute=`
+# Steps and bytes for each element that is
+LISTED = (8, ITEM_BYTES)  # put in a list, and looked at
+PASSED = (10, ELEMENT_BYTES)  # passed on with a trail of its own
+COMPARED = (14, ELEMENT_BYTES)  # listed, and its key looked up and folded; sorting is paid apart
 
 
 def _to_list(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
@@ -44,6 +55,7 @@ def _to_list(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
 # ---- sequences ----
 
 
+@template_filter("count", "length", cost=0)
 def count_elements(rt: Runtime, value: Any, trail: Trail) -> Pair:
     try:
         return len(value), None
@@ -51,7 +63,9 @@ def count_elements(rt: Runtime, value: Any, trail: Trail) -> Pair:
         raise ValueFailure(f"object of type {type_name(value)!r} has no len()", value) from None
 
 
+@template_filter("list", cost=100)
 def to_list(rt: Runtime, value: Any, trail: Trail) -> Pair:
+    charge_references(rt, value)
     return _to_list(rt, value, trail)
 
 
@@ -68,13 +82,20 @@ def make_end_filter(last: bool) -> Builtin:
     return run
 
 
+template_filter("first", cost=0)(make_end_filter(last=False))
+template_filter("last", cost=0)(make_end_filter(last=True))
+
+
+@template_filter("reverse", cost=200)
 def reverse_elements(rt: Runtime, value: Any, trail: Trail) -> Pair:
+    charge_references(rt, value)
     if isinstance(value, str):
         return value[::-1], (BLEND, value, trail)
     found, found_trail = _to_list(rt, value, trail)
     return Stream(found[::-1], pick_trail(found_trail, range(len(found) - 1, -1, -1))), None
 
 
+@template_filter("items", cost=100, per_element=(0, ELEMENT_BYTES))
 def item_pairs(rt: Runtime, value: Any, trail: Trail) -> Pair:
     if isinstance(value, Undefined):
         return Stream([], None), None
@@ -87,10 +108,13 @@ def _fold_case(rt: Runtime, keys: list[Any], case_sensitive: Pair) -> list[Any]:
     """Return the keys as they are compared: in lower case, unless case matters."""
     if case_sensitive[0]:
         return keys
-    charge_cases(rt, keys)
+    texts = [key for key in keys if isinstance(key, str)]
+    each = 2 if all(map(str.isascii, texts)) else 26
+    rt.charge_bytes(each * sum(map(len, texts)))
     return [key.lower() if isinstance(key, str) else key for key in keys]
 
 
+@template_filter("dictsort", cost=750, per_element=COMPARED)
 def sort_dict(
     rt: Runtime,
     value: Any,
@@ -118,7 +142,7 @@ def sort_dict(
 def _sort_indices(rt: Runtime, keys: list[Any], reverse: Pair = FALSE) -> list[int]:
     """Return the indices of the keys in sorted order."""
     is_reversed = bool(require_integer(reverse))
-    charge_sort(rt, keys)
+    _charge_sort(rt, keys)
     try:
         return sorted(range(len(keys)), key=keys.__getitem__, reverse=is_reversed)
     except TypeError as error:
@@ -129,6 +153,19 @@ def _sort_indices(rt: Runtime, keys: list[Any], reverse: Pair = FALSE) -> list[i
         raise Failure(str(error)) from None
 
 
+def _charge_sort(rt: Runtime, keys: list[Any]) -> None:
+    """Pay for sorting keys: each is read about log n times, a text sixteen characters at once."""
+    count = len(keys)
+    rounds = count.bit_length()
+    rt.charge_steps(count * (2 + rounds))
+    texts = sum([len(key) for key in keys if isinstance(key, str)])
+    rt.charge_bytes(texts * rounds >> 3)
+    for key in keys:
+        if isinstance(key, (list, tuple, dict, View)):
+            rt.charge_bytes(rounds * charge_value(rt, key))
+
+
+@template_filter("sort", cost=500, per_element=COMPARED)
 def sort_elements(
     rt: Runtime,
     value: Any,
@@ -155,6 +192,7 @@ def sort_elements(
     return [found[i] for i in order], pick_trail(found_trail, order)
 
 
+@template_filter("unique", cost=250, per_element=COMPARED)
 def drop_duplicates(
     rt: Runtime, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
 ) -> Pair:
@@ -184,6 +222,11 @@ def make_extreme_filter(name: str) -> Builtin:
     return run
 
 
+for _name in ("max", "min"):
+    template_filter(_name, cost=500, per_element=COMPARED)(make_extreme_filter(_name))
+
+
+@template_filter("sum", cost=250, per_element=PASSED)
 def sum_elements(
     rt: Runtime, value: Any, trail: Trail, attribute: Pair = NONE, start: Pair = (0, None)
 ) -> Pair:
@@ -198,11 +241,14 @@ def sum_elements(
     return total, total_trail
 
 
+@template_filter("batch", cost=500, per_element=PASSED)
 def split_into_batches(
     rt: Runtime, value: Any, trail: Trail, linecount: Pair, fill_with: Pair = NONE
 ) -> Pair:
     found, found_trail = _to_list(rt, value, trail)
     size = require_integer(linecount)
+    row_count = len(found) // size + 1 if size > 0 else len(found)
+    rt.charge_bytes(ITEM_BYTES * max(size, 0) + 3 * ELEMENT_BYTES * row_count)
     rows: list[list[Any]] = []
     trails: list[list[Trail]] = []
     row: list[Any] = []
@@ -221,6 +267,7 @@ def split_into_batches(
     return Stream(rows, (ITEMS, [(ITEMS, row_trails) for row_trails in trails])), None
 
 
+@template_filter("slice", cost=500, per_element=PASSED)
 def split_into_slices(
     rt: Runtime, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NONE
 ) -> Pair:
@@ -228,6 +275,8 @@ def split_into_slices(
     count = require_integer(slices)
     if count < 1:
         raise Failure("slice: the number of slices is at least 1")
+    rt.charge_steps(10 * count)
+    rt.charge_bytes(4 * ELEMENT_BYTES * count)
     each, extra = divmod(len(found), count)
     rows, trails, at = [], [], 0
     for number in range(count):
@@ -241,6 +290,7 @@ def split_into_slices(
     return Stream(rows, (ITEMS, trails)), None
 
 
+@template_filter("groupby", cost=750, per_element=COMPARED)
 def group_elements(
     rt: Runtime,
     value: Any,
@@ -318,6 +368,11 @@ def make_selection(keep: bool, by_attribute: bool) -> Builtin:
         return Stream([found[i] for i in order], pick_trail(found_trail, order)), None
 
     return run
+
+
+for _name, _keep in (("select", True), ("reject", False)):
+    template_filter(_name, cost=250, per_element=LISTED)(make_selection(_keep, False))
+    template_filter(f"{_name}attr", cost=250, per_element=LISTED)(make_selection(_keep, True))
 
 
 def _get_fields(rt: Runtime, value: Any, elements: Sequence[Any], name: Any) -> Sequence[Any]:

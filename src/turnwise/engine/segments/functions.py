@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnwise.engine.program import NAMES
 from turnwise.engine.runtime.formatting import make_json_writer
+from turnwise.engine.runtime.jinja_tests import TYPE_TESTS
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.operations import match_arguments
@@ -79,13 +80,7 @@ FILTER_METHODS = {
     "filter_lower": "lower",
     "filter_upper": "upper",
 }
-# Tests that ask for the type of a value, and a value of that type.
-TYPE_TESTS = frozenset(
-    [
-        *("boolean", "callable", "defined", "false", "float", "integer", "iterable", "mapping"),
-        *("none", "number", "sequence", "string", "true", "undefined"),
-    ]
-)
+# For the tests that ask for the type of a value: a value of that type.
 SAMPLES: dict[type, Any] = {
     UnknownText: "x",
     UnknownNumber: 2,
