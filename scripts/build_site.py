@@ -103,6 +103,9 @@ def list_engine() -> Iterator[tuple[Path, str]]:
         parts = file.relative_to(package).parts
         if file.suffix in SUFFIXES and parts[0] not in LEFT_OUT and "static" not in parts:
             yield file, f"turnwise/{'/'.join(parts)}"
+    encoder = ROOT / "scripts" / "site"
+    for file in sorted(encoder.rglob("*.py")):
+        yield file, file.relative_to(encoder).as_posix()
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
         if spec is None or spec.origin is None:

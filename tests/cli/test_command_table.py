@@ -64,7 +64,6 @@ def _app_of(name: str) -> typer.Typer:
 
 
 NEEDS_MORE = {
-    "ledger": "a trace",
     "conform": "a server",
     "scan": "a data set",
     "prepare": "a data set",

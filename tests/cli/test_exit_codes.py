@@ -30,7 +30,7 @@ FILES = {
     "empty.jsonl": "",
 }
 ONLY = "--only null-content"
-LEDGER = "-t good.jinja -k turnwise"
+MODEL = "-t good.jinja -k turnwise"
 CASES: dict[str, dict[int, tuple[str, ...]]] = {
     "render": {
         0: ("good.jinja chat.json",),
@@ -61,15 +61,6 @@ CASES: dict[str, dict[int, tuple[str, ...]]] = {
         2: ("syntax.jinja", "none.jinja", "good.jinja --fail-on never"),
     },
     "stability": {0: ("good.jinja",), 1: ("rewrites.jinja",), 2: ("syntax.jinja",)},
-    "ledger": {
-        0: (f"rows.jsonl {LEDGER}",),
-        1: (f"mixed.jsonl {LEDGER}", "rows.jsonl -t rewrites.jinja -k turnwise"),
-        2: (
-            f"oops.jsonl {LEDGER}",
-            f"empty.jsonl {LEDGER}",
-            "rows.jsonl -t syntax.jinja -k turnwise",
-        ),
-    },
     "conform": {2: ("http://127.0.0.1:9 -t good.jinja", "ftp://example.org")},
     "scan": {
         0: ("rows.jsonl",),
@@ -77,13 +68,13 @@ CASES: dict[str, dict[int, tuple[str, ...]]] = {
         2: ("oops.jsonl", "empty.jsonl", "none.jsonl", "rows.jsonl -t syntax.jinja"),
     },
     "prepare": {
-        0: (f"rows.jsonl {LEDGER} -o out", f"rows.jsonl {LEDGER} --dry-run"),
-        1: (f"mixed.jsonl {LEDGER} -o out", f"mixed.jsonl {LEDGER} --dry-run"),
+        0: (f"rows.jsonl {MODEL} -o out", f"rows.jsonl {MODEL} --dry-run"),
+        1: (f"mixed.jsonl {MODEL} -o out", f"mixed.jsonl {MODEL} --dry-run"),
         2: (
-            f"oops.jsonl {LEDGER} -o out",
-            f"none.jsonl {LEDGER} -o out",
-            f"mixed.jsonl {LEDGER} -o out --on-bad-row fail",
-            f"rows.jsonl {LEDGER}",
+            f"oops.jsonl {MODEL} -o out",
+            f"none.jsonl {MODEL} -o out",
+            f"mixed.jsonl {MODEL} -o out --on-bad-row fail",
+            f"rows.jsonl {MODEL}",
             "rows.jsonl -t syntax.jinja -k turnwise -o out",
             "rows.jsonl -t good.jinja -k none -o out",
         ),

@@ -39,3 +39,8 @@ def test_the_serving_loop_calls_a_tool_and_answers() -> None:
 def test_rollouts_keep_what_was_sampled() -> None:
     lines = run("rl_rollout.py")
     assert len(lines) == 3 and all("sampled, reward" in line for line in lines)
+
+
+def test_the_cache_ledger_names_an_option_that_loses_nothing() -> None:
+    lines = run("cache_ledger.py")
+    assert lines[1].endswith("2 lost") and lines[2] == "with preserve_thinking=True: 0 lost"

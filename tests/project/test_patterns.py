@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from pure_tokenizer.regex import compile_pattern
 
 import turnwise
 from pattern_sites import Site, find_sites, record_patterns
@@ -30,7 +31,6 @@ from turnwise.replies.parser.text_values import _tag_pattern
 from turnwise.replies.parser.values import _quote_style
 from turnwise.tokens.token_matcher import TokenMatcher
 from turnwise.tokens.tokenizers import tokenizer
-from turnwise.tokens.tokenizers.pure_python.regex import compile_pattern
 
 pytestmark = pytest.mark.once
 

@@ -113,11 +113,6 @@ COMMANDS = {
         "stability",
         "Show which appended messages change earlier text, and the option that prevents it; exit with 1 if one does.",
     ),
-    "ledger": Command(
-        "stability",
-        "ledger",
-        "Show which prompts of an agent's trace lose tokens that a server had computed, and why.",
-    ),
     "conform": Command(
         "conform",
         "conform_engine",

@@ -1,4 +1,4 @@
-"""Evidence about templates and data: how templates differ, what may be wrong, what prompts cost, what data has."""
+"""Evidence about templates and data: how templates differ, what may be wrong, what data has."""
 
 from turnwise.evidence.checks import CheckFinding, CheckReport, check, find_check
 from turnwise.evidence.compare import Comparison, diff
@@ -11,13 +11,6 @@ from turnwise.evidence.conform import (
     detect_engine,
 )
 from turnwise.evidence.coverage import Branch, Coverage
-from turnwise.evidence.ledger import (
-    CacheLedger,
-    LedgerTotals,
-    LedgerTurn,
-    TraceLine,
-    TraceProblem,
-)
 from turnwise.evidence.prefix_stability import Stability, stability
 from turnwise.evidence.scan import RowProblem, ScanReport, UnreadableRow, scan
 
@@ -25,7 +18,6 @@ __all__ = [
     "Branch",
     "CheckFinding",
     "CheckReport",
-    "CacheLedger",
     "Comparison",
     "Conformance",
     "Coverage",
@@ -33,13 +25,9 @@ __all__ = [
     "EngineDifference",
     "EngineReply",
     "check",
-    "LedgerTotals",
-    "LedgerTurn",
     "RowProblem",
     "ScanReport",
     "Stability",
-    "TraceLine",
-    "TraceProblem",
     "UnreadableRow",
     "conform",
     "detect_engine",

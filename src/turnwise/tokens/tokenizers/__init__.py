@@ -55,7 +55,7 @@ def tokenizer(source: Any, *, backend: str | None = None) -> Tokenizer:
 
     Args:
         source: a path, a model id, "turnwise", or an object of a tokenizer library.
-        backend: "fastokens", "tokenizers" or "python", to use no other for a `tokenizer.json`; "eager" for one that
+        backend: "fastokens" or "tokenizers", to use no other for a `tokenizer.json`; "eager" for one that
             will encode much text: fastokens is loaded at once, instead of when it pays.
 
     Raises:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable
 from fnmatch import fnmatch
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from turnwise.errors import TokenizerError
 from turnwise.local_files import check_file, error_reason, is_present, open_file, read_file
-from turnwise.tokens.tokenizers.backends import uses_python
 from turnwise.tokens.tokenizers.hub_cache import find_cached_model
 from turnwise.tokens.tokenizers.lazy import import_adapter
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -22,6 +23,9 @@ from turnwise.tokens.tokenizers.special_tokens_config import CONFIG_FILES, read_
 
 SHIPPED = Path(__file__).resolve().parent.parent / "data"
 MAX_SHOWN_FILES = 8
+BROWSER_ENCODER = (
+    "pure_tokenizer"  # of the static site (scripts/site), where no native library loads
+)
 MAX_FILE = 512 * 2**20  # bytes; the largest known has 35 MB
 SENTENCEPIECE_START = b"\n"  # field 1 of the protocol buffer: the pieces
 
@@ -107,8 +111,8 @@ def _read_huggingface(file: Path, name: str, backend: str | None) -> Tokenizer:
         raise _unreadable(file, problem) from None
     declared = read_declarations(file.parent)
     made: Tokenizer
-    if uses_python(backend):
-        made = import_adapter("pure_python").PurePython(text, name=name, declared=declared)
+    if backend is None and find_spec("tokenizers") is None and find_spec(BROWSER_ENCODER):
+        made = import_module(BROWSER_ENCODER).PurePython(text, name=name, declared=declared)
     else:
         made = import_adapter("huggingface").HuggingFace(
             text, name=name, declared=declared, backend=backend

@@ -20,7 +20,7 @@ import tokenizers as library
 from turnwise.errors import TokenizerError, TurnwiseWarning
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.tokenizers.alignment import align_tokens
-from turnwise.tokens.tokenizers.backends import EAGER, PYTHON, FlatIds, choose_backend
+from turnwise.tokens.tokenizers.backends import EAGER, FlatIds, choose_backend
 from turnwise.tokens.tokenizers.deferred import (
     ALLOWANCE_PER_TOKEN,
     DeferredBackend,
@@ -255,9 +255,4 @@ def adapt_named(
     given: str | library.Tokenizer, name: str, declared: DeclaredTokens, backend: str | None
 ) -> Tokenizer:
     """Wrap an object of the `tokenizers` library, or its text, with a name and the tokens declared for it."""
-    if choose_backend(backend) == PYTHON:
-        text = given if isinstance(given, str) else given.to_str()
-        source = import_adapter("pure_python").TextSource(text, name, declared)
-        made: Tokenizer = source.load()
-        return made
     return HuggingFace(given, name=name, declared=declared, backend=backend)

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from pure_tokenizer.normalizers import SPACES, Normalize
 from turnwise.errors import TokenizerError
 from turnwise.tokens.tokenizers.protocol import Added
-from turnwise.tokens.tokenizers.pure_python.normalizers import SPACES, Normalize
 from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens, TokenRow
 
 JOINERS = "\u200c\u200d"

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from pure_tokenizer.components import read_field, read_parts, refuse
+from pure_tokenizer.normalizers import read_pattern, spell_bytes
+from pure_tokenizer.regex import compile_pattern, find_matches
 from turnwise.errors import TokenizerError
 from turnwise.tokens.tokenizers.normalization import Component
-from turnwise.tokens.tokenizers.pure_python.components import read_field, read_parts, refuse
-from turnwise.tokens.tokenizers.pure_python.normalizers import read_pattern, spell_bytes
-from turnwise.tokens.tokenizers.pure_python.regex import compile_pattern, find_matches
 
 Split = Callable[[str, bool], list[str]]  # a text, and whether nothing is before it, to its words
 Marked = list[tuple[str, bool]]  # parts of a text in order, and whether the pattern matched them

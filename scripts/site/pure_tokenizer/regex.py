@@ -16,8 +16,8 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
+from pure_tokenizer.components import refuse
 from turnwise.errors import TokenizerError
-from turnwise.tokens.tokenizers.pure_python.components import refuse
 
 # The first and last code point of each, sorted, apart from each other.
 Ranges = tuple[tuple[int, int], ...]

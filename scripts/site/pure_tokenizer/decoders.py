@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pure_tokenizer.components import read_field, read_parts, refuse
+from pure_tokenizer.normalizers import read_replace
 from turnwise.tokens.tokenizers.normalization import Component
 from turnwise.tokens.tokenizers.offsets import BYTE_TOKEN, bytes_of_alphabet
-from turnwise.tokens.tokenizers.pure_python.components import read_field, read_parts, refuse
-from turnwise.tokens.tokenizers.pure_python.normalizers import read_replace
 
 Pieces = list[str]
 Decode = Callable[[Pieces], Pieces]

@@ -13,9 +13,9 @@ from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from pure_tokenizer.components import read_field, refuse
 from turnwise.errors import TokenizerError
 from turnwise.tokens.tokenizers.normalization import Component
-from turnwise.tokens.tokenizers.pure_python.components import read_field, refuse
 
 MAX_CACHED_WORD = 256  # characters; longer words seldom come again
 CACHE_SIZE = 20_000  # words

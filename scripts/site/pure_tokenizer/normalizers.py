@@ -6,15 +6,15 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-from turnwise.errors import TokenizerError
-from turnwise.tokens.tokenizers.normalization import UNICODE_FORMS, Component
-from turnwise.tokens.tokenizers.offsets import BYTE_ALPHABET
-from turnwise.tokens.tokenizers.pure_python.components import read_field, read_parts, refuse
-from turnwise.tokens.tokenizers.pure_python.regex import (
+from pure_tokenizer.components import read_field, read_parts, refuse
+from pure_tokenizer.regex import (
     WHITE_SPACE,
     compile_pattern,
     find_matches,
 )
+from turnwise.errors import TokenizerError
+from turnwise.tokens.tokenizers.normalization import UNICODE_FORMS, Component
+from turnwise.tokens.tokenizers.offsets import BYTE_ALPHABET
 
 Normalize = Callable[[str], str]
 

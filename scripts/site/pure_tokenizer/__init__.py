@@ -9,8 +9,8 @@ The same steps as in the `tokenizers` library, each in a module that can be read
     decoders.py           turn tokens back into text
 
 It gives the same ids as the library, for models of the kind BPE. A file with a part that is not known here is refused,
-with the name of the part. It is two to ten times slower than the library, so it is used only where that is missing, or
-by `tokenizer(folder, backend="python")`.
+with the name of the part. It is two to ten times slower than the library. `build_site.py` puts it beside the engine in
+the browser, where turnwise finds it (`tokens/tokenizers/files.py`); the package itself does not have it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
+from pure_tokenizer.added_vocabulary import (
+    AddedVocabulary,
+    read_added_tokens,
+)
+from pure_tokenizer.bpe import BytePairModel
+from pure_tokenizer.components import read_field, read_parts, refuse
+from pure_tokenizer.decoders import read_decoder
+from pure_tokenizer.normalizers import read_normalizer
+from pure_tokenizer.pre_tokenizers import read_pre_tokenizer
 from turnwise.errors import TokenizerError
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.tokenizers.alignment import align_tokens
@@ -34,34 +43,12 @@ from turnwise.tokens.tokenizers.normalization import (
 )
 from turnwise.tokens.tokenizers.offsets import Offsets, bytes_of_alphabet, bytes_of_piece
 from turnwise.tokens.tokenizers.protocol import START, WHOLE
-from turnwise.tokens.tokenizers.pure_python.added_vocabulary import (
-    AddedVocabulary,
-    read_added_tokens,
-)
-from turnwise.tokens.tokenizers.pure_python.bpe import BytePairModel
-from turnwise.tokens.tokenizers.pure_python.components import read_field, read_parts, refuse
-from turnwise.tokens.tokenizers.pure_python.decoders import read_decoder
-from turnwise.tokens.tokenizers.pure_python.normalizers import read_normalizer
-from turnwise.tokens.tokenizers.pure_python.pre_tokenizers import read_pre_tokenizer
 from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 
 __all__ = ["PurePython"]
 
 NOTHING_DECLARED = DeclaredTokens()
 DROPPING_NORMALIZERS = ("Strip", "StripAccents")
-
-
-class TextSource(NamedTuple):
-    """The text of a `tokenizer.json` that was given as an object, to load it again in another process."""
-
-    text: str
-    name: str
-    declared: DeclaredTokens
-
-    def load(self) -> PurePython:
-        made = PurePython(self.text, name=self.name, declared=self.declared)
-        made.source = self
-        return made
 
 
 class _PlainEncoder:
