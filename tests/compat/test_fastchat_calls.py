@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import os
-import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -477,52 +475,6 @@ def test_a_match_has_its_reason() -> None:
         "'vicuna-7b-v0' matches 'vicuna', and "
     )
     assert "no pattern matches" in registry.match_path("something").reason
-
-
-@pytest.mark.parametrize("exact", [False, True])
-def test_the_index_passes_over_no_rule(exact: bool) -> None:
-    """The rules in their order, each tried on everything, is what the index must not change."""
-    everyone = registry.rules(exact)
-    draw = random.Random(3)
-    known = {word for rule in everyone for word in registry.required_substrings(rule.pattern.text)}
-    texts = sorted(known | {"v1", "3.5", "yi-", "."})
-    models = [
-        "".join(draw.choices([*texts, "/", "-", "x", "İ"], k=draw.randint(1, 6)))
-        for _ in range(2000)
-    ]
-    models += [draw.choice((str.upper, str.title))(model) for model in models[::4]]
-    for model in models:
-        parts = (os.path.basename(os.path.normpath(model)), model)
-        taken = (
-            rule
-            for text in parts
-            for rule in everyone[:-1]
-            if rule.pattern.matches(text, text.lower())
-        )
-        assert registry.find_rule(model, exact)[0] is next(taken, everyone[-1]), model
-    assert len({registry.find_rule(model, exact)[0].adapter for model in models}) > 70
-
-
-@pytest.mark.parametrize(
-    ("pattern", "words"),
-    [
-        ("vicuna", ("vicuna",)),
-        ("airoboros|spicyboros", ("airoboros", "spicyboros")),
-        (r"llama-3\.1", ("llama-3.1",)),
-        ("^(?=.*yi-)(?=.*chat)", ("chat",)),
-        ("a|^(?!.*pythia).*oasst", ("a", "oasst")),
-        ("(?-i:^(?:A-1|b)$)", ("a-1", "b")),
-        ("(?-i:ReaLM)", ("realm",)),
-        ("x(?:dpo|sft)", ("",)),
-        ("ab?c", ("",)),
-        ("a.c", ("",)),
-        ("[ab]c", ("",)),
-        ("abc|", ("",)),
-        ("", ("",)),
-    ],
-)
-def test_words_of_a_pattern(pattern: str, words: tuple[str, ...]) -> None:
-    assert registry.required_substrings(pattern) == words
 
 
 def test_peft_adapters(tmp_path: Any) -> None:

@@ -224,7 +224,6 @@ ADAPTERS = {name: _make_adapter(name) for name in _rules(True)}
 """FastChat's adapters by name."""
 model_adapters: list[Any] = [adapter() for adapter in ADAPTERS.values()]
 """All adapters, in the order in which they are tried."""
-_OWN_ADAPTERS = tuple(model_adapters)
 
 
 def _list_models(adapter: str) -> tuple[str, ...]:
@@ -317,10 +316,8 @@ def get_conversation_template(model_path: str, strict_fastchat: bool | None = No
     """
     exact = _is_exact() if strict_fastchat is None else strict_fastchat
     path = _check_path(model_path)
-    # The rules have an index, so the list is tried only if somebody changed it.
-    is_changed = tuple(model_adapters) != _OWN_ADAPTERS
-    adapter = _find_adapter(path, exact) if is_changed else None
-    if adapter is None or _is_fastchats(adapter):
+    adapter = _find_adapter(path, exact)
+    if _is_fastchats(adapter):
         return get_conv_template(registry.match_path(path, exact).template)
     found = adapter.get_default_conv_template(path)
     if not hasattr(found, "get_prompt"):

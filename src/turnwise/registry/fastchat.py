@@ -1,9 +1,8 @@
 """FastChat's templates by name, and its rules from a model path to a template: the reader of `entries/fastchat.json`.
 
 A path is matched as FastChat does it: its patterns in their order, first on the last part of the path and then on the
-whole path; the last pattern matches everything. Trying a hundred patterns on each path is slow, so there is an index:
-a pattern is tried only if the path has a substring that every match of the pattern has. Six short words are matched on
-token boundaries (`v0` is not in `v0.9`, `mpt` not in `prompt`); with `exact` they are matched anywhere, as in FastChat.
+whole path; the last pattern matches everything. Six short words are matched on token boundaries (`v0` is not in `v0.9`,
+`mpt` not in `prompt`); with `exact` they are matched anywhere, as in FastChat.
 
 A folder with a PEFT adapter gets the template of its base model. A name that contains `peft` without such a folder is
 an error in FastChat, and with `exact`; otherwise the rest of the name decides.
@@ -32,16 +31,6 @@ PEFT_FILE = "adapter_config.json"
 MAX_ADAPTER_DEPTH = 8  # adapters of adapters
 MAX_ADAPTER_CONFIG = 2**20  # bytes
 
-INDEX_LENGTH = 3  # characters of a substring that are its key in the index
-
-# The parts of a regular expression that `required_substrings` understands.
-CASE_SENSITIVE = r"\(\?-i:(?:\^\(\?:(.*)\)\$|([^()]*))\)"
-LOOKAROUND_NOT = r"\(\?<?![^()]*\)"
-LOOKAHEAD = r"\(\?=\.\*([^()]*)\)"
-ANCHORS = r"\.\*|[$^]"
-OTHER_SYNTAX = r"[][(){}?*+]|(?<!\\)\."
-LITERAL = r"(?:[\w-]|\\\.)+"
-
 
 class ModelPattern:
     """A regular expression, compiled when it is first used; it sees lower case unless it has `(?-i:`."""
@@ -66,19 +55,6 @@ class ModelPattern:
         else:
             self._search = expression.search
         return self._search
-
-
-def required_substrings(pattern: str) -> tuple[str, ...]:
-    """Return texts of which every match of the pattern has at least one; ("",) if they cannot be told."""
-    if cased := re.fullmatch(CASE_SENSITIVE, pattern):
-        pattern = (cased[1] or cased[2]).lower()
-    plain = re.sub(LOOKAROUND_NOT, " ", pattern)
-    plain = re.sub(LOOKAHEAD, r" \1 ", plain)
-    plain = re.sub(ANCHORS, " ", plain)
-    literals = [re.findall(LITERAL, alternative) for alternative in plain.split("|")]
-    if re.search(OTHER_SYNTAX, plain) or not all(literals):
-        return ("",)
-    return tuple(max(found, key=len).replace("\\", "") for found in literals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,19 +151,9 @@ def choose_template(rule: AdapterRule, path: str) -> tuple[TemplateChoice, str]:
     return found, found.template
 
 
-@cache
-def _index(exact: bool) -> dict[str, frozenset[int]]:
-    """Return the numbers of the rules to try for each start of a required substring, without the last rule."""
-    found: dict[str, set[int]] = {}
-    for number, rule in enumerate(rules(exact)[:-1]):
-        for substring in required_substrings(rule.pattern.text):
-            found.setdefault(substring[:INDEX_LENGTH], set()).add(number)
-    return {start: frozenset(numbers) for start, numbers in found.items()}
-
-
 def find_rule(path: str, exact: bool) -> tuple[AdapterRule, str]:
     """Return the first rule that matches the last part of a path, else the whole path, and the part it matched."""
-    *candidates, fallback = _candidate_rules(path.lower(), exact)
+    *candidates, fallback = rules(exact)
     base = os.path.basename(os.path.normpath(path))
     for text in (base, path) if base != path else (path,):
         lower = text.lower()
@@ -195,17 +161,6 @@ def find_rule(path: str, exact: bool) -> tuple[AdapterRule, str]:
             if rule.pattern.matches(text, lower):
                 return rule, text
     return fallback, path
-
-
-def _candidate_rules(lower: str, exact: bool) -> list[AdapterRule]:
-    """Return the rules worth trying on a path, and the last rule, which takes the rest."""
-    index = _index(exact)
-    starts = {lower[at : at + INDEX_LENGTH] for at in range(len(lower))}
-    numbers = set(index.get("", ()))
-    for start in starts & index.keys():
-        numbers |= index[start]
-    every_rule = rules(exact)
-    return [*(every_rule[number] for number in sorted(numbers)), every_rule[-1]]
 
 
 def find_base_model(path: str) -> str:
