@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import rlcompleter
 from typing import Any
 
 import pytest
@@ -45,7 +46,8 @@ def test_equality_is_by_content() -> None:
 
 
 def test_tab_completion_shows_documented_names_only() -> None:
-    shown = [name for name in dir(turnwise.load("chatml")) if not name.startswith("__")]
+    matches = rlcompleter.Completer({"t": turnwise.load("chatml")}).attr_matches("t.")
+    shown = [match.removeprefix("t.").partition("(")[0] for match in matches]
     assert not [name for name in shown if name.startswith("_")]
     fields = {"renderer", "dialect", "translation"}
     assert fields <= set(shown) and all(f"{name}: " in turnwise.Template.__doc__ for name in fields)
