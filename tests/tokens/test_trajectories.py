@@ -118,7 +118,7 @@ class Agent:
         """A reply as the template itself would write it, if it can."""
         prompt = session.request.render_prompt(session.messages)
         try:
-            parts = self.template._codec.write({"role": "assistant", **message}, prompt)
+            parts = self.template.codec.write({"role": "assistant", **message}, prompt)
         except TurnwiseError:
             parts = [(str(message.get("content") or "I look."), None), (session.stops[-1], None)]
         return "".join(text for text, _ in parts)
