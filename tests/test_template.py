@@ -12,7 +12,7 @@ import turnwise
 
 CHAT = [{"role": "user", "content": "Hi"}]
 TEXT = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ x }}\n{% endfor %}"
-SLOTS = ("program", "options", "text", "_renderer", "_codec", "anything")
+SLOTS = ("program", "options", "text", "_renderer", "codec", "anything")
 
 
 @pytest.mark.parametrize("name", SLOTS)

@@ -22,7 +22,7 @@ TEMPLATES = (
     "mistral-v3", "gpt-oss", "kimi-k2",
 )  # fmt: skip
 FIELDS = (
-    "input_ids", "text", "turns", "untrained", "span_rows", "labels", "offsets", "owners", "kept",
+    "input_ids", "text", "turns", "untrained", "labels", "offsets", "owners", "kept",
     "media", "added_stop",
 )  # fmt: skip
 TAME = ["the", "tide", "is", "low", "at", "noon", "and", "high", "ships", "wait", "outside"]

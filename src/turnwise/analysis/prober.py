@@ -90,6 +90,11 @@ def replace_placeholders(text: str, tokens: Mapping[str, str] | None = None) -> 
     return PLACEHOLDER_PATTERN.sub(lambda match: named.get(match[1]) or "", text)
 
 
+def mentions(renderer: Renderer, word: str) -> bool:
+    """Return whether the source of a template contains a word."""
+    return any(word in text for text in renderer.texts)
+
+
 class CallShape(NamedTuple):
     """The form in which a template takes tool calls."""
 
@@ -151,7 +156,7 @@ class Prober:
             if name in SPECIAL_TOKENS and not own.get(name)
         }
         # A value marked `|safe` escapes what is added to it, and no model writes that.
-        self._unescape = not renderer.mentions(_ESCAPED_QUOTE)
+        self._unescape = not mentions(renderer, _ESCAPED_QUOTE)
 
     def with_settings(self, **changes: bool) -> Prober:
         """Return a prober with other settings."""

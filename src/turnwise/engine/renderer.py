@@ -134,10 +134,6 @@ class Renderer(Immutable):
         """Other templates of the same model by name, read-only."""
         return MappingProxyType(self._named)
 
-    def mentions(self, word: str) -> bool:
-        """Whether the source of the template contains a word."""
-        return any(word in text for text in self.texts)
-
     def render(
         self,
         /,

@@ -13,7 +13,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turnwise.analysis.prober import ARGUMENTS, EMPTY_CONTENTS, IDS, NAMES, CallShape, Prober
+from turnwise.analysis.prober import (
+    ARGUMENTS,
+    EMPTY_CONTENTS,
+    IDS,
+    NAMES,
+    CallShape,
+    Prober,
+    mentions,
+)
 from turnwise.analysis.segment import Segment, Span
 from turnwise.replies.derive.markers import to_marker
 from turnwise.replies.derive.objects import (
@@ -223,8 +231,8 @@ SHAPES_BY_KEY = {
 
 def find_one_call(prober: Prober) -> tuple[Prober, WrittenCalls | None]:
     """Return the turn of one call, and a prober with the settings under which it is rendered."""
-    wants_documents = "documents" in prober.renderer.variables and prober.renderer.mentions(
-        "tool_calls"
+    wants_documents = "documents" in prober.renderer.variables and mentions(
+        prober.renderer, "tool_calls"
     )
     candidates = [prober, prober.with_settings(documents=True)] if wants_documents else [prober]
     for candidate in candidates:
@@ -238,7 +246,7 @@ def find_one_call(prober: Prober) -> tuple[Prober, WrittenCalls | None]:
 
 def _shapes(prober: Prober) -> Iterator[CallShape]:
     for key, shapes in SHAPES_BY_KEY.items():
-        if prober.renderer.mentions(key):
+        if mentions(prober.renderer, key):
             yield from shapes
 
 

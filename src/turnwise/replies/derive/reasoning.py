@@ -23,6 +23,7 @@ from turnwise.analysis.prober import (
     REASONING_VALUES,
     CallShape,
     Prober,
+    mentions,
 )
 from turnwise.analysis.segment import WHOLE_TAG, Segment, last_tag_start, leading_space
 from turnwise.replies.derive.calls import WrittenCalls
@@ -91,7 +92,7 @@ def reasoning_messages(prober: Prober) -> Iterator[dict[str, Any]]:
     """Messages with reasoning and content, in the forms that the template may accept."""
     for key in reasoning_keys(prober):
         yield {"content": prober.as_content(CONTENT), key: REASONING}
-    if prober.renderer.mentions("thinking"):
+    if mentions(prober.renderer, "thinking"):
         thinking = {"type": "thinking", "thinking": REASONING}
         yield {"content": [thinking, {"type": "text", "text": CONTENT}]}
 
@@ -105,9 +106,9 @@ def reasoning_calls(prober: Prober, shape: CallShape) -> Iterator[dict[str, Any]
 def reasoning_keys(prober: Prober) -> Iterator[str]:
     """The fields in which the template may look for reasoning. Rendering gives the first three for each other."""
     aliases, others = REASONING_FIELDS[:3], REASONING_FIELDS[3:]
-    if any(map(prober.renderer.mentions, aliases)):
+    if any(mentions(prober.renderer, key) for key in aliases):
         yield aliases[0]
-    yield from filter(prober.renderer.mentions, others)
+    yield from (key for key in others if mentions(prober.renderer, key))
 
 
 def render_reasoning(
