@@ -167,6 +167,46 @@ LEAKING = (
 )
 
 
+# Texts of a template, and of messages, that would be Python if they were not quoted.
+QUOTED = (
+    "{% set u = messages|selectattr('role', 'equalto', '{0}')|list %}{{ u|length }}{{ u[0].content if u }}",
+    "{% set u = messages|selectattr('role', 'in', ['user', '}{', '\\'\"'])|list %}{{ u[-1].content if u }}",
+    "{% for m in messages %}{{ m['it\\'s']|default('-') }}{{ m['\"'] is defined }}{{ m.get('{0}', 1) }}{% endfor %}",
+    "{% for m in messages %}{{ 'a' if m.role == '\\n\\'' }}{{ loop.index is even }}{{ m.M }}{{ m.i }}{% endfor %}",
+    "{% for m in messages %}{{ m.role }}{{ m.content.replace('{', '}').split('\\'')|join('\"') }}{% endfor %}",
+)
+ODD_ROLES = (
+    "user",
+    "it's",
+    '"',
+    "{0}",
+    "{",
+    "\\",
+    "\n",
+    '"""',
+    "x" * 300,
+    "__import__('os')",
+    "",
+    " ",
+)
+ODD_KEYS = ("it's", '"', "{0}", "M", "i", "['content']", "S[")
+
+
+def make_odd_chat(dice: random.Random) -> list[dict[str, Any]]:
+    chat = []
+    for _ in range(dice.randint(1, 5)):
+        message = {"role": dice.choice(ODD_ROLES), "content": dice.choice((*TEXTS, *ODD_ROLES))}
+        if dice.random() < 0.3:
+            message[dice.choice(ODD_KEYS)] = dice.choice(TEXTS)
+        chat.append(message)
+    return chat
+
+
+@pytest.mark.parametrize("source", QUOTED)
+def test_texts_are_no_code(source: str) -> None:
+    check(turnwise.compile(source).renderer, random.Random(source), 80, make_odd_chat)
+
+
 @pytest.mark.parametrize("source", LEAKING)
 def test_what_gets_from_round_to_round(source: str) -> None:
     renderer = turnwise.compile(source).renderer

@@ -161,8 +161,9 @@ class Renderer(Immutable):
             segments = Segments(self._budgets, call.tools)
         else:
             written = segments.write(call.chat, call.now, call.tools is not NO_TOOLS)
-            if written is not None:
-                return call.make_rendering(*written)
+            allowance = self._allowance
+            if written and (allowance is None or allowance.try_spend(written.amounts)):
+                return call.make_rendering(written.text, written.is_whole)
         rendering = call.run()
         call.learn(segments, rendering.text)
         self._segments.keep(key, segments, segments.size)

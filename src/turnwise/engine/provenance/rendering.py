@@ -324,15 +324,8 @@ class Rendering:
             start: the character at which that message begins.
         """
         output = ["", LOOP, self.text[:start], LOST, *self.output[item:]]
-        return Rendering(
-            self.text,
-            output,
-            self._nodes,
-            self._aliases,
-            self._messages,
-            self._budget,
-            self.plain_kind,
-        )
+        given = (self._nodes, self._aliases, self._messages, self._budget, self.plain_kind)
+        return Rendering(self.text, output, *given)
 
     def origin(
         self, leaf: Leaf, message: int | None, generation: bool, part: Path | None = None

@@ -205,6 +205,13 @@ class Allowance:
             for budget, share in shares.items():
                 self._input_share[budget] = max(share, self._input_share[budget])
 
+    def try_spend(self, amounts: Mapping[str, int]) -> bool:
+        """Subtract amounts if there is enough left; return whether there is."""
+        if any(self.left(budget) < amount for budget, amount in amounts.items()):
+            return False
+        self.spend(amounts)
+        return True
+
     def spend(self, amounts: Mapping[str, int], seconds: float = 0.0) -> None:
         """Subtract what a rendering has used."""
         with self._lock:

@@ -86,6 +86,8 @@ class ProvenSegment:
         writes_tools: whether something of each tool is written.
         carried: the keys in S of fields that namespaces had, and that are written.
         cost: bytes that it pays for each character of a text.
+        steps: that the program paid for.
+        size: the bytes that it paid for, beside those for characters of texts.
         price: the share of the budgets of a rendering that it takes, beside what a message adds to them.
         is_refused: whether the program has to run.
         loop: the loop over messages that follows; None at the end of the program.
@@ -98,6 +100,8 @@ class ProvenSegment:
     writes_tools: bool = False
     carried: tuple[str, ...] = ()
     cost: int = 0
+    steps: int = 0
+    size: int = 0
     price: float = 0.0
     is_refused: bool = False
     loop: LoopOverMessages | None = None
@@ -124,7 +128,7 @@ class FactTree:
             of a round and its segment, if that has a price, others or tools, and `leave` the index of a message that is
             not written whole, and its segment. The last two are for rounds.
         has_keys: whether a leaf has keys.
-        cost: the largest of a leaf.
+        cost, steps, size: the largest of a leaf.
     """
 
     def __init__(self, constants: Constants, loop: tuple[str, str] | None = None) -> None:
@@ -133,7 +137,7 @@ class FactTree:
         self._root: FactNode | ProvenSegment | None = None
         self.walk: Walk = self._compile_first
         self.has_keys = False
-        self.cost = 0
+        self.cost = self.steps = self.size = 0
 
     def find(self, path: list[tuple[str, Any]]) -> ProvenSegment | None:
         """Return the leaf of a path, if it is known."""
@@ -149,6 +153,8 @@ class FactTree:
         self.walk = self._compile_first
         self.has_keys |= bool(leaf.keys)
         self.cost = max(self.cost, leaf.cost)
+        self.steps = max(self.steps, leaf.steps)
+        self.size = max(self.size, leaf.size)
         if not path:
             self._root = leaf
             return

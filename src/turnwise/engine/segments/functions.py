@@ -10,11 +10,12 @@ that are read in another section than that in which they were made.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from turnwise.engine.program import NAMES
+from turnwise.engine.program import NAMES, Program
 from turnwise.engine.runtime.formatting import make_json_writer
 from turnwise.engine.runtime.jinja_tests import TYPE_TESTS
 from turnwise.engine.runtime.limits import Runtime
@@ -27,11 +28,13 @@ from turnwise.engine.runtime.values import (
     Pair,
     Undefined,
 )
-from turnwise.engine.segments.guards import holds_unknown, keep_stream, run_guarded
+from turnwise.engine.segments.guards import keep_stream, run_guarded
+from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.sequences import (
     EQUALITIES,
     LENGTHS,
     SEQUENCE_FUNCTIONS,
+    measure,
     run_filter_list,
     run_filter_rejectattr,
     run_filter_selectattr,
@@ -42,8 +45,10 @@ from turnwise.engine.segments.sequences import (
     run_start_count,
     run_start_loop,
     run_start_message_loop,
+    zip_rounds,
 )
 from turnwise.engine.segments.symbols import (
+    OPERATION_BYTES,
     UNKNOWN,
     MessageField,
     NotRecordable,
@@ -55,18 +60,17 @@ from turnwise.engine.segments.symbols import (
     UnknownMessages,
     UnknownNumber,
     UnknownText,
+    holds_unknown,
     refuse,
 )
 from turnwise.engine.segments.texts import (
-    OPERATION_BYTES,
     call_text_method,
     concatenate_texts,
     price_search,
 )
 
-if TYPE_CHECKING:
-    from turnwise.engine.segments.recorder import Recorder
-
+# Code whose rounds share more than namespaces: `{% for %}` with `else`, and recursive loops.
+SHARING_ROUNDS = re.compile(r"^\s*(?:e\d+ = True|def again\d+)", re.M)
 JSON_COST = 12  # bytes for each character of a text that is written as JSON
 MUTATORS = frozenset(
     [
@@ -122,6 +126,8 @@ def replace_test(recorder: Recorder, name: str, test: Any) -> Any:
             return test(rt, SAMPLES.get(type(value), value), *args)
         if isinstance(value, UnknownNumber) and name in REMAINDERS:
             run_guarded(recorder, test, rt, 2, *args)  # fails for wrong arguments
+            if any(type(arg) is not int for arg in args):
+                raise NotRecordable
             return recorder.ask(REMAINDERS[name].format(value.source, *args))
         return run_guarded(recorder, test, rt, value, *args)
 
@@ -474,3 +480,22 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "to_text": _run_to_text,
     "to_texts": _run_to_texts,
 }
+
+
+def instrument(recorder: Recorder, program: Program) -> Program:
+    """Return a program that runs with unknown messages, and with functions that know of them.
+
+    Raises:
+        NotRecordable: rounds of a loop share more than namespaces.
+    """
+    if SHARING_ROUNDS.search(program.python):
+        raise NotRecordable
+    names = {name: replace_function(recorder, name, value) for name, value in NAMES.items()}
+    names["tests"] = {
+        name: replace_test(recorder, name, test) for name, test in NAMES["tests"].items()
+    }
+    builtins: dict[str, Any] = {
+        each.__name__: each for each in (bool, dict, float, int, list, str, tuple)
+    }
+    builtins |= {"len": partial(measure, recorder), "zip": partial(zip_rounds, recorder)}
+    return program.instrument({**names, "__builtins__": builtins}, recorder.run_program)

@@ -10,10 +10,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
-from turnwise.engine.program import NAMES, Program
 from turnwise.engine.provenance.trails import MESSAGES
 from turnwise.engine.provenance.written_fields import writes_tools
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Runtime
@@ -27,11 +25,10 @@ from turnwise.engine.segments.facts import (
     ProvenSegment,
     compile_index,
 )
-from turnwise.engine.segments.functions import replace_function, replace_test
-from turnwise.engine.segments.guards import holds_unknown
-from turnwise.engine.segments.sequences import measure, zip_rounds
 from turnwise.engine.segments.symbols import (
     CHARACTER,
+    MAX_LIST,
+    OPERATION_BYTES,
     MessageField,
     NotRecordable,
     Parts,
@@ -40,17 +37,16 @@ from turnwise.engine.segments.symbols import (
     UnknownMessages,
     UnknownNumber,
     UnknownText,
+    holds_unknown,
     join_parts,
     refuse,
 )
-from turnwise.engine.segments.texts import MAX_LIST, OPERATION_BYTES
 
 MESSAGE_SHARE = 0.5  # of what a message adds to the budgets, for one round of one loop
 OTHERS_PRICE = 0.3  # of a round that does something with texts of other messages
+MAX_ANSWER = 200  # characters of a role, or of all keys of a mapping
 MAX_PATH = 400  # questions of one section
 NAMED_FIELDS = frozenset(["role", "type"])  # fields with few values: they are known, once read
-# Code whose rounds share more than namespaces: `{% for %}` with `else`, and recursive loops.
-SHARING_ROUNDS = re.compile(r"^\s*(?:e\d+ = True|def again\d+)", re.M)
 IS_OF_SECTION = re.compile(r"\b[im]\b|\bS\[")
 CONTENT = "['content']"
 KEY_PATH = re.compile(r"\['\w+'\]")
@@ -102,25 +98,7 @@ class Recorder:
         self._tools = 0
         self._output: list[Any] | None = None
 
-    def instrument(self, program: Program) -> Program:
-        """Return a program that runs with unknown messages, and with functions that know of them.
-
-        Raises:
-            NotRecordable: rounds of a loop share more than namespaces.
-        """
-        if SHARING_ROUNDS.search(program.python):
-            raise NotRecordable
-        names = {name: replace_function(self, name, value) for name, value in NAMES.items()}
-        names["tests"] = {
-            name: replace_test(self, name, test) for name, test in NAMES["tests"].items()
-        }
-        builtins: dict[str, Any] = {
-            each.__name__: each for each in (bool, dict, float, int, list, str, tuple)
-        }
-        builtins |= {"len": partial(measure, self), "zip": partial(zip_rounds, self)}
-        return program.instrument({**names, "__builtins__": builtins}, self._run_program)
-
-    def _run_program(
+    def run_program(
         self, run: Callable[..., list[Any]], rt: Runtime, context: Mapping[str, Any]
     ) -> list[Any]:
         messages = context["messages"]
@@ -173,6 +151,8 @@ class Recorder:
                 writes_tools=bool(self._tools) and writes_tools(written, self._tools),
                 carried=tuple(sorted(field.state for field in fields if field.state)),
                 cost=self.cost,
+                steps=self._paid[0] - steps,
+                size=self._paid[1] - size,
                 price=self._find_price(steps, size, parts),
                 loop=loop,
             )
@@ -247,7 +227,7 @@ class Recorder:
             raise NotRecordable
         del frame
         self._output = out
-        index = messages.form.format("i")
+        index = messages.write_index("i")
         loop = self._end_section(
             out,
             LoopOverMessages(
@@ -291,6 +271,8 @@ class Recorder:
             if len(self._path) >= MAX_PATH:
                 raise NotRecordable
             answer = eval(source, self._scope, self._constants.values)
+            if type(answer) in (str, tuple) and len(repr(answer)) > MAX_ANSWER:
+                raise NotRecordable  # it would become code
             self._answers[source] = answer
             self._path.append((source, answer))
         return self._answers[source]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.segments.facts import Constants, FactTree
+from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import CONTENT, Recorder
 from turnwise.engine.segments.segments import MAX_TEXT, pays_for_itself
 from turnwise.engine.segments.symbols import NotRecordable, TextSlot, Trim
@@ -90,7 +92,7 @@ def trace_contents(
     constants = Constants()
     recorder = Recorder(FactTree(constants), constants)
     try:
-        renderer.with_programs(recorder.instrument).render(list(messages), **arguments)
+        renderer.with_programs(partial(instrument, recorder)).render(list(messages), **arguments)
     except (NotRecordable, TurnwiseError):
         return None
     cost = recorder.total_cost + recorder.round_cost

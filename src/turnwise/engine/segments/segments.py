@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from turnwise.engine.program import Program
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Limits, Runtime
 from turnwise.engine.segments.facts import Constants, FactTree, ProvenSegment
+from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.symbols import NotRecordable
 from turnwise.messages import REASONING_KEYS
@@ -48,10 +49,19 @@ class SegmentedText(NamedTuple):
     Attributes:
         text: the text.
         is_whole: whether all texts of all messages, and all tools, are in it as they were given.
+        steps: that the program pays for it, or some more.
+        size: the bytes that it pays for.
     """
 
     text: str
     is_whole: bool
+    steps: int
+    size: int
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        """What the program would spend of the budgets that the renderings of a call share."""
+        return {"steps": self.steps, "bytes": self.size, "output": len(self.text)}
 
 
 class Segments:
@@ -98,7 +108,7 @@ class Segments:
         # Fields that are written in other rounds than their message's, and messages that no loop writes whole.
         others: list[tuple[int, str]] = []
         missing: list[tuple[int, ProvenSegment]] | None = None
-        price, cost = 0.0, 0
+        price, cost, steps, size = 0.0, 0, 0, 0
         section: FactTree | None = self._entry
         while section is not None:
             segment: Any = section.walk(messages, count, state, texts.extend)
@@ -106,6 +116,8 @@ class Segments:
                 return None
             noted = [(0, segment)]
             cost += segment.cost
+            steps += segment.steps
+            size += segment.size
             loop, section = segment.loop, None
             if loop is not None:
                 body, section = loop.body, loop.after
@@ -113,24 +125,24 @@ class Segments:
                 if not body.walk(messages, count, state, texts.extend, noted.append, left.append):
                     return None
                 cost += body.cost
+                steps += body.steps * count
+                size += body.size * count
                 if body.has_keys and loop.skipped is not None:
-                    if loop.skipped:
-                        left += [(index, segment) for index in range(min(loop.skipped, count))]
+                    left += [(index, segment) for index in range(min(loop.skipped, count))]
                     missing = left if missing is None else _join_missing(missing, left)
             for number, segment in noted:
                 price += segment.price
                 has_tools = has_tools and not segment.writes_tools
-                if segment.others:
-                    others += [(find(number, count), key) for find, key in segment.others]
+                others += [(find(number, count), key) for find, key in segment.others]
         text = "".join(texts)
-        if cost > self._limits.bytes_per_character:
-            # Each character adds to the budget of bytes what usual operations on it cost.
-            excess = (cost - self._limits.bytes_per_character) * len(text)
-            price += excess / self._limits.bytes
-        if price > 1 or len(text) > MAX_TEXT:
+        if len(text) > MAX_TEXT or price + self._find_excess(cost, len(text)) > 1:
             return None
         is_whole = missing == [] or _is_whole(messages, missing, [*others, *state["carried"]])
-        return SegmentedText(text, is_whole and not has_tools)
+        return SegmentedText(text, is_whole and not has_tools, steps, size + cost * len(text))
+
+    def _find_excess(self, cost: int, length: int) -> float:
+        """Return the share of the budget of bytes that operations take beyond what each character adds to it."""
+        return max(cost - self._limits.bytes_per_character, 0) * length / self._limits.bytes
 
     def learn(
         self, program: Program, runtime: Runtime, context: Mapping[str, Any], text: str
@@ -166,7 +178,7 @@ class Segments:
         recorder = Recorder(self._entry, self._constants)
         now = runtime.now
         with suppress(NotRecordable):  # the tree has a path that says so
-            recorder.instrument(program).run(runtime, context)
+            instrument(recorder, program).run(runtime, context)
         runtime.now = now
         self._leaves += recorder.learned
 

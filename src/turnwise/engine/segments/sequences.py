@@ -5,14 +5,15 @@ A loop over the messages becomes the rounds of the recorder. Of a list in a mess
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from turnwise.engine.program import NAMES
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.values import (
     Pair,
 )
-from turnwise.engine.segments.guards import check_stream, holds_unknown, run_guarded
+from turnwise.engine.segments.guards import check_stream, run_guarded
+from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.symbols import (
     UNKNOWN,
     NotRecordable,
@@ -22,11 +23,9 @@ from turnwise.engine.segments.symbols import (
     UnknownMessages,
     UnknownNumber,
     UnknownText,
+    holds_unknown,
     refuse,
 )
-
-if TYPE_CHECKING:
-    from turnwise.engine.segments.recorder import Recorder
 
 LENGTHS = frozenset(["filter_count", "filter_length", "length"])
 # Functions that read the elements of a list, and nothing of what is in them.
@@ -154,7 +153,7 @@ def _select(
     else:
         raise NotRecordable
     chosen = f"[p for p in range({value.count}) if {sign}({test})]"
-    return UnknownMessages(recorder, value.form.format(f"{chosen}[{{0}}]"), f"len({chosen})"), None
+    return UnknownMessages(recorder, value.put(f"{chosen}[", "]"), f"len({chosen})"), None
 
 
 def run_filter_list(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:

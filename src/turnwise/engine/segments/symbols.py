@@ -13,13 +13,14 @@ text was read past all guards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from turnwise.engine.runtime.values import Pair, Safe
+from turnwise.engine.runtime.values import Cycler, Loop, Namespace, Pair, Safe, Stream, View
 
-if TYPE_CHECKING:
-    from turnwise.engine.segments.recorder import Recorder
-
+OPERATION_BYTES = (
+    400  # more than any operation on an unknown value pays, beside what it pays for each character
+)
+MAX_LIST = 24  # elements of a list in a message, or of a text that is split
 CHARACTER = "\ufdd0"
 
 
@@ -87,7 +88,7 @@ class UnknownText(str):
     __slots__ = ("is_full", "parts", "recorder")
 
     parts: Parts
-    recorder: Recorder
+    recorder: Any
     is_full: bool  # known not to be empty
 
     @property  # type: ignore[misc]  # mypy knows `__class__` as an attribute
@@ -98,7 +99,7 @@ class UnknownText(str):
     @property
     def source(self) -> str:
         """The expression of the whole text."""
-        return self.recorder.write_source(self.parts)
+        return str(self.recorder.write_source(self.parts))
 
     def __bool__(self) -> bool:
         return self.is_full or self.recorder.ask_full(self)
@@ -124,7 +125,7 @@ class Sourced:
 
     __slots__ = ("_section", "_source", "recorder")
 
-    def __init__(self, recorder: Recorder, source: str) -> None:
+    def __init__(self, recorder: Any, source: str) -> None:
         self.recorder = recorder
         self._source = source
         self._section = recorder.find_section(source)
@@ -132,7 +133,7 @@ class Sourced:
     @property
     def source(self) -> str:
         """The expression."""
-        return self.recorder.check_section(self._source, self._section)
+        return str(self.recorder.check_section(self._source, self._section))
 
 
 class UnknownNumber(Sourced):
@@ -193,7 +194,7 @@ class UnknownMapping(Sourced):
 
     __slots__ = ("field",)
 
-    def __init__(self, recorder: Recorder, source: str, field: MessageField) -> None:
+    def __init__(self, recorder: Any, source: str, field: MessageField) -> None:
         super().__init__(recorder, source)
         self.field = field
 
@@ -204,7 +205,7 @@ class UnknownMapping(Sourced):
     def __contains__(self, key: object) -> bool:
         if type(key) is not str:
             raise NotRecordable
-        return self.recorder.ask_kind(self, key) != "absent"
+        return bool(self.recorder.ask_kind(self, key) != "absent")
 
     def __getitem__(self, key: str) -> Any:
         return self.recorder.read_field(self, key)
@@ -242,7 +243,7 @@ class RoundCounter(UnknownNumber):
     @property
     def source(self) -> str:
         """The expression: what the last round left, and one more if this round is counted."""
-        return self.recorder.state.get(self._source, f"S[{self._source!r}]")
+        return str(self.recorder.state.get(self._source, f"S[{self._source!r}]"))
 
     def __add__(self, other: Any) -> Any:
         if self.recorder.is_in_round and self._source in self.recorder.state:
@@ -257,18 +258,22 @@ class UnknownMessages:
 
     Args:
         recorder: records the questions.
-        form: the source of the index of the message at a place, which `{0}` stands for.
+        around: what is before and after the source of a place, in the source of the index of the message there.
         count: the source of their number.
         skipped: how many there are before them, if they are all others.
     """
 
-    __slots__ = ("count", "form", "recorder", "skipped")
+    __slots__ = ("around", "count", "recorder", "skipped")
 
     def __init__(
-        self, recorder: Recorder, form: str = "{0}", count: str = "n", skipped: int | None = None
+        self,
+        recorder: Any,
+        around: tuple[str, str] = ("", ""),
+        count: str = "n",
+        skipped: int | None = None,
     ) -> None:
         self.recorder = recorder
-        self.form = form
+        self.around = around
         self.count = count
         self.skipped = skipped
 
@@ -295,14 +300,15 @@ class UnknownMessages:
 
     def get(self, place: str) -> UnknownMapping:
         """Return the message at a place, which is a source."""
-        index = self.form.format(place)
+        index = self.write_index(place)
         return UnknownMapping(self.recorder, f"M[{index}]", MessageField(index, ""))
 
     def cut(self, start: Any, stop: Any, step: Any) -> UnknownMessages:
         """Return a slice with constant bounds."""
         if (start, stop, step) == (None, None, -1):
-            form = self.form.format(f"({self.count} - 1 - {{0}})")
-            return UnknownMessages(self.recorder, form, self.count)
+            return UnknownMessages(
+                self.recorder, self.put(f"({self.count} - 1 - ", ")"), self.count
+            )
         start = start or 0
         if step not in (None, 1) or type(start) is not int or start < 0:
             raise NotRecordable
@@ -313,9 +319,17 @@ class UnknownMessages:
             raise NotRecordable
         skipped = None if stop is not None or self.skipped is None else self.skipped + start
         if not start:
-            return UnknownMessages(self.recorder, self.form, f"max({count}, 0)", skipped)
-        form = self.form.format(f"({start} + {{0}})")
-        return UnknownMessages(self.recorder, form, f"max({count} - {start}, 0)", skipped)
+            return UnknownMessages(self.recorder, self.around, f"max({count}, 0)", skipped)
+        around = self.put(f"({start} + ", ")")
+        return UnknownMessages(self.recorder, around, f"max({count} - {start}, 0)", skipped)
+
+    def put(self, before: str, after: str) -> tuple[str, str]:
+        """Return what is around a place that is itself in the middle of a source."""
+        return self.around[0] + before, after + self.around[1]
+
+    def write_index(self, place: str) -> str:
+        """Return the source of the index of the message at a place."""
+        return self.around[0] + place + self.around[1]
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, (list, UnknownMessages)):
@@ -330,7 +344,7 @@ class UnknownMessages:
 class StatePairs(dict[str, Pair]):
     """The attributes of a namespace. What was written in an earlier section is read as unknown."""
 
-    def __init__(self, recorder: Recorder, number: int | None, pairs: Mapping[str, Pair]) -> None:
+    def __init__(self, recorder: Any, number: int | None, pairs: Mapping[str, Pair]) -> None:
         super().__init__(pairs)
         self._recorder = recorder
         self._number = number  # None: made in a round of a loop, and gone after it
@@ -341,7 +355,8 @@ class StatePairs(dict[str, Pair]):
         pair = super().__getitem__(name)
         if self._number is None:
             return pair
-        return self._recorder.read_state(f"{self._number}.{name}", pair)
+        found: Pair = self._recorder.read_state(f"{self._number}.{name}", pair)
+        return found
 
     def __setitem__(self, name: str, pair: Pair) -> None:
         if name not in self and self._number is not None and self._recorder.is_in_round:
@@ -369,3 +384,29 @@ def join_parts(texts: Sequence[Any]) -> Parts:
             else:
                 parts.append(part)
     return tuple(parts)
+
+
+CONTAINERS: dict[type, Callable[[Any], Any]] = {
+    dict: lambda value: [*value.keys(), *value.values()],
+    list: list,
+    tuple: list,
+    Loop: lambda value: [value.items, value.last_seen],
+    Stream: lambda value: value.items,
+    View: lambda value: value.items,
+}
+
+
+def holds_unknown(recorder: Any, root: Any) -> bool:
+    """Whether there is an unknown value, or one that may change between rounds, in a value."""
+    waiting, seen = [root], set()
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        if kind in UNKNOWN or kind is Namespace or kind is Cycler:
+            return True
+        if kind is Stream and recorder.streams.get(id(value), (None, -1))[1] != recorder.serial:
+            return True
+        if kind in CONTAINERS and id(value) not in seen:
+            seen.add(id(value))
+            waiting += CONTAINERS[kind](value)
+    return False

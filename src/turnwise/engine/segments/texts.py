@@ -7,22 +7,19 @@ searches asks whether the text is there, because mostly it is not, and then noth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE
 from turnwise.engine.runtime.values import Pair
+from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.symbols import (
+    MAX_LIST,
     NotRecordable,
     UnknownNumber,
     UnknownText,
     join_parts,
 )
 
-if TYPE_CHECKING:
-    from turnwise.engine.segments.recorder import Recorder
-
-OPERATION_BYTES = 400  # more than any operation below pays, beside what it pays for each character
-MAX_LIST = 24  # elements of a list in a message
 TEXT_METHODS = frozenset(
     ["lstrip", "rstrip", "strip", "replace", "lower", "upper", "removeprefix", "removesuffix"]
 )
