@@ -13,7 +13,7 @@ CALL = '<tool_call>\n{"name": "tide", "arguments": {"day": 3}}\n</tool_call>'
 TIDE = {"type": "function", "function": {"name": "tide", "parameters": {"type": "object"}}}
 
 
-def streamed(parser, reply, size=1, was_cut=None):
+def stream_chunks(parser, reply, size=1, was_cut=None):
     """Return all chunks, and the message."""
     stream = ChunkStream(parser, id="chatcmpl-1", model="m", created=7)
     parts = [reply[at : at + size] for at in range(0, len(reply), size)]
@@ -22,7 +22,7 @@ def streamed(parser, reply, size=1, was_cut=None):
     return chunks, stream.message
 
 
-def accumulated(chunks):
+def accumulate(chunks):
     """Return the choice that the package makes of the chunks."""
     # imported here: it takes a second, which every run would wait for
     from openai.lib.streaming.chat import ChatCompletionStreamState
@@ -44,8 +44,8 @@ def finish_reason(chunks):
 @pytest.mark.parametrize("size", [1, 5, 10_000])
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.grammar)
 def test_the_chunks_accumulate_to_the_message(example, size):
-    chunks, message = streamed(Parser(GRAMMARS[example.grammar]), example.reply, size)
-    choice = accumulated(chunks)
+    chunks, message = stream_chunks(Parser(GRAMMARS[example.grammar]), example.reply, size)
+    choice = accumulate(chunks)
     read = choice.message.model_dump(exclude_none=True)
     assert read["role"] == "assistant"
     assert (read.get("content") or None) == (message["content"] or None)
@@ -64,7 +64,7 @@ def test_the_chunks_accumulate_to_the_message(example, size):
 
 
 def test_the_role_comes_first_and_no_delta_but_the_last_is_empty():
-    chunks, _ = streamed(turnwise.load("qwen3").parser(), "On it.\n" + CALL + "<|im_end|>")
+    chunks, _ = stream_chunks(turnwise.load("qwen3").parser(), "On it.\n" + CALL + "<|im_end|>")
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     assert deltas[0] == {"role": "assistant", "content": ""}
     assert all(deltas[:-1]) and deltas[-1] == {}
@@ -72,7 +72,7 @@ def test_the_role_comes_first_and_no_delta_but_the_last_is_empty():
 
 
 def test_a_stream_without_any_text_has_a_role_and_an_end():
-    chunks, message = streamed(turnwise.load("qwen3").parser(), "")
+    chunks, message = stream_chunks(turnwise.load("qwen3").parser(), "")
     assert len(chunks) == 2 and finish_reason(chunks) == "stop"
     assert message["content"] == ""
 
@@ -80,9 +80,9 @@ def test_a_stream_without_any_text_has_a_role_and_an_end():
 def test_the_part_of_the_message_that_the_prompt_holds_is_streamed():
     template = turnwise.load("chatml")
     prompt = template.render([{"role": "user", "content": "?"}], add_generation_prompt=True)
-    chunks, message = streamed(template.parser(str(prompt) + "Aye"), ", aye.<|im_end|>")
+    chunks, message = stream_chunks(template.parser(str(prompt) + "Aye"), ", aye.<|im_end|>")
     assert message["content"] == "Aye, aye."
-    assert accumulated(chunks).message.content == "Aye, aye."
+    assert accumulate(chunks).message.content == "Aye, aye."
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ def test_the_reason_is_what_the_text_shows(reply, reason):
     template = turnwise.load("qwen3")
     assert template.parse(reply).finish_reason == reason
     for was_cut, known in ((None, reason), (True, "length")):
-        assert finish_reason(streamed(template.parser(), reply, was_cut=was_cut)[0]) == known
+        assert finish_reason(stream_chunks(template.parser(), reply, was_cut=was_cut)[0]) == known
     known = "tool_calls" if "tool_calls" in template.parse(reply) else "stop"
-    assert finish_reason(streamed(template.parser(), reply, was_cut=False)[0]) == known
+    assert finish_reason(stream_chunks(template.parser(), reply, was_cut=False)[0]) == known
 
 
 def test_ids_are_unique_in_a_stream_and_given_once():
     template = turnwise.load("qwen3")
-    chunks, message = streamed(template.parser(call_ids="call_"), "\n".join([CALL] * 12))
+    chunks, message = stream_chunks(template.parser(call_ids="call_"), "\n".join([CALL] * 12))
     calls = [
         call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", ())
     ]

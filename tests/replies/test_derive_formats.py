@@ -199,7 +199,7 @@ MESSAGES: tuple[dict[str, Any], ...] = (
 
 
 @cache
-def compiled(name: str) -> turnwise.Template:
+def compile_format(name: str) -> turnwise.Template:
     return turnwise.compile(FORMATS[name].template())
 
 
@@ -219,7 +219,7 @@ def as_data(arguments: Any) -> Any:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_the_template_writes_is_read_back(name: str) -> None:
-    template = compiled(name)
+    template = compile_format(name)
     prompt = template.render(ASKED, tools=TOOLS, add_generation_prompt=True)
     for message in MESSAGES:
         whole = str(template.render([*ASKED, {"role": "assistant", **message}], tools=TOOLS))
@@ -286,7 +286,7 @@ SAID: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
 
 @pytest.mark.parametrize(("name", "reply", "expected"), SAID, ids=[reply for _, reply, _ in SAID])
 def test_what_models_write(name: str, reply: str, expected: tuple[Any, ...]) -> None:
-    template = compiled(name)
+    template = compile_format(name)
     prompt = template.render(ASKED, tools=TOOLS, add_generation_prompt=True)
     assert essence(template.parse(reply, prompt, tools=TOOLS)) == expected
     parser = template.parser(prompt=prompt, tools=TOOLS)

@@ -31,7 +31,7 @@ MESSAGES = 6
 ASK = {"role": "user", "content": "Ask"}
 
 
-def said(message: Any, ids: bool) -> tuple[Any, ...]:
+def to_comparable(message: Any, ids: bool) -> tuple[Any, ...]:
     """A message in comparable words: 1, 1.0 and true are three things."""
     calls = []
     for number, call in enumerate(message.get("tool_calls") or ()):
@@ -47,7 +47,7 @@ def facts(message: Message) -> tuple[Any, ...]:
     return dict(message), message.attempts, message.spans, message.stop
 
 
-def told(parser: Parser, chunks: Any) -> tuple[str, str, list[str], Message]:
+def join_events(parser: Parser, chunks: Any) -> tuple[str, str, list[str], Message]:
     """What the events say: content, reasoning and the arguments of each call; and the message."""
     events = [*parser.prefill, *(event for chunk in chunks for event in parser.feed(chunk))]
     message = parser.close()
@@ -63,23 +63,25 @@ def told(parser: Parser, chunks: Any) -> tuple[str, str, list[str], Message]:
 
 def wrong(made: Invented, grammar: Grammar, message: Any, reply: str, prompt: str) -> str:
     """What is wrong with the reading of a reply; empty if nothing is."""
-    content, thought, arguments, whole = told(Parser(grammar, prompt, TOOLS), [reply])
+    content, thought, arguments, whole = join_events(Parser(grammar, prompt, TOOLS), [reply])
     if any(attempt.status != "complete" for attempt in whole.attempts):
         return f"status {[attempt.status for attempt in whole.attempts]}"
-    if said(whole, "ids" in made.traits) != said(message, "ids" in made.traits):
-        return f"read as {said(whole, True)}"
+    if to_comparable(whole, "ids" in made.traits) != to_comparable(message, "ids" in made.traits):
+        return f"read as {to_comparable(whole, True)}"
     if "".join(reply[span.start : span.end] for span in whole.spans) != reply:
         return f"spans {whole.spans}"
-    if (content, thought) != said(whole, False)[:2] or arguments != [
+    if (content, thought) != to_comparable(whole, False)[:2] or arguments != [
         call["function"]["arguments"] for call in whole.get("tool_calls", ())
     ]:
         return f"events {content, thought, arguments}"
-    if not made.raw and said(parse(grammar, reply, prompt), False) != said(message, False):
+    if not made.raw and to_comparable(parse(grammar, reply, prompt), False) != to_comparable(
+        message, False
+    ):
         return "read differently without tools"
     random = Random(made.seed)
     cuts = [0, *sorted(random.randint(0, len(reply)) for _ in range(8)), len(reply)]
     for chunks in (list(reply), [reply[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]):
-        again = told(Parser(grammar, prompt, TOOLS), chunks)
+        again = join_events(Parser(grammar, prompt, TOOLS), chunks)
         if again[:3] != (content, thought, arguments) or facts(again[3]) != facts(whole):
             return f"chunks {chunks}"
     return ""
@@ -96,18 +98,18 @@ def broken(made: Invented) -> tuple[str, Grammar]:
         reply = turn[len(prompt) :]
         if why := wrong(made, grammar, message, reply, prompt):
             return (
-                f"{made.layout}, seed {made.seed}: {reply!r}\n  meant {said(message, True)}\n  {why}",
+                f"{made.layout}, seed {made.seed}: {reply!r}\n  meant {to_comparable(message, True)}\n  {why}",
                 grammar,
             )
     return "", grammar
 
 
-def named(grammar: Grammar) -> bool:
+def reports_unreached(grammar: Grammar) -> bool:
     """Whether a grammar says that calls, or content, are not read back."""
     return any(not note.startswith("reasoning") for note in grammar.unreached)
 
 
-def measured(seeds: range) -> tuple[Counter[str], Counter[str], list[str]]:
+def measure(seeds: range) -> tuple[Counter[str], Counter[str], list[str]]:
     """By layout: how many templates there are and how many hold; and those that break the law in silence."""
     total, held, silent = Counter[str](), Counter[str](), list[str]()
     for seed in seeds:
@@ -115,7 +117,7 @@ def measured(seeds: range) -> tuple[Counter[str], Counter[str], list[str]]:
         why, grammar = broken(made)
         total[made.layout] += 1
         held[made.layout] += not why
-        if why and not named(grammar):
+        if why and not reports_unreached(grammar):
             silent.append(why)
     return total, held, silent
 
@@ -126,7 +128,7 @@ def table(total: Counter[str], held: Counter[str]) -> str:
 
 
 def test_invented_templates_are_read_back() -> None:
-    total, held, silent = measured(range(COUNT))
+    total, held, silent = measure(range(COUNT))
     print(table(total, held))
     assert not silent, "\n".join(silent[:5])
     assert held.total() >= SHARE * COUNT, table(total, held)
@@ -135,7 +137,7 @@ def test_invented_templates_are_read_back() -> None:
 
 @pytest.mark.slow
 def test_many_invented_templates_are_read_back() -> None:
-    total, held, silent = measured(range(MANY))
+    total, held, silent = measure(range(MANY))
     print(table(total, held))
     assert not silent, "\n".join(silent[:5])
     assert held.total() >= SHARE * MANY, table(total, held)

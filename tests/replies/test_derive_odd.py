@@ -35,12 +35,12 @@ from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.markers import collect_texts
 
 
-def compiled(odd: Odd) -> tuple[turnwise.Template, Grammar]:
+def compile_odd(odd: Odd) -> tuple[turnwise.Template, Grammar]:
     template = turnwise.compile(odd.text, dialect="jinja", options=odd.options)
     return template, derive(template.facts)
 
 
-def said(message: Any) -> tuple[Any, ...]:
+def to_comparable(message: Any) -> tuple[Any, ...]:
     """What a message says, whatever its form."""
     functions = [one["function"] for one in message.get("tool_calls") or ()]
     arguments = [
@@ -51,7 +51,7 @@ def said(message: Any) -> tuple[Any, ...]:
     return [one["name"] for one in functions], arguments, texts
 
 
-def written(
+def write_reply(
     template: turnwise.Template, odd: Odd, history: list[Message], message: Message
 ) -> tuple[str, str] | None:
     """The prompt and the reply behind it; None if the template does not write all of the message there."""
@@ -72,14 +72,16 @@ def written(
 @pytest.mark.parametrize("name", ODD)
 def test_parse_undoes_render(name: str) -> None:
     odd = ODD[name]
-    template, _ = compiled(odd)
+    template, _ = compile_odd(odd)
     found = set()
     for title in odd.histories:
         for kind, message in KINDS.items():
-            both = written(template, odd, HISTORIES[title], message)
+            both = write_reply(template, odd, HISTORIES[title], message)
             if both is not None:
                 found.add(kind)
-                assert said(template.parse(both[1], both[0], tools=TOOLS)) == said(message), (
+                assert to_comparable(
+                    template.parse(both[1], both[0], tools=TOOLS)
+                ) == to_comparable(message), (
                     title,
                     kind,
                     both,
@@ -93,7 +95,7 @@ def test_the_grammar_says_what_it_reads(name: str) -> None:
     odd = ODD[name]
     unread = [
         note
-        for note in compiled(odd)[1].unreached
+        for note in compile_odd(odd)[1].unreached
         if not note.startswith("reasoning: no rendering")
     ]
     single_only = odd.form is single
@@ -110,7 +112,7 @@ def test_a_reply_is_read(name: str) -> None:
     for reply in replies:
         history = HISTORIES[reply.history]
         prompt = template.render(history, tools=TOOLS, add_generation_prompt=True, **reply.options)
-        assert said(template.parse(reply.text, prompt, tools=TOOLS)) == reply.expected, (
+        assert to_comparable(template.parse(reply.text, prompt, tools=TOOLS)) == reply.expected, (
             reply,
             template.grammar,
         )
@@ -130,7 +132,7 @@ def test_an_opening_may_stand_behind_every_conversation() -> None:
     template = turnwise.compile(text, dialect="jinja")
     assert derive(template.facts).opening == "<|assistant|>"
     prompt = template.render(HISTORIES["rounds"])
-    assert said(template.parse("Fine.<|end|>", prompt)) == ([], [], ("Fine.", ""))
+    assert to_comparable(template.parse("Fine.<|end|>", prompt)) == ([], [], ("Fine.", ""))
 
 
 def test_a_part_of_the_users_turn_is_no_opening() -> None:

@@ -54,7 +54,7 @@ def as_data(arguments: Any) -> Any:
         return arguments
 
 
-def said(grammar: Grammar) -> dict[str, Any] | None:
+def export_or_none(grammar: Grammar) -> dict[str, Any] | None:
     """The export, or None with a reason that is known."""
     try:
         return grammar.to_response_template(partly=True)
@@ -75,7 +75,7 @@ def fits(grammar: Grammar, message: dict[str, Any]) -> bool:
 def test_transformers_reads_what_we_write(name: str) -> None:
     template = replyvectors.template(name)
     grammar = template.grammar
-    exported = said(grammar)
+    exported = export_or_none(grammar)
     if exported is None:
         pytest.skip("cannot be said")  # `said` has checked that the reason is one of REASONS
     for label, message in MESSAGES.items():
@@ -105,13 +105,16 @@ def closers(grammar: Grammar) -> tuple[str, ...]:
 @pytest.mark.law
 @needs_corpus
 def test_most_can_be_said() -> None:
-    assert sum(said(replyvectors.grammar(name)) is not None for name in corpus.published()) >= SAID
+    assert (
+        sum(export_or_none(replyvectors.grammar(name)) is not None for name in corpus.published())
+        >= SAID
+    )
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.grammar)
 def test_grammars_written_by_hand(example: Example) -> None:
     grammar = GRAMMARS[example.grammar]
-    exported = said(grammar)
+    exported = export_or_none(grammar)
     if exported is None:
         pytest.skip("cannot be said")  # `said` has checked that the reason is one of REASONS
     ours = parse(grammar, example.reply, grammar.opening, TOOLS)
@@ -130,7 +133,7 @@ def test_parser_vectors() -> None:
     asked, failed = 0, []
     for row in replyvectors.rows():
         name = replyvectors.template_name(row)
-        exported = said(replyvectors.grammar(name)) if name else None
+        exported = export_or_none(replyvectors.grammar(name)) if name else None
         settings = row["reasoning"] or {}
         if (
             name is None

@@ -87,7 +87,7 @@ QUIRKS: dict[str, tuple[str, tuple[str, ...]]] = {
 """Templates that break the law: why, and on which messages."""
 
 
-def asked(grammar: Grammar, message: dict[str, Any]) -> bool:
+def claims_to_write(grammar: Grammar, message: dict[str, Any]) -> bool:
     """Whether the grammar claims to know how to write this."""
     if message.get("calls") and (
         grammar.calls is None
@@ -144,7 +144,7 @@ def test_markers_write_what_the_template_writes(name: str) -> None:
     template, derived = template_of(name), derived_grammar_of(name)
     broken = []
     for title, message in MESSAGES.items():
-        found = list(turns(template, message)) if asked(derived, message) else []
+        found = list(turns(template, message)) if claims_to_write(derived, message) else []
         ways = list(rewritten(derived, **message)) if found else []
         if found and not any(holds(derived, turn, way) for turn in found for way in ways):
             broken.append(title)
@@ -195,7 +195,7 @@ def test_case_templates_hold_the_law() -> None:
             derived = derive(template.facts)
             nested = derived.calls is not None and "tags" in str(derived)
             for title, message in MESSAGES.items():
-                if not asked(derived, message) or (nested and title == "kinds of values"):
+                if not claims_to_write(derived, message) or (nested and title == "kinds of values"):
                     continue
                 found = list(turns(template, message))
                 ways = list(rewritten(derived, **message))

@@ -59,7 +59,7 @@ def template(spelling: str) -> turnwise.Template:
     return turnwise.compile({"spelling": spelling}, "internlm2")
 
 
-def called(message: Any) -> list[tuple[str, Any]]:
+def list_calls(message: Any) -> list[tuple[str, Any]]:
     """Names and arguments, whichever of the two shapes the calls have."""
     found = []
     for call in message.get("tool_calls") or ():
@@ -78,7 +78,7 @@ def called(message: Any) -> list[tuple[str, Any]]:
 
 def check(found: Message, turn: Turn) -> None:
     assert (found["content"] or "").rstrip("\n") == (turn.says["content"] or "").rstrip("\n")
-    assert called(found) == called(turn.says)
+    assert list_calls(found) == list_calls(turn.says)
     assert {one.status for one in found.attempts} <= {"complete"} and found.stop is not None
 
 
@@ -86,7 +86,7 @@ def check(found: Message, turn: Turn) -> None:
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_the_seeds_turns_as_text(spelling: str) -> None:
     found = all_turns(spelling)
-    kinds = {name for turn in found for name, _ in called(turn.says)}
+    kinds = {name for turn in found for name, _ in list_calls(turn.says)}
     assert len(found) >= 8 and kinds == {"get_current_weather", CODE}
     for turn in found:
         prompt = template(spelling).render(turn.before, add_generation_prompt=True)
@@ -114,7 +114,7 @@ def test_both_kinds_of_call_in_one_conversation() -> None:
         names = [
             name
             for turn in turns(block, "current")
-            for name, _ in called(template("current").parse(turn.reply))
+            for name, _ in list_calls(template("current").parse(turn.reply))
         ]
         assert names == [CODE, "get_current_weather"]
 
@@ -122,7 +122,7 @@ def test_both_kinds_of_call_in_one_conversation() -> None:
 def test_both_kinds_of_call_in_one_reply() -> None:
     found = template("current").parse(f"First this.{CALL}{RUN}<|im_end|>")
     assert found["content"] == "First this."
-    assert called(found) == [("f", {"a": [1, "x"]}), (CODE, {"code": "print(1)"})]
+    assert list_calls(found) == [("f", {"a": [1, "x"]}), (CODE, {"code": "print(1)"})]
 
 
 def test_letter_by_letter() -> None:
@@ -142,7 +142,7 @@ def test_letter_by_letter() -> None:
 USER = {"role": "user", "content": "q"}
 
 
-def rendered(spelling: str, message: Any, **options: Any) -> str:
+def render_turn(spelling: str, message: Any, **options: Any) -> str:
     """The turn of a message behind its header."""
     found = template(spelling)
     before = found.render([USER], add_generation_prompt=True, **options).text
@@ -169,7 +169,7 @@ def test_the_seeds_code_has_its_language(spelling: str) -> None:
         end = SPELLINGS[spelling][1]
         as_written = turn.reply.removesuffix(end).rstrip("\n") + end
         for again in (message, json.loads(json.dumps(message))):
-            assert rendered(spelling, again).removesuffix(end).rstrip("\n") + end == as_written
+            assert render_turn(spelling, again).removesuffix(end).rstrip("\n") + end == as_written
     assert codes == 2
 
 
@@ -200,8 +200,8 @@ def test_code_comes_back(body: str, spelling: str) -> None:
     assert json.loads(call["function"]["arguments"])["code"] == call["code"]
     assert json.loads(call["function"]["arguments"]).get("lang") == call["lang"]
     for again in (message, message.copy(), json.loads(json.dumps(message))):
-        assert rendered(spelling, again) == reply
-    assert template(spelling).parse(rendered(spelling, message)) == message
+        assert render_turn(spelling, again) == reply
+    assert template(spelling).parse(render_turn(spelling, message)) == message
 
 
 def test_the_languages() -> None:
@@ -224,7 +224,7 @@ def test_the_languages() -> None:
 def test_any_code_comes_back(body: str) -> None:
     reply = f"<|action_start|><|interpreter|>{body}<|action_end|><|im_end|>"
     message = template("current").parse(reply)
-    assert rendered("current", message) == reply
+    assert render_turn("current", message) == reply
 
 
 def test_the_token_tells_the_kind() -> None:
@@ -234,7 +234,7 @@ def test_the_token_tells_the_kind() -> None:
     message = template("current").parse(reply)
     assert [call["type"] for call in message["tool_calls"]] == [CODE, "function", CODE]
     assert {call["function"]["name"] for call in message["tool_calls"]} == {CODE}
-    assert rendered("current", message) == reply
+    assert render_turn("current", message) == reply
     assert write(template("current").grammar, message) == reply
 
 
@@ -264,8 +264,8 @@ def test_a_streamed_call_is_known_by_its_name() -> None:
     arguments = json.dumps({"code": "print(1)", "lang": "python"})
     streamed = {"type": "function", "function": {"name": CODE, "arguments": arguments}}
     turn = {"role": "assistant", "content": "", "tool_calls": [streamed]}
-    assert rendered("current", turn, code_interpreter=True) == f"{RUN}<|im_end|>"
-    assert "<|plugin|>" in rendered("current", turn)
+    assert render_turn("current", turn, code_interpreter=True) == f"{RUN}<|im_end|>"
+    assert "<|plugin|>" in render_turn("current", turn)
 
 
 def test_code_that_breaks_off() -> None:
@@ -284,7 +284,7 @@ def test_a_call_without_code_is_refused() -> None:
 # As ids
 
 
-def encoded(reply: str) -> list[int]:
+def encode_reply(reply: str) -> list[int]:
     """As a model samples it: the six tokens as their ids, all else as text."""
     known, texts = vocabularies.load("internlm2"), [reply]
     for token in SPELLINGS["current"]:
@@ -308,7 +308,7 @@ def split(text: str, token: str) -> Iterator[str]:
 def test_the_seeds_turns_as_ids() -> None:
     known = vocabularies.load("internlm2")
     for turn in all_turns("current"):
-        ids = encoded(turn.reply)
+        ids = encode_reply(turn.reply)
         assert ids[-1] == 92542 and (92541 in ids) == bool(turn.says.get("tool_calls"))
         found = template("current").parse(ids, tokenizer=known)
         check(found, turn)

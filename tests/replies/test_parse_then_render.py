@@ -278,10 +278,10 @@ def test_what_is_no_list_of_calls_is_passed_on(name: str, calls: Any) -> None:
     read["tool_calls"] = calls
     assert read.as_turn() == read.as_turn(as_text=True) == dict(read)
     given = [[*HISTORY, message] for message in (read, dict(read))]
-    assert len({said(template, chat) for chat in given}) == 1
+    assert len({render_or_error(template, chat) for chat in given}) == 1
 
 
-def said(template: turnwise.Template, chat: Any) -> str:
+def render_or_error(template: turnwise.Template, chat: Any) -> str:
     """What a template writes, or why it does not."""
     try:
         return str(template.render(chat))

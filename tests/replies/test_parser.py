@@ -44,7 +44,7 @@ def read(grammar: str, chunks: Iterable[Any], **more: Any) -> tuple[list[Event],
     return [*parser.prefill, *events, *message.events], message
 
 
-def told(events: Iterable[Event]) -> dict[str, Any]:
+def join_events(events: Iterable[Event]) -> dict[str, Any]:
     """The message that somebody has who only saw the stream's deltas."""
     message: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
     for event in events:
@@ -62,7 +62,7 @@ def told(events: Iterable[Event]) -> dict[str, Any]:
     return message
 
 
-def held(message: Message) -> dict[str, Any]:
+def to_comparable(message: Message) -> dict[str, Any]:
     """The same of a finished message."""
     calls = [{"id": call["id"], **call["function"]} for call in message.get("tool_calls", [])]
     return {
@@ -79,11 +79,11 @@ def everything(message: Message) -> tuple[Any, ...]:
 def check(grammar: str, reply: str, chunks: Iterable[str], whole: Message) -> None:
     events, message = read(grammar, chunks)
     assert everything(message) == everything(whole)
-    assert told(events) == held(message) or unfinished(message)
+    assert join_events(events) == to_comparable(message) or is_unfinished(message)
     tiles(message, reply)
 
 
-def unfinished(message: Message) -> bool:
+def is_unfinished(message: Message) -> bool:
     """A call without an end has said all but its late id."""
     return any(attempt.status in ("unterminated", "malformed") for attempt in message.attempts)
 
@@ -154,13 +154,13 @@ def test_any_text_any_cut(case: tuple[str, str, list[str]]) -> None:
     check(grammar, text, text, streamed)
     whole = parse(GRAMMARS[grammar], text)
     tiles(whole, text)
-    found = unopened(whole)
-    assert found <= unopened(streamed)
+    found = find_unopened(whole)
+    assert found <= find_unopened(streamed)
     if not found:
         assert everything(whole) == everything(streamed)
 
 
-def unopened(message: Message) -> set[Attempt]:
+def find_unopened(message: Message) -> set[Attempt]:
     return {attempt for attempt in message.attempts if attempt.status == "unopened"}
 
 
@@ -169,8 +169,8 @@ def test_prefixes_are_monotone_and_never_raise(example: Example) -> None:
     last: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
     for size in range(len(example.reply) + 1):
         message = parse(GRAMMARS[example.grammar], example.reply[:size])
-        now = held(message)
-        said = told([*Parser(GRAMMARS[example.grammar]).feed(example.reply[:size])])
+        now = to_comparable(message)
+        said = join_events([*Parser(GRAMMARS[example.grammar]).feed(example.reply[:size])])
         for key in ("content", "reasoning_content"):
             assert now[key].startswith(said[key])
             assert now[key].startswith(last[key]) or last[key].rstrip("<[|{ \n") in now[key]
@@ -211,7 +211,7 @@ def test_the_prompt_says_where_the_reply_begins(
 ) -> None:
     events, message = read("qwen3", ["Hm.\nYes."], prompt=prompt)
     assert (message.get("reasoning_content"), message["content"]) == (reasoning, content)
-    assert told(events) == held(message)
+    assert join_events(events) == to_comparable(message)
     assert message.spans[-1].end == len("Hm.\nYes.")
 
 
@@ -239,7 +239,7 @@ def tool(**types: Any) -> list[dict[str, Any]]:
     ]
 
 
-def tagged(value: str) -> str:
+def write_tagged_call(value: str) -> str:
     return f"</think>\n\n<tool_call>\n<function=f>\n<parameter=x>\n{value}\n</parameter>\n</function>\n</tool_call>"
 
 
@@ -253,7 +253,7 @@ def tagged(value: str) -> str:
 def test_a_declared_string_is_verbatim(value: str) -> None:
     if "</parameter>" in value:
         return
-    message = parse(GRAMMARS["qwen3.5"], tagged(value), tools=tool(x="string"))
+    message = parse(GRAMMARS["qwen3.5"], write_tagged_call(value), tools=tool(x="string"))
     assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"x": value}
 
 
@@ -279,7 +279,7 @@ def test_a_declared_string_is_verbatim(value: str) -> None:
     ],
 )
 def test_declared_types(value: str, schema: Any, expected: Any) -> None:
-    message = parse(GRAMMARS["qwen3.5"], tagged(value), tools=tool(x=schema))
+    message = parse(GRAMMARS["qwen3.5"], write_tagged_call(value), tools=tool(x=schema))
     assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"x": expected}
 
 
@@ -298,7 +298,7 @@ def test_declared_types(value: str, schema: Any, expected: Any) -> None:
 )
 def test_undeclared_types_follow_one_rule(value: str, expected: Any) -> None:
     assert json.loads(coerce(value, frozenset())) == expected
-    message = parse(GRAMMARS["qwen3.5"], tagged(value))
+    message = parse(GRAMMARS["qwen3.5"], write_tagged_call(value))
     assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"x": expected}
 
 
@@ -491,7 +491,7 @@ def test_every_tolerance_can_be_switched_off(off: str) -> None:
         tiles(message, example.reply)
 
 
-def spaced() -> Grammar:
+def spaced_grammar() -> Grammar:
     """A grammar with blanks in its tags."""
     value = Region(Marker('">'), Marker("</param>"))
     call = TaggedCall(
@@ -507,9 +507,9 @@ EDITION = Grammar(
     calls=Calls(JsonCall(), each=Region(Marker("<call:open>"), Marker("</call:open>"))),
 )
 SLIPS = {  # tolerance: a grammar, a reply, and its arguments
-    "blanks": (spaced(), '<functionname="f"><paramname="x">1</param></function>', {"x": 1}),
+    "blanks": (spaced_grammar(), '<functionname="f"><paramname="x">1</param></function>', {"x": 1}),
     "blanks as signs": (
-        spaced(),
+        spaced_grammar(),
         '<functionĠname="f"><paramĠname="x">1</param></function>',
         {"x": 1},
     ),
@@ -609,7 +609,7 @@ def test_only_control_ids_are_markers() -> None:
             "qwen3", [ids[at : at + size] for at in range(0, len(ids), size)], tokenizer=CONTROLS
         )
         assert everything(message) == everything(whole)
-        assert told(events) == held(message)
+        assert join_events(events) == to_comparable(message)
         assert not any("\ufffd" in event.text for event in events)
 
 
@@ -676,7 +676,7 @@ def test_a_rendered_reply_comes_back_from_its_ids(vocabulary: str, name: str) ->
         ]
         message = parser.close()
         assert everything(message) == everything(whole)
-        assert told([*parser.prefill, *events, *message.events]) == held(message)
+        assert join_events([*parser.prefill, *events, *message.events]) == to_comparable(message)
 
 
 @pytest.mark.parametrize(("vocabulary", "name"), REAL)
@@ -718,7 +718,7 @@ def test_time_is_linear(kind: str) -> None:
                 + json.dumps({"x": text})
                 + "}\n</tool_call>",
             ),
-            "tagged": ("qwen3.5", tagged(text)),
+            "tagged": ("qwen3.5", write_tagged_call(text)),
             "quoted": ("gemma-4", f'<|tool_call>call:f{{x:<|"|>{text}<|"|>}}<tool_call|>'),
             "python": ("lfm2", f"<|tool_call_start|>[f(x={text!r})]<|tool_call_end|>"),
             "spaces": ("qwen3", " " * size),

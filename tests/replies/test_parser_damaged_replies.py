@@ -73,17 +73,17 @@ MESSAGE: dict[str, Any] = {
 # -- damage
 
 
-def deleted(random: Random, text: str) -> str:
+def delete_run(random: Random, text: str) -> str:
     start, end = places(random, text, 2)
     return text[:start] + text[end:]
 
 
-def doubled(random: Random, text: str) -> str:
+def double_run(random: Random, text: str) -> str:
     start, end = places(random, text, 2)
     return text[:end] + text[start:]
 
 
-def swapped(random: Random, text: str) -> str:
+def swap_runs(random: Random, text: str) -> str:
     a, b, c = places(random, text, 3)
     return text[:a] + text[b:c] + text[a:b] + text[c:]
 
@@ -93,18 +93,18 @@ def cut_off(random: Random, text: str) -> str:
 
 
 def foreign(random: Random, text: str) -> str:
-    return inserted(random, text, random.choice(MARKERS))
+    return insert_text(random, text, random.choice(MARKERS))
 
 
-def strayed(random: Random, text: str) -> str:
-    return inserted(random, text, random.choice(STRAY))
+def insert_stray(random: Random, text: str) -> str:
+    return insert_text(random, text, random.choice(STRAY))
 
 
-def bracketed(random: Random, text: str) -> str:
-    return inserted(random, text, random.choice("[{(<") * 300)
+def insert_brackets(random: Random, text: str) -> str:
+    return insert_text(random, text, random.choice("[{(<") * 300)
 
 
-def inserted(random: Random, text: str, more: str) -> str:
+def insert_text(random: Random, text: str, more: str) -> str:
     (at,) = places(random, text, 1)
     return text[:at] + more + text[at:]
 
@@ -113,10 +113,20 @@ def places(random: Random, text: str, count: int) -> list[int]:
     return sorted(random.randint(0, len(text)) for _ in range(count))
 
 
-DAMAGE = (deleted, doubled, swapped, cut_off, foreign, foreign, strayed, strayed, bracketed)
+DAMAGE = (
+    delete_run,
+    double_run,
+    swap_runs,
+    cut_off,
+    foreign,
+    foreign,
+    insert_stray,
+    insert_stray,
+    insert_brackets,
+)
 
 
-def damaged(seed: int, text: str) -> str:
+def damage(seed: int, text: str) -> str:
     random = Random(seed)
     for _ in range(random.choice((1, 1, 2, 3))):
         text = random.choice(DAMAGE)(random, text)
@@ -140,7 +150,7 @@ def facts(message: Message) -> tuple[Any, ...]:
 def check(grammar: Grammar, text: str, tools: Any, seed: int = 0) -> None:
     whole = read(grammar, [text], tools)
     tiles(whole, text)
-    assert lost(grammar, whole, text) == []
+    assert find_lost(grammar, whole, text) == []
     assert facts(read(grammar, text, tools)) == facts(whole), "one by one"
     cuts = [0, *places(Random(seed), text, 6), len(text)]
     assert facts(
@@ -156,7 +166,7 @@ def tiles(message: Message, text: str) -> None:
         assert attempt.status in STATUSES
 
 
-def lost(grammar: Grammar, message: Message, text: str) -> list[str]:
+def find_lost(grammar: Grammar, message: Message, text: str) -> list[str]:
     """What of a reply is nowhere."""
     excused = [
         range(one.start, one.end)
@@ -242,7 +252,7 @@ def test_damage_to_replies_of_handwritten_grammars(name: str) -> None:
         if example.grammar == name:
             for seed in range(40):
                 check(
-                    GRAMMARS[name], damaged(seed, example.reply), TOOLS if seed % 2 else None, seed
+                    GRAMMARS[name], damage(seed, example.reply), TOOLS if seed % 2 else None, seed
                 )
 
 
@@ -252,7 +262,7 @@ def test_damage_to_replies_of_real_templates(name: str) -> None:
     grammar = grammar_of(name)
     reply = canonical(grammar)
     for seed in range(20):
-        check(grammar, damaged(seed, reply), TOOLS if seed % 2 else None, seed)
+        check(grammar, damage(seed, reply), TOOLS if seed % 2 else None, seed)
 
 
 def invented_replies(seed: int) -> tuple[Grammar, list[str]]:
@@ -273,7 +283,7 @@ def test_damage_to_replies_of_invented_templates(seeds: range) -> None:
         for seed in range(12):
             check(
                 grammar,
-                damaged(number + seed, replies[seed % 4]),
+                damage(number + seed, replies[seed % 4]),
                 invented.TOOLS if seed % 2 else None,
                 seed,
             )
@@ -286,9 +296,9 @@ def test_much_damage(name: str) -> None:
     grammar = grammar_of(name)
     reply = canonical(grammar)
     for seed in range(1000, 1200):
-        check(grammar, damaged(seed, reply), TOOLS if seed % 2 else None, seed)
+        check(grammar, damage(seed, reply), TOOLS if seed % 2 else None, seed)
     for seed, bracket in enumerate("[{(<"):
-        text = inserted(Random(seed), reply, bracket * MANY)
+        text = insert_text(Random(seed), reply, bracket * MANY)
         message = read(grammar, [text], TOOLS)
         tiles(message, text)
         assert facts(read(grammar, [text[:5000], text[5000:]], TOOLS)) == facts(message)

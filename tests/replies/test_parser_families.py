@@ -250,7 +250,7 @@ def read(case: Case, chunks: Any) -> Any:
     return parser.close()
 
 
-def called(message: Any) -> tuple[tuple[str, Any], ...]:
+def list_calls(message: Any) -> tuple[tuple[str, Any], ...]:
     functions = [call["function"] for call in message.get("tool_calls", ())]
     return tuple((one["name"], as_value(one["arguments"])) for one in functions)
 
@@ -267,7 +267,7 @@ def as_value(arguments: str) -> Any:
 def test_reply(name: str) -> None:
     case = CASES[name]
     message = read(case, [case.reply])
-    assert called(message) == case.calls
+    assert list_calls(message) == case.calls
     assert (message.get("content") or None) == case.content
     assert message.get("reasoning_content") == case.reasoning
     letters = read(case, case.reply)

@@ -89,7 +89,7 @@ def is_json(grammar: Grammar) -> bool:
     return isinstance(call, JsonCall) or (isinstance(call, TaggedCall) and call.pairs is None)
 
 
-def written(name: str, message: dict[str, Any]) -> tuple[str, str]:
+def write_reply(name: str, message: dict[str, Any]) -> tuple[str, str]:
     """A prompt, and the reply: what the template writes behind it, or the writer where the turn does not go on so."""
     chosen = template(name)
     tools = TOOLS if "tool_calls" in message else None
@@ -106,7 +106,7 @@ def written(name: str, message: dict[str, Any]) -> tuple[str, str]:
     )
 
 
-def shown(message: dict[str, Any], reply: str, read: Any) -> dict[str, Any]:
+def drop_unrendered(message: dict[str, Any], reply: str, read: Any) -> dict[str, Any]:
     """The message without what the template leaves out; what it says beside a call may be written as reasoning."""
     kept = {key: text for key, text in message.items() if key == "tool_calls" or text in reply}
     calls = [call for call in message.get("tool_calls", ()) if call["function"]["name"] in reply]
@@ -115,7 +115,7 @@ def shown(message: dict[str, Any], reply: str, read: Any) -> dict[str, Any]:
     return {**kept, "tool_calls": calls}
 
 
-def joined(events: list[Event]) -> dict[tuple[str, int | None], str]:
+def join_deltas(events: list[Event]) -> dict[tuple[str, int | None], str]:
     said: dict[tuple[str, int | None], str] = {}
     for event in events:
         said[event.kind, event.call] = said.get((event.kind, event.call), "") + event.text
@@ -136,11 +136,11 @@ def facts(message: Any) -> tuple[Any, ...]:
 
 
 def hold(name: str, message: dict[str, Any], dice: random.Random) -> None:
-    prompt, reply = written(name, message)
+    prompt, reply = write_reply(name, message)
     whole, events, _ = in_cuts(name, prompt, [reply])
     assert all(one.status == "complete" for one in whole.attempts), (reply, whole.attempts)
-    assert essence(whole) == essence(shown(message, reply, whole)), reply
-    tiled(whole, reply)
+    assert essence(whole) == essence(drop_unrendered(message, reply, whole)), reply
+    assert_tiled(whole, reply)
     cuts = (
         sorted(dice.sample(range(1, len(reply)), min(len(reply) - 1, 8))) if len(reply) > 1 else []
     )
@@ -150,15 +150,15 @@ def hold(name: str, message: dict[str, Any], dice: random.Random) -> None:
     ):
         again, said, _ = in_cuts(name, prompt, chunks)
         assert facts(again) == facts(whole), reply
-        assert joined(said) == joined(events)
+        assert join_deltas(said) == join_deltas(events)
     cut = dice.randrange(len(reply) + 1)
     part, begun, (count,) = in_cuts(name, prompt, [reply[:cut]])
-    tiled(part, reply[:cut])
-    for key, text in joined(begun[:count]).items():
-        assert joined(events).get(key, "").startswith(text), (reply, cut)
+    assert_tiled(part, reply[:cut])
+    for key, text in join_deltas(begun[:count]).items():
+        assert join_deltas(events).get(key, "").startswith(text), (reply, cut)
 
 
-def tiled(message: Any, reply: str) -> None:
+def assert_tiled(message: Any, reply: str) -> None:
     assert "".join(reply[span.start : span.end] for span in message.spans) == reply
 
 

@@ -71,7 +71,7 @@ def read(of: turnwise.Template, reply: str, given: Any = None) -> tuple[list[Any
     ]
 
 
-def invoked(inside: str) -> str:
+def wrap_invoke(inside: str) -> str:
     return f'<invoke name="f">{inside}</invoke><|end|>'
 
 
@@ -89,18 +89,21 @@ VALUES = st.recursive(
 )
 
 
-def written(value: Any) -> str:
+def write_items(value: Any) -> str:
     if isinstance(value, dict):
-        return "".join(f"<{key}>{written(one)}</{key}>" for key, one in value.items())
+        return "".join(f"<{key}>{write_items(one)}</{key}>" for key, one in value.items())
     if isinstance(value, list):
-        return "".join(f"<item>{written(one)}</item>" for one in value)
+        return "".join(f"<item>{write_items(one)}</item>" for one in value)
     return value if isinstance(value, str) else json.dumps(value)
 
 
 @given(st.dictionaries(NAMES, VALUES, min_size=1, max_size=3))
 def test_what_is_written_is_read(value: dict[str, Any]) -> None:
-    assert parse_elements(written(value), PAIRS) == (value, True)
-    assert read(keyed, invoked(written({"a": value}))) == ([("f", {"a": value})], ["complete"])
+    assert parse_elements(write_items(value), PAIRS) == (value, True)
+    assert read(keyed, wrap_invoke(write_items({"a": value}))) == (
+        [("f", {"a": value})],
+        ["complete"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,11 +114,11 @@ def test_what_is_no_value_is_text(text: str) -> None:
 
 
 def test_an_element_may_hold_its_own_name() -> None:
-    assert read(keyed, invoked("<a><a>1</a></a><b>2</b>")) == (
+    assert read(keyed, wrap_invoke("<a><a>1</a></a><b>2</b>")) == (
         [("f", {"a": {"a": 1}, "b": 2})],
         ["complete"],
     )
-    assert read(keyed, invoked("<a>say <a> or so</a>")) == (
+    assert read(keyed, wrap_invoke("<a>say <a> or so</a>")) == (
         [("f", {"a": "say <a> or so"})],
         ["complete"],
     )
@@ -123,12 +126,12 @@ def test_an_element_may_hold_its_own_name() -> None:
 
 def test_what_is_declared_decides() -> None:
     given = tools(o={"type": "object"}, e={"type": "object"}, l={"type": "array"})
-    found, _ = read(keyed, invoked("<o><item>1</item></o><e></e><l></l>"), given)
+    found, _ = read(keyed, wrap_invoke("<o><item>1</item></o><e></e><l></l>"), given)
     assert found == [("f", {"o": {"item": 1}, "e": {}, "l": []})]
 
 
 def test_a_name_that_is_there_twice_keeps_both() -> None:
-    assert read(keyed, invoked("<a><b>1</b><b>2</b></a>")) == (
+    assert read(keyed, wrap_invoke("<a><b>1</b><b>2</b></a>")) == (
         [("f", {"a": {"b": [1, 2]}})],
         ["malformed"],
     )
@@ -136,7 +139,7 @@ def test_a_name_that_is_there_twice_keeps_both() -> None:
 
 @pytest.mark.parametrize("depth", [64, 1_000, 100_000])
 def test_too_deep_is_malformed(depth: int) -> None:
-    reply = invoked("<a>" + "<b>" * depth + "1" + "</b>" * depth + "</a>")
+    reply = wrap_invoke("<a>" + "<b>" * depth + "1" + "</b>" * depth + "</a>")
     assert [one.status for one in keyed.parse(reply).attempts] == ["malformed"]
     assert_quick(lambda: keyed.parse(reply), 4)
 

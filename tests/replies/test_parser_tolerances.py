@@ -24,16 +24,16 @@ from turnwise.replies.write import write
 Change = Callable[[Any], Any]
 
 
-def changed(value: Any, kind: type, change: Change) -> Any:
+def replace_all(value: Any, kind: type, change: Change) -> Any:
     """The same data with another one for everything of this kind."""
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, tuple):
-        return tuple(changed(one, kind, change) for one in value)
+        return tuple(replace_all(one, kind, change) for one in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = (one.name for one in dataclasses.fields(value))
         return dataclasses.replace(
-            value, **{name: changed(getattr(value, name), kind, change) for name in fields}
+            value, **{name: replace_all(getattr(value, name), kind, change) for name in fields}
         )
     return value
 
@@ -46,7 +46,7 @@ def wide(marker: Marker) -> Marker:
     return Marker(f"\n{marker.text}\n") if "<" in marker.core else marker
 
 
-def unsectioned(grammar: Grammar) -> Grammar:
+def drop_section(grammar: Grammar) -> Grammar:
     assert grammar.calls is not None
     if not grammar.calls.section.open.core or not grammar.calls.each.open.core:
         return grammar
@@ -54,13 +54,15 @@ def unsectioned(grammar: Grammar) -> Grammar:
 
 
 CHANGES: dict[str, Callable[[Grammar], Grammar]] = {
-    "no white space at the edges of markers": lambda grammar: changed(grammar, Marker, tight),
-    "more of it": lambda grammar: changed(grammar, Marker, wide),
-    "JSON without white space": lambda grammar: changed(
+    "no white space at the edges of markers": lambda grammar: replace_all(grammar, Marker, tight),
+    "more of it": lambda grammar: replace_all(grammar, Marker, wide),
+    "JSON without white space": lambda grammar: replace_all(
         grammar, Spacing, lambda _: Spacing(",", ":")
     ),
-    "JSON in lines": lambda grammar: changed(grammar, Spacing, lambda _: Spacing(", ", ": ", 4)),
-    "no section": unsectioned,
+    "JSON in lines": lambda grammar: replace_all(
+        grammar, Spacing, lambda _: Spacing(", ", ": ", 4)
+    ),
+    "no section": drop_section,
 }
 
 
@@ -80,13 +82,13 @@ def message(grammar: Grammar, count: int, content: str = "") -> dict[str, Any]:
     return {"role": "assistant", "content": content, "tool_calls": calls}
 
 
-def stripped(value: Any) -> Any:
+def strip_texts(value: Any) -> Any:
     """White space around a text is part of it where texts have no quotes: more of it is more text."""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, dict):
-        return {key: stripped(one) for key, one in value.items()}
-    return type(value)(map(stripped, value)) if isinstance(value, (list, tuple)) else value
+        return {key: strip_texts(one) for key, one in value.items()}
+    return type(value)(map(strip_texts, value)) if isinstance(value, (list, tuple)) else value
 
 
 def calling() -> list[str]:
@@ -111,6 +113,6 @@ def test_written_a_little_differently(change: str) -> None:
             expected = essence(parse(grammar, write(grammar, meant), tools=TOOLS))
             reply = write(CHANGES[change](grammar), meant)
             found = essence(parse(grammar, reply, tools=TOOLS))
-            assert stripped(found[::2]) == stripped(expected[::2]), (name, reply)
+            assert strip_texts(found[::2]) == strip_texts(expected[::2]), (name, reply)
             asked += 1
     assert asked > 300

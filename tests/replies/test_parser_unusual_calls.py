@@ -97,7 +97,7 @@ def test_white_space_between_arguments_is_nothing(space: str) -> None:
     assert statuses(message) == ["complete"] and not spans(message, reply, "raw")
 
 
-def separated() -> Grammar:
+def separated_grammar() -> Grammar:
     value = region(">", "</p>")
     pairs = Pairs(Marker("<p="), value, value, between=Marker("; "))
     return Grammar(
@@ -107,9 +107,9 @@ def separated() -> Grammar:
 
 def test_the_sign_that_is_due_between_arguments_is_no_stray_text() -> None:
     reply = "<f=f><p=a>x</p>; <p=b>2</p></f>"
-    assert statuses(read(separated(), reply)) == ["complete"]
+    assert statuses(read(separated_grammar(), reply)) == ["complete"]
     for damaged in (reply.replace("; ", ";; "), reply.replace("; ", "& ")):
-        assert statuses(read(separated(), damaged)) == ["malformed"]
+        assert statuses(read(separated_grammar(), damaged)) == ["malformed"]
 
 
 def test_a_type_that_the_template_does_not_know() -> None:

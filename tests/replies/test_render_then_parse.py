@@ -51,13 +51,13 @@ HEADED = ("trl-diffusion_gemma_training", "axolotl-deepseek_v3")
 
 
 @cache
-def derived(name: str) -> tuple[turnwise.Template, Grammar, CallShape]:
+def derive_for(name: str) -> tuple[turnwise.Template, Grammar, CallShape]:
     template = template_of(name)
     _, one = find_one_call(template.facts.prober)
     return template, derived_grammar_of(name), one.shape if one is not None else CallShape()
 
 
-def formed(message: Message, shape: CallShape) -> Message:
+def to_shape(message: Message, shape: CallShape) -> Message:
     """A message with calls in the form in which a template takes them."""
     if not message.get("tool_calls"):
         return message
@@ -80,7 +80,7 @@ def switches(template: turnwise.Template) -> Iterator[Message]:
         yield from ({name: value} for value in (True, False))
 
 
-def shown(message: Message, reply: str) -> Message | None:
+def drop_unrendered(message: Message, reply: str) -> Message | None:
     """What of a message its rendering holds; None if all calls or the reasoning are missing."""
     calls = [one for one in message.get("tool_calls", []) if one["function"]["name"] in reply]
     if (
@@ -112,7 +112,7 @@ def read(message: Any) -> tuple[Any, ...]:
 def test_parse_undoes_render(name: str) -> None:
     if name in UNREADABLE:
         pytest.skip(UNREADABLE[name])
-    template, grammar, _ = derived(name)
+    template, grammar, _ = derive_for(name)
     for options, history, kind in product(switches(template), HISTORIES, MESSAGES):
         message = MESSAGES[kind]
         if (message.get("tool_calls") and grammar.calls is None) or (
@@ -121,8 +121,8 @@ def test_parse_undoes_render(name: str) -> None:
             continue
         if "reasoning_content" in message and grammar.reasoning is None:
             continue
-        both = written(name, HISTORIES[history], message, options)
-        expected = shown(message, both[1]) if both is not None else None
+        both = write_reply(name, HISTORIES[history], message, options)
+        expected = drop_unrendered(message, both[1]) if both is not None else None
         if both is None or expected is None:
             continue  # the template refuses the message, leaves the field out, or its turn does not continue the prompt
         found = parse(grammar, both[1], both[0], TOOLS)
@@ -133,12 +133,12 @@ def test_parse_undoes_render(name: str) -> None:
         assert read(found) == read(expected), (history, kind, options, both[1])
 
 
-def written(
+def write_reply(
     name: str, history: list[Message], message: Message, options: Message
 ) -> tuple[str, str] | None:
     """The prompt and what the template writes behind it."""
-    template, _, shape = derived(name)
-    chat = [formed(turn, shape) for turn in history]
+    template, _, shape = derive_for(name)
+    chat = [to_shape(turn, shape) for turn in history]
     given = {
         "tools": TOOLS if any("tool_calls" in turn for turn in (*history, message)) else None,
         "now": corpus.NOW,
@@ -147,7 +147,7 @@ def written(
         prompt = str(template.render(chat, add_generation_prompt=True, **given, **options))
         whole = str(
             template.render(
-                [*chat, {"role": "assistant", **formed(message, shape)}], **given, **options
+                [*chat, {"role": "assistant", **to_shape(message, shape)}], **given, **options
             )
         )
     except turnwise.TurnwiseError:

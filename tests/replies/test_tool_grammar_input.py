@@ -238,7 +238,7 @@ def test_command(tmp_path: Any) -> None:
     assert run("grammar", "chatml", "--tools", place).exit_code == 2
 
 
-def tagged(kind: Any, **members: Any) -> dict[str, Any]:
+def tagged_schema(kind: Any, **members: Any) -> dict[str, Any]:
     properties = {"kind": {"const": kind}, **members}
     return {"type": "object", "properties": properties, "required": ["kind"]}
 
@@ -250,7 +250,7 @@ DISJOINT = {
     "a constant outside the bounds": [{"const": 1}, {"type": "integer", "minimum": 2}],
     "bounds": [{"type": "number", "maximum": 3}, {"type": "number", "exclusiveMinimum": 3}],
     "lengths": [{"type": "string", "maxLength": 2}, {"type": "string", "minLength": 3}],
-    "tags": [tagged("a", x=INTEGER), tagged("b", x=TEXT)],
+    "tags": [tagged_schema("a", x=INTEGER), tagged_schema("b", x=TEXT)],
     "required members": [
         {"type": "object", "properties": {"a": INTEGER}, "required": ["a"]},
         {"type": "object", "properties": {"b": INTEGER}, "required": ["b"]},
@@ -267,7 +267,7 @@ OVERLAPPING = {
         {"type": "object", "properties": {"a": INTEGER}},
         {"type": "object", "properties": {"b": INTEGER}, "required": ["b"]},
     ],
-    "the same tag": [tagged("a"), tagged("a", x=INTEGER)],
+    "the same tag": [tagged_schema("a"), tagged_schema("a", x=INTEGER)],
     "patterns": [{"type": "string", "pattern": "a"}, {"type": "string", "pattern": "b"}],
 }
 
