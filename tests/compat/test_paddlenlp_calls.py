@@ -65,7 +65,7 @@ ROUNDS = [["hello", "I am an assistant"], ["what to eat?"]]
 HARNESS = Path(os.environ.get("TURNWISE_PADDLENLP", "/nonexistent"))
 
 
-def asked(text: str) -> str:
+def write_question(text: str) -> str:
     return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
 
 
@@ -107,14 +107,18 @@ def limits(max_length: int, src_length: int | None = None) -> SimpleNamespace:
             "[Round 0]\n问：hi\n答：yes\n[Round 1]\n问：q\n答：[gMASK]<sop>",
         ),
         (BELLE, "hi", "Human: hi\n\nAssistant:"),
-        (CHATML, "hi", CHATML["system"] + "\n" + asked("hi")),
+        (CHATML, "hi", CHATML["system"] + "\n" + write_question("hi")),
         (
             CHATML,
             [["hi", "yes"], ["q"]],
-            f"{CHATML['system']}\n{asked('hi')}yes<|im_end|>\n{asked('q')}",
+            f"{CHATML['system']}\n{write_question('hi')}yes<|im_end|>\n{write_question('q')}",
         ),
-        (JINJA, "hi", JINJA_SYSTEM + asked("hi")),
-        (JINJA, [["hi", "yes"], ["q"]], f"{JINJA_SYSTEM}{asked('hi')}yes<|im_end|>\n{asked('q')}"),
+        (JINJA, "hi", JINJA_SYSTEM + write_question("hi")),
+        (
+            JINJA,
+            [["hi", "yes"], ["q"]],
+            f"{JINJA_SYSTEM}{write_question('hi')}yes<|im_end|>\n{write_question('q')}",
+        ),
     ],
 )
 @pytest.mark.parametrize("exact", [False, True])
@@ -217,7 +221,7 @@ def test_text_between_the_answers() -> None:
     messages = compat.as_messages([["Round 1", "|Answer 1|"], ["Round 2", "_Answer 2?"]])
     answers = ["|Answer 1|<|im_end|>\n", "_Answer 2?<|im_end|>\n"]
     parts = chat._extract_non_learnable_parts(messages, answers)
-    assert parts == [JINJA_SYSTEM + asked("Round 1"), asked("Round 2")]
+    assert parts == [JINJA_SYSTEM + write_question("Round 1"), write_question("Round 2")]
     for exact in (False, True):
         chat.exact = exact
         rounds = [["Round 1", "|Answer 1|"], ["Round 2", "_Answer 2?"]]
@@ -229,7 +233,7 @@ def test_answers_are_found_by_place() -> None:
     """A question that ends as the answer does: PaddleNLP finds the wrong place and fails, as we do with exact."""
     rounds = [["say yes", "yes"], ["again", "no"]]
     found = compat.Chat(JINJA).encode_chat_inputs(rounds, tokenize=False)["conversations"]
-    assert found[0] == [JINJA_SYSTEM + asked("say yes"), "yes<|im_end|>\n"]
+    assert found[0] == [JINJA_SYSTEM + write_question("say yes"), "yes<|im_end|>\n"]
     with pytest.raises(AssertionError, match="2 answers split the text into 3 parts"):
         compat.Chat(JINJA, exact=True).encode_chat_inputs(rounds, tokenize=False)
 
@@ -316,8 +320,8 @@ def test_training_rows() -> None:
         chat, example, limits(1000, 1000), add_generation_prompt=True
     )
     first, second = (
-        f"{JINJA_SYSTEM}{asked('Round 1')}",
-        f"Answer 1<|im_end|>\n{asked('Round 2')}",
+        f"{JINJA_SYSTEM}{write_question('Round 1')}",
+        f"Answer 1<|im_end|>\n{write_question('Round 2')}",
     )
     assert chat.decode(inputs["input_ids"]) == f"{first}{second}Answer 2<|im_end|>\n"
     assert inputs["position_ids"] == list(range(len(labels)))

@@ -49,7 +49,7 @@ def template(name: str, exact: bool = True) -> turnwise.Template:
     )
 
 
-def made(source: Any, exact: bool = False) -> turnwise.Template:
+def compile_source(source: Any, exact: bool = False) -> turnwise.Template:
     return compile_jinja(llamafactory.read(source, exact=exact).jinja, dialect="llamafactory")
 
 
@@ -100,7 +100,7 @@ def learnt(pairs: list[list[str]]) -> list[tuple[int, int]]:
     return spans
 
 
-def joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def join_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for start, end in spans:
         if found and found[-1][1] == start:
@@ -128,7 +128,7 @@ def test_golden(name: str) -> None:
             )
             if rendering.text != "".join(map("".join, pairs)):
                 wrong.append(f"{place}: text {rendering.text!r}")
-            elif "discarding_history_cot" not in options and joined(
+            elif "discarding_history_cot" not in options and join_spans(
                 rendering.spans(generation=True)
             ) != learnt(pairs):
                 wrong.append(f"{place}: learnt {rendering.spans(generation=True)}")
@@ -193,28 +193,31 @@ def test_stops() -> None:
 
 
 def test_the_opening_is_the_generation_prompt() -> None:
-    chatml = made(CHATML)
+    chatml = compile_source(CHATML)
     assert chatml.render(HI[:1]).text == "<|im_start|>user\nhi<|im_end|>\n"
     assert chatml.render(HI[:1], add_generation_prompt=True).text.endswith(
         "<|im_end|>\n<|im_start|>assistant\n"
     )
     assert chatml.render(HI).text.startswith(chatml.render(HI[:1], add_generation_prompt=True).text)
-    exact = made(CHATML, exact=True)
+    exact = compile_source(CHATML, exact=True)
     assert exact.render(HI[:1]).text.endswith("<|im_start|>assistant\n")
     assert exact.render(HI).text == chatml.render(HI).text
 
 
 def test_system_defaults_and_later_ones() -> None:
-    chatml = made({**CHATML, "default_system": "D"})
+    chatml = compile_source({**CHATML, "default_system": "D"})
     assert chatml.render(HI).text.startswith("<|im_start|>system\nD<|im_end|>\n")
     chat = [{"role": "system", "content": "S"}, *HI, {"role": "system", "content": "T"}]
     assert chatml.render(chat).text.count("<|im_start|>system\n") == 2
     developer = [{"role": "developer", "content": "S"}, *HI]
-    assert made(CHATML).render(developer).text == made(CHATML).render([chat[0], *HI]).text
+    assert (
+        compile_source(CHATML).render(developer).text
+        == compile_source(CHATML).render([chat[0], *HI]).text
+    )
     with pytest.raises(turnwise.TurnwiseError, match="developer"):
-        made(CHATML, exact=True).render(developer)
+        compile_source(CHATML, exact=True).render(developer)
     with pytest.raises(turnwise.TurnwiseError, match="no slot for the role system"):
-        made(CHATML, exact=True).render(chat)
+        compile_source(CHATML, exact=True).render(chat)
     with pytest.raises(turnwise.TurnwiseError, match="critic"):
         chatml.render([{"role": "critic", "content": "no"}])
 
@@ -225,23 +228,23 @@ def test_llama2_puts_the_system_text_into_the_first_turn() -> None:
         "format_system": ["<<SYS>>\n{{content}}\n<</SYS>>\n\n"],
         "template_class": "Llama2Template",
     }
-    text = made(source).render([{"role": "system", "content": "S"}, *HI], **TOKENS).text
+    text = compile_source(source).render([{"role": "system", "content": "S"}, *HI], **TOKENS).text
     assert text == "<BOS>[INST] <<SYS>>\nS\n<</SYS>>\n\nhi [/INST]ho<EOS>"
 
 
 def test_rounds_are_counted() -> None:
     source = {"format_user": ["[{{idx}}] {{content}} "], "format_assistant": ["{{content}};"]}
     assert (
-        made(source).render([*HI, *HI]).text
-        == made(source, exact=True).render([*HI, *HI]).text
+        compile_source(source).render([*HI, *HI]).text
+        == compile_source(source, exact=True).render([*HI, *HI]).text
         == "[0] hi ho;[1] hi ho;"
     )
 
 
 def test_a_users_braces_are_text_unless_exact() -> None:
     chat = [{"role": "user", "content": "{{idx}} {{content}}"}]
-    assert "{{idx}} {{content}}" in made(CHATML).render(chat).text
-    assert "0 {{content}}" in made(CHATML, exact=True).render(chat).text
+    assert "{{idx}} {{content}}" in compile_source(CHATML).render(chat).text
+    assert "0 {{content}}" in compile_source(CHATML, exact=True).render(chat).text
 
 
 def test_replace_eos_and_tokens_by_text() -> None:
@@ -261,13 +264,20 @@ def test_replace_eos_and_tokens_by_text() -> None:
 def test_thoughts() -> None:
     source = {**CHATML, "template_class": "ReasoningTemplate"}
     chat = [HI[0], {"role": "assistant", "content": "ho", "reasoning_content": "hm"}]
-    assert "assistant\n<think>\nhm\n</think>\n\nho" in made(source).render(chat).text
-    assert "assistant\n<think>\n\n</think>\n\nho" in made(source, exact=True).render(chat).text
-    off = made(source).render(HI[:1], add_generation_prompt=True, enable_thinking=False).text
+    assert "assistant\n<think>\nhm\n</think>\n\nho" in compile_source(source).render(chat).text
+    assert (
+        "assistant\n<think>\n\n</think>\n\nho"
+        in compile_source(source, exact=True).render(chat).text
+    )
+    off = (
+        compile_source(source)
+        .render(HI[:1], add_generation_prompt=True, enable_thinking=False)
+        .text
+    )
     assert off.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    assert "hm" not in made(source).render(chat, enable_thinking=False).text
+    assert "hm" not in compile_source(source).render(chat, enable_thinking=False).text
     inline = [HI[0], {"role": "assistant", "content": "<think>\na\n</think>\n\nb"}, *HI]
-    assert "a\n" not in made(source).render(inline, discarding_history_cot=True).text
+    assert "a\n" not in compile_source(source).render(inline, discarding_history_cot=True).text
     assert dict(llamafactory.read({**source, "enable_thinking": False}).options) == {
         "enable_thinking": False
     }
@@ -281,16 +291,23 @@ def test_tool_formats_tell_call_and_answer(name: str) -> None:
         {"role": "tool", "content": "7"},
         HI[1],
     ]
-    text = made({**CHATML, "tool_format": name}).render(chat, tools=[TOOL], now=corpus.NOW).text
+    text = (
+        compile_source({**CHATML, "tool_format": name})
+        .render(chat, tools=[TOOL], now=corpus.NOW)
+        .text
+    )
     assert text.index("f") < text.index("so: ") < text.index("7")
-    assert made({**CHATML, "tool_format": name}).render(HI).text == made(CHATML).render(HI).text
+    assert (
+        compile_source({**CHATML, "tool_format": name}).render(HI).text
+        == compile_source(CHATML).render(HI).text
+    )
 
 
 def test_a_tool_format_of_the_tools_is_that_of_the_calls() -> None:
     source = {**CHATML, "format_tools": {"tool_format": "qwen"}}
     chat = [HI[0], {"role": "assistant", "content": "", "tool_calls": [CALL]}]
-    assert '<tool_call>\n{"name": "f"' in made(source).render(chat, tools=[TOOL]).text
-    exactly = made(source, exact=True).render(chat, tools=[TOOL]).text
+    assert '<tool_call>\n{"name": "f"' in compile_source(source).render(chat, tools=[TOOL]).text
+    exactly = compile_source(source, exact=True).render(chat, tools=[TOOL]).text
     assert '<tool_call>\n{"name": "f"' not in exactly and "Action: f\nAction Input: " in exactly
 
 
@@ -298,8 +315,11 @@ def test_results_of_one_turn_are_joined() -> None:
     source = {**CHATML, "format_observation": ["<r>\n{{content}}\n</r><|im_start|>assistant\n"]}
     chat = [HI[0], {"role": "assistant", "content": "", "tool_calls": [CALL, CALL]}]
     chat += [{"role": "tool", "content": "1"}, {"role": "tool", "content": "2"}, HI[1]]
-    assert "<r>\n1\n</r>\n<r>\n2\n</r>" in made(source).render(chat).text
-    assert "1\n</tool_response>\n<tool_response>\n2" in made(source, exact=True).render(chat).text
+    assert "<r>\n1\n</r>\n<r>\n2\n</r>" in compile_source(source).render(chat).text
+    assert (
+        "1\n</tool_response>\n<tool_response>\n2"
+        in compile_source(source, exact=True).render(chat).text
+    )
 
 
 def test_json_and_formatters_are_sources_too() -> None:
@@ -307,9 +327,9 @@ def test_json_and_formatters_are_sources_too() -> None:
         slots = CHATML["format_user"]
         tool_format = None
 
-    text = made(CHATML).render(HI).text
-    assert made(json.dumps(CHATML)).render(HI).text == text
-    assert made({**CHATML, "format_user": Formatter()}).render(HI).text == text
+    text = compile_source(CHATML).render(HI).text
+    assert compile_source(json.dumps(CHATML)).render(HI).text == text
+    assert compile_source({**CHATML, "format_user": Formatter()}).render(HI).text == text
     assert llamafactory.knows(CHATML) and llamafactory.knows(json.dumps(CHATML))
     assert (
         not llamafactory.knows({"SYSTEM": ""})
@@ -332,7 +352,7 @@ def test_written() -> None:
     )
     source = llamafactory.write(turns)
     assert (
-        made(source).render([*HI, *HI], eos_token="E").text
+        compile_source(source).render([*HI, *HI], eos_token="E").text
         == "<s><sys>D" + "<u>hi</u><a>ho</a>E\n" * 2
     )
     assert llamafactory.read(source).stops == ("</a>",)
@@ -340,7 +360,8 @@ def test_written() -> None:
         Turns(user=("{{content}} {{idx}}", Slot("index"), ":", Slot("text")))
     )
     assert (
-        made(source).render([*HI, *HI]).text == "{{content}} {{idx}}0:hiho{{content}} {{idx}}1:hiho"
+        compile_source(source).render([*HI, *HI]).text
+        == "{{content}} {{idx}}0:hiho{{content}} {{idx}}1:hiho"
     )
 
 
@@ -383,4 +404,4 @@ def test_bad_sources(source: Any, said: str) -> None:
 
 def test_exact_passes_over_what_the_original_passes_over() -> None:
     source = {"format_user": [{"<|endoftext|>"}, "{{content}}"]}
-    assert made(source, exact=True).render(HI[:1]).text == "hi"
+    assert compile_source(source, exact=True).render(HI[:1]).text == "hi"

@@ -30,7 +30,7 @@ ROWS = [
 ]
 
 
-def given(row: dict[str, Any]) -> dict[str, Any]:
+def prepare_row(row: dict[str, Any]) -> dict[str, Any]:
     """The row, without the results at its end, which nobody answered and the converter forgets."""
     chat = corpus.chats()[row["c"]]
     messages = list(chat.messages)
@@ -39,7 +39,7 @@ def given(row: dict[str, Any]) -> dict[str, Any]:
     return {"messages": messages, "tools": chat.arguments.get("tools")}
 
 
-def reduced(message: dict[str, Any]) -> dict[str, Any]:
+def reduce_message(message: dict[str, Any]) -> dict[str, Any]:
     """A message without what is lost there: ids, names, reasoning, text beside a call."""
     kept = {key: value for key, value in message.items() if key not in LOST}
     if message.get("tool_calls"):
@@ -52,8 +52,8 @@ def reduced(message: dict[str, Any]) -> dict[str, Any]:
 
 def turns(row: dict[str, Any]) -> list[list[Any]]:
     """A row as ours writes it in ShareGPT's words, with results that follow each other made one."""
-    whole = conversation(given(row))
-    said = replace(whole, messages=[reduced(message) for message in whole.messages])
+    whole = conversation(prepare_row(row))
+    said = replace(whole, messages=[reduce_message(message) for message in whole.messages])
     found: list[list[Any]] = []
     for turn in write(said, "sharegpt")["conversations"]:
         role = NAMES[turn["from"]]
@@ -91,17 +91,17 @@ def trainable(messages: list[dict[str, Any]]) -> bool:
 def test_rows_that_are_dropped() -> None:
     answered = [row for row in ROWS if "out" in row]
     kept = {row["c"] for row in answered if row["out"]["_response"]}
-    assert {row["c"] for row in answered if trainable(given(row)["messages"])} == kept
+    assert {row["c"] for row in answered if trainable(prepare_row(row)["messages"])} == kept
     assert (len(ROWS), len(answered), len(kept)) == (75, 70, 35)
     for row in answered:
-        conversation(given(row))  # which is no reason to drop one here
+        conversation(prepare_row(row))  # which is no reason to drop one here
 
 
 @needs_corpus
 @pytest.mark.parametrize("row", [row for row in ROWS if "error" in row], ids=lambda row: row["c"])
 def test_rows_that_it_fails_on(row: dict[str, Any]) -> None:
     with pytest.raises(MessageError):
-        write(conversation(given(row)), "sharegpt")
+        write(conversation(prepare_row(row)), "sharegpt")
 
 
 @needs_corpus
@@ -109,7 +109,7 @@ def test_rows_that_it_fails_on(row: dict[str, Any]) -> None:
     "row", [r for r in ROWS if r.get("out", {}).get("_response")], ids=lambda row: row["c"]
 )
 def test_rows_that_are_kept(row: dict[str, Any]) -> None:
-    out, read = row["out"], given(row)
+    out, read = row["out"], prepare_row(row)
     theirs = [[turn["role"], turn["content"]] for turn in (*out["_prompt"], *out["_response"])]
     if any(isinstance(content, list) for _, content in theirs):
         with pytest.raises(MessageError, match="has a text here, not list"):

@@ -119,7 +119,7 @@ TURNS = st.lists(
 )
 
 
-def concatenated(fields: dict[str, str], turns: list[dict[str, str]]) -> str:
+def concatenate(fields: dict[str, str], turns: list[dict[str, str]]) -> str:
     """The documented formula: `{system}{meta_instruction}{eosys}{user}...{eoh}{assistant}...{eoa}{separator}`."""
     parts = {"user": ("user", "eoh"), "system": ("system", "eosys"), "tool": ("tool", "eotool")}
     text = ""
@@ -137,7 +137,7 @@ def concatenated(fields: dict[str, str], turns: list[dict[str, str]]) -> str:
 @settings(max_examples=40)
 @given(fields=FIELDS, turns=TURNS)
 def test_any_fields(fields: dict[str, str], turns: list[dict[str, str]]) -> None:
-    text = concatenated(fields, turns)
+    text = concatenate(fields, turns)
     assert turnwise.compile(fields, "lmdeploy").render(turns).text == text
     prompt = turnwise.compile(fields, "lmdeploy").render(turns, add_generation_prompt=True).text
     assert prompt == text + fields["assistant"]

@@ -58,7 +58,7 @@ CHATML = (
 )
 
 
-def rendered(
+def render_both(
     source: str,
     messages: list[dict[str, Any]],
     exact: bool = False,
@@ -79,7 +79,7 @@ def rendered(
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("source", [ROUNDS, MESSAGES], ids=["rounds", "messages"])
 def test_both_kinds_say_the_same(source: str, exact: bool) -> None:
-    assert rendered(source, CHAT, exact) == CHATML
+    assert render_both(source, CHAT, exact) == CHATML
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_both_kinds_say_the_same(source: str, exact: bool) -> None:
     ],
 )
 def test_meaning(source: str, messages: list[dict[str, Any]], expected: str) -> None:
-    assert rendered(source, messages) == expected
-    assert rendered(source, messages, exact=True) == expected
+    assert render_both(source, messages) == expected
+    assert render_both(source, messages, exact=True) == expected
 
 
 def test_last_message() -> None:
@@ -152,13 +152,13 @@ def test_last_message() -> None:
 <{{ .Role }}>{{ .Content }}
 {{- if not $last }}</>{{ else if ne .Role "assistant" }}</><assistant>{{ end }}
 {{- end }}"""
-    assert rendered(source, [ASK]) == "<user>a</><assistant>"
-    assert rendered(source, [ASK, REPLY]) == "<user>a</><assistant>b"
+    assert render_both(source, [ASK]) == "<user>a</><assistant>"
+    assert render_both(source, [ASK, REPLY]) == "<user>a</><assistant>b"
 
 
 def test_a_finished_reply_is_cut_by_exact_alone() -> None:
-    assert rendered(ROUNDS, [ASK, REPLY]).endswith("assistant\nb<|im_end|>\n")
-    assert rendered(ROUNDS, [ASK, REPLY], exact=True).endswith("assistant\nb")
+    assert render_both(ROUNDS, [ASK, REPLY]).endswith("assistant\nb<|im_end|>\n")
+    assert render_both(ROUNDS, [ASK, REPLY], exact=True).endswith("assistant\nb")
 
 
 def test_tools_and_calls() -> None:
@@ -167,14 +167,14 @@ def test_tools_and_calls() -> None:
 {{ .Function }}{{ end }}
 {{ range .Messages }}{{ range .ToolCalls }}{{ .Function.Name }} {{ .Function.Arguments }}{{ end }}{{ end }}"""
     told = '{"name":"f","description":"d","parameters":{"properties":{"x":{"type":"int"}}}}'
-    assert rendered(source, [CALL], tools=TOOLS) == f'f(x: int)\n{told}\nf {{"x":"<1>","a":2}}'
-    assert rendered(source, [CALL], exact=True, tools=TOOLS).endswith(
+    assert render_both(source, [CALL], tools=TOOLS) == f'f(x: int)\n{told}\nf {{"x":"<1>","a":2}}'
+    assert render_both(source, [CALL], exact=True, tools=TOOLS).endswith(
         'f {"a":2,"x":"\\u003c1\\u003e"}'
     )
     each = "{{ range $k, $v := .Function.Arguments }}{{ $k }}={{ $v }};{{ end }}"
     each = f"{{{{ range .Messages }}}}{{{{ range .ToolCalls }}}}{each}{{{{ end }}}}{{{{ end }}}}"
-    assert rendered(each, [CALL]) == "x=<1>;a=2;"
-    assert rendered(each, [CALL], exact=True) == "a=2;x=<1>;"
+    assert render_both(each, [CALL]) == "x=<1>;a=2;"
+    assert render_both(each, [CALL], exact=True) == "a=2;x=<1>;"
 
 
 def test_modelfile() -> None:
@@ -195,7 +195,7 @@ LICENSE "free"
     assert (
         reading.facts["parameters"]["temperature"] == ["0.5"] and reading.facts["FROM"] == "llama3"
     )
-    text = rendered(file, [ASK])
+    text = render_both(file, [ASK])
     assert text.startswith(
         "<|im_start|>system\nYou are Bob.<|im_end|>\n<|im_start|>user\nHey<|im_end|>\n"
     )
@@ -203,7 +203,7 @@ LICENSE "free"
 
 
 def test_a_system_message_replaces_the_default() -> None:
-    text = rendered(f'FROM x\nTEMPLATE """{ROUNDS}"""\nSYSTEM D', CHAT)
+    text = render_both(f'FROM x\nTEMPLATE """{ROUNDS}"""\nSYSTEM D', CHAT)
     assert text == CHATML
 
 
@@ -237,15 +237,15 @@ def test_written(turns: Turns) -> None:
     file = ollama.write(turns, eos_token="</s>")
     closing = turns.reply_suffix + ("</s>" if turns.eos else "") + turns.separator
 
-    def filled(text: Any, content: str) -> str:
+    def fill(text: Any, content: str) -> str:
         return "".join(part if isinstance(part, str) else content for part in text)
 
-    system = filled(turns.system, turns.default_system or "") if turns.system else ""
+    system = fill(turns.system, turns.default_system or "") if turns.system else ""
     expected = (
-        turns.prefix + system + filled(turns.user, "a") + turns.generation_prompt + "b" + closing
+        turns.prefix + system + fill(turns.user, "a") + turns.generation_prompt + "b" + closing
     )
-    expected += filled(turns.user, "c") + turns.generation_prompt
-    assert rendered(file, [ASK, REPLY, AGAIN]) == expected
+    expected += fill(turns.user, "c") + turns.generation_prompt
+    assert render_both(file, [ASK, REPLY, AGAIN]) == expected
     assert ollama.knows(file)
 
 
@@ -437,10 +437,10 @@ def test_a_field_of_another_value_fails_when_it_is_used(exact: bool) -> None:
 
 def test_levels_of_thinking() -> None:
     source = "{{ .Think }}{{ .ThinkLevel }}{{ .IsThinkSet }}{{ len .Messages }}"
-    assert rendered(source, [ASK]) == "falsefalse1"
-    assert rendered(source, [ASK], enable_thinking=True) == "truemediumtrue1"
-    assert rendered(source, [ASK], enable_thinking=False) == "falsetrue1"
-    assert rendered(source, [ASK], reasoning_effort="high") == "truehightrue1"
+    assert render_both(source, [ASK]) == "falsefalse1"
+    assert render_both(source, [ASK], enable_thinking=True) == "truemediumtrue1"
+    assert render_both(source, [ASK], enable_thinking=False) == "falsetrue1"
+    assert render_both(source, [ASK], reasoning_effort="high") == "truehightrue1"
 
 
 @pytest.mark.parametrize(
@@ -469,26 +469,26 @@ def test_numbers_keep_their_value(number: float) -> None:
     source = f"{{{{ range .Messages }}}}{{{{ range .ToolCalls }}}}{both}{{{{ end }}}}{{{{ end }}}}"
     call = {"function": {"name": "f", "arguments": {"n": number}}}
     message = {"role": "assistant", "content": "", "tool_calls": [call]}
-    shown, as_json = rendered(source, [message], exact=True).split(" ")
+    shown, as_json = render_both(source, [message], exact=True).split(" ")
     assert float(shown) == float(as_json) == float(number)
 
 
 def test_a_suffix_asks_for_the_text_before_it() -> None:
     source = "{{ if .Suffix }}<{{ .Prompt }}|{{ .Suffix }}>{{ else }}{{ .Prompt }}{{ end }}{{ .Response }}"
-    assert rendered(source, [ASK]) == "a"
-    assert rendered(source, [ASK], suffix="z") == "<a|z>"
+    assert render_both(source, [ASK]) == "a"
+    assert render_both(source, [ASK], suffix="z") == "<a|z>"
 
 
 def test_what_is_no_text_prints_as_json() -> None:
     source = "{{ range .Tools }}{{ .Function.Parameters }}{{ end }}{{ .Prompt }}{{ len .Messages }}"
-    assert rendered(source, [ASK], tools=TOOLS) == '{"properties":{"x":{"type":"int"}}}1'
+    assert render_both(source, [ASK], tools=TOOLS) == '{"properties":{"x":{"type":"int"}}}1'
     exact = '{ <nil> <nil> [] {"x":{"type":"int"}}}<no value>1'
-    assert rendered(source, [ASK], tools=TOOLS, exact=True) == exact
+    assert render_both(source, [ASK], tools=TOOLS, exact=True) == exact
 
 
 def test_the_last_round_has_all_functions() -> None:
     source = "{{ .Prompt | json }}:{{ .Response }}"
-    assert rendered(source, [ASK, REPLY, AGAIN]) == '"a":b"c":'
+    assert render_both(source, [ASK, REPLY, AGAIN]) == '"a":b"c":'
     exact = turnwise.compile(ollama.read(source, exact=True).jinja)
     with pytest.raises(TemplateRaised, match="does not know json where it executes the last round"):
         exact.render([ASK], normalise=False)
@@ -519,6 +519,6 @@ def test_what_the_exact_reading_refuses(source: str, said: str) -> None:
 
 def test_parentheses_are_looked_into() -> None:
     source = "{{ (index .Messages 1).Content }}{{ (index .Messages 0).Role | json }}"
-    assert rendered(source, CHAT) == 'a"system"'
+    assert render_both(source, CHAT) == 'a"system"'
     with pytest.raises(SourceError, match="index of a <nil>"):
         ollama.read(source, exact=True)

@@ -63,7 +63,7 @@ def segments(rendering: Rendering) -> list[list[Any]]:
     return found
 
 
-def joined(parts: list[tuple[str, bool]]) -> list[list[Any]]:
+def join_parts(parts: list[tuple[str, bool]]) -> list[list[Any]]:
     found: list[list[Any]] = []
     for text, mark in parts:
         if found and found[-1][1] == mark:
@@ -151,7 +151,7 @@ def test_golden_calls(name: str) -> None:
         )
         for key in ("encode", "train", "train_truncated"):
             if key in row:
-                agrees(row[key], partial(trained, chat, key, row), given, training)
+                agrees(row[key], partial(list_trained, chat, key, row), given, training)
         assert context == row["context"] and "length" not in training
 
 
@@ -165,12 +165,12 @@ def agrees(expected: Any, call: Callable[[Any, Any], Any], *arguments: Any) -> N
         assert call(*arguments) == expected
 
 
-def trained(chat: compat.Chat, key: str, row: dict[str, Any], given: Any, context: Any) -> Any:
+def list_trained(chat: compat.Chat, key: str, row: dict[str, Any], given: Any, context: Any) -> Any:
     parts = chat.encode_chat_inputs(given, context, tokenize=False)
     if key == "encode":
         return parts
     limits = row[key] if key == "train_truncated" else {"max_length": 10**9, "src_length": 10**9}
-    return joined(
+    return join_parts(
         compat.truncate_rounds(parts, limits["max_length"], limits["src_length"], exact=True)
     )
 

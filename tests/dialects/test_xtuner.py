@@ -117,7 +117,7 @@ def test_golden_encodes(name: str) -> None:
             assert segments(bare) == row["segments_qwen_tokenizer_class"], row["c"]
 
 
-def joined(mapped: Any, bos: bool = True) -> list[list[Any]]:
+def join_segments(mapped: Any, bos: bool = True) -> list[list[Any]]:
     """The segments, with neighbouring texts joined that are both trained or both not."""
     found: list[compat.TrainingSegment] = []
     for part in compat.segments(mapped, bos):
@@ -143,9 +143,9 @@ def test_golden_encodes_through_the_calls(name: str) -> None:
                 compat.template_map_fn(example, name)
             continue
         mapped = compat.template_map_fn(example, compat.PROMPT_TEMPLATE[name])
-        assert joined(mapped) == row["segments"], row["c"]
+        assert join_segments(mapped) == row["segments"], row["c"]
         if "segments_qwen_tokenizer_class" in row:
-            assert joined(mapped, bos=False) == row["segments_qwen_tokenizer_class"]
+            assert join_segments(mapped, bos=False) == row["segments_qwen_tokenizer_class"]
 
 
 @needs_corpus
@@ -669,16 +669,16 @@ def test_what_ends_an_answer_in_ids(tokenizers: Any) -> None:
     known = tokenizers("mistral_v0_1")
     eos = known.id("</s>")
 
-    def encoded(name: str, **turn: Any) -> dict[str, list[int]]:
+    def encode_turn(name: str, **turn: Any) -> dict[str, list[int]]:
         example = {"conversation": [{"system": "", "input": "q", "output": "a", **turn}]}
         return compat.encode_fn(compat.template_map_fn(example, name), known, 100)
 
-    zephyr, internlm = encoded("zephyr"), encoded("internlm_chat")
+    zephyr, internlm = encode_turn("zephyr"), encode_turn("internlm_chat")
     assert [id for id in zephyr["labels"] if id != -100][-1] == eos
     assert eos not in internlm["input_ids"]
     learnt = [id for id in internlm["labels"] if id != -100]
     assert learnt == known.whole("a<eoa>") and internlm["labels"][-1] == -100
-    assert set(encoded("zephyr", output_with_loss=False)["labels"]) == {-100}
+    assert set(encode_turn("zephyr", output_with_loss=False)["labels"]) == {-100}
 
 
 @needs_corpus
