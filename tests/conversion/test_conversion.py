@@ -93,7 +93,7 @@ def bos(template: turnwise.Template) -> dict[str, str]:
     return {} if template.options.get("bos_token") else {"bos_token": "<s>"}
 
 
-def converted(template: turnwise.Template, dialect: str, **details: Any) -> Any:
+def convert_or_error(template: turnwise.Template, dialect: str, **details: Any) -> Any:
     """The source, or the error; anything else that is raised is a failure."""
     try:
         return template.convert(dialect, **details)
@@ -217,7 +217,7 @@ def test_a_token_whose_text_is_asked_for() -> None:
     # XTuner has a name for it, but then inserts bos_token: that is right if there is none.
     assert "SUFFIX_AS_EOS" not in default.convert("xtuner", bos_token="")
     for dialect in ("xtuner", "paddlenlp", "ollama"):
-        error = converted(default, dialect)
+        error = convert_or_error(default, dialect)
         assert isinstance(error, turnwise.SourceError) and "(pass eos_token=...)" in error.message
         assert "{'role': 'assistant', 'content': 'O'}" in str(error)
         source = default.convert(dialect, eos_token="</s>")
@@ -245,7 +245,7 @@ def test_the_jinja_of_what_was_written_works_in_transformers(dialect: str) -> No
 @pytest.mark.parametrize("dialect", [dialect for dialect in TARGETS if dialect != "xtuner"])
 def test_tools_are_an_obstacle(dialect: str) -> None:
     lost = LOST.get(dialect, ())
-    error = converted(load("qwen2.5"), dialect, without=lost)
+    error = convert_or_error(load("qwen2.5"), dialect, without=lost)
     assert isinstance(error, turnwise.SourceError)
     unable = f"{dialect} cannot express"
     if dialect in ("llamafactory", "ollama"):  # which have words for tools
@@ -293,7 +293,7 @@ def test_the_smallest_conversation_is_the_smallest(monkeypatch: pytest.MonkeyPat
         "mistral-v3",
     ):
         for dialect in TARGETS:
-            source = converted(load(name), dialect, eos_token="</s>")
+            source = convert_or_error(load(name), dialect, eos_token="</s>")
             refused += isinstance(source, turnwise.SourceError)
     assert refused >= 30 and left == []
 
@@ -303,7 +303,7 @@ def test_long_texts_are_no_trouble_for_fastchat() -> None:
     long = "".join(f"w{number} " for number in range(5000))
     template = turnwise.compile(INSIDE.replace(";", long).replace("eos_token", repr(long)))
     started = time.process_time()
-    assert isinstance(converted(template, "fastchat"), turnwise.SourceError)
+    assert isinstance(convert_or_error(template, "fastchat"), turnwise.SourceError)
     assert time.process_time() - started < 5
 
 
@@ -369,7 +369,7 @@ def test_the_obstacle_is_named(
     name: str, dialect: str, feature: str, turns: Iterable[str] | None
 ) -> None:
     """`turns` are the texts of the smallest conversation."""
-    error = converted(load(name), dialect, eos_token="</s>")
+    error = convert_or_error(load(name), dialect, eos_token="</s>")
     assert isinstance(error, turnwise.SourceError)
     assert error.message.partition(": ")[2].startswith(feature), error.message
     assert turns is None or re.findall(r"'content': '(.*?)'", str(error)) == list(turns)
@@ -377,7 +377,7 @@ def test_the_obstacle_is_named(
 
 def test_an_empty_system_turn_is_one() -> None:
     bare = turnwise.compile(load("qwen1.5").text.replace("You are a helpful assistant", ""))
-    error = converted(bare, "xtuner")
+    error = convert_or_error(bare, "xtuner")
     assert isinstance(error, turnwise.SourceError)
     assert (
         error.message
@@ -395,11 +395,11 @@ def test_a_template_that_takes_no_rounds() -> None:
         ),
         ("", "it does not write the text of every message once, in order", "it writes: ''"),
     ):
-        error = converted(turnwise.compile(text), "xtuner")
+        error = convert_or_error(turnwise.compile(text), "xtuner")
         assert isinstance(error, turnwise.SourceError) and error.message.endswith(what)
         assert then in str(error) and "{'role': 'user', 'content': 'Xfirst'}" in str(error)
         assert "Xone" not in str(error)
-    error = converted(turnwise.compile("{{ messages | tojson }}"), "xtuner")
+    error = convert_or_error(turnwise.compile("{{ messages | tojson }}"), "xtuner")
     assert (
         isinstance(error, turnwise.SourceError)
         and "a text that every conversation starts with" in error.message
@@ -407,7 +407,7 @@ def test_a_template_that_takes_no_rounds() -> None:
 
 
 def test_a_token_inside_a_turn() -> None:
-    error = converted(turnwise.compile(INSIDE), "xtuner")
+    error = convert_or_error(turnwise.compile(INSIDE), "xtuner")
     assert isinstance(error, turnwise.SourceError) and "pass eos_token=..." in error.message
     assert "{'role': 'user', 'content': 'F'}" in str(error)
     source = turnwise.compile(INSIDE, options={"eos_token": "</s>"}).convert("xtuner")
@@ -442,7 +442,9 @@ def said_or_named(template: turnwise.Template, dialect: str, **details: Any) -> 
     """Whether it is said, or the obstacle; a conversation is shown, and what is said holds."""
     told = {} if template.options.get("eos_token") else {"eos_token": "</s>"}
     without = (*details.pop("without", ()), *LOST.get(dialect, ()))
-    source = converted(template, dialect, **told, **bos(template), without=without, **details)
+    source = convert_or_error(
+        template, dialect, **told, **bos(template), without=without, **details
+    )
     if not isinstance(source, turnwise.SourceError):
         assert disagreements(template, source, dialect) == [], (template.name, dialect)
         return "said"
@@ -503,7 +505,7 @@ def test_entries_of_llamafactory_are_said_or_the_obstacle_is_named(
 @pytest.mark.parametrize("dialect", TARGETS)
 def test_what_a_template_does_with_messages_is_not_lost(dialect: str) -> None:
     """DeepSeek R1 leaves thoughts out of the history, and writes calls without ever reading `tools`."""
-    assert isinstance(converted(load("deepseek-r1"), dialect), turnwise.SourceError)
+    assert isinstance(convert_or_error(load("deepseek-r1"), dialect), turnwise.SourceError)
 
 
 @pytest.mark.parametrize(
@@ -583,7 +585,7 @@ def test_fastchat_comes_back_from_its_jinja_alone() -> None:
         # A style that writes the bos token can be chosen only if its text is known.
         options = {"bos_token": first.style.bos} if first.style.bos else {}
         template = turnwise.compile(load(name).text, options=options)
-        source = converted(template, "fastchat", without=["images", "empty messages"])
+        source = convert_or_error(template, "fastchat", without=["images", "empty messages"])
         if isinstance(source, turnwise.SourceError):
             refused.append(name)
             continue
@@ -637,7 +639,7 @@ def test_turns_that_no_row_of_fastchat_fits() -> None:
 # The Jinja, in other engines
 
 
-def asked() -> Iterator[tuple[Probe, bool]]:
+def list_probes() -> Iterator[tuple[Probe, bool]]:
     for probe in (*load_probes("turns"), *load_probes("contents")):
         for opening in (False, True):
             yield probe, opening
@@ -665,7 +667,7 @@ def test_the_jinja_works_in_minijinja(dialect: str) -> None:
         template = load(name)
         tokens = {"bos_token": "<bos>", "eos_token": "<eos>", **template.options}
         engine.add_template(name, without_generation(template.convert("jinja")))
-        for probe, opening in asked():
+        for probe, opening in list_probes():
             try:
                 ours = template.render(
                     probe.messages,

@@ -78,16 +78,16 @@ def test_corpus(name: str) -> None:
         elif problems:
             differing.add((name, row.chat))
     failures += [
-        f"{chat}: listed in {PAGE.name}, but the same" for chat in unchanged(name, differing)
+        f"{chat}: listed in {PAGE.name}, but the same" for chat in find_unchanged(name, differing)
     ]
-    assert not failures, told(name, failures)
+    assert not failures, describe_failures(name, failures)
 
 
-def unchanged(name: str, differing: set[tuple[str, str]]) -> list[str]:
+def find_unchanged(name: str, differing: set[tuple[str, str]]) -> list[str]:
     return [chat for template, chat in sorted(DIFFERENT - differing) if template == name]
 
 
-def told(name: str, failures: list[str]) -> str:
+def describe_failures(name: str, failures: list[str]) -> str:
     return "\n".join(
         [f"{len(failures)} failures of {name}, of which the first are", *failures[:SHOWN]]
     )
@@ -144,11 +144,11 @@ def first_difference(text: str, expected: str) -> str:
 
 
 def wrong_spans(rendering: Rendering, row: Row) -> str:
-    found, expected = rendering.spans(generation=True), merged(row.spans, len(rendering.text))
+    found, expected = rendering.spans(generation=True), merge_spans(row.spans, len(rendering.text))
     return "" if found == expected else f"generation spans are {found}, expected {expected}"
 
 
-def merged(spans: Iterable[tuple[int, int]], length: int) -> Spans:
+def merge_spans(spans: Iterable[tuple[int, int]], length: int) -> Spans:
     """Spans as `Rendering.spans` gives them: cut with the text, none empty, neighbours as one."""
     result: Spans = []
     for start, end in ((min(start, length), min(end, length)) for start, end in spans):
@@ -176,8 +176,10 @@ def test_contained_difference(template: str, value: str, theirs: str, ours: str)
 
 
 def check(template: str, theirs: str, ours: str, **options: Any) -> None:
-    assert said(lambda: oracle.render(template, CHAT, **options), theirs) == readable(theirs)
-    assert said(
+    assert render_or_error(lambda: oracle.render(template, CHAT, **options), theirs) == readable(
+        theirs
+    )
+    assert render_or_error(
         lambda: (
             turnwise.compile(template).render(CHAT, now=corpus.NOW, normalise=False, **options).text
         ),
@@ -186,7 +188,7 @@ def check(template: str, theirs: str, ours: str, **options: Any) -> None:
     assert theirs != ours
 
 
-def said(run: Any, expected: str) -> str:
+def render_or_error(run: Any, expected: str) -> str:
     """What an engine printed, or the class of its error."""
     try:
         text = str(run())

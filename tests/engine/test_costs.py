@@ -51,7 +51,7 @@ def spend(pay: Any, *arguments: Any) -> tuple[int, int]:
     return (1 << 60) - rt.steps, (1 << 60) - rt.bytes
 
 
-def doubled(times: int) -> list[Any]:
+def nest_doubled(times: int) -> list[Any]:
     value: list[Any] = ["x"]
     for _ in range(times):
         value = [value, value]
@@ -59,9 +59,9 @@ def doubled(times: int) -> list[Any]:
 
 
 def test_a_shared_value_counts_as_often_as_it_is_read() -> None:
-    assert spend(charge_value, doubled(10))[1] > 2**10
+    assert spend(charge_value, nest_doubled(10))[1] > 2**10
     with pytest.raises(turnwise.TemplateLimitError):
-        charge_value(runtime(), doubled(100))
+        charge_value(runtime(), nest_doubled(100))
 
 
 def test_texts_count_by_their_length() -> None:

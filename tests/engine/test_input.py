@@ -28,7 +28,7 @@ def cycle() -> list[Any]:
     return value
 
 
-def nested(levels: int) -> dict[str, Any]:
+def nest_schema(levels: int) -> dict[str, Any]:
     """A JSON schema with so many objects within objects."""
     schema: dict[str, Any] = {"type": "string", "description": "the innermost"}
     for _ in range(levels):
@@ -111,7 +111,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "tools[0].a[0][0]",
     ),
     "a nest without end": (
-        lambda: TEMPLATE.render(user("x"), tools=[nested(3000)]),
+        lambda: TEMPLATE.render(user("x"), tools=[nest_schema(3000)]),
         turnwise.MessageError,
         "nested too deeply",
     ),
@@ -208,7 +208,7 @@ def test_ten_thousand_messages() -> None:
 
 
 def test_schemas_two_hundred_deep() -> None:
-    rendering = TEMPLATE.render(user("x"), tools=[nested(200)])
+    rendering = TEMPLATE.render(user("x"), tools=[nest_schema(200)])
     path = ("tools", 0, *("properties", "a") * 200, "description")
     assert [p.text for p in rendering.pieces if p.origin.path == path and not p.origin.key] == [
         "the innermost"

@@ -150,7 +150,7 @@ def conversations() -> dict[str, Probed]:
 
 
 @cache
-def compiled(name: str) -> turnwise.Template:
+def compile_published(name: str) -> turnwise.Template:
     return turnwise.compile(corpus.published()[name].text, name=name)
 
 
@@ -227,7 +227,7 @@ def check(name: str, chats: list[str]) -> Counter[str]:
         probed = conversations()[chat]
         flag = not probed.arguments.get("continue_final_message") and chosen(name, chat, 2)
         try:
-            rendering = compiled(name).render(
+            rendering = compile_published(name).render(
                 now=corpus.NOW, add_generation_prompt=flag, normalise=False, **probed.arguments
             )
         except turnwise.TurnwiseError:
@@ -258,7 +258,7 @@ def test_probes(name: str) -> None:
 MIXED = probes.probed({**MADE["nested_call"], **grammar.OPTIONS}, keep=lambda name: name == "tree")
 
 
-def lost(rendering: Rendering, probed: Probed) -> Iterator[str]:
+def find_lost(rendering: Rendering, probed: Probed) -> Iterator[str]:
     """Probes that neither came from their field nor were computed from it, and fields with text that is not theirs."""
     if "".join(piece.text for piece in rendering.pieces) != rendering.text:
         yield "the pieces do not join to the text"
@@ -286,7 +286,7 @@ def unfaithful(seed: int) -> str:
     try:
         template = turnwise.compile(text).with_limits(turnwise.Limits(origins=1_000_000))
         rendering = template.render(now=corpus.NOW, normalise=False, **MIXED.arguments)
-        wrong = next(lost(rendering, MIXED), "")
+        wrong = next(find_lost(rendering, MIXED), "")
     except turnwise.TurnwiseError:
         return ""
     except Exception as error:  # a raw one is a failure as much as a wrong origin
@@ -320,7 +320,7 @@ WELL_KNOWN = [
 @pytest.mark.parametrize("name", WELL_KNOWN)
 def test_markers_between_messages(name: str) -> None:
     """What a template writes between two fields is of the message of the one or of the other, in that order."""
-    rendering = compiled(name).render(
+    rendering = compile_published(name).render(
         now=corpus.NOW, normalise=False, **conversations()["multi2"].arguments
     )
     for before, between, after in gaps(rendering):
@@ -339,7 +339,7 @@ def test_markers_between_messages(name: str) -> None:
 def test_markers_within_messages(name: str, chat: str) -> None:
     """What stands between two fields of one message is of that message."""
     try:
-        rendering = compiled(name).render(
+        rendering = compile_published(name).render(
             now=corpus.NOW, normalise=False, **conversations()[chat].arguments
         )
     except turnwise.TurnwiseError as error:

@@ -75,7 +75,7 @@ def outcome(render: Callable[[], Any]) -> Any:
         return type(error).__name__, str(error)
 
 
-def rendered(template: Template, messages: Any, **arguments: Any) -> Any:
+def render_outcome(template: Template, messages: Any, **arguments: Any) -> Any:
     return outcome(lambda: template.render(messages, now=corpus.NOW, normalise=False, **arguments))
 
 
@@ -203,7 +203,7 @@ def test_once_disagreed(text: str) -> None:
 def test_deterministic(messages: list[dict[str, Any]]) -> None:
     for template in templates():
         once, again = (
-            rendered(copy.deepcopy(template), copy.deepcopy(messages), tools=TOOLS)
+            render_outcome(copy.deepcopy(template), copy.deepcopy(messages), tools=TOOLS)
             for _ in range(2)
         )
         assert once == again
@@ -221,7 +221,7 @@ def test_inputs_are_not_modified(messages: list[dict[str, Any]], prompted: bool)
     inputs = copy.deepcopy(given)
     before = pickle.dumps(inputs)
     for template in templates():
-        rendered(template, add_generation_prompt=prompted, **inputs)
+        render_outcome(template, add_generation_prompt=prompted, **inputs)
         assert pickle.loads(before) == inputs, template.name
 
 
@@ -233,7 +233,7 @@ def test_continued_message_is_not_modified(continued: bool | str) -> None:
     ]
     before = copy.deepcopy(messages)
     for template in templates():
-        rendered(template, messages, continue_final_message=continued)
+        render_outcome(template, messages, continue_final_message=continued)
         assert messages == before
 
 
@@ -242,7 +242,7 @@ def test_continued_message_is_not_modified(continued: bool | str) -> None:
 THREADS, ROUNDS = 8, 40
 
 
-def marked(number: int) -> list[dict[str, Any]]:
+def mark_chat(number: int) -> list[dict[str, Any]]:
     """A conversation in which every text has the number of its thread."""
     word = f"thread{number:02}word"
     call = {
@@ -260,10 +260,10 @@ def marked(number: int) -> list[dict[str, Any]]:
 
 def test_threads_do_not_meet() -> None:
     for template in templates():
-        expected = [rendered(template, marked(number)) for number in range(THREADS)]
+        expected = [render_outcome(template, mark_chat(number)) for number in range(THREADS)]
 
         def run(number: int, template: Template = template) -> list[Any]:
-            return [rendered(template, marked(number)) for _ in range(ROUNDS)]
+            return [render_outcome(template, mark_chat(number)) for _ in range(ROUNDS)]
 
         with ThreadPoolExecutor(THREADS) as pool:
             for number, results in enumerate(pool.map(run, range(THREADS))):
@@ -273,7 +273,7 @@ def test_threads_do_not_meet() -> None:
 
 
 def elsewhere(template: Template) -> list[Any]:
-    return [rendered(template, chat, tools=TOOLS) for chat in CHATS]
+    return [render_outcome(template, chat, tools=TOOLS) for chat in CHATS]
 
 
 def test_another_process_gives_the_same() -> None:
@@ -297,7 +297,7 @@ def survives(text: Any, messages: Any, **arguments: Any) -> None:
         assert str(error)
 
 
-def mutated(chance: random.Random, text: str) -> str:
+def mutate(chance: random.Random, text: str) -> str:
     """A template with spans of it taken out, doubled, exchanged or moved."""
     for _ in range(chance.randint(1, 3)):
         a, b, c = sorted(chance.randrange(len(text) + 1) for _ in range(3))
@@ -318,7 +318,7 @@ def mutated(chance: random.Random, text: str) -> str:
 def broken(chance: random.Random) -> tuple[str, list[dict[str, Any]]]:
     names = sorted(corpus.published())
     text = corpus.published()[chance.choice(names)].text if names else grammar.template(chance)
-    return mutated(chance, text[:6000]), chance.choice(CHATS)
+    return mutate(chance, text[:6000]), chance.choice(CHATS)
 
 
 @given(st.randoms(use_true_random=False).map(broken))

@@ -76,7 +76,7 @@ TAGGED = st.tuples(BEFORE, SOUP, AFTER)
 Token = tuple[int, str, str]
 
 
-def expected(text: str) -> list[Token] | None:
+def scan_with_jinja(text: str) -> list[Token] | None:
     """jinja2's tokens, or None where there are none."""
     try:
         return list(REFERENCE.tokeniter(text, None))
@@ -84,7 +84,7 @@ def expected(text: str) -> list[Token] | None:
         return None
 
 
-def scanned(text: str) -> list[tuple[int, int, str, str]] | None:
+def scan_tokens(text: str) -> list[tuple[int, int, str, str]] | None:
     """Ours, with columns."""
     try:
         return [
@@ -96,8 +96,10 @@ def scanned(text: str) -> list[tuple[int, int, str, str]] | None:
 
 
 def check(text: str) -> None:
-    tokens = scanned(text)
-    assert (tokens and [(line, kind, value) for line, _, kind, value in tokens]) == expected(text)
+    tokens = scan_tokens(text)
+    assert (tokens and [(line, kind, value) for line, _, kind, value in tokens]) == scan_with_jinja(
+        text
+    )
     lines = normalise_newlines(text).split("\n")
     for line, column, kind, value in tokens or ():
         first = value.split("\n")[0]

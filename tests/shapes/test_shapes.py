@@ -587,7 +587,7 @@ ANY = st.builds(
 )
 
 
-def spoken(*roles: str) -> Any:
+def messages_by(*roles: str) -> Any:
     return st.fixed_dictionaries({"role": st.sampled_from(roles), "content": TEXT})
 
 
@@ -643,12 +643,12 @@ CAN_SAY: dict[str, Any] = {
     "openai": st.lists(MESSAGE, max_size=4),
     "list": st.lists(MESSAGE, max_size=4),
     "sharegpt": st.lists(
-        spoken("system", "user", "assistant", "tool") | CALLING, min_size=1, max_size=4
+        messages_by("system", "user", "assistant", "tool") | CALLING, min_size=1, max_size=4
     ),
     "xtuner": rounds(later_systems=True, weights=True),
     "alpaca": rounds(),
     "paddlenlp": rounds(),
-    "fastchat": st.lists(spoken("user", "assistant"), min_size=1, max_size=4),
+    "fastchat": st.lists(messages_by("user", "assistant"), min_size=1, max_size=4),
     "prompt": rounds(),
 }
 
