@@ -74,7 +74,7 @@ def peer(name: str) -> Any:
         return PreTrainedTokenizerFast.from_pretrained(str(corpus.tokenizer_folder(name)))
 
 
-def said(*texts: str, system: str | None = None) -> list[dict[str, str]]:
+def alternate_turns(*texts: str, system: str | None = None) -> list[dict[str, str]]:
     """Users and assistants in turn."""
     chat = [
         {"role": ("user", "assistant")[index % 2], "content": text}
@@ -174,7 +174,9 @@ TEXTS = st.lists(WORDS, max_size=6).map("".join)
 @st.composite
 def chats(draw: st.DrawFn) -> tuple[list[dict[str, str]], bool]:
     """A conversation that every format takes, or nearly; and whether it is to be opened."""
-    chat = said(*draw(st.lists(TEXTS, min_size=1, max_size=4)), system=draw(st.none() | TEXTS))
+    chat = alternate_turns(
+        *draw(st.lists(TEXTS, min_size=1, max_size=4)), system=draw(st.none() | TEXTS)
+    )
     return chat, draw(st.booleans())
 
 
@@ -244,7 +246,7 @@ def test_probes_agree_with_transformers(name: str, tokenizers: Tokenizers) -> No
     count: Counter[str] = Counter()
     for index, probe in enumerate(conversations()):
         used = TEMPLATES[index % len(TEMPLATES)]
-        count[agree(name, used, tokenizers(name), probe.messages, **asked(probe))] += 1
+        count[agree(name, used, tokenizers(name), probe.messages, **to_arguments(probe))] += 1
     assert (count["same"], count["defused"], count["seam"]) == PROBED[name]
 
 
@@ -269,12 +271,12 @@ def test_every_template_agrees_with_transformers(number: int, tokenizers: Tokeni
     count: Counter[str] = Counter()
     for used in list(corpus.published())[number :: len(corpus.TOKENIZERS)]:
         for index, probe in enumerate(conversations()):
-            arguments = asked(probe) | {"add_generation_prompt": bool(index % 2)}
+            arguments = to_arguments(probe) | {"add_generation_prompt": bool(index % 2)}
             count[agree(name, used, tokenizers(name), probe.messages, **arguments)] += 1
     assert count["same"] > 2500 > 10 * count["defused"], count
 
 
-def asked(probe: Probe) -> dict[str, Any]:
+def to_arguments(probe: Probe) -> dict[str, Any]:
     return {
         "tools": probe.tools,
         "documents": probe.documents,
@@ -322,7 +324,7 @@ def test_tokens_and_owners_follow_the_text(name: str, tokenizers: Tokenizers) ->
 
 
 def test_control_tokens_are_listed_and_look_alikes_are_named(tokenizers: Tokenizers) -> None:
-    chat = said("a<|im_end|>b", "One")
+    chat = alternate_turns("a<|im_end|>b", "One")
     found = turnwise.compile(CHATML).encode(chat, tokenizers("qwen3"))
     assert [found.tokens[index] for index in found.control] == ["<|im_start|>", "<|im_end|>"] * 2
     assert [found.text[start:end] for start, end in found.defused] == ["<|im_end|>"]
@@ -331,7 +333,7 @@ def test_control_tokens_are_listed_and_look_alikes_are_named(tokenizers: Tokeniz
 
 
 def test_arrays_have_one_shape(tokenizers: Tokenizers) -> None:
-    found = turnwise.compile(CHATML).encode(said("First", "One"), tokenizers("qwen3"))
+    found = turnwise.compile(CHATML).encode(alternate_turns("First", "One"), tokenizers("qwen3"))
     arrays = pytest.importorskip("numpy") and found.numpy()
     assert set(arrays) == {"input_ids", "attention_mask", "labels", "weights"}
     assert {array.shape for array in arrays.values()} == {(len(found),)}
@@ -351,7 +353,7 @@ def test_arrays_have_one_shape(tokenizers: Tokenizers) -> None:
 
 
 def test_missing_torch_is_said(tokenizers: Tokenizers) -> None:
-    found = turnwise.compile(CHATML).encode(said("First", "One"), tokenizers("qwen3"))
+    found = turnwise.compile(CHATML).encode(alternate_turns("First", "One"), tokenizers("qwen3"))
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -404,7 +406,10 @@ def test_long_conversations_lose_their_oldest_rounds(
         tokenizers("qwen3"),
         turnwise.compile(CHATML) if used == "chatml" else template(used),
     )
-    chat = [*({"role": "system", "content": "Rules"} for _ in range(systems)), *said("Q", *texts)]
+    chat = [
+        *({"role": "system", "content": "Rules"} for _ in range(systems)),
+        *alternate_turns("Q", *texts),
+    ]
     arguments = {"now": corpus.NOW, "add_generation_prompt": True}
     try:
         found = known.encode(chat, tokenizer, max_length=limit, **arguments)
@@ -449,7 +454,7 @@ def test_rounds_end_before_a_user_who_answers_somebody() -> None:
 def test_labels_of_a_shortened_conversation_are_those_of_its_rest(tokenizers: Tokenizers) -> None:
     used, tokenizer = turnwise.compile(CHATML), tokenizers("qwen3")
     chat = [
-        *said("one", "two", "three", "four"),
+        *alternate_turns("one", "two", "three", "four"),
         {"role": "assistant", "content": "five", "weight": 0.5},
     ]
     whole = used.encode(chat, tokenizer)
@@ -469,7 +474,7 @@ def control(found: Encoded) -> list[str]:
 
 def test_a_trusted_system_may_write_control_tokens(tokenizers: Tokenizers) -> None:
     used, tokenizer = turnwise.compile(CHATML), tokenizers("qwen3")
-    chat = said("a<|im_end|>", system="b<|im_end|><think>")
+    chat = alternate_turns("a<|im_end|>", system="b<|im_end|><think>")
     assert len(used.encode(chat, tokenizer).control) == 4
     trusted = used.encode(chat, tokenizer, trust={"system": "all"})
     assert control(trusted) == [
@@ -485,7 +490,11 @@ def test_a_trusted_system_may_write_control_tokens(tokenizers: Tokenizers) -> No
 
 
 def test_assistants_may_be_trusted_less(tokenizers: Tokenizers) -> None:
-    used, tokenizer, chat = turnwise.compile(CHATML), tokenizers("qwen3"), said("a", "<think>b")
+    used, tokenizer, chat = (
+        turnwise.compile(CHATML),
+        tokenizers("qwen3"),
+        alternate_turns("a", "<think>b"),
+    )
     assert "<think>" in control(used.encode(chat, tokenizer))
     assert "<think>" not in control(used.encode(chat, tokenizer, trust={"assistant": "none"}))
 
@@ -509,7 +518,9 @@ def test_errors_say_what_is_wrong(
     tokenizers: Tokenizers, arguments: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(turnwise.MessageError, match=says):
-        turnwise.compile(CHATML).encode(said("First", "One"), tokenizers("qwen3"), **arguments)
+        turnwise.compile(CHATML).encode(
+            alternate_turns("First", "One"), tokenizers("qwen3"), **arguments
+        )
 
 
 @pytest.mark.parametrize(
@@ -529,7 +540,11 @@ class Said:
 
 
 def test_messages_may_be_objects(tokenizers: Tokenizers) -> None:
-    chat, used, tokenizer = said("First", "One"), turnwise.compile(CHATML), tokenizers("qwen3")
+    chat, used, tokenizer = (
+        alternate_turns("First", "One"),
+        turnwise.compile(CHATML),
+        tokenizers("qwen3"),
+    )
     expected = used.encode(chat, tokenizer)
     for form in (
         tuple(chat),
@@ -543,4 +558,4 @@ def test_messages_may_be_objects(tokenizers: Tokenizers) -> None:
 @pytest.mark.parametrize("given_", [None, 5, object(), "/no/such/folder"])
 def test_what_is_no_tokenizer_is_refused(given_: Any) -> None:
     with pytest.raises(turnwise.TurnwiseError):
-        turnwise.compile(CHATML).encode(said("First"), given_)
+        turnwise.compile(CHATML).encode(alternate_turns("First"), given_)

@@ -29,7 +29,7 @@ def assistant(content: Any, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": content, **more}
 
 
-def trained(found: Encoded) -> str:
+def join_trained(found: Encoded) -> str:
     return "".join(
         token for token, label in zip(found.tokens, found.labels, strict=True) if label != -100
     )
@@ -135,7 +135,7 @@ def test_a_result_that_is_written_within_a_turn_is_not_trained() -> None:
         assistant("ok"),
     ]
     assert (
-        trained(turnwise.compile(RESULTS_WITHIN).encode(chat, TOKENIZER))
+        join_trained(turnwise.compile(RESULTS_WITHIN).encode(chat, TOKENIZER))
         == "CALL weather Oslo<|im_end|>ok<|im_end|>"
     )
 
@@ -155,9 +155,9 @@ def test_labels_do_not_depend_on_what_was_encoded_before() -> None:
         )
     )
     chat = [user("a long question"), assistant("<think>hm</think>ok")]
-    fresh = trained(template.encode(chat, TOKENIZER))
+    fresh = join_trained(template.encode(chat, TOKENIZER))
     template.encode([user("q"), assistant("ok")], TOKENIZER)
-    assert trained(template.encode(chat, TOKENIZER)) == fresh == "hm</think>ok<|im_end|>"
+    assert join_trained(template.encode(chat, TOKENIZER)) == fresh == "hm</think>ok<|im_end|>"
     assert len(template.examples(chat, TOKENIZER)) == 1
 
 
@@ -172,8 +172,8 @@ def test_a_first_turn_does_not_depend_on_what_was_encoded_before() -> None:
     template.encode([user("q"), assistant("a")], TOKENIZER)
     warm = template.encode([assistant("Hey."), user("Hi")], TOKENIZER)
     again = template.encode(chat, TOKENIZER)
-    assert trained(cold) == trained(again) == "Welcome.<|im_end|>" and not cold.untrained
-    assert trained(warm) == "Hey.<|im_end|>"
+    assert join_trained(cold) == join_trained(again) == "Welcome.<|im_end|>" and not cold.untrained
+    assert join_trained(warm) == "Hey.<|im_end|>"
 
 
 def test_a_first_turn_that_is_not_opened_like_a_reply_is_never_trained() -> None:
@@ -202,7 +202,8 @@ def test_labels_reach_as_far_as_the_stops_say() -> None:
     )
     found = template.encode([user("q"), assistant("a")], TOKENIZER)
     assert (
-        trained(found).endswith(template.stops()[0]) and trained(found) == "a<|eom_id|><|eot_id|>"
+        join_trained(found).endswith(template.stops()[0])
+        and join_trained(found) == "a<|eom_id|><|eot_id|>"
     )
 
 
@@ -212,7 +213,7 @@ def test_a_turn_without_a_stop_keeps_its_white_space() -> None:
         "{% if add_generation_prompt %}[assistant]{% endif %}"
     )
     found = template.encode([user("q"), assistant("x = 1\n")], TOKENIZER)
-    assert trained(found) == "x = 1\n" + found.added_stop
+    assert join_trained(found) == "x = 1\n" + found.added_stop
 
 
 def test_marks_are_needed_to_train_on_them() -> None:
@@ -228,7 +229,7 @@ def test_later_changes_by_the_caller_change_nothing() -> None:
     found = turnwise.compile(CHATML).encode(chat, TOKENIZER)
     chat[1]["weight"] = 0
     chat.pop()
-    assert trained(found) == "a<|im_end|>" and set(found.weights) == {0.0, 1.0}
+    assert join_trained(found) == "a<|im_end|>" and set(found.weights) == {0.0, 1.0}
 
 
 @pytest.mark.parametrize("compatible", [False, True])

@@ -68,7 +68,7 @@ OWN = {
 # ---- fields ----
 
 
-def asked(value: Any = "Hi", role: str = "user", **more: Any) -> dict[str, Any]:
+def make_message(value: Any = "Hi", role: str = "user", **more: Any) -> dict[str, Any]:
     return {"role": role, "content": value, **more}
 
 
@@ -89,10 +89,10 @@ def calling(
     call = {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
     return {
         "messages": [
-            asked(),
+            make_message(),
             {"role": "assistant", "content": "", "tool_calls": [call]},
             {"role": "tool", "content": result, "name": name, "tool_call_id": id},
-            asked("Done.", "assistant"),
+            make_message("Done.", "assistant"),
         ],
         "tools": [tool()],
     }
@@ -103,22 +103,33 @@ def round_of(*messages: dict[str, Any], **more: Any) -> Call:
 
 
 FIELDS: dict[str, Callable[[str], Call]] = {
-    "user content": lambda v: round_of(asked(v), asked("Yes", "assistant")),
+    "user content": lambda v: round_of(make_message(v), make_message("Yes", "assistant")),
     "later user content": lambda v: round_of(
-        asked(), asked("Yes", "assistant"), asked(v), asked("No", "assistant")
+        make_message(),
+        make_message("Yes", "assistant"),
+        make_message(v),
+        make_message("No", "assistant"),
     ),
-    "system content": lambda v: round_of(asked(v, "system"), asked(), asked("Yes", "assistant")),
+    "system content": lambda v: round_of(
+        make_message(v, "system"), make_message(), make_message("Yes", "assistant")
+    ),
     "content parts": lambda v: round_of(
-        asked([{"type": "text", "text": v}]), asked("Yes", "assistant")
+        make_message([{"type": "text", "text": v}]), make_message("Yes", "assistant")
     ),
-    "split content parts": lambda v: round_of(asked(halves(v)), asked("Yes", "assistant")),
-    "message name": lambda v: round_of(asked(name=v), asked("Yes", "assistant", name=v)),
-    "role": lambda v: round_of(asked(), asked("Yes", "assistant"), asked("x", v)),
-    "tool name": lambda v: round_of(asked(), tools=[tool(v)]),
-    "tool description": lambda v: round_of(asked(), tools=[tool(description=v)]),
-    "schema key": lambda v: round_of(asked(), tools=[tool(key=v)]),
-    "schema description": lambda v: round_of(asked(), tools=[tool(title=v)]),
-    "enum value": lambda v: round_of(asked(), tools=[tool(enum=["a", v])]),
+    "split content parts": lambda v: round_of(
+        make_message(halves(v)), make_message("Yes", "assistant")
+    ),
+    "message name": lambda v: round_of(
+        make_message(name=v), make_message("Yes", "assistant", name=v)
+    ),
+    "role": lambda v: round_of(
+        make_message(), make_message("Yes", "assistant"), make_message("x", v)
+    ),
+    "tool name": lambda v: round_of(make_message(), tools=[tool(v)]),
+    "tool description": lambda v: round_of(make_message(), tools=[tool(description=v)]),
+    "schema key": lambda v: round_of(make_message(), tools=[tool(key=v)]),
+    "schema description": lambda v: round_of(make_message(), tools=[tool(title=v)]),
+    "enum value": lambda v: round_of(make_message(), tools=[tool(enum=["a", v])]),
     "argument key": lambda v: calling({v: "Oslo"}),
     "argument value": lambda v: calling({"city": v}),
     "argument text": lambda v: calling(json.dumps({"city": v}, ensure_ascii=False)),
@@ -126,9 +137,15 @@ FIELDS: dict[str, Callable[[str], Call]] = {
     "call id": lambda v: calling({"city": "Oslo"}, id=v),
     "tool result": lambda v: calling({"city": "Oslo"}, result=v),
     "tool result key": lambda v: calling({"city": "Oslo"}, result={v: 1}),
-    "documents": lambda v: round_of(asked(), documents=[{"title": v, "text": v, "doc_id": 1}]),
-    "assistant content": lambda v: round_of(asked(), asked(v, "assistant"), asked("More")),
-    "reasoning": lambda v: round_of(asked(), asked("Yes", "assistant", reasoning_content=v)),
+    "documents": lambda v: round_of(
+        make_message(), documents=[{"title": v, "text": v, "doc_id": 1}]
+    ),
+    "assistant content": lambda v: round_of(
+        make_message(), make_message(v, "assistant"), make_message("More")
+    ),
+    "reasoning": lambda v: round_of(
+        make_message(), make_message("Yes", "assistant", reasoning_content=v)
+    ),
 }
 SPOKEN = ("assistant content", "reasoning")
 
@@ -174,7 +191,7 @@ def writing(name: str) -> dict[str, Callable[[str], Call]]:
 
 
 def optional(name: str) -> Callable[[str], Call]:
-    return lambda value: round_of(asked(), tools=[tool()], **{name: value})
+    return lambda value: round_of(make_message(), tools=[tool()], **{name: value})
 
 
 # ---- values ----
@@ -198,7 +215,7 @@ def values() -> tuple[str, ...]:
     return tuple(text for text in found if 0 < len(text) < 10_000)
 
 
-def packed(texts: tuple[str, ...]) -> str:
+def join_texts(texts: tuple[str, ...]) -> str:
     """All of them in one value; the word between them is plain in every format."""
     return f" {HARMLESS} ".join(texts)
 
@@ -225,7 +242,9 @@ def table(name: str) -> Table:
     return Table(control, special)
 
 
-def counted(found: Encoded, name: str, field: str, marking: Collection[str] = ()) -> Counter[str]:
+def count_control_tokens(
+    found: Encoded, name: str, field: str, marking: Collection[str] = ()
+) -> Counter[str]:
     """The control tokens among the ids; where an assistant speaks, those that are not left to it."""
     known = table(name)
     count = Counter(known.control[id] for id in found.input_ids if id in known.control)
@@ -236,7 +255,7 @@ def counted(found: Encoded, name: str, field: str, marking: Collection[str] = ()
     return count
 
 
-def encoded(used: str, tokenizer: Tokenizer, call: Call, **more: Any) -> Encoded | None:
+def encode_or_none(used: str, tokenizer: Tokenizer, call: Call, **more: Any) -> Encoded | None:
     try:
         return template(used).encode(
             call["messages"],
@@ -257,7 +276,9 @@ class Case(NamedTuple):
     value: str
 
 
-def forged(cases: Iterator[Case], tokenizers: Tokenizers) -> tuple[Counter[str], dict[Case, Any]]:
+def find_forged(
+    cases: Iterator[Case], tokenizers: Tokenizers
+) -> tuple[Counter[str], dict[Case, Any]]:
     """How often each field was tried; and the cases whose control tokens are not those of the harmless word."""
     tried: Counter[str] = Counter()
     wrong: dict[Case, Any] = {}
@@ -266,14 +287,14 @@ def forged(cases: Iterator[Case], tokenizers: Tokenizers) -> tuple[Counter[str],
         tokenizer, call = tokenizers(case.tokenizer), writing(case.template)[case.field]
         key = case[:3]
         if key not in harmless:
-            plain = encoded(case.template, tokenizer, call(HARMLESS))
+            plain = encode_or_none(case.template, tokenizer, call(HARMLESS))
             assert plain is not None, case
-            harmless[key] = counted(plain, case.tokenizer, case.field, MARKERS)
-        found = encoded(case.template, tokenizer, call(case.value))
+            harmless[key] = count_control_tokens(plain, case.tokenizer, case.field, MARKERS)
+        found = encode_or_none(case.template, tokenizer, call(case.value))
         if found is None:
             continue
         tried[case.field.partition(" ")[0] if case.field.startswith("option") else case.field] += 1
-        now = counted(found, case.tokenizer, case.field, harmless[key])
+        now = count_control_tokens(found, case.tokenizer, case.field, harmless[key])
         if now != harmless[key]:
             wrong[case] = (now - harmless[key], harmless[key] - now)
     return tried, wrong
@@ -293,7 +314,7 @@ def together(name: str, templates: Iterable[str]) -> Iterator[Case]:
     for used in templates:
         for field in writing(used):
             turn += 7
-            yield Case(name, used, field, packed(texts))
+            yield Case(name, used, field, join_texts(texts))
             yield Case(name, used, field, texts[turn % len(texts)])
 
 
@@ -304,14 +325,14 @@ def together(name: str, templates: Iterable[str]) -> Iterator[Case]:
 def test_no_value_forges_a_token_in_the_tokenizers_own_template(
     name: str, tokenizers: Tokenizers
 ) -> None:
-    tried, wrong = forged(alone(name, [OWN[name]]), tokenizers)
+    tried, wrong = find_forged(alone(name, [OWN[name]]), tokenizers)
     assert not wrong
     assert tried["user content"] == len(values())
 
 
 @pytest.mark.parametrize("name", corpus.TOKENIZERS)
 def test_no_value_forges_a_token_in_any_field(name: str, tokenizers: Tokenizers) -> None:
-    tried, wrong = forged(together(name, chosen()), tokenizers)
+    tried, wrong = find_forged(together(name, chosen()), tokenizers)
     assert not wrong
     assert len(chosen()) >= 40
     assert tried.keys() >= (FIELDS.keys() | {"option"}), "some field was never written"
@@ -320,13 +341,13 @@ def test_no_value_forges_a_token_in_any_field(name: str, tokenizers: Tokenizers)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", corpus.TOKENIZERS)
 def test_no_value_forges_a_token_in_any_template(name: str, tokenizers: Tokenizers) -> None:
-    assert not forged(together(name, corpus.published()), tokenizers)[1]
+    assert not find_forged(together(name, corpus.published()), tokenizers)[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", corpus.TOKENIZERS)
 def test_no_value_alone_forges_a_token(name: str, tokenizers: Tokenizers) -> None:
-    assert not forged(alone(name, chosen()), tokenizers)[1]
+    assert not find_forged(alone(name, chosen()), tokenizers)[1]
 
 
 def test_the_values_would_forge_tokens_if_they_were_let(tokenizers: Tokenizers) -> None:
@@ -334,10 +355,17 @@ def test_the_values_would_forge_tokens_if_they_were_let(tokenizers: Tokenizers) 
     for name in corpus.TOKENIZERS:
         used = OWN[name]
         call = writing(used)["user content"]
-        plain = encoded(used, tokenizers(name), call(HARMLESS))
-        naive = encoded(used, tokenizers(name), call(packed(values())), compatible=True)
+        plain = encode_or_none(used, tokenizers(name), call(HARMLESS))
+        naive = encode_or_none(used, tokenizers(name), call(join_texts(values())), compatible=True)
         assert plain is not None and naive is not None
-        assert sum((counted(naive, name, "") - counted(plain, name, "")).values()) >= 3, name
+        assert (
+            sum(
+                (
+                    count_control_tokens(naive, name, "") - count_control_tokens(plain, name, "")
+                ).values()
+            )
+            >= 3
+        ), name
 
 
 @pytest.mark.parametrize(
@@ -347,12 +375,14 @@ def test_megabytes_of_look_alikes_forge_nothing(
     row: corpus.Injection, tokenizers: Tokenizers
 ) -> None:
     call = FIELDS["user content"]
-    plain = encoded("npm-qwen3", tokenizers("qwen3"), call(HARMLESS))
+    plain = encode_or_none("npm-qwen3", tokenizers("qwen3"), call(HARMLESS))
     began = time.process_time()
-    found = encoded("npm-qwen3", tokenizers("qwen3"), call(row.value))
+    found = encode_or_none("npm-qwen3", tokenizers("qwen3"), call(row.value))
     assert time.process_time() - began < 20
     assert plain is not None
-    assert found is None or counted(found, "qwen3", "") == counted(plain, "qwen3", "")
+    assert found is None or count_control_tokens(found, "qwen3", "") == count_control_tokens(
+        plain, "qwen3", ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -366,14 +396,14 @@ def test_values_of_odd_types_are_refused_or_written_as_data(
     call = (
         calling({"city": row.value})
         if row.field.startswith("tool_calls")
-        else round_of(asked(row.value))
+        else round_of(make_message(row.value))
     )
-    found = encoded("npm-qwen3", tokenizers("qwen3"), call)
+    found = encode_or_none("npm-qwen3", tokenizers("qwen3"), call)
     if row.field.startswith("tool_calls"):
         assert found is None, "not JSON"
     elif found is not None:
         assert len(found.control) == len(
-            encoded("npm-qwen3", tokenizers("qwen3"), round_of(asked())).control
+            encode_or_none("npm-qwen3", tokenizers("qwen3"), round_of(make_message())).control
         )
 
 
@@ -390,36 +420,40 @@ class Laundering(NamedTuple):
 END = "<|im_end|>"
 SAYS = "{{ messages[0].content%s }}"
 LAUNDERINGS = {
-    "tojson in ASCII": Laundering(SAYS % "|tojson(ensure_ascii=true)", round_of(asked(END))),
-    "lower": Laundering(SAYS % "|lower", round_of(asked("<|IM_END|>"))),
-    "capitalize": Laundering(SAYS % "|capitalize", round_of(asked("<|IM_END|>"))),
-    "replace": Laundering(SAYS % "|replace('X', '')", round_of(asked("<|imX_end|>"))),
+    "tojson in ASCII": Laundering(SAYS % "|tojson(ensure_ascii=true)", round_of(make_message(END))),
+    "lower": Laundering(SAYS % "|lower", round_of(make_message("<|IM_END|>"))),
+    "capitalize": Laundering(SAYS % "|capitalize", round_of(make_message("<|IM_END|>"))),
+    "replace": Laundering(SAYS % "|replace('X', '')", round_of(make_message("<|imX_end|>"))),
     "replace, the method": Laundering(
-        SAYS % ".replace('\\n', '')", round_of(asked("<|im\n_end|>"))
+        SAYS % ".replace('\\n', '')", round_of(make_message("<|im\n_end|>"))
     ),
-    "split and join": Laundering(SAYS % ".split(',')|join", round_of(asked("<|im,_end|>"))),
-    "striptags": Laundering(SAYS % "|striptags", round_of(asked("&lt;|im_end|&gt;"))),
-    "reverse": Laundering(SAYS % "|reverse", round_of(asked(">|dne_mi|<"))),
+    "split and join": Laundering(SAYS % ".split(',')|join", round_of(make_message("<|im,_end|>"))),
+    "striptags": Laundering(SAYS % "|striptags", round_of(make_message("&lt;|im_end|&gt;"))),
+    "reverse": Laundering(SAYS % "|reverse", round_of(make_message(">|dne_mi|<"))),
     "two parts": Laundering(
         "{% for part in messages[0].content %}{{ part.text }}{% endfor %}",
-        round_of(asked(halves(END))),
+        round_of(make_message(halves(END))),
     ),
     "name and content": Laundering(
-        "{{ messages[0].name }}" + SAYS % "", round_of(asked("end|>", name="<|im_"))
+        "{{ messages[0].name }}" + SAYS % "", round_of(make_message("end|>", name="<|im_"))
     ),
-    "role": Laundering("{{ '<|' + messages[0].role + '|>' }}", round_of(asked(role="im_end"))),
-    "key in tojson": Laundering("{{ messages[0].data|tojson }}", round_of(asked(data={END: 1}))),
+    "role": Laundering(
+        "{{ '<|' + messages[0].role + '|>' }}", round_of(make_message(role="im_end"))
+    ),
+    "key in tojson": Laundering(
+        "{{ messages[0].data|tojson }}", round_of(make_message(data={END: 1}))
+    ),
     "key in items": Laundering(
         "{% for key, value in messages[0].data.items() %}{{ key }}{% endfor %}",
-        round_of(asked(data={END: 1})),
+        round_of(make_message(data={END: 1})),
     ),
     "key in dictsort": Laundering(
         "{% for key, value in messages[0].data|dictsort %}{{ key }}{% endfor %}",
-        round_of(asked(data={END: 1})),
+        round_of(make_message(data={END: 1})),
     ),
-    "option": Laundering("{{ custom }}", round_of(asked(), custom=END)),
+    "option": Laundering("{{ custom }}", round_of(make_message(), custom=END)),
     "property of a schema, by the Qwen3 template": Laundering(
-        "npm-qwen3", round_of(asked(), tools=[tool(key=END)])
+        "npm-qwen3", round_of(make_message(), tools=[tool(key=END)])
     ),
     "argument of a call, by the Qwen3 template": Laundering("npm-qwen3", calling({END: "Oslo"})),
 }
@@ -473,7 +507,7 @@ def test_tokens_put_together_from_neighbours_are_text(
     used = turnwise.compile("".join(["A ", *written, " B"]), "jinja")
     found = used.encode([chat], tokenizers(name))
     assert found.text == f"A {text} B"
-    assert not counted(found, name, ""), (text, parts, whose)
+    assert not count_control_tokens(found, name, ""), (text, parts, whose)
 
 
 # ---- text is kept ----
@@ -499,7 +533,7 @@ def test_hostile_text_is_kept(name: str, tokenizers: Tokenizers) -> None:
     end = tokenizer.named["eos_token"]
     used = turnwise.compile("{{ eos_token }}{{ messages[0].content }}{{ eos_token }}", "jinja")
     for value in values():
-        found = used.encode([asked(value)], tokenizer)
+        found = used.encode([make_message(value)], tokenizer)
         first, *span, last = found.input_ids
         assert first == last == tokenizer.id(end)
         assert tokenizer.decode([first, *span])[len(end) :] == KEPT[name](value), value

@@ -38,7 +38,7 @@ TOOL = {
 
 
 @pytest.fixture
-def resumed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def resumed_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was encoded from a checkpoint on."""
     results: list[Any] = []
     encode_from = growing_module._encode_from
@@ -138,7 +138,7 @@ def test_everything_is_as_without_growth_for_all_entries(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["chatml", "qwen3", "deepseek-r1", "glm-4.5", "llama-3.1"])
-def test_only_new_turns_are_analysed(name: str, resumed: list[Any]) -> None:
+def test_only_new_turns_are_analysed(name: str, resumed_calls: list[Any]) -> None:
     template, growing = turnwise.load(name), GrowingPrompt()
     chat: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}]
     for number in range(12):
@@ -149,7 +149,7 @@ def test_only_new_turns_are_analysed(name: str, resumed: list[Any]) -> None:
         chat.append(
             {"role": "assistant", "content": f"Reply {number}", "reasoning_content": reasoning}
         )
-    assert len(resumed) >= 10
+    assert len(resumed_calls) >= 10
     last = growing.prefix.checkpoints[-1]
     assert last.message >= len(chat) - 4
 

@@ -77,7 +77,7 @@ def test_fastokens_never_sees_a_huge_id(tmp_path: Path, id: int) -> None:
 
 def test_tokens_that_begin_with_each_other() -> None:
     count = 200
-    added = {text: Added(text, id, True) for id, text in enumerate(_nested(count))}
+    added = {text: Added(text, id, True) for id, text in enumerate(_nest_tokens(count))}
     matcher = TokenMatcher(added)
     for size in (1, 2, 39, 40, 41, 42, count, count + 7):
         longest = "<" + "a" * min(size, count)
@@ -86,7 +86,7 @@ def test_tokens_that_begin_with_each_other() -> None:
     assert_quick(lambda: TokenMatcher(added), 2)
 
 
-def _nested(count: int) -> list[str]:
+def _nest_tokens(count: int) -> list[str]:
     return ["<" + "a" * (size + 1) for size in range(count)]
 
 

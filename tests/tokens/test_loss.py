@@ -121,13 +121,13 @@ def sample() -> list[str]:
     )
 
 
-def spoken() -> Iterator[corpus.Chat]:
+def list_spoken_chats() -> Iterator[corpus.Chat]:
     for chat in corpus.chats().values():
         if any(message["role"] in ASSISTANT_ROLES for message in chat.messages):
             yield chat
 
 
-def encoded(
+def encode_or_none(
     used: str, chat: corpus.Chat, tokenizer: Tokenizer, normalise: bool = True
 ) -> Encoded | None:
     try:
@@ -138,7 +138,7 @@ def encoded(
         return None
 
 
-def served(
+def encode_served_prompt(
     used: str, chat: corpus.Chat, before: int, tokenizer: Tokenizer, normalise: bool = True
 ) -> Encoded | None:
     """What serving sends before this message."""
@@ -157,10 +157,10 @@ def served(
 
 def broken(used: str, tokenizer: Tokenizer, normalise: bool) -> Iterator[Encoded]:
     """The encoding of each turn of the corpus that stands behind something that was not served."""
-    for chat in spoken():
-        found = encoded(used, chat, tokenizer, normalise)
+    for chat in list_spoken_chats():
+        found = encode_or_none(used, chat, tokenizer, normalise)
         for turn in found.turns if found else ():
-            prompt = served(used, chat, turn.message, tokenizer, normalise)
+            prompt = encode_served_prompt(used, chat, turn.message, tokenizer, normalise)
             if prompt is None:
                 assert turn.message == 0, "only a conversation of nothing has no prompt"
                 continue
@@ -220,10 +220,10 @@ def test_turns_of_any_text_stand_behind_what_serving_sends(
     tokenizers: Tokenizers, texts: list[str], name: str, used: str
 ) -> None:
     """Replies that begin with white space too, which one joint encoding would merge into the opening."""
-    chat = corpus.Chat("drawn", frozenset(), said(*texts), {})
-    found = encoded(used, chat, tokenizers(name))
+    chat = corpus.Chat("drawn", frozenset(), alternate_turns(*texts), {})
+    found = encode_or_none(used, chat, tokenizers(name))
     for turn in found.turns if found else ():
-        prompt = served(used, chat, turn.message, tokenizers(name))
+        prompt = encode_served_prompt(used, chat, turn.message, tokenizers(name))
         assert found is not None and prompt is not None
         assert found.input_ids[: found.token_offsets.first_at(turn.start)] == prompt.input_ids
 
@@ -237,8 +237,8 @@ PARTLY = "the template does not write its"
 def hold(used: str, tokenizer: Tokenizer) -> Counter[int]:
     """Both laws for every turn of every sample; how many samples there were to a conversation."""
     count: Counter[int] = Counter()
-    for chat in spoken():
-        if chat.continued or encoded(used, chat, tokenizer) is None:
+    for chat in list_spoken_chats():
+        if chat.continued or encode_or_none(used, chat, tokenizer) is None:
             continue
         with warnings.catch_warnings(record=True) as said_so:
             warnings.simplefilter("always", TurnwiseWarning)
@@ -264,13 +264,13 @@ def hold(used: str, tokenizer: Tokenizer) -> Counter[int]:
 def check_turn(
     used: str, chat: corpus.Chat, found: Encoded, turn: Turn, tokenizer: Tokenizer
 ) -> None:
-    prompt = served(used, chat, turn.message, tokenizer)
+    prompt = encode_served_prompt(used, chat, turn.message, tokenizer)
     assert prompt is not None
     first, last = found.token_offsets.first_at(turn.start), found.token_offsets.last_at(turn.end)
     assert found.input_ids[:first] == prompt.input_ids, (used, chat.id, turn)
     assert found.labels[first:last] == found.input_ids[first:last]
     cut = corpus.Chat(chat.id, chat.tags, chat.messages[: turn.message + 1], chat.arguments)
-    own = encoded(used, cut, tokenizer)
+    own = encode_or_none(used, cut, tokenizer)
     stops = template_of(used).stops(tokenizer)
     is_ended = own is not None and any(
         own.text[one.stop : one.end] in stops for one in own.turns if one.message == turn.message
@@ -323,22 +323,26 @@ def test_examples_of_every_template_hold_both_laws(name: str, tokenizers: Tokeni
 
 def test_examples_are_as_few_as_can_be(tokenizers: Tokenizers) -> None:
     thought = [
-        *said("2+2?", "4", "3+3?", "6"),
-        *said("Add them.", "10"),
+        *alternate_turns("2+2?", "4", "3+3?", "6"),
+        *alternate_turns("Add them.", "10"),
     ]
     for message in thought[1::2]:
         message["reasoning_content"] = "Easy."
-    plain = template_of("npm-qwen3").examples(said("2+2?", "4", "3+3?", "6"), tokenizers("qwen3"))
+    plain = template_of("npm-qwen3").examples(
+        alternate_turns("2+2?", "4", "3+3?", "6"), tokenizers("qwen3")
+    )
     dropped = template_of("npm-qwen3").examples(thought, tokenizers("qwen3"))
     kept = template_of("trl-qwen3_training").examples(thought, tokenizers("qwen3"))
     assert [[turn.message for turn in found.turns] for found in dropped] == [[1], [3], [5]]
-    assert all("<think>\nEasy.\n</think>" in "".join(trained(found)) for found in dropped)
+    assert all(
+        "<think>\nEasy.\n</think>" in "".join(list_trained_texts(found)) for found in dropped
+    )
     assert len(kept) == 1
     assert len(plain) == 2  # an empty thought before the last answer, none before the others
 
 
 def test_examples_leave_out_what_weighs_nothing(tokenizers: Tokenizers) -> None:
-    chat = said("a", "b", "c", "never")
+    chat = alternate_turns("a", "b", "c", "never")
     chat[3]["weight"] = 0
     (found,) = turnwise.compile(CHATML).examples(chat, tokenizers("qwen3"))
     assert [turn.message for turn in found.turns] == [1] and "never" not in found.text
@@ -347,7 +351,7 @@ def test_examples_leave_out_what_weighs_nothing(tokenizers: Tokenizers) -> None:
 def test_examples_say_which_turns_they_cannot_hold(tokenizers: Tokenizers) -> None:
     used, chat = (
         turnwise.compile("{{ messages[0].content }}"),
-        said("a", "b", "c"),
+        alternate_turns("a", "b", "c"),
     )  # writes no reply at all
     with pytest.warns(
         TurnwiseWarning, match=r"not every turn is trained as it should be: messages\[1\]"
@@ -362,11 +366,11 @@ def test_examples_say_which_turns_they_cannot_hold(tokenizers: Tokenizers) -> No
 def test_a_turn_that_does_not_continue_its_opening_is_written_as_the_model_would(
     tokenizers: Tokenizers,
 ) -> None:
-    used, chat = template_of("llamacpp-llama-cpp-deepseek-r1"), said("a", "b", "c", "d")
+    used, chat = template_of("llamacpp-llama-cpp-deepseek-r1"), alternate_turns("a", "b", "c", "d")
     chat[1]["reasoning_content"] = "Hm <｜User｜>"
     first, second = used.examples(chat, tokenizers("deepseek_v3"))
     assert (
-        "".join(trained(first)) == "Hm <｜User｜>\n</think>\n\nb<｜end▁of▁sentence｜>"
+        "".join(list_trained_texts(first)) == "Hm <｜User｜>\n</think>\n\nb<｜end▁of▁sentence｜>"
         and first.defused
     )
     assert second.text.endswith("<think>\n\n</think>\n\nd<｜end▁of▁sentence｜>")
@@ -379,12 +383,12 @@ def test_a_template_that_refuses_part_of_a_conversation_loses_that_turn_only(
         "{% if messages|selectattr('role', 'equalto', 'user')|list|length == 0 %}"
         "{{ raise_exception('No user.') }}{% endif %}" + CHATML
     )
-    chat = [{"role": "assistant", "content": "Hello"}, *said("a", "b")]
+    chat = [{"role": "assistant", "content": "Hello"}, *alternate_turns("a", "b")]
     with pytest.warns(
         TurnwiseWarning, match=r"messages\[0\]: the template refuses .* up to it: No user\."
     ):
         (found,) = used.examples(chat, tokenizers("qwen3"))
-    assert trained(found) == ["b<|im_end|>"]
+    assert list_trained_texts(found) == ["b<|im_end|>"]
     with pytest.raises(turnwise.TurnwiseError, match="No user"):
         used.examples(chat[:1], tokenizers("qwen3"))
 
@@ -392,7 +396,7 @@ def test_a_template_that_refuses_part_of_a_conversation_loses_that_turn_only(
 # ---- TRL's masks ----
 
 
-def masked() -> Iterator[tuple[corpus.TokenRow, dict[str, Any]]]:
+def list_masked_rows() -> Iterator[tuple[corpus.TokenRow, dict[str, Any]]]:
     for row in corpus.token_rows():
         if row.mask is not None:
             yield row, {"now": corpus.NOW, **corpus.chats()[row.chat].arguments}
@@ -400,7 +404,7 @@ def masked() -> Iterator[tuple[corpus.TokenRow, dict[str, Any]]]:
 
 def test_marked_turns_are_those_of_the_golden_masks(tokenizers: Tokenizers) -> None:
     count: Counter[str] = Counter()
-    for row, arguments in masked():
+    for row, arguments in list_masked_rows():
         found = template_of(row.template).encode(
             corpus.chats()[row.chat].messages,
             tokenizers(row.tokenizer),
@@ -424,7 +428,7 @@ BESIDES = {
 
 
 def test_our_turns_differ_from_the_golden_masks_in_known_ways(tokenizers: Tokenizers) -> None:
-    for row, arguments in masked():
+    for row, arguments in list_masked_rows():
         messages = corpus.chats()[row.chat].messages
         found = template_of(row.template).encode(
             messages, tokenizers(row.tokenizer), compatible=True, **arguments
@@ -469,14 +473,14 @@ CHATML = (
 )
 
 
-def said(*texts: str) -> list[dict[str, Any]]:
+def alternate_turns(*texts: str) -> list[dict[str, Any]]:
     return [
         {"role": ("user", "assistant")[index % 2], "content": text}
         for index, text in enumerate(texts)
     ]
 
 
-def trained(found: Encoded) -> list[str]:
+def list_trained_texts(found: Encoded) -> list[str]:
     """The trained texts, each as long as it goes on."""
     groups = groupby(zip(found.tokens, found.mask, strict=True), key=lambda pair: pair[1])
     return ["".join(token for token, _ in group) for mask, group in groups if mask]
@@ -508,7 +512,7 @@ TRAINED = {
 @pytest.mark.parametrize("policy", POLICIES)
 def test_policies_train_what_they_say(policy: str, tokenizers: Tokenizers) -> None:
     found = turnwise.compile(CHATML).encode(TALK, tokenizers("qwen3"), policy)
-    assert trained(found) == TRAINED.get(policy, [found.text])
+    assert list_trained_texts(found) == TRAINED.get(policy, [found.text])
     assert [label for label in found.labels if label != IGNORED] == [
         id for id, mask in zip(found.input_ids, found.mask, strict=True) if mask
     ]
@@ -520,15 +524,15 @@ def test_a_policy_may_be_any_question_about_origins(tokenizers: Tokenizers) -> N
     found = used.encode(
         TALK, tokenizers("qwen3"), lambda origin: origin.field == "messages[2].content"
     )
-    assert trained(found) == ["Three"]
-    assert trained(used.encode(TALK, tokenizers("qwen3"), lambda origin: False)) == []
+    assert list_trained_texts(found) == ["Three"]
+    assert list_trained_texts(used.encode(TALK, tokenizers("qwen3"), lambda origin: False)) == []
 
 
 def test_messages_weigh_what_they_say(tokenizers: Tokenizers) -> None:
-    used, chat = turnwise.compile(CHATML), said("a", "b", "c", "d", "e", "f")
+    used, chat = turnwise.compile(CHATML), alternate_turns("a", "b", "c", "d", "e", "f")
     chat[1]["weight"], chat[3]["weight"], chat[5]["weight"] = 0.25, 0, 2
     found = used.encode(chat, tokenizers("qwen3"))
-    assert trained(found) == [f"b{STOP}", f"f{STOP}"]
+    assert list_trained_texts(found) == [f"b{STOP}", f"f{STOP}"]
     assert [weight for weight in found.weights if weight] == [0.25, 0.25, 2.0, 2.0]
     everything = used.encode(chat, tokenizers("qwen3"), "all")
     weights = {
@@ -546,7 +550,7 @@ def test_examples_of_broken_messages_are_refused(messages: Any, tokenizers: Toke
 
 @pytest.mark.parametrize("weight", [-1, "1", True, float("nan"), float("inf"), [1], -0.5])
 def test_bad_weights_are_refused(weight: Any, tokenizers: Tokenizers) -> None:
-    chat = said("a", "b")
+    chat = alternate_turns("a", "b")
     chat[1]["weight"] = weight
     with pytest.raises(turnwise.MessageError, match="weight") as caught:
         turnwise.compile(CHATML).encode(chat, tokenizers("qwen3")).labels  # noqa: B018
@@ -555,21 +559,30 @@ def test_bad_weights_are_refused(weight: Any, tokenizers: Tokenizers) -> None:
 
 def test_an_open_conversation_trains_nothing_behind_its_last_reply(tokenizers: Tokenizers) -> None:
     used = turnwise.compile(CHATML)
-    opened = used.encode(said("a", "b", "c"), tokenizers("qwen3"), add_generation_prompt=True)
-    assert trained(opened) == [f"b{STOP}"]
-    assert trained(used.encode(said("a"), tokenizers("qwen3"), add_generation_prompt=True)) == []
+    opened = used.encode(
+        alternate_turns("a", "b", "c"), tokenizers("qwen3"), add_generation_prompt=True
+    )
+    assert list_trained_texts(opened) == [f"b{STOP}"]
+    assert (
+        list_trained_texts(
+            used.encode(alternate_turns("a"), tokenizers("qwen3"), add_generation_prompt=True)
+        )
+        == []
+    )
 
 
 def test_a_continued_reply_is_trained_without_a_stop(tokenizers: Tokenizers) -> None:
     used = turnwise.compile(CHATML)
-    found = used.encode(said("a", "b and"), tokenizers("qwen3"), continue_final_message=True)
-    assert trained(found) == ["b and"]
+    found = used.encode(
+        alternate_turns("a", "b and"), tokenizers("qwen3"), continue_final_message=True
+    )
+    assert list_trained_texts(found) == ["b and"]
 
 
 def test_a_turn_that_does_not_continue_its_opening_is_named(tokenizers: Tokenizers) -> None:
     found = template_of("llamacpp-llama-cpp-deepseek-r1").encode(
-        said("a", "b"), tokenizers("deepseek_v3")
+        alternate_turns("a", "b"), tokenizers("deepseek_v3")
     )
     (untrained,) = found.untrained
     assert untrained.message == 1 and "does not continue its own opening" in str(untrained)
-    assert trained(found) == []
+    assert list_trained_texts(found) == []

@@ -85,7 +85,7 @@ INVENTED = {
 
 
 @cache
-def made(kind: str) -> Tokenizer:
+def make_tokenizer(kind: str) -> Tokenizer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TurnwiseWarning)
         return huggingface.HuggingFace(INVENTED[kind], name=kind)
@@ -167,7 +167,7 @@ def check_law(found: Encoded, source: Tokenizer) -> None:
 @pytest.mark.parametrize("compatible", [False, True])
 @pytest.mark.parametrize("kind", [*INVENTED, *OTHERS, "turnwise", *REAL])
 def test_every_token_has_a_span(kind: str, compatible: bool) -> None:
-    source = made(kind) if kind in INVENTED else OTHERS.get(kind, lambda: load(kind))()
+    source = make_tokenizer(kind) if kind in INVENTED else OTHERS.get(kind, lambda: load(kind))()
 
     @law(40 if kind in INVENTED else 12)
     @given(TEXTS)
@@ -181,7 +181,7 @@ def test_every_token_has_a_span(kind: str, compatible: bool) -> None:
 
 @pytest.mark.parametrize("kind", [*INVENTED, *REAL])
 def test_compatible_spans_are_those_of_the_library(kind: str) -> None:
-    source = made(kind) if kind in INVENTED else load(kind)
+    source = make_tokenizer(kind) if kind in INVENTED else load(kind)
     text = INVENTED.get(kind) or (path(kind) / "tokenizer.json").read_text(encoding="utf-8")
     reference = library.Tokenizer.from_str(text)
     reference.post_processor = None  # it takes white space out of spans
@@ -206,19 +206,19 @@ def test_characters_that_are_split_are_in_every_span() -> None:
 
 def test_a_copy_keeps_its_spans() -> None:
     for kind in ("normalised", "wordpiece"):
-        found = TEMPLATE.encode(chat("Hi"), made(kind), compatible=True)
+        found = TEMPLATE.encode(chat("Hi"), make_tokenizer(kind), compatible=True)
         copy = pickle.loads(pickle.dumps(found))
         assert (copy.offsets, copy.tokens) == (found.offsets, found.tokens)
 
 
 def test_control_tokens_that_the_library_found_otherwise() -> None:
-    found = TEMPLATE.encode(chat("Hi"), made("normalised"), compatible=True)
+    found = TEMPLATE.encode(chat("Hi"), make_tokenizer("normalised"), compatible=True)
     assert [found.text[slice(*found.offsets[index])] for index in found.control] == ["<|user|>"]
 
 
 @pytest.mark.parametrize("kind", ["prefix", "normalised"])
 def test_a_token_behind_the_text_has_no_characters(kind: str) -> None:
-    source = made(kind)
+    source = make_tokenizer(kind)
     whole = TEMPLATE.encode(chat("Hi"), source, compatible=True)
     longer = Encoded(whole.rendering, source, [*whole.input_ids, source.id("</s>") or 0], None)
     end = len(whole.text)

@@ -89,7 +89,7 @@ def canonical(
     ]
 
 
-def played(
+def play(
     session: Session, chat: list[dict[str, Any]], reply: Callable[[int], Any], **how: Any
 ) -> Iterator[list[int]]:
     """The prompts that a session gives along a conversation; `reply` says what the model answers at a message."""
@@ -112,7 +112,7 @@ def test_a_session_equals_one_encoding(small: Tokenizer, chat: list[dict[str, An
     template = turnwise.compile(CHATML)
     session = template.session(small)
     ends = [i for i, m in enumerate(chat) if m["role"] == "assistant"] + [len(chat)]
-    prompts = played(session, chat, lambda index: canonical(template, chat, index, small))
+    prompts = play(session, chat, lambda index: canonical(template, chat, index, small))
     for end, ids in zip(ends, prompts, strict=True):
         assert ids == template.encode(chat[:end], small, add_generation_prompt=True).input_ids
     assert session.text == template.render(chat, add_generation_prompt=True).text
@@ -132,7 +132,7 @@ def test_only_new_text_is_encoded(
 
     monkeypatch.setattr(TextEncoder, "encode_spans", counting)
     session = turnwise.compile(CHATML).session(small)
-    prompts = list(played(session, chat, lambda index: chat[index]["content"] + "<|im_end|>"))
+    prompts = list(play(session, chat, lambda index: chat[index]["content"] + "<|im_end|>"))
     assert len(lengths) == 2 * len(prompts) - 1  # each prompt, and each reply but the last
     longest = max(len(message["content"]) for message in chat)
     assert max(lengths[1:]) < longest + 100
@@ -202,7 +202,7 @@ def test_what_others_write_stays_text(small: Tokenizer) -> None:
 def test_a_template_that_changes_old_text_is_found_at_once(small: Tokenizer, source: str) -> None:
     template, chat = turnwise.compile(source), rounds(14)
     session = template.session(small)
-    prompts = played(session, chat, lambda index: chat[index]["content"] + "<|im_end|>")
+    prompts = play(session, chat, lambda index: chat[index]["content"] + "<|im_end|>")
     with pytest.raises(Unstable) as caught:
         list(prompts)
     assert caught.value.message_index == (None if source is COUNTED else 0)
@@ -212,7 +212,7 @@ def test_a_template_that_changes_old_text_is_found_at_once(small: Tokenizer, sou
 
 def test_a_template_that_numbers_its_rounds(small: Tokenizer) -> None:
     template, chat = turnwise.compile(NUMBERED), rounds(14)
-    prompts = played(
+    prompts = play(
         template.session(small), chat, lambda index: chat[index]["content"] + "<|im_end|>"
     )
     assert list(prompts)[-1] == template.encode(chat, small, add_generation_prompt=True).input_ids
@@ -344,7 +344,7 @@ def test_a_reader_that_fails(small: Tokenizer) -> None:
 
 def test_a_new_kind_of_message_may_change_old_text(small: Tokenizer) -> None:
     session, chat = turnwise.compile(FORGETFUL).session(small), rounds(20)
-    list(played(session, chat, lambda index: chat[index]["content"] + "<|im_end|>"))
+    list(play(session, chat, lambda index: chat[index]["content"] + "<|im_end|>"))
     session.add_reply("so<|im_end|>")
     session.fork().extend([user("on")])
     with pytest.raises(Unstable) as caught:
@@ -429,7 +429,7 @@ def prompts_of(
     session = template.session(tok, now=NOW)
     prompts: list[Any] = []
     try:
-        prompts.extend(played(session, chat, replies.__getitem__, history=how))
+        prompts.extend(play(session, chat, replies.__getitem__, history=how))
     except Unstable as error:
         prompts.append(("unstable", error.message_index))
     except TurnwiseError as error:

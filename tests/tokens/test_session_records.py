@@ -38,7 +38,7 @@ def small() -> Tokenizer:
     return tokenizer("turnwise")
 
 
-def asked(source: str = CHATML) -> Session:
+def start_session(source: str = CHATML) -> Session:
     session = turnwise.compile(source).session("turnwise")
     session.prompt([user("hi")])
     return session
@@ -49,7 +49,7 @@ def asked(source: str = CHATML) -> Session:
 
 @pytest.mark.parametrize("given", [[-0.5, None, -2], (-0.5, None, -2.0), None])
 def test_log_probabilities_are_kept_beside_the_ids(small: Tokenizer, given: Any) -> None:
-    session = asked()
+    session = start_session()
     start = len(session.ids)
     reply = [*small.encode("ab")[:2], session.stop_token_ids[0]]
     reply = (reply * 2)[-3:]
@@ -73,7 +73,7 @@ class Tensor:
 
 
 def test_log_probabilities_may_be_an_array() -> None:
-    session = asked()
+    session = start_session()
     session.add_reply(Tensor([5, 6]), logprobs=Tensor([-1.0, -2.0]))  # type: ignore[arg-type]
     assert session.logprobs[-2:] == [-1.0, -2.0]
 
@@ -91,7 +91,7 @@ def test_log_probabilities_may_be_an_array() -> None:
     ],
 )
 def test_log_probabilities_that_do_not_fit(given: Any, words: str) -> None:
-    session = asked()
+    session = start_session()
     before = list(session.ids)
     with pytest.raises(MessageError, match=words):
         session.add_reply([5, 6], logprobs=given)
@@ -111,7 +111,7 @@ def test_a_reply_is_finished_by_a_stop_only(small: Tokenizer) -> None:
         ([stop, 5], False),
         ([], False),
     ):
-        session = asked()
+        session = start_session()
         start = len(session.ids)
         session.add_reply(reply)
         assert session.sampled == [(start, len(session.ids), 1, finished)]
@@ -121,7 +121,7 @@ def test_a_reply_is_finished_by_a_stop_only(small: Tokenizer) -> None:
 
 
 def test_what_was_sampled_before_a_rewriting_is_in_a_segment(small: Tokenizer) -> None:
-    session = asked(FORGETFUL)
+    session = start_session(FORGETFUL)
     for number in range(3):
         reply = small.whole(THOUGHT)
         session.add_reply(reply, logprobs=[-1.0] * len(reply))
@@ -145,7 +145,7 @@ def test_a_segment_that_cannot_be_rewritten_stays() -> None:
         "{% for m in messages %}{% if 'no' in m.content %}{{ raise_exception('no') }}{% endif %}",
         1,
     )
-    session = asked(picky)
+    session = start_session(picky)
     session.add_reply(THOUGHT)
     ids = list(session.ids)
     with pytest.raises(turnwise.TurnwiseError, match="no"):
@@ -157,7 +157,7 @@ def test_a_segment_that_cannot_be_rewritten_stays() -> None:
 # -- owners
 
 
-def owned(session: Session) -> list[tuple[str, str | None]]:
+def list_owned(session: Session) -> list[tuple[str, str | None]]:
     """The text of sampled tokens by their field."""
     joined: list[tuple[str, str | None]] = []
     for id, owner, sampled in zip(session.ids, session.owners, session.mask, strict=True):
@@ -178,7 +178,7 @@ def test_owners_of_a_reply_are_its_fields(ended: bool) -> None:
     session.add_reply("<think>\nHm.\n</think>\n\nI look.\n" + CALL)
     if ended:
         session.extend([{"role": "tool", "content": "a cat"}])
-    assert owned(session) == [
+    assert list_owned(session) == [
         ("<think>\n", None),
         ("Hm.", "reasoning_content"),
         ("\n</think>\n\n", None),
@@ -200,13 +200,13 @@ def test_owners_of_a_reply_that_the_template_would_write_otherwise(ended: bool) 
     session.add_reply("Hm.\n</think>\n\nYes.<｜end▁of▁sentence｜>")
     if ended:
         session.extend([user("bye")], history="keep")
-    fields = [name for _, name in owned(session)]
+    fields = [name for _, name in list_owned(session)]
     assert fields[:3] == ["reasoning_content", None, "content"]
     assert session.owners[0].message is None and len(session.owners) == len(session.ids)
 
 
 def test_ids_of_the_caller_have_no_owners(small: Tokenizer) -> None:
-    session = asked()
+    session = start_session()
     session.replace_ids([5, 6, 7])
     session.add_reply("yes<|im_end|>")
     session.extend([user("more")])
@@ -238,7 +238,7 @@ def test_ends_of_any_ids(ids: list[int], before: list[int]) -> None:
 
 
 def test_shallow_copies_go_their_own_ways_too() -> None:
-    session = asked()
+    session = start_session()
     session.add_reply("Aye.<|im_end|>")
     other = copy.copy(session)
     other.extend([user("Again.")])
@@ -246,12 +246,12 @@ def test_shallow_copies_go_their_own_ways_too() -> None:
 
 
 def test_stops_have_one_order() -> None:
-    session, template = asked(), turnwise.compile(CHATML)
+    session, template = start_session(), turnwise.compile(CHATML)
     assert session.stop_token_ids == list(template.stops("turnwise").ids)
 
 
 def test_deep_copies_go_their_own_ways() -> None:
-    session = asked()
+    session = start_session()
     session.add_reply("yes<|im_end|>")
     other = copy.deepcopy(session)
     assert other.tokenizer is session.tokenizer
@@ -306,7 +306,7 @@ def tokenizer_file() -> Path:
 
 @pytest.mark.parametrize("history", ["same", "keep"])
 def test_the_size_of_a_pickle_is_linear(history: str) -> None:
-    session = asked(CHATML if history == "same" else FORGETFUL)
+    session = start_session(CHATML if history == "same" else FORGETFUL)
     sizes = [len(pickle.dumps(session))]
     for number in range(32):
         session.add_reply(f"<think>hm {number}</think>{'yes ' * 50}{number}<|im_end|>")
@@ -347,7 +347,7 @@ def test_a_difference_is_shown_from_the_start_of_a_marker(
         "{{ m.content }}",
         f"{{{{ {other!r} if m.content == {one!r} and not loop.last else m.content }}}}",
     )
-    session = asked(changing)
+    session = start_session(changing)
     session.add_reply(one + "<|im_end|>")
     with pytest.raises(Unstable) as caught:
         session.extend([user("more")])

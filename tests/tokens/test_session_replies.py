@@ -36,13 +36,13 @@ def small() -> Tokenizer:
     return tokenizer("turnwise")
 
 
-def asked(tok: Tokenizer) -> Session:
+def start_session(tok: Tokenizer) -> Session:
     session = template_of("npm-qwen3").session(tok, tools=TOOLS)
     session.prompt([user("what is there?")])
     return session
 
 
-def rendered(session: Session) -> str:
+def render_prompt(session: Session) -> str:
     """The prompt as the template writes the messages now."""
     return session.request.render_prompt(session.messages).text
 
@@ -51,7 +51,7 @@ def rendered(session: Session) -> str:
 @pytest.mark.parametrize("as_ids", [False, True], ids=["text", "ids"])
 def test_history_holds_what_was_meant(as_ids: bool, tokenizers: Callable[[str], Tokenizer]) -> None:
     tok = tokenizers("qwen3")
-    session = asked(tok)
+    session = start_session(tok)
     prompt = list(session.ids)
     reply = tok.whole(LOOK)
     session.add_reply(reply if as_ids else LOOK)
@@ -65,7 +65,7 @@ def test_history_holds_what_was_meant(as_ids: bool, tokenizers: Callable[[str], 
         session.messages, tok, tools=TOOLS, add_generation_prompt=True
     )
     assert longer == whole.input_ids and longer[: len(prompt + reply)] == prompt + reply
-    assert session.text == rendered(session)
+    assert session.text == render_prompt(session)
 
 
 @needs_corpus
@@ -82,14 +82,14 @@ def test_ids_stay_although_the_template_would_write_otherwise(
     reply: str, tokenizers: Callable[[str], Tokenizer]
 ) -> None:
     """What was read cannot be written as it was sampled: its words can, and stand in the history from then on."""
-    session = asked(tokenizers("qwen3"))
+    session = start_session(tokenizers("qwen3"))
     session.add_reply(reply)
     before = list(session.ids)
     assert "tool_calls" in session.messages[-1]
     assert session.extend([{"role": "tool", "content": "a cat"}])[: len(before)] == before
     assert session.messages[1] == {"role": "assistant", "content": reply.removesuffix("<|im_end|>")}
     assert not session.diverged
-    assert session.text == rendered(session)
+    assert session.text == render_prompt(session)
 
 
 @needs_corpus
@@ -99,12 +99,12 @@ def test_ids_stay_although_the_template_would_write_otherwise(
 def test_arguments_that_are_none_do_not_end_a_session(
     arguments: str, tokenizers: Callable[[str], Tokenizer]
 ) -> None:
-    session = asked(tokenizers("qwen3"))
+    session = start_session(tokenizers("qwen3"))
     session.add_reply('<tool_call>\n{"name": "look", "arguments": ' + arguments)
     before = list(session.ids)
     assert session.messages[-1]["tool_calls"][0]["function"]["name"] == "look"
     assert session.extend([{"role": "tool", "content": "a cat"}])[: len(before)] == before
-    assert session.text == rendered(session)
+    assert session.text == render_prompt(session)
 
 
 @pytest.mark.parametrize("history", ["same", "keep", "rewrite"])
@@ -122,13 +122,13 @@ def test_a_template_that_refuses_what_was_read(small: Tokenizer, history: str) -
     ids = session.extend([user("b")], history)
     assert session.messages[1] == {"role": "assistant", "content": '<call>look {"at": '}
     assert history == "rewrite" or ids[: len(before)] == before
-    assert session.text == rendered(session)
+    assert session.text == render_prompt(session)
 
 
 @needs_corpus
 def test_ids_that_only_look_like_a_call(tokenizers: Callable[[str], Tokenizer]) -> None:
     tok = tokenizers("qwen3")
-    session = asked(tok)
+    session = start_session(tok)
     words = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
     session.add_reply([*tok.encode(words), tok.id("<|im_end|>")])
     assert session.messages[-1] == {"role": "assistant", "content": words}
@@ -149,7 +149,7 @@ def test_messages_that_were_read_may_be_given(small: Tokenizer) -> None:
         session.prompt([user("a")])
         session.add_reply(reply, given)
         prompts.append(session.extend([user("b"), read, user("c")]))
-        assert session.text == rendered(session)
+        assert session.text == render_prompt(session)
         assert session.text.count(reply) == 2
     assert prompts[0] == prompts[1] == prompts[2]
 

@@ -26,7 +26,7 @@ CHAT = [
 MARKS = ["<|User|>", "<|Bot|>", "<|System|>", "<eoh>", "<eoa>"]
 
 
-def marked(folder: Path) -> Tokenizer:
+def make_marked_tokenizer(folder: Path) -> Tokenizer:
     """A tokenizer with the tokens of InternLM's first templates, as its own had them."""
     library, base = pytest.importorskip("tokenizers"), Path(corpus.tokenizer_folder("qwen3"))
     found = library.Tokenizer.from_file(str(base / "tokenizer.json"))
@@ -49,7 +49,7 @@ def taught(encoded: Any) -> list[list[int]]:
 
 def test_the_suffix_stands_for_the_eos(tmp_path: Path) -> None:
     """An answer ends with the id of SUFFIX, or of eos_token; and that is learnt."""
-    known = marked(tmp_path)
+    known = make_marked_tokenizer(tmp_path)
     eos, eoa = known.id(known.named["eos_token"]), known.id("<eoa>")
     assert eos is not None and eoa is not None
     found = turnwise.load("xtuner:internlm_chat").encode(CHAT, known)

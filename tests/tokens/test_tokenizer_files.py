@@ -124,13 +124,13 @@ def test_an_object_of_fastokens() -> None:
     assert own.decode(own.whole(text)) == text and own.added == base.added
     theirs.enable_truncation(2)
     with pytest.raises(TokenizerError, match="truncates or pads"):
-        tokenizer(fastened(theirs))
+        tokenizer(copy_settings(theirs))
     prefixed = fastokens.Tokenizer.from_json_str(variant(normalizer=PREPEND))
     with pytest.raises(TokenizerError, match="puts a space before every text"):
         tokenizer(prefixed)
 
 
-def fastened(theirs: Any) -> Any:
+def copy_settings(theirs: Any) -> Any:
     """The same settings in an object that was not seen before."""
     import fastokens
 

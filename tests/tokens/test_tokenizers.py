@@ -72,7 +72,7 @@ def plain(name: str) -> library.Tokenizer:
     return made
 
 
-def spoken(chats: bool = True) -> Iterator[str]:
+def list_spoken_texts(chats: bool = True) -> Iterator[str]:
     """Every text that somebody says in the conversations of the corpus."""
     for chat in corpus.chats().values():
         for message in chat.messages:
@@ -108,7 +108,7 @@ def test_ids_equal_the_reference(name: str) -> None:
         assert own.whole(text) == whole.encode(text, add_special_tokens=False).ids
 
     check()
-    for text in spoken():
+    for text in list_spoken_texts():
         assert own.encode(text) == bare.encode(text, add_special_tokens=False).ids
         assert own.whole(text) == whole.encode(text, add_special_tokens=False).ids
 

@@ -114,7 +114,7 @@ class Agent:
         content = f"{self.words(2)} word{index:04}x {self.words(2)}{forged} end"
         return {"role": role, "content": content, **more}
 
-    def written(self, session: Session, **message: Any) -> str:
+    def write_reply(self, session: Session, **message: Any) -> str:
         """A reply as the template itself would write it, if it can."""
         prompt = session.request.render_prompt(session.messages)
         try:
@@ -131,11 +131,11 @@ class Agent:
 
     def answer(self, session: Session) -> list[int]:
         content = self.words(self.dice.randint(1, 9)) or "yes"
-        return self.tokenizer.whole(self.written(session, content=content))
+        return self.tokenizer.whole(self.write_reply(session, content=content))
 
     def think(self, session: Session) -> list[int]:
         return self.tokenizer.whole(
-            self.written(session, content="So.", reasoning_content=self.words(4) or "hm")
+            self.write_reply(session, content="So.", reasoning_content=self.words(4) or "hm")
         )
 
     def call_text(self, session: Session) -> str:
@@ -145,7 +145,7 @@ class Agent:
             "type": "function",
             "function": {"name": "look", "arguments": arguments},
         }
-        return self.written(session, content=None, tool_calls=[call])
+        return self.write_reply(session, content=None, tool_calls=[call])
 
     def call(self, session: Session) -> list[int]:
         return self.tokenizer.whole(self.call_text(session))

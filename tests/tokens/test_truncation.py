@@ -62,7 +62,7 @@ def chats(draw: st.DrawFn) -> list[dict[str, Any]]:
     return messages
 
 
-def trained(found: Encoded) -> list[str]:
+def list_trained_texts(found: Encoded) -> list[str]:
     """The trained texts, each as long as it goes on."""
     groups = groupby(zip(found.tokens, found.mask, strict=True), key=lambda pair: pair[1])
     return ["".join(token for token, _ in group) for mask, group in groups if mask]
@@ -126,7 +126,7 @@ def test_what_is_cut_is_the_beginning_of_the_whole(
     assert "".join(found.tokens) == found.text == whole.text[: len(found.text)]
     assert pickle.loads(pickle.dumps(found)).incomplete == found.incomplete
     for turn in found.incomplete:
-        assert STOP not in trained(found)[-1] and turn.message in found.kept
+        assert STOP not in list_trained_texts(found)[-1] and turn.message in found.kept
 
 
 def test_a_turn_is_cut_between_characters() -> None:
@@ -176,7 +176,7 @@ def test_a_round_that_is_too_long_names_the_way_out() -> None:
     assert not found and len(found.untrained) == 6
     with pytest.warns(TurnwiseWarning, match=r"messages\[2\]: max_length=.* cuts off its end"):
         found = template.examples(last, TOKENIZER, max_length=limit, overflow="truncate")
-    assert len(found[0]) == limit and STOP not in "".join(trained(found[0]))
+    assert len(found[0]) == limit and STOP not in "".join(list_trained_texts(found[0]))
     with pytest.raises(turnwise.MessageError, match="has no stop"):
         template.examples(last, TOKENIZER, max_length=limit, overflow="truncate", strict=True)
 
@@ -210,7 +210,9 @@ def test_a_policy_that_does_not_exist_is_refused(overflow: Any) -> None:
 def test_only_the_final_message_is_continued() -> None:
     chat = [LONG[1], {**LONG[2], "reasoning_content": "Hm."}, LONG[3], LONG[4]]
     first, second = TEMPLATES["forgets"].examples(chat, TOKENIZER, continue_final_message=True)
-    assert "".join(trained(first)).endswith(STOP) and not second.text.rstrip().endswith(STOP)
+    assert "".join(list_trained_texts(first)).endswith(STOP) and not second.text.rstrip().endswith(
+        STOP
+    )
     with pytest.raises(turnwise.MessageError, match="add_generation_prompt"):
         TEMPLATES["forgets"].examples(chat, TOKENIZER, add_generation_prompt=True)
 
