@@ -49,7 +49,7 @@ STOPS = {
 }
 
 
-def published(name: str) -> turnwise.Template:
+def compile_published(name: str) -> turnwise.Template:
     found = corpus.published()[name]
     return turnwise.compile(found.text, "jinja", name=name, options=found.options)
 
@@ -66,7 +66,7 @@ def pairs() -> list[tuple[str, str]]:
 @needs_corpus
 @pytest.mark.parametrize("name", STOPS)
 def test_stops_are_read_off_the_template(name: str) -> None:
-    assert published(name).stops() == STOPS[name]
+    assert compile_published(name).stops() == STOPS[name]
 
 
 def test_stops_without_a_tokenizer_have_no_ids() -> None:
@@ -94,7 +94,7 @@ def test_stops_and_their_ids(tokenizers: Any) -> None:
 def test_every_reply_ends_with_a_stop(name: str, template: str, tokenizers: Any) -> None:
     """What `encode` trains as the end of a turn is one of the stops."""
     known = tokenizers(name)
-    found = published(template)
+    found = compile_published(template)
     encoded = found.encode(CHAT, known)
     stops = found.stops(known)
     for turn in encoded.turns:
@@ -111,20 +111,21 @@ def test_a_template_s_own_tokenizer_has_its_markers(
     name: str, template: str, tokenizers: Any
 ) -> None:
     """Nothing is missing, nothing is said; every turn marker in angle brackets is one id."""
-    found = published(template).markers(tokenizers(name))
+    found = compile_published(template).markers(tokenizers(name))
     assert not [marker for marker in found.missing if marker.turn] and not found.problems
     assert all(
         len(marker.ids) == 1 for marker in found if marker.turn and marker.text.startswith("<|")
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        published(template).encode(CHAT, tokenizers(name), strict=True)
+        compile_published(template).encode(CHAT, tokenizers(name), strict=True)
 
 
 @needs_corpus
 def test_markers_with_their_ids(tokenizers: Any) -> None:
     found = {
-        marker.text: marker for marker in published("npm-qwen2_5").markers(tokenizers("qwen2_5"))
+        marker.text: marker
+        for marker in compile_published("npm-qwen2_5").markers(tokenizers("qwen2_5"))
     }
     assert (
         found["<|im_start|>"].ids == (151644,)
@@ -139,7 +140,7 @@ def test_markers_with_their_ids(tokenizers: Any) -> None:
 @needs_corpus
 def test_missing_markers_are_named_with_the_remedy(tokenizers: Any) -> None:
     """Split or unknown; once for each template and tokenizer; an error if asked."""
-    template, known = published("npm-qwen2_5"), tokenizers("llama3")
+    template, known = compile_published("npm-qwen2_5"), tokenizers("llama3")
     found = template.markers(known)
     assert {marker.text for marker in found.missing} >= {"<|im_start|>", "<|im_end|>"}
     assert all(len(marker.ids) > 1 for marker in found.missing)
@@ -200,7 +201,7 @@ def test_a_tokenizer_without_eos() -> None:
 @needs_corpus
 def test_markers_that_a_real_model_has_in_words(tokenizers: Any) -> None:
     """Zephyr was trained on markers that its tokenizer splits. That is how it is, and it is said."""
-    found = published("chujie-zephyr").markers(tokenizers("mistral_v0_1"))
+    found = compile_published("chujie-zephyr").markers(tokenizers("mistral_v0_1"))
     assert [marker.text for marker in found.missing] == ["<|user|>", "<|assistant|>", "<|system|>"]
 
 

@@ -89,7 +89,7 @@ GIVEN = {"inputs": "d.jsonl", "template": "chatml", "tokenizer": "turnwise", "ou
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def prepare_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the command asks of `turnwise.data.prepare`, which is not run."""
     calls: list[Any] = []
 
@@ -106,23 +106,23 @@ def test_every_value_of_a_recipe_has_a_flag() -> None:
 
 
 @pytest.mark.parametrize("name", FLAGS)
-def test_flags_reach_the_recipe(name: str, asked: list[Any], tmp_path: Path) -> None:
+def test_flags_reach_the_recipe(name: str, prepare_calls: list[Any], tmp_path: Path) -> None:
     flags, expected = FLAGS[name]
     file = tmp_path / "recipe.toml"
     others = {key: value for key, value in GIVEN.items() if key != name}
     file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in others.items()))
     assert "enough" in bad("prepare", *flags, "--recipe", file)
-    ((recipe, _),) = asked
+    ((recipe, _),) = prepare_calls
     assert getattr(recipe, name) == expected
     for key in others:
         assert getattr(recipe, key) == getattr(Recipe.from_mapping(GIVEN), key)
 
 
-def test_flags_come_before_the_file(asked: list[Any], tmp_path: Path) -> None:
+def test_flags_come_before_the_file(prepare_calls: list[Any], tmp_path: Path) -> None:
     file = tmp_path / "recipe.toml"
     file.write_text('inputs = ["a"]\ntemplate = "qwen3"\ntokenizer = "b"\nmax_length = 5\n')
     bad("prepare", "--recipe", file, "-o", "c", "--max-length", "6", "--engine", "local")
-    ((recipe, settings),) = asked
+    ((recipe, settings),) = prepare_calls
     assert (recipe.max_length, recipe.template, recipe.output) == (6, "qwen3", "c")
     assert settings["engine"] == "local" and settings["workers"] is None
 

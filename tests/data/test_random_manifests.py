@@ -118,7 +118,7 @@ def make_json(chance: random.Random, depth: int = 0) -> Any:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A data set, and the folder that was made of it."""
     folder = tmp_path_factory.mktemp("manifests")
     data = write_jsonl(folder / "data.jsonl", make_rows(3))
@@ -145,8 +145,8 @@ def resume(folder: Path, identity: Identity) -> None:
     write_report(found)
 
 
-def test_random_manifests_are_refused_or_right(finished: tuple[Path, Path]) -> None:
-    folder = finished[1]
+def test_random_manifests_are_refused_or_right(finished_run: tuple[Path, Path]) -> None:
+    folder = finished_run[1]
     path = folder / MANIFEST
     whole = path.read_bytes()
     value = json.loads(whole)
@@ -170,8 +170,8 @@ def test_random_manifests_are_refused_or_right(finished: tuple[Path, Path]) -> N
 
 
 @pytest.mark.slow
-def test_a_run_over_random_manifests_ends_or_is_refused(finished: tuple[Path, Path]) -> None:
-    data, folder = finished
+def test_a_run_over_random_manifests_ends_or_is_refused(finished_run: tuple[Path, Path]) -> None:
+    data, folder = finished_run
     path = folder / MANIFEST
     whole = path.read_bytes()
     recipe = make_folder_recipe(data, folder)
@@ -185,9 +185,9 @@ def test_a_run_over_random_manifests_ends_or_is_refused(finished: tuple[Path, Pa
 
 @pytest.mark.parametrize("change", ["a count", "a shard"])
 def test_a_manifest_whose_sums_are_wrong_is_refused(
-    change: str, finished: tuple[Path, Path]
+    change: str, finished_run: tuple[Path, Path]
 ) -> None:
-    folder = finished[1]
+    folder = finished_run[1]
     path = folder / MANIFEST
     whole = path.read_bytes()
     value = json.loads(whole)

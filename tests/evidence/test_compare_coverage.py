@@ -23,7 +23,7 @@ TALK = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
 SECONDS = 1.5  # of processor time; the allowance of one call is worth about one
 
 
-def compared(text: str) -> Any:
+def compare_with_itself(text: str) -> Any:
     template = turnwise.compile(text, "jinja")
     return diff(template, template)
 
@@ -112,7 +112,7 @@ def test_constants_are_read_through_names() -> None:
 
 
 def test_branches_that_nothing_reaches_are_named() -> None:
-    found = compared(TALK + "\n{% if messages is string %}\nnever{% endif %}")
+    found = compare_with_itself(TALK + "\n{% if messages is string %}\nnever{% endif %}")
     (a, b) = found.unreached
     assert found.equal and (a.template, b.template) == ("a", "b")
     assert (a.line, a.column, a.source, a.kind, a.outcome) == (
@@ -125,7 +125,7 @@ def test_branches_that_nothing_reaches_are_named() -> None:
 
 
 def test_many_branches_are_not_all_printed() -> None:
-    found = compared(TALK + "{% if messages is string %}!{% endif %}" * 10)
+    found = compare_with_itself(TALK + "{% if messages is string %}!{% endif %}" * 10)
     assert len(found.unreached) == 20 and str(found).endswith("  and 12 more")
 
 
@@ -172,14 +172,14 @@ MASKED = (
 TAGS = ("{% generation %}", "{% endgeneration %}")
 
 
-def unmarked(text: str) -> str:
+def remove_tags(text: str) -> str:
     return text.replace(TAGS[0], "").replace(TAGS[1], "")
 
 
 @pytest.mark.parametrize(
     ("other", "marked"),
     [
-        (unmarked(MASKED), "nothing"),
+        (remove_tags(MASKED), "nothing"),
         (MASKED.replace("<|im_end|>" + TAGS[1], TAGS[1] + "<|im_end|>"), "'O'"),
     ],
 )
@@ -263,6 +263,6 @@ def test_published_templates_spend_half_of_the_allowance(monkeypatch: pytest.Mon
     monkeypatch.setattr("turnwise.evidence.compare.PairedRun", Recorded)
     largest = sorted(corpus.published().values(), key=lambda found: len(found.text))[-60::30]
     for found in largest:
-        assert compared(found.text).equal
+        assert compare_with_itself(found.text).equal
     shares = [run._allowance.spent_share for run in runs if run._allowance is not None]
     assert len(shares) == len(largest) and max(shares) < branch_search.SEARCH_SHARE + 0.05

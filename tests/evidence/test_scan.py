@@ -31,7 +31,7 @@ def calling(arguments: Any) -> dict[str, Any]:
     return {"messages": messages}
 
 
-def padded(value: Any) -> dict[str, Any]:
+def pad_tools(value: Any) -> dict[str, Any]:
     function = {**TOOL["function"], "parameters": {"type": "object", "properties": value}}
     return {**GOOD, "tools": [{"type": "function", "function": function}]}
 
@@ -49,7 +49,7 @@ CASES: list[tuple[str, Any, str]] = [
     ),
     (
         "null padding",
-        padded({"at": {"type": "string"}, "x": None}),
+        pad_tools({"at": {"type": "string"}, "x": None}),
         "tools[0].function.parameters.properties.x",
     ),
     ("unknown-shape", {"text": "rendered"}, ""),
@@ -78,7 +78,7 @@ def test_each_problem_is_found_in_its_place(kind: str, row: Any, field: str) -> 
         GOOD,
         calling({"at": "Brest"}),
         calling('{"at": "Brest"}'),
-        padded({"at": {"type": "string", "default": None, "enum": ["a", None]}}),
+        pad_tools({"at": {"type": "string", "default": None, "enum": ["a", None]}}),
         {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]},
         {"instruction": "Say hi.", "output": "Hi"},
     ],

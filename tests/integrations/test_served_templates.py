@@ -38,7 +38,7 @@ class Characters:
         return {}
 
 
-def exported() -> Iterator[tuple[str, Any, dict[str, Any]]]:
+def list_exports() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """The templates of the corpus that can be exported: name, grammar and export."""
     for name in corpus.published():
         grammar = replyvectors.grammar(name)
@@ -48,7 +48,7 @@ def exported() -> Iterator[tuple[str, Any, dict[str, Any]]]:
             continue
 
 
-def expected(grammar: Any, message: Any) -> Any:
+def to_expected(grammar: Any, message: Any) -> Any:
     calls = [call["function"] for call in message.get("tool_calls") or ()]
     reasoning = message.get("reasoning_content") or ""
     if grammar.reasoning is not None:
@@ -59,7 +59,7 @@ def expected(grammar: Any, message: Any) -> Any:
     return message.get("content") or "", reasoning, named
 
 
-def written(grammar: Any) -> Iterator[tuple[Any, str]]:
+def write_replies(grammar: Any) -> Iterator[tuple[Any, str]]:
     for message in MESSAGES.values():
         has_calls, has_reasoning = "tool_calls" in message, "reasoning_content" in message
         if has_calls > (grammar.calls is not None):
@@ -81,10 +81,10 @@ def test_vllm() -> None:
     request = ChatCompletionRequest(messages=chat, model="m", tools=TOOLS, tool_choice="auto")
     tokens, counts, failed = Characters(), Counter[int](), []
     names = set()
-    for name, grammar, template in exported():
+    for name, grammar, template in list_exports():
         names.add(name)
         validate_response_template_for_serving(template)
-        for message, reply in written(grammar):
+        for message, reply in write_replies(grammar):
             for size in SIZES:
                 parser = ResponseTemplateParser(
                     tokens, request.tools, response_template=template, enable_auto_tools=True
@@ -92,7 +92,7 @@ def test_vllm() -> None:
                 parser.set_prompt_token_ids(tokens.encode(grammar.opening))
                 found = read(parser, request, reply, size)
                 counts[size] += 1
-                if found != expected(grammar, message):
+                if found != to_expected(grammar, message):
                     failed.append((name, size))
     logging.disable(logging.NOTSET)
     assert len(names) >= EXPORTED and counts[1] > 1000
@@ -121,7 +121,7 @@ def test_sglang_accepts_all() -> None:
     from sglang.srt.parser.response_template import validate_response_template_for_serving
 
     names = set()
-    for name, _, template in exported():
+    for name, _, template in list_exports():
         names.add(name)
         validate_response_template_for_serving(template)
     assert len(names) >= EXPORTED

@@ -162,7 +162,7 @@ def is_forged(chat: Any) -> bool:
     return any(mark in json.dumps(chat["messages"]) for mark in CONTROL_TOKENS)
 
 
-def expected(folder: Path, chat: Any) -> list[int]:
+def encode_expected(folder: Path, chat: Any) -> list[int]:
     template = turnwise.load(folder)
     encoded = template.encode(
         chat["messages"], folder, tools=chat["tools"], add_generation_prompt=True
@@ -174,14 +174,16 @@ def test_prompts_are_those_of_encode(folder: Path, with_turnwise: str) -> None:
     chats = prompts()
     assert len(chats) >= 20 and any(map(is_forged, chats))
     for chat in chats:
-        assert render(with_turnwise, folder, chat) == expected(folder, chat), chat
+        assert render(with_turnwise, folder, chat) == encode_expected(folder, chat), chat
 
 
 def test_its_own_renderer_differs_only_for_forged_tokens(
     folder: Path, without_turnwise: str
 ) -> None:
     chats = prompts()
-    same = [render(without_turnwise, folder, chat) == expected(folder, chat) for chat in chats]
+    same = [
+        render(without_turnwise, folder, chat) == encode_expected(folder, chat) for chat in chats
+    ]
     assert same == [not is_forged(chat) for chat in chats]
 
 

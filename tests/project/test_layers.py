@@ -203,7 +203,7 @@ def own_imports(source: Source, within: ast.AST | None = None) -> Iterator[tuple
     """Pairs of a module of this package and the line that imports it."""
     modules = {other.module for other in sources.package()}
     for node in ast.walk(within or source.tree):
-        for name in imported(source, node):
+        for name in list_imports(source, node):
             # `from turnwise.engine import limits` means the module, `from turnwise.engine import run` the package.
             target = name if name in modules else name.rpartition(".")[0]
             is_seam = (source.module, target) in SEAMS
@@ -211,7 +211,7 @@ def own_imports(source: Source, within: ast.AST | None = None) -> Iterator[tuple
                 yield target, node.lineno  # type: ignore[attr-defined]
 
 
-def imported(source: Source, node: ast.AST) -> list[str]:
+def list_imports(source: Source, node: ast.AST) -> list[str]:
     """Full dotted names that the statement brings in."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
@@ -254,7 +254,7 @@ def mentions(tree: ast.Module, names: set[str]) -> Iterator[tuple[str, int]]:
             yield name, line
     own = bound_names(tree) - set(called)
     for node in ast.walk(tree):
-        first, _, rest = dotted(node).partition(".")
+        first, _, rest = to_dotted(node).partition(".")
         if first and first not in own:
             full = called.get(first, first) + (f".{rest}" if rest else "")
             if full in names:
@@ -298,10 +298,10 @@ def forbidden(name: str, names: set[str]) -> bool:
     return any(".".join(parts[:length]) in names for length in range(1, len(parts) + 1))
 
 
-def dotted(node: ast.AST) -> str:
+def to_dotted(node: ast.AST) -> str:
     if isinstance(node, ast.Name):
         return node.id
-    if isinstance(node, ast.Attribute) and (front := dotted(node.value)):
+    if isinstance(node, ast.Attribute) and (front := to_dotted(node.value)):
         return f"{front}.{node.attr}"
     return ""
 

@@ -34,7 +34,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def release_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_folder(tmp_path_factory.mktemp("models") / "model")
     before = contents(folder)
     dry = run("release", folder, "--dry-run")
@@ -46,8 +46,8 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(released: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(released, tmp_path / "copy"))
+def folder(release_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(release_folder, tmp_path / "copy"))
 
 
 def test_every_part_is_written(folder: Path) -> None:

@@ -113,7 +113,10 @@ def test_an_entry_says_what_the_published_template_says(name: str, reference: st
         chat = corpus_files.chats()[row.chat]
         for prompt, expected in row.each():
             arguments = {**tokens, **chat.arguments, "add_generation_prompt": prompt}
-            assert rendered(used, chat.messages, **arguments) == expected.text, (row.chat, prompt)
+            assert render_or_none(used, chat.messages, **arguments) == expected.text, (
+                row.chat,
+                prompt,
+            )
             checked += 1
     assert checked == 158  # 76 conversations with and without the opening, 6 that are continued
 
@@ -185,7 +188,7 @@ def test_an_entry_says_what_lmdeploy_says(name: str, reference: str) -> None:
             continue
         tools = row.get("tools") or (chat.arguments.get("tools") if chat else None)
         replied = messages[-1]["role"] == "assistant"
-        text = rendered(
+        text = render_or_none(
             used, with_mappings(messages), tools=tools, add_generation_prompt=not replied
         )
         assert text == row["text"] + "<|im_end|>\n" * replied, row["c"]
@@ -283,10 +286,10 @@ def test_an_entry_works_in_transformers(name: str) -> None:
             if "No filter named" in str(error):
                 continue
             expected = None
-        assert rendered(used, chat.messages, **arguments) == expected, chat.id
+        assert render_or_none(used, chat.messages, **arguments) == expected, chat.id
 
 
-def rendered(used: template.Template, messages: Any, **arguments: Any) -> str | None:
+def render_or_none(used: template.Template, messages: Any, **arguments: Any) -> str | None:
     try:
         return used.render(messages, now=corpus_files.NOW, normalise=False, **arguments).text
     except TurnwiseError:

@@ -28,7 +28,7 @@ CHAT = [{"role": "user", "content": "hi"}]
 needs_links = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links and pipes")
 
 
-def refused(where: object, reads: Callable[[object], object] = turnwise.load) -> str:  # type: ignore[assignment]
+def catch_refusal(where: object, reads: Callable[[object], object] = turnwise.load) -> str:  # type: ignore[assignment]
     with pytest.raises(turnwise.TurnwiseError) as caught:
         reads(where)
     return str(caught.value)
@@ -75,7 +75,7 @@ def test_a_link_out_of_the_folder(model: Path, outside: Path, name: str, is_rela
     link.parent.mkdir(exist_ok=True)
     target = outside / LINKS[name]
     link.symlink_to(os.path.relpath(target, link.parent) if is_relative else target)
-    message = refused(model)
+    message = catch_refusal(model)
     assert f"it is a link out of its folder, to '{target.resolve()}'" in message
     assert "secret of" not in message
 
@@ -84,7 +84,7 @@ def test_a_link_out_of_the_folder(model: Path, outside: Path, name: str, is_rela
 def test_a_folder_of_templates_that_is_a_link(model: Path, outside: Path) -> None:
     link = model / "additional_chat_templates"
     link.symlink_to(outside / "additional_chat_templates")
-    assert "it is a link out of its folder" in refused(model)
+    assert "it is a link out of its folder" in catch_refusal(model)
 
 
 @needs_links
@@ -121,7 +121,7 @@ def test_the_cache_of_the_hub(
     assert str(turnwise.load("me/mine").render(CHAT)) == "hi"
     assert str(turnwise.load(snapshot).render(CHAT)) == "hi"
     (snapshot / "tokenizer_config.json").symlink_to(outside / "secret.json")
-    assert "it is a link out of its folder" in refused("me/mine")
+    assert "it is a link out of its folder" in catch_refusal("me/mine")
 
 
 @needs_links
@@ -135,18 +135,18 @@ def test_a_reference_of_the_cache_is_a_name(
     (model / "refs" / "main").write_text("../../../outside")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     assert hub_cache.find_cached_model("me/mine") is None
-    assert "there is no 'me/mine'" in refused("me/mine")
+    assert "there is no 'me/mine'" in catch_refusal("me/mine")
 
 
 @needs_links
 def test_other_readers_of_folders_refuse_links(model: Path, outside: Path) -> None:
     (model / "chat_template.json").symlink_to(outside / "secret.json")
-    assert "it is a link out of its folder" in refused(model, ChatTemplate.from_file)
+    assert "it is a link out of its folder" in catch_refusal(model, ChatTemplate.from_file)
     (outside / "tokenizer.json").write_bytes(
         (tokenizer_files.SHIPPED / "tokenizer.json").read_bytes()
     )
     (model / "tokenizer.json").symlink_to(outside / "tokenizer.json")
-    assert "it is a link out of its folder" in refused(model, tokenizer)
+    assert "it is a link out of its folder" in catch_refusal(model, tokenizer)
     assert tokenizer(model / "tokenizer.json").encode("a")
     (outside / "adapter_config.json").write_text('{"base_model_name_or_path": "vicuna"}')
     (model / "adapter_config.json").symlink_to(outside / "adapter_config.json")
@@ -160,7 +160,7 @@ def test_entries_of_users_are_no_links(
     (model / "mine.toml").write_text('name = "mine"\nsource = "mine.jinja"')
     (model / "mine.jinja").symlink_to(outside / "secret.jinja")
     monkeypatch.setenv(store.PATH_VARIABLE, str(model))
-    assert "it is a link out of its folder" in refused("mine")
+    assert "it is a link out of its folder" in catch_refusal("mine")
 
 
 # Pipes, sockets, devices, sizes
@@ -173,7 +173,7 @@ def test_a_pipe_is_refused(model: Path, name: str) -> None:
         (model / "chat_template.jinja").write_text(PLAIN)
     (model / name).parent.mkdir(exist_ok=True)
     os.mkfifo(model / name)
-    message = refused(model / name if name == "t.jinja" else model)
+    message = catch_refusal(model / name if name == "t.jinja" else model)
     assert "it is a pipe, not a regular file" in message
 
 
@@ -182,7 +182,7 @@ def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)  # the path of a socket is short
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("t.jinja")
-        assert "'t.jinja' cannot be read" in refused(Path("t.jinja"))
+        assert "'t.jinja' cannot be read" in catch_refusal(Path("t.jinja"))
 
 
 @needs_links
@@ -206,7 +206,7 @@ def test_a_pipe_of_the_shell_is_read() -> None:
 def test_sizes_are_known_before_reading(model: Path, name: str, limit: int) -> None:
     with (model / name).open("wb") as file:
         file.truncate(limit + 1)
-    assert f"it is larger than {limit:,} bytes" in refused(model)
+    assert f"it is larger than {limit:,} bytes" in catch_refusal(model)
 
 
 def test_a_file_that_grows_while_it_is_read(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,8 +264,8 @@ def test_what_is_in_a_header_is_bounded(tmp_path: Path, name: str) -> None:
     values, message = FORGED[name]
     path = tmp_path / "model.gguf"
     path.write_bytes(header(values))
-    assert message in refused(path)
-    assert_quick(lambda: refused(path), 1)
+    assert message in catch_refusal(path)
+    assert_quick(lambda: catch_refusal(path), 1)
 
 
 def test_a_large_vocabulary_is_walked_in_time(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_toml_that_would_take_long(
 
     def refuse() -> None:
         store._current = None
-        assert "mine.toml" in refused("mine")
+        assert "mine.toml" in catch_refusal("mine")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

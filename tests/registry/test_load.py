@@ -44,7 +44,7 @@ def put(folder: Path, content: Mapping[str, Any]) -> Path:
     return folder
 
 
-def refused(where: Any, **rest: Any) -> str:
+def catch_refusal(where: Any, **rest: Any) -> str:
     with pytest.raises(SourceError) as caught:
         find_source(where, **rest)
     return str(caught.value)
@@ -219,10 +219,10 @@ def test_without_default_and_tools_nothing_is_rendered(tmp_path: Path) -> None:
     put(
         tmp_path, {"tokenizer_config.json": {"chat_template": [{"name": "rag", "template": PLAIN}]}}
     )
-    assert "called: rag" in refused(tmp_path)
+    assert "called: rag" in catch_refusal(tmp_path)
     assert find_source(tmp_path, pick="rag").text == PLAIN
-    assert "It has: rag." in refused(tmp_path, pick="tool_use")
-    assert "It has: default." in refused("chatml", pick="rag")
+    assert "It has: rag." in catch_refusal(tmp_path, pick="tool_use")
+    assert "It has: default." in catch_refusal("chatml", pick="rag")
 
 
 def test_neighbours_give_their_tokens(tmp_path: Path) -> None:
@@ -431,7 +431,7 @@ BAD_FILES: dict[str, tuple[str, Any, str]] = {
 def test_bad_files(tmp_path: Path, case: str) -> None:
     name, content, said = BAD_FILES[case]
     put(tmp_path, {name: content})
-    message = refused(tmp_path / name)
+    message = catch_refusal(tmp_path / name)
     assert said in message and name in message
     assert message.isprintable() or "\n" in message
 
@@ -457,7 +457,7 @@ BAD_FOLDERS: dict[str, tuple[dict[str, Any], str]] = {
 def test_bad_folders(tmp_path: Path, case: str) -> None:
     content, said = BAD_FOLDERS[case]
     put(tmp_path, content)
-    assert said in refused(tmp_path)
+    assert said in catch_refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -477,13 +477,13 @@ def test_bad_folders(tmp_path: Path, case: str) -> None:
     ],
 )
 def test_bad_places(where: Any, said: str) -> None:
-    message = refused(where)
+    message = catch_refusal(where)
     assert said in message and len(message) < 500
 
 
 def test_near_names(tmp_path: Path) -> None:
     put(tmp_path, {"tokenizer_config.json": {"chat_template": PLAIN}, "zzz": ""})
-    assert f"Did you mean {str(tmp_path / 'tokenizer_config.json')!r}?" in refused(
+    assert f"Did you mean {str(tmp_path / 'tokenizer_config.json')!r}?" in catch_refusal(
         tmp_path / "tokeniser_config.json"
     )
 
@@ -492,13 +492,13 @@ def test_near_names(tmp_path: Path) -> None:
 def test_unreadable(tmp_path: Path) -> None:
     put(tmp_path, {"t.jinja": PLAIN})
     (tmp_path / "t.jinja").chmod(0)
-    assert "permission denied" in refused(tmp_path / "t.jinja")
+    assert "permission denied" in catch_refusal(tmp_path / "t.jinja")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
 def test_endless_device() -> None:
     if Path("/dev/zero").exists():
-        assert "it is a device, not a regular file" in refused("/dev/zero")
+        assert "it is a device, not a regular file" in catch_refusal("/dev/zero")
 
 
 # GGUF
@@ -610,7 +610,7 @@ def test_several_gguf_must_agree(tmp_path: Path) -> None:
     )
     assert find_source(tmp_path).name.endswith("a.gguf")
     put(tmp_path, {"d.gguf": Writer().file(TEMPLATE_KEY)})
-    assert "a.gguf and d.gguf have different templates" in refused(tmp_path)
+    assert "a.gguf and d.gguf have different templates" in catch_refusal(tmp_path)
 
 
 BAD_GGUF: dict[str, tuple[bytes, str]] = {
@@ -655,7 +655,7 @@ BAD_GGUF: dict[str, tuple[bytes, str]] = {
 def test_bad_gguf(model: Path, case: str) -> None:
     data, said = BAD_GGUF[case]
     model.write_bytes(data)
-    assert said in refused(model)
+    assert said in catch_refusal(model)
 
 
 def test_cut_gguf(model: Path) -> None:
@@ -663,7 +663,7 @@ def test_cut_gguf(model: Path) -> None:
     whole = Writer().file(*KEYS)
     for end in range(4, len(whole)):
         model.write_bytes(whole[:end])
-        assert "ends in the middle of its header" in refused(model)
+        assert "ends in the middle of its header" in catch_refusal(model)
 
 
 HUGE = Writer().number("Q", 2**62)
@@ -682,7 +682,7 @@ def test_forged_sizes_cost_nothing(model: Path, value: bytes) -> None:
     with model.open("wb") as file:
         file.write(Writer().file(count=1) + Writer().text("key") + value)
         file.truncate(2**34)  # sparse: sixteen gigabytes that take no room
-    assert_quick(lambda: refused(model), 2)
+    assert_quick(lambda: catch_refusal(model), 2)
 
 
 @given(st.integers(4, 400), st.binary(min_size=1, max_size=8))

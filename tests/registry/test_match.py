@@ -41,7 +41,7 @@ XTUNER_NAMES = """
 
 
 @cache
-def printed() -> tuple[tuple[str, ...], ...]:
+def read_printed_matches() -> tuple[tuple[str, ...], ...]:
     """Model, XTuner's answer, FastChat's answer."""
     folder = corpus_files.folder()
     if folder is None or not (folder.parent / "requirements.md").is_file():
@@ -55,10 +55,10 @@ def printed() -> tuple[tuple[str, ...], ...]:
 
 def test_the_table_has_all_rows() -> None:
     assert len(tables()[XTUNER].by_id) == 59
-    assert len(printed()) in (0, 59)
+    assert len(read_printed_matches()) in (0, 59)
 
 
-@pytest.mark.parametrize(("model", "answer", "other"), printed())
+@pytest.mark.parametrize(("model", "answer", "other"), read_printed_matches())
 def test_a_row_of_the_table(model: str, answer: str, other: str) -> None:
     found = match(model, "xtuner")
     assert (

@@ -81,7 +81,7 @@ def read_pure(folder: Path) -> PurePython:
     return PurePython(text, declared=read_declarations(folder))
 
 
-def spoken() -> Iterator[str]:
+def list_spoken_texts() -> Iterator[str]:
     for chat in corpus.chats().values():
         yield json.dumps(chat.messages, ensure_ascii=False)
         yield from (str(message.get("content")) for message in chat.messages)
@@ -129,7 +129,7 @@ def test_conversations_and_many_texts_equal_the_library(name: str) -> None:
         check_equal(own, reference, text)
 
     check()
-    for text in spoken():
+    for text in list_spoken_texts():
         check_equal(own, reference, text)
 
 
