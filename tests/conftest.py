@@ -105,9 +105,9 @@ def tokenizers(corpus: Path) -> Callable[[str], Tokenizer]:
     """The corpus tokenizers by name. Each takes seconds to load, so it is loaded once, when it is asked for."""
     loaded: dict[str, Tokenizer] = {}
 
-    def named(name: str) -> Tokenizer:
+    def load_named(name: str) -> Tokenizer:
         if name not in loaded:
             loaded[name] = tokenizer(corpus_files.tokenizer_folder(name))
         return loaded[name]
 
-    return named
+    return load_named

@@ -44,11 +44,11 @@ SOURCES: dict[str, dict[str, Any]] = {
 # What is given and what is taken are two things
 
 
-def changed(value: Any) -> None:
+def spoil(value: Any) -> None:
     """Every list and mapping of a source, spoilt."""
     for item in value.values() if isinstance(value, dict) else value:
         if isinstance(item, dict | list):
-            changed(item)
+            spoil(item)
     value.update(HACK="HACK") if isinstance(value, dict) else value.append("HACK")
 
 
@@ -56,17 +56,17 @@ def changed(value: Any) -> None:
 def test_a_template_keeps_nothing_of_its_caller(dialect: str) -> None:
     given = copy_source(SOURCES[dialect])
     template = turnwise.compile(given, dialect)
-    changed(given)
+    spoil(given)
     assert template.source == SOURCES[dialect]
     for taken in (template.source, template.convert(dialect)):
-        changed(taken)
+        spoil(taken)
     assert template.source == SOURCES[dialect]
 
 
 def test_an_entry_belongs_to_everybody() -> None:
     before = load("fastchat:zephyr").source
-    changed(load("fastchat:zephyr").convert("fastchat"))
-    changed(entries()["fastchat:zephyr"].source)
+    spoil(load("fastchat:zephyr").convert("fastchat"))
+    spoil(entries()["fastchat:zephyr"].source)
     assert load("fastchat:zephyr").source == before == entries()["fastchat:zephyr"].source
     with pytest.raises(AttributeError):
         entries()["chatml"].options.update(eos_token="HACK")  # type: ignore[attr-defined]
@@ -81,12 +81,12 @@ def test_a_registered_source_is_a_copy() -> None:
     options: dict[str, Any] = {"words": ["a"]}
     register("misuse", given, dialect="fastchat", options=options)
     try:
-        changed(given)
-        changed(options)
+        spoil(given)
+        spoil(options)
         assert load("misuse").source == SOURCES["fastchat"] and load("misuse").options == {
             "words": ["a"]
         }
-        changed(entries()["misuse"].options["words"])
+        spoil(entries()["misuse"].options["words"])
         assert load("misuse").options == {"words": ["a"]}
     finally:
         unregister("misuse")
@@ -259,7 +259,7 @@ def test_every_dialect_refuses_what_is_not_its_own(dialect: str, source: Any) ->
         turnwise.compile(source, dialect)
 
 
-def held(**fields: Any) -> fastchat.Conversation:
+def build_conversation(**fields: Any) -> fastchat.Conversation:
     return fastchat.Conversation(
         **{"name": "n", "sep_style": fastchat.SeparatorStyle.CHATML, "sep": "x", **fields}
     )
@@ -276,14 +276,14 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "no example": (lambda: xtuner.openai_map_fn(None), "a mapping"),  # type: ignore[arg-type]
     "no answer": (
-        lambda: mapped({"input": "q", "output": None}),
+        lambda: map_turn({"input": "q", "output": None}),
         r"conversation\[0\]\.output: must be text, not None",
     ),
     "no rounds": (
         lambda: xtuner.template_map_fn({"conversation": None}, "default"),
         "conversation: must be a list",
     ),
-    "no round": (lambda: mapped(5), r"conversation\[0\]"),
+    "no round": (lambda: map_turn(5), r"conversation\[0\]"),
     "no output": (lambda: xtuner.segments({"conversation": [{"input": "q"}]}), "no 'output'"),
     "no system text": (lambda: xtuner.load("internlm_chat", system="codr"), "Did you mean 'coder'"),
     "context list": (lambda: FILE("q", [1]), "context_data"),  # type: ignore[arg-type]
@@ -295,19 +295,19 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no finished round": (lambda: FILE.render_conversation(None), r"\[user, bot\], not None"),
     "no tgt": (lambda: paddlenlp.training_rounds({"src": "a"}), "tgt"),
     "nothing to cut": (lambda: paddlenlp.truncate_rounds({"conversations": []}, 5, 5), "no rounds"),
-    "one role": (lambda: held(roles=("U",)).get_prompt(), "user and the assistant"),
-    "no roles": (lambda: held(roles=None).get_prompt(), "user and the assistant"),
+    "one role": (lambda: build_conversation(roles=("U",)).get_prompt(), "user and the assistant"),
+    "no roles": (lambda: build_conversation(roles=None).get_prompt(), "user and the assistant"),
     "three of a message": (
-        lambda: held(messages=[["USER", "a", "b"]]).get_prompt(),
+        lambda: build_conversation(messages=[["USER", "a", "b"]]).get_prompt(),
         r"messages\[0\]",
     ),
     "messages of OpenAI": (
-        lambda: held(messages=CHAT).get_prompt(),
+        lambda: build_conversation(messages=CHAT).get_prompt(),
         r"\[role, text\], not \{'role'",
     ),
-    "a copy of these": (lambda: held(messages=CHAT).copy(), r"messages\[0\]"),
+    "a copy of these": (lambda: build_conversation(messages=CHAT).copy(), r"messages\[0\]"),
     "a field of lists": (
-        lambda: held(sep=["x"]).get_prompt(),
+        lambda: build_conversation(sep=["x"]).get_prompt(),
         r"sep must be a string or null, not \['x'\]",
     ),
     "a name of lists": (lambda: fastchat.get_conv_template(["a"]), "no conversation template"),  # type: ignore[arg-type]
@@ -322,7 +322,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-def mapped(turn: Any) -> Any:
+def map_turn(turn: Any) -> Any:
     return xtuner.template_map_fn({"conversation": [turn]}, "internlm_chat")
 
 

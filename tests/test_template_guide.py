@@ -71,7 +71,7 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 @cache
-def printed() -> str:
+def read_printed_template() -> str:
     """Qwen2.5's template, as the second seed prints it."""
     folder = corpus.folder()
     assert folder is not None
@@ -89,7 +89,7 @@ def qwen(request: pytest.FixtureRequest) -> turnwise.Template:
         return turnwise.load("qwen2.5")
     if corpus.folder() is None:
         pytest.skip(corpus.ABSENT)
-    return turnwise.compile(printed())
+    return turnwise.compile(read_printed_template())
 
 
 # The example
@@ -164,7 +164,7 @@ def test_the_tokenizer_s_eos_is_a_stop() -> None:
 @needs_corpus
 def test_qwen_as_printed() -> None:
     """What transformers says of the printed template, on every conversation of the corpus."""
-    template, golden = turnwise.compile(printed()), corpus.rows()["npm-qwen2_5"]
+    template, golden = turnwise.compile(read_printed_template()), corpus.rows()["npm-qwen2_5"]
     compared = 0
     for row in golden:
         chat = corpus.chats()[row.chat]
@@ -179,7 +179,7 @@ def test_qwen_as_printed() -> None:
             assert text == expected.text, (row.chat, opening)
             compared += 1
     assert compared == 158
-    assert oracle.render(printed(), ASKED) == template.render(ASKED).text
+    assert oracle.render(read_printed_template(), ASKED) == template.render(ASKED).text
 
 
 def test_qwen_has_a_default_system_prompt(qwen: turnwise.Template) -> None:
@@ -262,7 +262,7 @@ def test_rendered_text_is_shown_with_its_origins() -> None:
 @needs_corpus
 def test_templates_that_mean_the_same_have_no_difference() -> None:
     """The printed template and our entry, in other words."""
-    found = turnwise.diff(turnwise.compile(printed()), turnwise.load("qwen2.5"))
+    found = turnwise.diff(turnwise.compile(read_printed_template()), turnwise.load("qwen2.5"))
     assert found.equal, str(found)
     assert found.tried > 200 and {"two calls and results", "a system in the middle"} <= set(
         found.covers
