@@ -41,7 +41,7 @@ def _check(names: Any, verbs: Any, every: int) -> None:
 
 
 def _list_published() -> list[str]:
-    return list(corpus.published())
+    return list(corpus.load_published())
 
 
 @pytest.mark.parametrize("verb", fresh_and_used.VERBS)

@@ -346,7 +346,7 @@ def hostile_templates() -> list[str]:
 
 def more_hostile() -> Iterator[str]:
     for row in corpus.lines("security/hostile_more.jsonl"):
-        yield row["template"] if "template" in row else corpus.generated(row["template_gen"])
+        yield row["template"] if "template" in row else corpus.evaluate_text(row["template_gen"])
 
 
 def survive(count: int) -> None:

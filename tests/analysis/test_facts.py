@@ -28,7 +28,7 @@ WORD = re.compile(r"[\w\s]*")
 
 
 def with_and_without_tokens(name: str) -> Iterator[turnwise.Template]:
-    published = corpus.published()[name]
+    published = corpus.load_published()[name]
     options = dict(published.options)
     bare = {key: value for key, value in options.items() if key not in SPECIAL}
     for given in (options, bare):
@@ -49,7 +49,7 @@ def check_stops(template: turnwise.Template) -> None:
 
 @pytest.mark.law
 @needs_corpus
-@pytest.mark.parametrize("name", corpus.published())
+@pytest.mark.parametrize("name", corpus.load_published())
 def test_published_templates_have_one_set_of_stops(name: str) -> None:
     for template in with_and_without_tokens(name):
         check_stops(template)

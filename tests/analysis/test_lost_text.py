@@ -198,18 +198,18 @@ def test_large_texts_take_time_in_proportion() -> None:
 
 
 @corpus.needs_corpus
-@pytest.mark.parametrize("name", sorted(corpus.published())[5::90])
+@pytest.mark.parametrize("name", sorted(corpus.load_published())[5::90])
 def test_every_guard_says_the_same_in_every_script(name: str) -> None:
-    row = corpus.published()[name]
+    row = corpus.load_published()[name]
     template = turnwise.compile(row.text, name=name, options=row.options)
     assert find_differences(template, ("reasoning", "calls")) == []
 
 
 @corpus.needs_corpus
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(corpus.published()))
+@pytest.mark.parametrize("name", sorted(corpus.load_published()))
 def test_every_guard_of_every_template_in_every_script(name: str) -> None:
-    row = corpus.published()[name]
+    row = corpus.load_published()[name]
     template = turnwise.compile(row.text, name=name, options=row.options)
     assert find_differences(template) == []
 

@@ -50,13 +50,16 @@ STOPS = {
 
 
 def compile_published(name: str) -> turnwise.Template:
-    found = corpus.published()[name]
+    found = corpus.load_published()[name]
     return turnwise.compile(found.text, "jinja", name=name, options=found.options)
 
 
 def pairs() -> list[tuple[str, str]]:
     return [
-        (name, one) for name, some in PAIRS.items() for one in some if one in corpus.published()
+        (name, one)
+        for name, some in PAIRS.items()
+        for one in some
+        if one in corpus.load_published()
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import turnwise
-from corpus import needs_corpus, published
+from corpus import load_published, needs_corpus
 from reply_cases import APART, MESSAGES, case_of
 from turnwise.compat import renderers as ours
 from turnwise.errors import MessageError, SourceError, TokenizerError
@@ -67,7 +67,7 @@ def qwen3(theirs: Any, corpus: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def mine(tokenizers: Callable[[str], Tokenizer]) -> ours.Renderer:
-    return ours.Renderer(turnwise.compile(published()["npm-qwen3"].text), tokenizers("qwen3"))
+    return ours.Renderer(turnwise.compile(load_published()["npm-qwen3"].text), tokenizers("qwen3"))
 
 
 @needs_corpus
@@ -209,7 +209,7 @@ def pair(theirs: Any, corpus: Path, name: str) -> tuple[Any, ours.Renderer, Any]
     template, folder, lacking = FORMATS[name]
     tok = transformers.PreTrainedTokenizerFast.from_pretrained(corpus / "tokenizers" / folder)
     tok.add_tokens([transformers.AddedToken(text, special=True) for text in lacking])
-    known = published()[template]
+    known = load_published()[template]
     mine = ours.Renderer(turnwise.compile(known.text, options=dict(known.options)), tok)
     return theirs.create_renderer(tok, getattr(theirs, f"{name}RendererConfig")()), mine, tok
 

@@ -61,7 +61,7 @@ def theirs(name: str, template: str) -> Any:
     made = transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(folder / "tokenizer.json"), pad_token=named["eos_token"], **named
     )
-    made.chat_template = corpus.published()[template].text
+    made.chat_template = corpus.load_published()[template].text
     return made
 
 
@@ -74,7 +74,7 @@ def pairs() -> list[tuple[str, str]]:
         (name, template)
         for name, some in TEMPLATES.items()
         for template in some
-        if template in corpus.published()
+        if template in corpus.load_published()
     ]
 
 

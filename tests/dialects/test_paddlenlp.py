@@ -178,10 +178,10 @@ def list_trained(chat: compat.Chat, key: str, row: dict[str, Any], given: Any, c
 @needs_corpus
 def test_golden_jinja() -> None:
     """A Jinja template given to PaddleNLP's calls, and its rounds for training; an empty answer is no error here."""
-    rows = [row for row in golden()["jinja"] if row["t"] in corpus.published()]
+    rows = [row for row in golden()["jinja"] if row["t"] in corpus.load_published()]
     assert len(rows) >= 20
     for row in rows:
-        chat = compat.Chat(corpus.published()[row["t"]].text)
+        chat = compat.Chat(corpus.load_published()[row["t"]].text)
         chat.special_tokens_map = {"bos_token": "<s>", "eos_token": "</s>"}
         given = rounds()[row["c"]]
         assert chat.apply_chat_template(given, tokenize=False) == row["infer"], (row["t"], row["c"])

@@ -66,9 +66,9 @@ def code(cell: str) -> str:
 
 @pytest.mark.law
 @corpus.needs_corpus
-@pytest.mark.parametrize("name", sorted(corpus.published()) or [""])
+@pytest.mark.parametrize("name", sorted(corpus.load_published()) or [""])
 def test_corpus(name: str) -> None:
-    published = corpus.published()[name]
+    published = corpus.load_published()[name]
     template = turnwise.compile(published.text, name=name, options=published.options)
     failures, differing = [], set()
     for row in corpus.rows()[name]:

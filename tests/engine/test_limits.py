@@ -144,10 +144,10 @@ def test_an_allowance_is_not_part_of_a_renderer() -> None:
 
 
 @corpus.needs_corpus
-@pytest.mark.parametrize("name", sorted(corpus.published())[::16])
+@pytest.mark.parametrize("name", sorted(corpus.load_published())[::16])
 def test_real_templates_do_not_come_near(name: str) -> None:
     """All that is ever asked about a template: its facts, its grammar, its markers."""
-    published = corpus.published()[name]
+    published = corpus.load_published()[name]
     template = compile_jinja(published.text, name=name, options=published.options)
     _ = template.grammar, str(template.facts), template.facts.markers
     allowance = template.facts._allowance

@@ -151,7 +151,7 @@ def conversations() -> dict[str, Probed]:
 
 @cache
 def compile_published(name: str) -> turnwise.Template:
-    return turnwise.compile(corpus.published()[name].text, name=name)
+    return turnwise.compile(corpus.load_published()[name].text, name=name)
 
 
 # ---- what is wrong with a rendering ----
@@ -248,7 +248,7 @@ def chosen(name: str, chat: str, one_in: int) -> bool:
 
 @pytest.mark.law
 @corpus.needs_corpus
-@pytest.mark.parametrize("name", sorted(corpus.published()) or [""])
+@pytest.mark.parametrize("name", sorted(corpus.load_published()) or [""])
 def test_probes(name: str) -> None:
     check(name, list(conversations()))
 

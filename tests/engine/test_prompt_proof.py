@@ -167,13 +167,13 @@ def _check_corpus(names: list[str]) -> int:
 
 @corpus.needs_corpus
 def test_proofs_hold_for_the_corpus() -> None:
-    assert _check_corpus(list(corpus.published())[::EVERY]) > 5
+    assert _check_corpus(list(corpus.load_published())[::EVERY]) > 5
 
 
 @corpus.needs_corpus
 @pytest.mark.slow
 def test_proofs_hold_for_all_of_the_corpus() -> None:
-    assert _check_corpus(list(corpus.published())) > 100
+    assert _check_corpus(list(corpus.load_published())) > 100
 
 
 @pytest.mark.parametrize(

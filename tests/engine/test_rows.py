@@ -117,7 +117,7 @@ def test_what_is_traced_is_what_is_rendered(name: str) -> None:
 @corpus.needs_corpus
 def test_published_templates_are_traced() -> None:
     dice = random.Random(0)
-    names = list(corpus.published())
+    names = list(corpus.load_published())
     traced = [name for name in names if check_trace(compile_published(name), dice, 8)]
     assert len(traced) > 0.8 * len(names)
 

@@ -113,7 +113,7 @@ def test_segments_are_what_the_program_writes(name: str) -> None:
 @pytest.mark.once
 @corpus.needs_corpus
 def test_segments_of_published_templates() -> None:
-    names = list(corpus.published())
+    names = list(corpus.load_published())
     written = [
         name for name in names if check(compile_published(name).renderer, random.Random(name), 40)
     ]

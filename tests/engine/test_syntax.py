@@ -109,10 +109,10 @@ def check(text: str) -> None:
 
 @pytest.mark.law
 @pytest.mark.parametrize(
-    "name", sorted(corpus.published()) or [pytest.param("", marks=corpus.needs_corpus)]
+    "name", sorted(corpus.load_published()) or [pytest.param("", marks=corpus.needs_corpus)]
 )
 def test_corpus_templates(name: str) -> None:
-    check(corpus.published()[name].text)
+    check(corpus.load_published()[name].text)
 
 
 @given(st.one_of(SOUP, TAGGED.map("".join)))

@@ -66,7 +66,7 @@ def test_outcomes_are_noted(text: str, kind: str, expected: set[bool]) -> None:
 
 def test_a_watched_program_writes_the_same() -> None:
     """On the published templates and the entries; every program can be watched."""
-    published = [found.text for found in corpus.published().values()]
+    published = [found.text for found in corpus.load_published().values()]
     texts = [
         *published[::40],
         *(turnwise.load(name).text for name in list(turnwise.entries())[::80]),
@@ -261,7 +261,7 @@ def test_published_templates_spend_half_of_the_allowance(monkeypatch: pytest.Mon
             runs.append(self)
 
     monkeypatch.setattr("turnwise.evidence.compare.PairedRun", Recorded)
-    largest = sorted(corpus.published().values(), key=lambda found: len(found.text))[-60::30]
+    largest = sorted(corpus.load_published().values(), key=lambda found: len(found.text))[-60::30]
     for found in largest:
         assert compare_with_itself(found.text).equal
     shares = [run._allowance.spent_share for run in runs if run._allowance is not None]

@@ -39,7 +39,7 @@ def test_every_kind_of_edit_is_found() -> None:
 
 def choose_source(dice: random.Random) -> tuple[str, str]:
     """The name and text of a template of the corpus or of an entry."""
-    published = corpus.published()
+    published = corpus.load_published()
     name = dice.choice([*published, *turnwise.entries()])
     return name, published[name].text if name in published else turnwise.load(name).text
 

@@ -114,7 +114,7 @@ def is_prefix(template: turnwise.Template, growth: Growth, tokens: dict[str, str
     return None
 
 
-SAMPLE = list(corpus.published().values())
+SAMPLE = list(corpus.load_published().values())
 
 
 @corpus.needs_corpus

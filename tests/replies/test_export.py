@@ -71,7 +71,7 @@ def fits(grammar: Grammar, message: dict[str, Any]) -> bool:
 
 @pytest.mark.law
 @needs_corpus
-@pytest.mark.parametrize("name", corpus.published())
+@pytest.mark.parametrize("name", corpus.load_published())
 def test_transformers_reads_what_we_write(name: str) -> None:
     template = replyvectors.template(name)
     grammar = template.grammar
@@ -106,7 +106,10 @@ def closers(grammar: Grammar) -> tuple[str, ...]:
 @needs_corpus
 def test_most_can_be_said() -> None:
     assert (
-        sum(export_or_none(replyvectors.grammar(name)) is not None for name in corpus.published())
+        sum(
+            export_or_none(replyvectors.grammar(name)) is not None
+            for name in corpus.load_published()
+        )
         >= SAID
     )
 

@@ -112,7 +112,7 @@ def test_sample(name: str, profile: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
 def test_all(profile: str) -> None:
-    counts = [check_template(name, profile) for name in corpus.published()]
+    counts = [check_template(name, profile) for name in corpus.load_published()]
     assert sum(count is not None for count in counts) >= 230 and sum(filter(None, counts)) > 4000
 
 

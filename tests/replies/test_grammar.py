@@ -139,7 +139,7 @@ def holds(grammar: Grammar, turn: str, written: str) -> bool:
 
 @pytest.mark.law
 @needs_corpus
-@pytest.mark.parametrize("name", corpus.published())
+@pytest.mark.parametrize("name", corpus.load_published())
 def test_markers_write_what_the_template_writes(name: str) -> None:
     template, derived = template_of(name), derived_grammar_of(name)
     broken = []
@@ -155,7 +155,7 @@ def test_markers_write_what_the_template_writes(name: str) -> None:
 def test_calls_are_derived() -> None:
     """Of the templates that write calls at all, how many give their grammar without a declaration."""
     writing, without = [], []
-    for name in corpus.published():
+    for name in corpus.load_published():
         template = template_of(name)
         if any(True for _ in turns(template, MESSAGES["one call"])):
             writing.append(name)
@@ -168,7 +168,7 @@ def test_calls_are_derived() -> None:
 
 @pytest.mark.law
 @needs_corpus
-@pytest.mark.parametrize("name", corpus.published())
+@pytest.mark.parametrize("name", corpus.load_published())
 def test_derivation_repeats(name: str) -> None:
     assert derive(compile_published(name).facts) == derived_grammar_of(name)
 
@@ -309,7 +309,7 @@ def test_an_entry_declares_its_other_calls(name: str) -> None:
 @needs_corpus
 def test_published_templates_stay_within_the_bounds() -> None:
     """No answer is too long, no marker holds a word of a probe or is longer than markers are."""
-    for name in corpus.published():
+    for name in corpus.load_published():
         found = derived_grammar_of(name)
         assert drop_invalid(found) == found, name
         assert not [
@@ -321,7 +321,7 @@ def test_published_templates_stay_within_the_bounds() -> None:
 
 @pytest.mark.law
 @needs_corpus
-@pytest.mark.parametrize("name", corpus.published())
+@pytest.mark.parametrize("name", corpus.load_published())
 def test_no_declaration_contradicts_a_template(name: str) -> None:
     """What one text of `knows` says must not be taken for another model."""
     derived, found = derived_grammar_of(name), template_of(name).grammar

@@ -237,7 +237,7 @@ def entry_names() -> tuple[str, ...]:
     return tuple(name for name in turnwise.entries() if ":" not in name)
 
 
-NAMES = sorted(name for name in corpus.published() if name not in UNREADABLE)
+NAMES = sorted(name for name in corpus.load_published() if name not in UNREADABLE)
 
 
 @needs_corpus

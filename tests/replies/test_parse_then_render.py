@@ -80,7 +80,7 @@ def outcome(name: str, kind: str) -> str:
 
 @pytest.mark.law
 @needs_corpus
-@pytest.mark.parametrize("name", sorted(corpus.published()))
+@pytest.mark.parametrize("name", sorted(corpus.load_published()))
 def test_what_is_read_is_written_again(name: str) -> None:
     found = {kind: outcome(name, kind) for kind in MESSAGES}
     wrong = {kind: said for kind, said in found.items() if said not in ("", CLOSED, APART)}
@@ -101,7 +101,7 @@ SECOND = {
 
 @pytest.mark.law
 @needs_corpus
-@pytest.mark.parametrize("name", sorted(corpus.published()))
+@pytest.mark.parametrize("name", sorted(corpus.load_published()))
 def test_it_holds_behind_a_result(name: str) -> None:
     """An agent at work: its call was read, its result is there, and it answers, or calls again."""
     template, case = template_of(name), case_of(name, "call")
@@ -185,7 +185,7 @@ OTHERWISE = {
 
 @pytest.mark.law
 @needs_corpus
-@pytest.mark.parametrize("name", sorted(corpus.published()))
+@pytest.mark.parametrize("name", sorted(corpus.load_published()))
 def test_the_writer_writes_what_the_template_writes(name: str) -> None:
     """The message behind the prompt; then the stop, which a template may leave to the next turn."""
     grammar = template_of(name).grammar
@@ -228,7 +228,7 @@ def test_the_writer_goes_on_where_the_prompt_left() -> None:
 @needs_corpus
 def test_how_much_that_is() -> None:
     """How many messages of how many templates came back, and were written, in the tests above."""
-    if SEEN["templates"] < len(corpus.published()):
+    if SEEN["templates"] < len(corpus.load_published()):
         pytest.skip(
             "not all templates were tried in this process"
         )  # it counts what the tests above have seen

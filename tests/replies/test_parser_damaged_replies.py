@@ -230,13 +230,13 @@ def words(grammar: Grammar) -> list[str]:
 @cache
 def calling() -> tuple[str, ...]:
     """Templates of the corpus that write calls, spread over all of them."""
-    found = [name for name in sorted(corpus.published()) if writes(name)]
+    found = [name for name in sorted(corpus.load_published()) if writes(name)]
     return tuple(found[:: max(1, len(found) // TEMPLATES)][:TEMPLATES])
 
 
 @cache
 def writes(name: str) -> bool:
-    return "tool_calls" in corpus.published()[name].text
+    return "tool_calls" in corpus.load_published()[name].text
 
 
 def canonical(grammar: Grammar) -> str:

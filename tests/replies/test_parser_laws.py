@@ -162,7 +162,7 @@ def assert_tiled(message: Any, reply: str) -> None:
     assert "".join(reply[span.start : span.end] for span in message.spans) == reply
 
 
-NAMES = sorted(name for name in corpus.published() if name not in UNREADABLE)
+NAMES = sorted(name for name in corpus.load_published() if name not in UNREADABLE)
 
 
 def run(name: str, examples: int) -> None:

@@ -92,7 +92,7 @@ def strip_texts(value: Any) -> Any:
 
 
 def calling() -> list[str]:
-    names = [name for name in sorted(corpus.published()) if name not in UNREADABLE]
+    names = [name for name in sorted(corpus.load_published()) if name not in UNREADABLE]
     calls = {name: template(name).grammar.calls for name in names}
     return [
         name

@@ -108,7 +108,7 @@ def read(message: Any) -> tuple[Any, ...]:
 
 @pytest.mark.law
 @needs_corpus
-@pytest.mark.parametrize("name", sorted(corpus.published()))
+@pytest.mark.parametrize("name", sorted(corpus.load_published()))
 def test_parse_undoes_render(name: str) -> None:
     if name in UNREADABLE:
         pytest.skip(UNREADABLE[name])

@@ -93,7 +93,9 @@ def check_template(name: str) -> tuple[int, int]:
 
 
 def tool_templates() -> list[str]:
-    return [name for name in corpus.published() if replyvectors.grammar(name).calls is not None]
+    return [
+        name for name in corpus.load_published() if replyvectors.grammar(name).calls is not None
+    ]
 
 
 @needs_corpus

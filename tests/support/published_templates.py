@@ -15,7 +15,7 @@ from turnwise.replies.grammar import Grammar
 
 def compile_published(name: str) -> turnwise.Template:
     """Compile a published template anew."""
-    published = corpus.published()[name]
+    published = corpus.load_published()[name]
     return turnwise.compile(published.text, options=dict(published.options))
 
 

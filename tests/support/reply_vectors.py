@@ -63,7 +63,7 @@ def template_name(row: Mapping[str, Any]) -> str | None:
         return FAMILIES.get(row["family"])
     name = row["template"].removesuffix(".jinja")
     return NAMES.get(name) or (
-        f"llamacpp-{name}" if f"llamacpp-{name}" in corpus.published() else None
+        f"llamacpp-{name}" if f"llamacpp-{name}" in corpus.load_published() else None
     )
 
 

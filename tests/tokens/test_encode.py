@@ -58,7 +58,7 @@ CHATML = (
 @cache
 def template(name: str, tokens: bool = False) -> turnwise.Template:
     """A published template; with the bos and eos of its golden rows, or else with those of the tokenizer."""
-    found = corpus.published()[name]
+    found = corpus.load_published()[name]
     return turnwise.compile(
         found.text, "jinja", name=name, options=found.options if tokens else None
     )
@@ -269,7 +269,7 @@ def test_every_template_agrees_with_transformers(number: int, tokenizers: Tokeni
     """Each template with one of the tokenizers, on every probe, with and without the opening."""
     name = corpus.TOKENIZERS[number]
     count: Counter[str] = Counter()
-    for used in list(corpus.published())[number :: len(corpus.TOKENIZERS)]:
+    for used in list(corpus.load_published())[number :: len(corpus.TOKENIZERS)]:
         for index, probe in enumerate(conversations()):
             arguments = to_arguments(probe) | {"add_generation_prompt": bool(index % 2)}
             count[agree(name, used, tokenizers(name), probe.messages, **arguments)] += 1

@@ -346,6 +346,6 @@ def test_the_arrays_are_shared_with_other_libraries() -> None:
 @pytest.mark.slow
 @corpus.needs_corpus
 def test_published_templates() -> None:
-    for name in corpus.published():
+    for name in corpus.load_published():
         dice = random.Random(name)
         check_law(compile_published(name), [make_row(dice) for _ in range(30)], "turnwise")

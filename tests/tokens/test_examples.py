@@ -117,7 +117,7 @@ def check_sample(
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    name=st.sampled_from(sorted(corpus.published()) or ["none"]),
+    name=st.sampled_from(sorted(corpus.load_published()) or ["none"]),
     chat=agent_chats(),
     with_tools=st.booleans(),
 )
@@ -153,7 +153,7 @@ FIXED = [
 def test_no_template_of_the_corpus_loses_a_turn() -> None:
     counts = [
         check_examples(name, chat, tools)
-        for name in corpus.published()
+        for name in corpus.load_published()
         for chat in (FIXED, FIXED[1:], [*FIXED[:2], *FIXED[-3:]])
         for tools in (None, TOOLS)
     ]
@@ -180,7 +180,7 @@ def test_an_id_that_the_template_writes_in_history_only_is_not_trained() -> None
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 def test_a_written_reply_ends_with_the_stop_of_the_tokenizer() -> None:
     """Nobody told the template its eos, so it is that of the tokenizer, for written replies as for rendered ones."""
-    text = corpus.published()["vllm-tool_chat_template_mistral_parallel"].text
+    text = corpus.load_published()["vllm-tool_chat_template_mistral_parallel"].text
     template = turnwise.compile(text)
     first, second = template.examples(FIXED[1:5], TOKENIZER, tools=TOOLS)
     assert first.text.endswith('"100000001"}]<|im_end|>') and second.text.endswith("<|im_end|>")

@@ -158,7 +158,7 @@ def halves(value: str) -> list[dict[str, str]]:
 
 @cache
 def template(name: str) -> turnwise.Template:
-    found = corpus.published()[name]
+    found = corpus.load_published()[name]
     return turnwise.compile(
         found.text, "jinja", name=name, options={**PROBE_TOKENS, **found.options}
     )
@@ -166,7 +166,7 @@ def template(name: str) -> turnwise.Template:
 
 @cache
 def chosen() -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*OWN.values(), *RARE, *list(corpus.published())[::EVERY]]))
+    return tuple(dict.fromkeys([*OWN.values(), *RARE, *list(corpus.load_published())[::EVERY]]))
 
 
 @cache
@@ -341,7 +341,7 @@ def test_no_value_forges_a_token_in_any_field(name: str, tokenizers: Tokenizers)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", corpus.TOKENIZERS)
 def test_no_value_forges_a_token_in_any_template(name: str, tokenizers: Tokenizers) -> None:
-    assert not find_forged(together(name, corpus.published()), tokenizers)[1]
+    assert not find_forged(together(name, corpus.load_published()), tokenizers)[1]
 
 
 @pytest.mark.slow
@@ -462,7 +462,7 @@ LAUNDERINGS = {
 @pytest.mark.parametrize("name", LAUNDERINGS)
 def test_launderings_are_stopped(name: str, tokenizers: Tokenizers) -> None:
     text, call = LAUNDERINGS[name]
-    real = text in corpus.published()
+    real = text in corpus.load_published()
     used = template(text) if real else turnwise.compile(text, "jinja")
     arguments = {"tokenizer": tokenizers("qwen3"), "now": corpus.NOW}
     harmless = json.loads(json.dumps(call).replace(END, HARMLESS))

@@ -27,7 +27,7 @@ Makers = Mapping[str, Callable[[], turnwise.Template]]
 
 
 def corpus_templates() -> Makers:
-    return {name: lambda name=name: compile_published(name) for name in corpus.published()}
+    return {name: lambda name=name: compile_published(name) for name in corpus.load_published()}
 
 
 def registry_templates() -> Makers:

@@ -113,7 +113,7 @@ REWRITING = {name: count for group in HISTORY.values() for name, count in group.
 def sample() -> list[str]:
     return sorted(
         {
-            *list(corpus.published())[::EVERY],
+            *list(corpus.load_published())[::EVERY],
             *list(REWRITING)[::EVERY],
             "npm-qwen3",
             "trl-gptoss_training",
@@ -199,7 +199,7 @@ def test_normalising_rewrites_history_only_where_it_moves_a_system_text(
 def test_turns_of_every_template_stand_behind_what_serving_sends(
     name: str, tokenizers: Tokenizers
 ) -> None:
-    assert violations(corpus.published(), tokenizers(name)) == REWRITING
+    assert violations(corpus.load_published(), tokenizers(name)) == REWRITING
 
 
 WORDS = st.sampled_from(
@@ -317,7 +317,7 @@ def test_examples_hold_both_laws(name: str, tokenizers: Tokenizers) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", THREE)
 def test_examples_of_every_template_hold_both_laws(name: str, tokenizers: Tokenizers) -> None:
-    for used in corpus.published():
+    for used in corpus.load_published():
         hold(used, tokenizers(name))
 
 

@@ -124,7 +124,7 @@ def find_texts(template: Template, messages: list[Any]) -> list[tuple[str, str |
 @corpus.needs_corpus
 @pytest.mark.parametrize("name", PLACEHOLDERS)
 def test_vision_templates_name_their_parts(name: str) -> None:
-    row = corpus.published()[name]
+    row = corpus.load_published()[name]
     template = turnwise.compile(row.text).with_options(row.options)
     first, second = user(FORGED, IMAGE, "and", IMAGE), user(IMAGE, FORGED)
     reply = {"role": "assistant", "content": [{"type": "text", "text": FORGED}]}

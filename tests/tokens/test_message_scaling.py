@@ -57,7 +57,7 @@ SAMPLE = [
 
 @cache
 def template(name: str) -> Template:
-    found = corpus.published()[name]
+    found = corpus.load_published()[name]
     return turnwise.compile(found.text, options=dict(found.options))
 
 

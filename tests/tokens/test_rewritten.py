@@ -98,7 +98,7 @@ def test_prepare_counts_replies_in_another_text(tmp_path: Path) -> None:
 
 
 @corpus.needs_corpus
-@pytest.mark.parametrize("name", sorted(corpus.published())[::SAMPLE])
+@pytest.mark.parametrize("name", sorted(corpus.load_published())[::SAMPLE])
 def test_every_other_text_is_named(name: str) -> None:
     try:
         problems = find_unnamed(template_of(name))
@@ -111,7 +111,7 @@ def test_every_other_text_is_named(name: str) -> None:
 @corpus.needs_corpus
 def test_every_other_text_is_named_by_all_templates() -> None:
     wrong = {}
-    for name in sorted(corpus.published()):
+    for name in sorted(corpus.load_published()):
         try:
             problems = find_unnamed(template_of(name))
         except turnwise.TurnwiseError:

@@ -18,7 +18,7 @@ import pytest
 import corpus as corpus_files
 import turnwise
 from chatml import CHATML, user
-from corpus import NOW, needs_corpus, published
+from corpus import NOW, load_published, needs_corpus
 from published_templates import template_of
 from turnwise.errors import MessageError, TokenizerError, TurnwiseError, Unstable
 from turnwise.template import Template
@@ -441,7 +441,7 @@ def prompts_of(
 @pytest.mark.parametrize("name", THREE)
 def test_sessions_on_the_corpus(name: str, tokenizers: Callable[[str], Tokenizer]) -> None:
     seen: Counter[str] = Counter()
-    chosen = sorted(published())[THREE.index(name) :: len(THREE)]
+    chosen = sorted(load_published())[THREE.index(name) :: len(THREE)]
     for template in chosen:
         outcome(template, rounds(12), tokenizers(name), seen)
     print(name, dict(seen))
@@ -458,7 +458,7 @@ def test_sessions_on_the_corpus_with_every_tokenizer(
     name: str, chat: list[dict[str, Any]], tokenizers: Callable[[str], Tokenizer]
 ) -> None:
     seen: Counter[str] = Counter()
-    for template in sorted(published()):
+    for template in sorted(load_published()):
         outcome(template, chat, tokenizers(name), seen)
     print(name, dict(seen))
     assert seen["stable"] >= 100

@@ -9,7 +9,7 @@ import pytest
 
 import turnwise
 from chatml import CHATML, user
-from corpus import NOW, needs_corpus, published
+from corpus import NOW, load_published, needs_corpus
 from published_templates import template_of
 from reply_cases import APART, HISTORY, OPEN, Case, case_of
 from turnwise.errors import TurnwiseError
@@ -157,7 +157,7 @@ def test_messages_that_were_read_may_be_given(small: Tokenizer) -> None:
 @needs_corpus
 def test_a_session_that_reads_goes_on_like_one_that_is_told(small: Tokenizer) -> None:
     equal = 0
-    for name, kind in product(published(), ("call", "reasoning")):
+    for name, kind in product(load_published(), ("call", "reasoning")):
         case = case_of(name, kind)
         if case is None or case.reply == APART or name in OPEN:
             continue

@@ -84,7 +84,7 @@ def test_an_option_that_is_no_token_is_not_the_templates(source: str, text: str)
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 @pytest.mark.parametrize(
     "name",
-    [name for name, one in corpus.published().items() if "bos_token" in one.text and "eos_token" in one.text],
+    [name for name, one in corpus.load_published().items() if "bos_token" in one.text and "eos_token" in one.text],
 )  # fmt: skip
 def test_options_forge_nothing_in_published_templates(name: str) -> None:
     template = compile_published(name)

@@ -134,7 +134,7 @@ def test_a_prompt_that_differs_is_noticed(name: str, reference: Any) -> None:
 
 def _check_published(every: int, reference: Any) -> None:
     different = []
-    for name in list(corpus.published())[::every]:
+    for name in list(corpus.load_published())[::every]:
         template = compile_published(name)
         for number, chat in enumerate(CHATS):
             found = find_turns(template, chat)
