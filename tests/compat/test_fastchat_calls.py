@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from fastchat_goldens import CHAT, EXAMPLE_OF_STYLE, FIELDS, NAMES, custom, held, said
+from fastchat_goldens import (
+    CHAT,
+    EXAMPLE_OF_STYLE,
+    FIELDS,
+    NAMES,
+    custom,
+    fill_conversation,
+    render_golden,
+)
 from turnwise.compat import fastchat as compat
 from turnwise.compat.fastchat import (
     Conversation,
@@ -49,7 +57,7 @@ def test_fields_have_their_defaults() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_fields_survive(name: str) -> None:
     """A copy and a trip through JSON."""
-    conversation = held(get_conv_template(name), CHAT)
+    conversation = fill_conversation(get_conv_template(name), CHAT)
     assert conversation.copy() == conversation and conversation.copy() is not conversation
     again = Conversation(**json.loads(json.dumps(dataclasses.asdict(conversation))))
     assert again == conversation
@@ -90,7 +98,7 @@ def test_add_colon_single() -> None:
 
 
 def test_vicuna() -> None:
-    conversation = held(get_conv_template("vicuna_v1.1"), CHAT)
+    conversation = fill_conversation(get_conv_template("vicuna_v1.1"), CHAT)
     start = "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
     start += "detailed, and polite answers to the user's questions. "
     assert (
@@ -104,10 +112,10 @@ def test_llama_2() -> None:
     system = "You are a helpful, respectful and honest assistant."
     text = f"[INST] <<SYS>>\n{system}\n<</SYS>>\n\nHello! [/INST] Hi there! </s><s>[INST] How are you? [/INST]"
     chat = [{"role": "system", "content": system}, *CHAT]
-    assert held(get_conv_template("llama-2"), chat).get_prompt() == text
-    assert said("llama-2", chat, bos_token="<s>") == "<s>" + text
+    assert fill_conversation(get_conv_template("llama-2"), chat).get_prompt() == text
+    assert render_golden("llama-2", chat, bos_token="<s>") == "<s>" + text
     assert (
-        said("llama-2", CHAT)
+        render_golden("llama-2", CHAT)
         == "[INST] Hello! [/INST] Hi there! </s><s>[INST] How are you? [/INST]"
     )
 
@@ -120,15 +128,18 @@ def test_chatglm() -> None:
         {"role": "user", "content": "今天天气怎么样？"},
     ]
     text = "[Round {}]\n\n问：你好\n\n答：你好！有什么我可以帮助你的吗？\n\n[Round {}]\n\n问：今天天气怎么样？\n\n答："
-    assert said("chatglm2", chat) == text.format(1, 2)
-    assert said("chatglm", chat) == text.format(0, 1).replace("\n\n", "\n")
+    assert render_golden("chatglm2", chat) == text.format(1, 2)
+    assert render_golden("chatglm", chat) == text.format(0, 1).replace("\n\n", "\n")
 
 
 def test_chatml() -> None:
     """An entry of our own; the required definition is read, with doubts."""
     text = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nHello!<|im_end|>\n"
     text += "<|im_start|>assistant\nHi there!<|im_end|>\n<|im_start|>user\nHow are you?<|im_end|>\n"
-    assert held(get_conv_template("chatml"), CHAT).get_prompt() == text + "<|im_start|>assistant\n"
+    assert (
+        fill_conversation(get_conv_template("chatml"), CHAT).get_prompt()
+        == text + "<|im_start|>assistant\n"
+    )
     assert get_conv_template("chatml").stop_token_ids == [151643, 151644, 151645]
     assert dialect.read(registry.templates()["chatml"]).facts["doubts"] == ()
     seed = custom(
@@ -350,7 +361,9 @@ def test_a_hundred_requests_at_once() -> None:
 
     def request(number: int) -> str:
         conversation = get_conv_template("vicuna_v1.1")
-        return held(conversation, [{"role": "user", "content": f"request {number}"}]).get_prompt()
+        return fill_conversation(
+            conversation, [{"role": "user", "content": f"request {number}"}]
+        ).get_prompt()
 
     with ThreadPoolExecutor(16) as pool:
         texts = list(pool.map(request, range(100)))
@@ -378,7 +391,7 @@ def test_openai_messages() -> None:
 
 
 def test_dict_is_what_logs_keep() -> None:
-    conversation = held(get_conv_template("zephyr"), CHAT, prompt=False)
+    conversation = fill_conversation(get_conv_template("zephyr"), CHAT, prompt=False)
     assert conversation.dict() == {
         "template_name": "zephyr",
         "system_message": "",
@@ -425,7 +438,7 @@ def test_a_custom_template() -> None:
         stop_str="###",
     )
     compat.register_conv_template(mine)
-    text = held(get_conv_template("my-custom-template"), CHAT[:1]).get_prompt()
+    text = fill_conversation(get_conv_template("my-custom-template"), CHAT[:1]).get_prompt()
     assert text == "You are a specialized assistant for...\n\nHuman: Hello!\n\nAI:"
     assert dialect.read(get_conv_template("my-custom-template")).stops == ("###",)
     for kind in (AssertionError, SourceError):

@@ -25,10 +25,10 @@ from fastchat_goldens import (
     FIELDS,
     NAMES,
     PARTS,
-    compiled,
+    compile_golden,
     custom,
-    held,
-    said,
+    fill_conversation,
+    render_golden,
 )
 from turnwise.compat import fastchat as compat
 from turnwise.compat.fastchat import (
@@ -69,7 +69,7 @@ def test_golden_texts(name: str) -> None:
     plain: dict[str, str] = {}
     for row in rows:
         chat = corpus.chats()[row["c"]].messages
-        conversation = held(get_conv_template(name), chat, row["gen"])
+        conversation = fill_conversation(get_conv_template(name), chat, row["gen"])
         conversation.strict_fastchat = True
         if "error" in row:
             assert facts["sep_style"] is None
@@ -80,7 +80,7 @@ def test_golden_texts(name: str) -> None:
         expected = row["text"] if "text" in row else plain[row["c"]] + row["suffix"]
         if not row["gen"]:
             plain[row["c"]] = expected
-        assert said(name, chat, row["gen"], exact=True) == expected, row["c"]
+        assert render_golden(name, chat, row["gen"], exact=True) == expected, row["c"]
         assert conversation.get_prompt() == expected, row["c"]
 
 
@@ -139,7 +139,7 @@ def test_golden_models() -> None:
 def test_transformers_agrees(style: SeparatorStyle) -> None:
     """The same text, and the same spans to learn, in transformers; in both readings."""
     for exact in (False, True):
-        template = compiled(EXAMPLE_OF_STYLE[style], exact)
+        template = compile_golden(EXAMPLE_OF_STYLE[style], exact)
         for label, chat in EDGES.items():
             for prompt in (False, True):
                 rendering = template.render(chat, add_generation_prompt=prompt)
@@ -159,22 +159,24 @@ def test_by_role_and_by_number_agree_on_turns_that_alternate(name: str) -> None:
     for label in ("plain", "system", "answered"):
         if style != "CLLM" and (style, label) != ("GEMMA", "system"):
             chat, prompt = EDGES[label], label != "answered"
-            assert said(name, chat, prompt) == said(name, chat, prompt, exact=True)
+            assert render_golden(name, chat, prompt) == render_golden(
+                name, chat, prompt, exact=True
+            )
 
 
 def test_the_loss_is_the_answer_and_its_separator() -> None:
-    rendering = compiled("vicuna_v1.1", False).render(EDGES["answered"])
+    rendering = compile_golden("vicuna_v1.1", False).render(EDGES["answered"])
     assert [str(rendering)[start:end] for start, end in rendering.spans(generation=True)] == [
         "Hi there!</s>",
         "Fine.</s>",
     ]
-    rendering = compiled("qwen-7b-chat", False).render(EDGES["answered"])
+    rendering = compile_golden("qwen-7b-chat", False).render(EDGES["answered"])
     learnt = [str(rendering)[start:end] for start, end in rendering.spans(generation=True)]
     assert learnt == ["Hi there!<|im_end|>", "Fine.<|im_end|>"]
 
 
 def test_characters_know_their_message() -> None:
-    rendering = held(get_conv_template("vicuna_v1.1"), CHAT).rendering()
+    rendering = fill_conversation(get_conv_template("vicuna_v1.1"), CHAT).rendering()
     origins = {piece.text: piece.origin.field for piece in rendering.pieces}
     assert origins["Hi there!"] == "messages[2].content"
     assert origins["How are you?"] == "messages[3].content"
@@ -197,10 +199,10 @@ def test_text_in_fields_is_text() -> None:
 
 def test_examples_are_written_out_and_not_learnt() -> None:
     """The messages a template brings along come first; an API does not get them."""
-    rendering = compiled("rwkv", False).render(CHAT[:2])
+    rendering = compile_golden("rwkv", False).render(CHAT[:2])
     assert str(rendering).startswith("Bob: hi\n\nAlice: Hi. I am your assistant")
     assert [str(rendering)[a:b] for a, b in rendering.spans(generation=True)] == ["Hi there!\n\n"]
-    conversation = held(get_conv_template("one_shot"), CHAT)
+    conversation = fill_conversation(get_conv_template("one_shot"), CHAT)
     assert len(conversation.messages) == 6 and conversation.offset == 2
     assert conversation.to_openai_api_messages()[1:] == CHAT
 
@@ -227,63 +229,67 @@ def test_an_odd_number_of_examples_shifts_the_parity() -> None:
 def test_an_empty_message_is_not_an_open_turn() -> None:
     chat = [{"role": "user", "content": ""}]
     system = registry.templates()["vicuna_v1.1"]["system_message"]
-    assert said("vicuna_v1.1", chat, exact=True) == system + " USER:ASSISTANT:"
-    assert said("vicuna_v1.1", chat) == system + " USER:  ASSISTANT:"
+    assert render_golden("vicuna_v1.1", chat, exact=True) == system + " USER:ASSISTANT:"
+    assert render_golden("vicuna_v1.1", chat) == system + " USER:  ASSISTANT:"
 
 
 def test_llama2_tags_go_by_role() -> None:
     chat = EDGES["two users"]
     assert (
-        said("llama-2", chat, False, exact=True)
+        render_golden("llama-2", chat, False, exact=True)
         == "[INST] Hello! [/INST] How are you? </s><s>[INST] Hi there! "
     )
     assert (
-        said("llama-2", chat, False)
+        render_golden("llama-2", chat, False)
         == "[INST] Hello! [INST] How are you? [/INST] Hi there! </s><s>"
     )
     assert (
-        said("llama-2", CHAT[1:], False) == "[INST] [/INST] Hi there! </s><s>[INST] How are you? "
+        render_golden("llama-2", CHAT[1:], False)
+        == "[INST] [/INST] Hi there! </s><s>[INST] How are you? "
     )
 
 
 def test_yuan2_loses_its_last_mark_only() -> None:
     chat = [{"role": "user", "content": "again"}]
-    assert (said("yuan2", chat, exact=True), said("yuan2", chat)) == ("agai<sep>", "again<sep>")
-    assert held(get_conv_template("yuan2"), chat).get_prompt() == "again<sep>"
+    assert (render_golden("yuan2", chat, exact=True), render_golden("yuan2", chat)) == (
+        "agai<sep>",
+        "again<sep>",
+    )
+    assert fill_conversation(get_conv_template("yuan2"), chat).get_prompt() == "again<sep>"
 
 
 def test_cllm_keeps_the_whole_conversation() -> None:
-    assert "Hello!" not in said("cllm", CHAT, exact=True)
-    assert said("cllm", CHAT) == said("vicuna_v1.1", CHAT)
+    assert "Hello!" not in render_golden("cllm", CHAT, exact=True)
+    assert render_golden("cllm", CHAT) == render_golden("vicuna_v1.1", CHAT)
 
 
 def test_gemma_keeps_the_system_text() -> None:
     chat = [{"role": "system", "content": "Be kind."}, *CHAT[1:]]
-    assert "Be kind." not in said("gemma", chat, exact=True)
+    assert "Be kind." not in render_golden("gemma", chat, exact=True)
     start = "<bos><start_of_turn>model\nHi there!<end_of_turn>\n<start_of_turn>user\nBe kind.\n\nHow are you?"
-    assert said("gemma", chat).startswith(start)
+    assert render_golden("gemma", chat).startswith(start)
 
 
 def test_rounds_are_counted_by_questions() -> None:
     chat = EDGES["two users"]
     assert (
-        said("chatglm2", chat, False)
+        render_golden("chatglm2", chat, False)
         == "[Round 1]\n\n问：Hello!\n\n[Round 2]\n\n问：How are you?\n\n答：Hi there!\n\n"
     )
 
 
 def test_bos_is_the_callers_choice() -> None:
-    assert said("llama-2", CHAT[:1]) == "[INST] Hello! [/INST]"
-    assert said("llama-2", CHAT[:1], bos_token="<s>") == "<s>[INST] Hello! [/INST]"
-    assert said("gemma", CHAT[:1], bos_token="").startswith("<start_of_turn>user")
-    assert said("llama-3", CHAT[:1]).startswith("<|begin_of_text|><|start_header_id|>user")
+    assert render_golden("llama-2", CHAT[:1]) == "[INST] Hello! [/INST]"
+    assert render_golden("llama-2", CHAT[:1], bos_token="<s>") == "<s>[INST] Hello! [/INST]"
+    assert render_golden("gemma", CHAT[:1], bos_token="").startswith("<start_of_turn>user")
+    assert render_golden("llama-3", CHAT[:1]).startswith("<|begin_of_text|><|start_header_id|>user")
 
 
 def test_the_vision_system_message() -> None:
     name, image = "claude-3-5-sonnet-20240620", [{"role": "user", "content": PARTS}]
     item = registry.templates()[name]
-    assert said(name, CHAT).startswith(item["system_message"])
-    assert said(name, image).startswith(item["system_message_vision"] + "\nuser: ")
+    assert render_golden(name, CHAT).startswith(item["system_message"])
+    assert render_golden(name, image).startswith(item["system_message_vision"] + "\nuser: ")
     conversation = get_conv_template(name)
     assert conversation.get_system_message(is_vision=True) == item["system_message_vision"]
     assert conversation.get_system_message() == item["system_message"]
@@ -300,14 +306,14 @@ def test_the_vision_system_message() -> None:
 def test_images_stand_before_the_text(style: SeparatorStyle) -> None:
     """In every style by default; exactly, where FastChat does it."""
     name, chat = EXAMPLE_OF_STYLE[style], [{"role": "user", "content": PARTS}]
-    assert "$$<image>$$Look\nhere" in said(name, chat)
-    assert "<img>Look\nhere" in said(name, chat, image_placeholder="<img>")
+    assert "$$<image>$$Look\nhere" in render_golden(name, chat)
+    assert "<img>Look\nhere" in render_golden(name, chat, image_placeholder="<img>")
     rule = STYLES[style].images
     if rule == "refused":
         with pytest.raises(TemplateRaised):
-            said(name, chat, exact=True)
+            render_golden(name, chat, exact=True)
     else:
-        assert ("$$<image>$$Look" in said(name, chat, exact=True)) == (rule == "before")
+        assert ("$$<image>$$Look" in render_golden(name, chat, exact=True)) == (rule == "before")
 
 
 # -- bad input -------------------------------------------------------------------------------------------------------
@@ -359,7 +365,7 @@ def test_bad_sources() -> None:
 
 def test_yandexgpt_has_no_style() -> None:
     """It can be had, and says what is missing when it is rendered."""
-    conversation = held(get_conv_template("yandexgpt"), CHAT)
+    conversation = fill_conversation(get_conv_template("yandexgpt"), CHAT)
     for kind in (ValueError, SourceError, TurnwiseError):
         with pytest.raises(kind, match="Invalid style: None"):
             conversation.get_prompt()
@@ -368,16 +374,16 @@ def test_yandexgpt_has_no_style() -> None:
 def test_bad_messages() -> None:
     for role in ("tool", "developer", "USER"):
         with pytest.raises(TemplateRaised, match=role):
-            said("vicuna_v1.1", [{"role": role, "content": "x"}])
+            render_golden("vicuna_v1.1", [{"role": role, "content": "x"}])
     call = {
         "role": "assistant",
         "content": None,
         "tool_calls": [{"function": {"name": "f", "arguments": {}}}],
     }
     with pytest.raises(TemplateRaised):
-        said("vicuna_v1.1", [*CHAT, call])
+        render_golden("vicuna_v1.1", [*CHAT, call])
     with pytest.raises(TemplateRaised, match="audio"):
-        said("vicuna_v1.1", [{"role": "user", "content": [{"type": "audio"}]}])
+        render_golden("vicuna_v1.1", [{"role": "user", "content": [{"type": "audio"}]}])
     for bad in (3, {"text": "x"}, ("x", "y"), (1, [])):
         with pytest.raises(MessageError, match=r"messages\[0\]"):
             Conversation("x", messages=[["USER", bad]]).get_prompt()

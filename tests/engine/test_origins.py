@@ -146,7 +146,7 @@ def conversations() -> dict[str, Probed]:
         chat.id: {"messages": chat.messages, **chat.arguments} for chat in corpus.chats().values()
     }
     tokens = {"bos_token": "<s>", "eos_token": "</s>"}
-    return {name: probes.probed(tokens | chat) for name, chat in (chats | MADE).items()}
+    return {name: probes.probe_arguments(tokens | chat) for name, chat in (chats | MADE).items()}
 
 
 @cache
@@ -255,7 +255,9 @@ def test_probes(name: str) -> None:
 
 # ---- templates that nobody wrote ----
 
-MIXED = probes.probed({**MADE["nested_call"], **grammar.OPTIONS}, keep=lambda name: name == "tree")
+MIXED = probes.probe_arguments(
+    {**MADE["nested_call"], **grammar.OPTIONS}, keep=lambda name: name == "tree"
+)
 
 
 def find_lost(rendering: Rendering, probed: Probed) -> Iterator[str]:

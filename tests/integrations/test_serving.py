@@ -14,7 +14,7 @@ from served_replies import (
     NO_SCHEMA,
     damaged_replies,
     essence,
-    expected,
+    parse_expected,
     template,
     written_replies,
 )
@@ -54,7 +54,7 @@ def test_two_halves_are_the_whole(name: str) -> None:
     replies = written_replies(found.grammar)
     assert len(replies) >= 20
     for label, reply in replies.items():
-        assert read_in_halves(served, reply) == expected(found, reply), label
+        assert read_in_halves(served, reply) == parse_expected(found, reply), label
     for reply in damaged_replies(found.grammar).values():
         read_in_halves(served, reply)
 

@@ -9,7 +9,14 @@ import pytest
 import sglang_modules
 import turnwise
 from reply_messages import TOOLS
-from served_replies import BROKEN_TOOLS, KINDS, damaged_replies, expected, template, written_replies
+from served_replies import (
+    BROKEN_TOOLS,
+    KINDS,
+    damaged_replies,
+    parse_expected,
+    template,
+    written_replies,
+)
 from turnwise.integrations.serving import TEMPLATE_VARIABLE
 from turnwise.integrations.sglang import NAME
 
@@ -92,7 +99,7 @@ def test_replies(name: str) -> None:
     replies = written_replies(found.grammar)
     assert len(replies) >= 16
     for label, reply in replies.items():
-        wanted = expected(found, reply)
+        wanted = parse_expected(found, reply)
         assert read_whole(name, reply) == wanted, label
         for size in SIZES:
             assert read_stream(name, reply, size) == wanted, (label, size)

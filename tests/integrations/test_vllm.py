@@ -13,7 +13,14 @@ import pytest
 
 import turnwise
 from reply_messages import TOOLS
-from served_replies import BROKEN_TOOLS, KINDS, damaged_replies, essence, expected, written_replies
+from served_replies import (
+    BROKEN_TOOLS,
+    KINDS,
+    damaged_replies,
+    essence,
+    parse_expected,
+    written_replies,
+)
 from turnwise.integrations.vllm import NAME
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -102,7 +109,7 @@ def test_replies(name: str) -> None:
     replies = written_replies(template.grammar)
     assert len(replies) >= 16
     for label, reply in replies.items():
-        request, wanted = make_request(), expected(template, reply)
+        request, wanted = make_request(), parse_expected(template, reply)
         assert read_whole(tokens, reply, request) == wanted, label
         for size in SIZES:
             found = read_stream(tokens, reply, request, template.grammar.opening, size)

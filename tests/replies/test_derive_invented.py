@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import turnwise
-from invented_templates import LAYOUTS, LOOKS, TOOLS, Invented, invented, messages
+from invented_templates import LAYOUTS, LOOKS, TOOLS, Invented, invent, messages
 from turnwise.replies.derive import derive
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
@@ -113,7 +113,7 @@ def measure(seeds: range) -> tuple[Counter[str], Counter[str], list[str]]:
     """By layout: how many templates there are and how many hold; and those that break the law in silence."""
     total, held, silent = Counter[str](), Counter[str](), list[str]()
     for seed in seeds:
-        made = invented(seed)
+        made = invent(seed)
         why, grammar = broken(made)
         total[made.layout] += 1
         held[made.layout] += not why
@@ -145,11 +145,9 @@ def test_many_invented_templates_are_read_back() -> None:
 
 def test_a_seed_is_a_template() -> None:
     """The same one each time, and many different ones."""
-    assert [invented(seed).text for seed in range(20)] == [
-        invented(seed).text for seed in range(20)
-    ]
-    assert len({invented(seed).text for seed in range(COUNT)}) == COUNT
-    texts = [invented(seed).text for seed in range(MANY)]
+    assert [invent(seed).text for seed in range(20)] == [invent(seed).text for seed in range(20)]
+    assert len({invent(seed).text for seed in range(COUNT)}) == COUNT
+    texts = [invent(seed).text for seed in range(MANY)]
     for look in LOOKS.values():
         assert any(
             json.dumps(look("start")[0], ensure_ascii=False).strip('"') in text for text in texts

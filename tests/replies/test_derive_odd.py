@@ -25,7 +25,7 @@ from odd_templates import (
     Message,
     Odd,
     calls,
-    reasoned,
+    reasoning_block,
     single,
     turns,
 )
@@ -214,7 +214,7 @@ HUGE = {
     ),
     "white space": (turns("{{ m.content }}" + " " * 990), "content: a marker is longer"),
     "signs before reasoning": (
-        turns(reasoned("|" * 2_000, "|/" * 900) + "{{ m.content }}"),
+        turns(reasoning_block("|" * 2_000, "|/" * 900) + "{{ m.content }}"),
         "reasoning: a marker is",
     ),
     "brackets": (

@@ -149,7 +149,7 @@ def test_parser_vectors() -> None:
         prompt = (
             assistant_header(replyvectors.grammar(name))
             if tool
-            else replyvectors.rendered(row, name)
+            else replyvectors.render_row(row, name)
         )
         ours = replyvectors.template(name).parse(row["input"], prompt, row.get("tools"))
         strict = parse(

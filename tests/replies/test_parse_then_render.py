@@ -27,8 +27,8 @@ from reply_cases import (
     OPEN,
     TOOLS,
     case_of,
-    given,
-    rendered,
+    list_forms,
+    render_or_none,
     whole,
 )
 from reply_grammars import region
@@ -68,7 +68,7 @@ def outcome(name: str, kind: str) -> str:
     if case is None or case.reply == APART:
         return APART if case else ""
     read = template.parse(case.reply, case.prompt, case.arguments.get("tools"))
-    again = rendered(template, [*HISTORY, read], **case.arguments)
+    again = render_or_none(template, [*HISTORY, read], **case.arguments)
     if again != case.prompt + case.reply:
         return (
             f"open: {case.reply!r} became {again and again[len(case.prompt) :]!r} by way of {read}"
@@ -116,21 +116,21 @@ def test_it_holds_behind_a_result(name: str) -> None:
     }
     history = [*HISTORY, read, answer]
     prompt, before = (
-        rendered(template, history, add_generation_prompt=on, **case.arguments)
+        render_or_none(template, history, add_generation_prompt=on, **case.arguments)
         for on in (True, False)
     )
     assert prompt is not None and before is not None
     wrong = []
     for kind in ("content", "reasoning", "call"):
         offered = (
-            rendered(template, [*history, message], **case.arguments)
-            for message in given(MESSAGES[kind])
+            render_or_none(template, [*history, message], **case.arguments)
+            for message in list_forms(MESSAGES[kind])
         )
         written = [text for text in offered if text and whole(MESSAGES[kind], text[len(before) :])]
         reply = next((text[len(prompt) :] for text in written if text.startswith(prompt)), None)
         if reply is not None:
             again = template.parse(reply, prompt, TOOLS)
-            closed = rendered(template, [*history, again], **case.arguments) == prompt + reply
+            closed = render_or_none(template, [*history, again], **case.arguments) == prompt + reply
             wrong += (
                 [] if closed and messages_equal(again, MESSAGES[kind]) else [(kind, reply, again)]
             )

@@ -266,7 +266,7 @@ def test_damage_to_replies_of_real_templates(name: str) -> None:
 
 
 def invented_replies(seed: int) -> tuple[Grammar, list[str]]:
-    made = invented.invented(seed)
+    made = invented.invent(seed)
     template = turnwise.compile(made.text, dialect="jinja")
     ask = [{"role": "user", "content": "Ask"}]
     prompt = str(template.render(ask, add_generation_prompt=True))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reply_grammars import GRAMMARS, region, tagged
+from reply_grammars import GRAMMARS, region, tagged_call
 from turnwise.replies.events import MARKER_STATUSES, SPANS, STATUSES, Message
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
@@ -101,7 +101,9 @@ def separated_grammar() -> Grammar:
     value = region(">", "</p>")
     pairs = Pairs(Marker("<p="), value, value, between=Marker("; "))
     return Grammar(
-        calls=Calls(tagged("{name}", ">", "{arguments}", pairs=pairs), each=region("<f=", "</f>"))
+        calls=Calls(
+            tagged_call("{name}", ">", "{arguments}", pairs=pairs), each=region("<f=", "</f>")
+        )
     )
 
 
@@ -178,19 +180,21 @@ def test_two_names_in_one_object_are_one_call() -> None:
 
 SIGNED = {
     "((": Grammar(
-        calls=Calls(tagged("{name}", ": ", "{arguments}"), each=region("((", "))")),
+        calls=Calls(tagged_call("{name}", ": ", "{arguments}"), each=region("((", "))")),
         stops=("<end>",),
     ),
     "[": Grammar(
-        calls=Calls(tagged("{name}", " ", "{arguments}"), each=region("[", "]")), stops=("<end>",)
+        calls=Calls(tagged_call("{name}", " ", "{arguments}"), each=region("[", "]")),
+        stops=("<end>",),
     ),
     "<": Grammar(
-        calls=Calls(tagged("{name}", ">", "{arguments}", "</"), each=region("<", ">")),
+        calls=Calls(tagged_call("{name}", ">", "{arguments}", "</"), each=region("<", ">")),
         stops=("<end>",),
     ),
     "{{": Grammar(calls=Calls(JsonCall(), each=region("{{", "}}")), stops=("<end>",)),
     ">>>": Grammar(
-        calls=Calls(tagged("{name}", "\n", "{arguments}"), each=region(">>>", "")), stops=("<end>",)
+        calls=Calls(tagged_call("{name}", "\n", "{arguments}"), each=region(">>>", "")),
+        stops=("<end>",),
     ),
 }
 WRITTEN = {
@@ -229,7 +233,8 @@ def test_python_calls_behind_content_need_the_tools() -> None:
 def test_a_marker_may_begin_within_signs_that_are_none() -> None:
     assert calls(read(SIGNED["(("], '(((f: {"a": 1}))<end>')) == [("f", {"a": 1})]
     grammar = Grammar(
-        calls=Calls(tagged("{name}", ">", "{arguments}"), each=region("\n<", "")), stops=("<end>",)
+        calls=Calls(tagged_call("{name}", ">", "{arguments}"), each=region("\n<", "")),
+        stops=("<end>",),
     )
     message = read(grammar, "Aye.\n<end>")
     assert (message["content"], message.stop) == ("Aye.\n", "<end>")
@@ -274,7 +279,9 @@ def test_a_closer_within_quotes_is_none() -> None:
     value = region(">", "</p>")
     pairs = Pairs(Marker("<p="), value, value, strings="json")
     grammar = Grammar(
-        calls=Calls(tagged("{name}", ">", "{arguments}", pairs=pairs), each=region("<f=", "</f>"))
+        calls=Calls(
+            tagged_call("{name}", ">", "{arguments}", pairs=pairs), each=region("<f=", "</f>")
+        )
     )
     tags = read(grammar, '<f=f><p=a>"</p></f>"</p><p=b>2</p><p=c>plain</p></f>')
     assert (calls(tags), statuses(tags)) == (
@@ -307,14 +314,16 @@ ORDERS = {
 @pytest.mark.parametrize("order", ORDERS)
 def test_parts_in_any_order(order: str) -> None:
     parts, reply, identity = ORDERS[order]
-    grammar = Grammar(calls=Calls(tagged(*parts), each=region("<c>", "</c>")))
+    grammar = Grammar(calls=Calls(tagged_call(*parts), each=region("<c>", "</c>")))
     message = read(grammar, f"{reply}{reply}")
     assert calls(message) == [("f", {"a": 1})] * 2
     assert statuses(message) == ["complete"] * 2 and message["tool_calls"][0]["id"] == identity
 
 
 def test_a_name_that_is_repeated_wrongly() -> None:
-    grammar = Grammar(calls=Calls(tagged(*ORDERS["the name twice"][0]), each=region("<c>", "</c>")))
+    grammar = Grammar(
+        calls=Calls(tagged_call(*ORDERS["the name twice"][0]), each=region("<c>", "</c>"))
+    )
     assert statuses(read(grammar, "<c>f:{}/g</c>")) == ["malformed"]
     assert statuses(read(grammar, "<c>f:{}/g")) == ["unterminated"]
     assert statuses(read(grammar, f"<c>f:{{}}/{'g' * 600}</c>")) == ["malformed"]
@@ -324,7 +333,7 @@ def test_a_call_that_begins_with_its_name() -> None:
     grammar = Grammar(
         opening="<to>",
         content=region("all<body>", ""),
-        calls=Calls(tagged("{name}", "<body>", "{arguments}")),
+        calls=Calls(tagged_call("{name}", "<body>", "{arguments}")),
         starts=("<to>",),
         stops=("<end>",),
     )
@@ -337,7 +346,7 @@ def test_a_call_that_begins_with_its_name() -> None:
 def test_one_marker_and_two_layouts() -> None:
     grammar = Grammar(
         calls=Calls(JsonCall(listed=True), section=region("[CALLS]", "")),
-        more=(Calls(tagged("{name}", "[ARGS]", "{arguments}"), each=region("[CALLS]", "")),),
+        more=(Calls(tagged_call("{name}", "[ARGS]", "{arguments}"), each=region("[CALLS]", "")),),
     )
     for reply in (
         '[CALLS][{"name": "f", "arguments": {"x": 1}}]',

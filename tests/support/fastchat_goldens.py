@@ -44,16 +44,18 @@ EXAMPLE_OF_STYLE = {
 
 
 @cache
-def compiled(name: str, exact: bool) -> Template:
+def compile_golden(name: str, exact: bool) -> Template:
     source = registry.templates()[name]
     return compile_jinja(dialect.read(source, exact=exact).jinja, name=name, dialect="fastchat")
 
 
-def said(name: str, chat: Any, prompt: bool = True, exact: bool = False, **options: Any) -> str:
-    return str(compiled(name, exact).render(chat, add_generation_prompt=prompt, **options))
+def render_golden(
+    name: str, chat: Any, prompt: bool = True, exact: bool = False, **options: Any
+) -> str:
+    return str(compile_golden(name, exact).render(chat, add_generation_prompt=prompt, **options))
 
 
-def held(
+def fill_conversation(
     conversation: Conversation, chat: list[dict[str, Any]], prompt: bool = True
 ) -> Conversation:
     """The conversation, as a FastChat server builds it from OpenAI messages."""

@@ -150,7 +150,7 @@ class GbnfReader:
     def sequence(self, name: str) -> tuple[str | Chars, ...]:
         row: list[str | Chars] = []
         while self.tokens and self.tokens[0] not in ("|", ")"):
-            row += self.repeated(self.atom(name), name)
+            row += self.repeat_symbols(self.atom(name), name)
         return tuple(row)
 
     def atom(self, name: str) -> list[str | Chars]:
@@ -165,7 +165,7 @@ class GbnfReader:
             return [read_class(token[1:-1])]
         return [token]
 
-    def repeated(self, symbols: list[str | Chars], name: str) -> list[str | Chars]:
+    def repeat_symbols(self, symbols: list[str | Chars], name: str) -> list[str | Chars]:
         sign = self.tokens[0] if self.tokens else ""
         counts = {"*": (0, None), "+": (1, None), "?": (0, 1)}
         if sign in counts:

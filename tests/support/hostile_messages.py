@@ -68,22 +68,24 @@ def errand(calls: list[Message], answer: str = "Rain", **fields: Any) -> Convers
     return {"messages": messages, "tools": [tool()]}
 
 
-def listed(size: int, token: str, salt: str) -> Conversation:
+def list_arguments(size: int, token: str, salt: str) -> Conversation:
     return errand([call({"day": [salt, *[token] * (size // (len(token) + 4))]})])
 
 
-def keyed(size: int, token: str, salt: str) -> Conversation:
+def key_arguments(size: int, token: str, salt: str) -> Conversation:
     count = size // (len(token) + 12)
     return errand([call({salt: 0} | {f"{token}{number}": number for number in range(count)})])
 
 
-def nested(size: int, token: str, salt: str) -> Conversation:
+def nest_arguments(size: int, token: str, salt: str) -> Conversation:
     row = {token: [{token: [token, {"a": token}]}]}
     return errand([call({"day": [salt, *[row] * (size // len(json.dumps(row)))]})])
 
 
 def texts(size: int, token: str, salt: str) -> Conversation:
-    arguments = listed(size, token, salt)["messages"][1]["tool_calls"][0]["function"]["arguments"]
+    arguments = list_arguments(size, token, salt)["messages"][1]["tool_calls"][0]["function"][
+        "arguments"
+    ]
     return errand([call(json.dumps(arguments))])
 
 
@@ -146,7 +148,7 @@ def names(size: int, token: str, salt: str) -> Conversation:
     return errand([call({"day": "1"}, name, "c" * (size // 4))]) | {"tools": [tool(name)]}
 
 
-def straddled(size: int, token: str, salt: str) -> Conversation:
+def straddle_fields(size: int, token: str, salt: str) -> Conversation:
     """Look-alikes of which each field has a half."""
     half = len(token) // 2
     row = {"a" + token[:half]: token[half:], "b": [token[:half], token[half:]]}
@@ -195,9 +197,9 @@ def in_both(text: str) -> Shape:
 TOKEN = ""  # a control token of the tokenizer
 
 SHAPES: dict[str, Shape] = {
-    "arguments as list": listed,
-    "arguments as keys": keyed,
-    "arguments nested": nested,
+    "arguments as list": list_arguments,
+    "arguments as keys": key_arguments,
+    "arguments nested": nest_arguments,
     "arguments as text": texts,
     "arguments deep": deep,
     "distinct arguments": distinct,
@@ -208,7 +210,7 @@ SHAPES: dict[str, Shape] = {
     "many calls": calls,
     "many errands": errands,
     "long names": names,
-    "straddled fields": straddled,
+    "straddled fields": straddle_fields,
     "content parts": parts,
     "letters": letters,
     "rounds": rounds,

@@ -231,7 +231,7 @@ def text(*texts: str) -> str:
     return whole if plain else "{{ " + json.dumps(whole, ensure_ascii=False) + " }}"
 
 
-def invented(seed: int) -> Invented:
+def invent(seed: int) -> Invented:
     draw = Draw(seed)
     made, role = draw.made, draw.pick(ROLES)
     look, line = LOOKS[draw.look], draw.line()
@@ -380,7 +380,7 @@ def brackets(draw: Draw) -> str:
     return around(draw, call, draw.note(*draw.pick(BRACKETS)))
 
 
-def tagged(draw: Draw) -> str:
+def draw_tagged(draw: Draw) -> str:
     shape = draw.pick(tuple(SHAPES))
     draw.made.traits.add(f"pairs: {shape}")
     key, is_, over = SHAPES[shape](draw.pick(KEYS))
@@ -456,7 +456,7 @@ LAYOUTS: dict[str, Callable[[Draw], str]] = {
     "name and JSON": name_and_json,
     "name in the opener": name_in_opener,
     "brackets": brackets,
-    "tagged": tagged,
+    "tagged": draw_tagged,
     "pythonic": pythonic,
     "custom object": custom_object,
     "action": action,
@@ -469,7 +469,7 @@ LAYOUTS: dict[str, Callable[[Draw], str]] = {
 def messages(made: Invented, count: int) -> Iterator[dict[str, Any]]:
     """Assistant messages that this template can say."""
     random = Random(made.seed + 1)
-    said = [one for one in (*SAID, *begun(made.marks)) if made.sayable(one)]
+    said = [one for one in (*SAID, *cut_markers(made.marks)) if made.sayable(one)]
     for number in range(count):
         message: dict[str, Any] = {
             "role": "assistant",
@@ -483,7 +483,7 @@ def messages(made: Invented, count: int) -> Iterator[dict[str, Any]]:
         yield message
 
 
-def begun(marks: Sequence[str]) -> Iterator[str]:
+def cut_markers(marks: Sequence[str]) -> Iterator[str]:
     """Texts that hold the beginning of a marker, up to the sign that ends its first tag."""
     for mark in marks:
         core = mark.strip()
@@ -499,7 +499,7 @@ def call(made: Invented, random: Random, number: int) -> dict[str, Any]:
     for name in random.sample(sorted(properties), random.randint(0, len(properties))):
         kinds = properties[name]["type"]
         kind = random.choice(kinds) if isinstance(kinds, list) else kinds
-        values = (*VALUES[kind], *(begun(made.raw) if kind == "string" else ()))
+        values = (*VALUES[kind], *(cut_markers(made.raw) if kind == "string" else ()))
         arguments[name] = random.choice([value for value in values if made.clear(value)])
     return {
         "id": f"abcd{number}efgh",

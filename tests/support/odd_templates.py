@@ -98,7 +98,7 @@ def in_parts(message: Message) -> Message:
     }
 
 
-def unwrapped(message: Message) -> Message:
+def unwrap(message: Message) -> Message:
     """Name and arguments stand in the call itself."""
     calls = [{"id": one["id"], **one["function"]} for one in message.get("tool_calls", ())]
     return {**message, "tool_calls": calls} if calls else message
@@ -140,7 +140,7 @@ def calls(each: str) -> str:
     return turns(TEXT + "{% for c in m.tool_calls or [] %}" + each + "{% endfor %}")
 
 
-def reasoned(open_: str, close: str) -> str:
+def reasoning_block(open_: str, close: str) -> str:
     return (
         "{% if m.reasoning_content %}" + open_ + "{{ m.reasoning_content }}" + close + "{% endif %}"
     )
@@ -208,7 +208,7 @@ ODD = {
     # what the template demands
     "a system's message must come first": Odd(
         "{%- if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif -%}"
-        + turns(reasoned("<why>", "</why>") + TEXT + BODY),
+        + turns(reasoning_block("<why>", "</why>") + TEXT + BODY),
         EVERYTHING,
         histories=("system",),
     ),
@@ -244,7 +244,7 @@ ODD = {
         calls("{{ '<call>' + c.function.name + c.function.arguments + '</call>' }}"), form=as_text
     ),
     "calls without a wrapper": Odd(
-        calls("<call>{{ c.name }}{{ c.arguments | tojson }}</call>"), form=unwrapped
+        calls("<call>{{ c.name }}{{ c.arguments | tojson }}</call>"), form=unwrap
     ),
     "one call, under function_call": Odd(
         turns(TEXT + "{% if m.function_call %}<call>{{ m.function_call | tojson }}</call>{% endif %}"),
@@ -293,32 +293,33 @@ ODD = {
     ),
     "the turn goes on behind a result": Odd(
         "{%- for m in messages -%}{% if m.role == 'tool' %}<result>{{ m.content }}</result>{% else %}"
-        "{% if loop.first or loop.previtem.role != 'tool' %}<|{{ m.role }}|>{% endif %}" + reasoned("<why>", "</why>")
-        + TEXT + BODY + "{% if not m.tool_calls %}<|end|>{% endif %}{% endif %}{%- endfor -%}"
+        "{% if loop.first or loop.previtem.role != 'tool' %}<|{{ m.role }}|>{% endif %}"
+        + reasoning_block("<why>", "</why>") + TEXT + BODY
+        + "{% if not m.tool_calls %}<|end|>{% endif %}{% endif %}{%- endfor -%}"
         "{%- if add_generation_prompt and messages[-1].role != 'tool' %}<|assistant|>{% endif %}",
         EVERYTHING,
     ),
     # reasoning
     "reasoning in the last turn only": Odd(
-        turns("{% if loop.last %}" + reasoned("<reason>", "</reason>") + "{% endif %}" + TEXT + BODY), EVERYTHING
+        turns("{% if loop.last %}" + reasoning_block("<reason>", "</reason>") + "{% endif %}" + TEXT + BODY), EVERYTHING
     ),
     "reasoning has a word before it and one behind": Odd(
-        turns(reasoned("Thoughts: ", "\nAnswer: ") + TEXT + BODY), EVERYTHING
+        turns(reasoning_block("Thoughts: ", "\nAnswer: ") + TEXT + BODY), EVERYTHING
     ),
     "reasoning and calls have the same tag": Odd(
         turns(
-            reasoned("<block think>", "</block>") + TEXT + "{% for c in m.tool_calls or [] %}"
+            reasoning_block("<block think>", "</block>") + TEXT + "{% for c in m.tool_calls or [] %}"
             "<block call>{{ c.function | tojson }}</block>{% endfor %}"
         ),
         EVERYTHING,
     ),
     "reasoning only beside calls": Odd(
-        turns("{% if m.tool_calls %}" + reasoned("<plan>", "</plan>") + "{% endif %}" + TEXT + BODY),
+        turns("{% if m.tool_calls %}" + reasoning_block("<plan>", "</plan>") + "{% endif %}" + TEXT + BODY),
         (*SAID, *CALLED, "reasoning and call", "everything"),
     ),
     "everything has its tag": Odd(
         turns(
-            reasoned("<thought>", "</thought>") + "{% if m.content %}<text>{{ m.content }}</text>{% endif %}"
+            reasoning_block("<thought>", "</thought>") + "{% if m.content %}<text>{{ m.content }}</text>{% endif %}"
             "{% if m.tool_calls %}<tools>{% for c in m.tool_calls %}<tool id=\"{{ c.id }}\"><name>{{ c.function.name }}"
             "</name><input>" + JSON + "</input></tool>{% endfor %}</tools>{% endif %}"
         ),
@@ -441,12 +442,12 @@ ANSWERED = (  # a call without its result is refused
 )
 REPLIES: dict[str, tuple[str, tuple[Reply, ...]]] = {
     "only the prompt opens reasoning": (
-        turns(reasoned("", "</why>") + TEXT + BODY, "<why>"),
+        turns(reasoning_block("", "</why>") + TEXT + BODY, "<why>"),
         (Reply("Hm.</why>Fine.<|end|>", fine("Hm.")), Reply(f"</why>{ONE}<|end|>", LOOKING)),
     ),
     "a switch closes what the prompt opened": (
         turns(
-            reasoned("<think>", "</think>") + TEXT,
+            reasoning_block("<think>", "</think>") + TEXT,
             HASTE + "<think></think>{% else %}<think>{% endif %}",
         ),
         (
@@ -538,7 +539,7 @@ CHANGED = "calls: texts: a `<` or `&` in them is escaped or changed"
 HELD = "a marker holds a part of the message, so the layout was not understood"
 
 
-def tagged(value: str) -> str:
+def tagged_calls(value: str) -> str:
     """A template that writes arguments one by one, each value so."""
     return calls(
         "<call {{ c.function.name }}>"
@@ -558,7 +559,7 @@ BEYOND = {
         "calls: a marker around them holds a number that is computed",
     ),
     "reasoning without a beginning": (
-        turns(reasoned("", "\nFINAL ANSWER:\n") + TEXT + BODY),
+        turns(reasoning_block("", "\nFINAL ANSWER:\n") + TEXT + BODY),
         "reasoning: no marker opens it, so nothing tells it from content",
     ),
     "content is a JSON string": (
@@ -588,11 +589,13 @@ BEYOND = {
         "calls: parsing the rendered call gives a different call: a call without arguments",
     ),
     "arguments in capitals": (
-        tagged("{{ v | upper }}"),
+        tagged_calls("{{ v | upper }}"),
         "calls: the name of a call is rendered, its arguments are changed",
     ),
-    "values are escaped": (tagged("{{ (v if v is string else v | tojson) | e }}"), CHANGED),
-    "values are escaped by hand": (tagged("{{ (v if v is string else v | tojson) | replace('<', '&lt;') }}"), CHANGED),
+    "values are escaped": (tagged_calls("{{ (v if v is string else v | tojson) | e }}"), CHANGED),
+    "values are escaped by hand": (
+        tagged_calls("{{ (v if v is string else v | tojson) | replace('<', '&lt;') }}"), CHANGED
+    ),
     "JSON is escaped": (calls("<call>{{ c.function | tojson | replace('<', '&lt;') }}</call>"), CHANGED),
     "JSON by hand": (
         calls(
@@ -603,20 +606,22 @@ BEYOND = {
     ),
     "content is escaped": (turns("{{ (m.content or '') | e }}"), "content: it is not rendered verbatim"),
     "reasoning is escaped": (
-        turns(reasoned("<r>", "</r>").replace("_content }}", "_content | e }}") + TEXT),
+        turns(reasoning_block("<r>", "</r>").replace("_content }}", "_content | e }}") + TEXT),
         "reasoning: it is not rendered verbatim",
     ),
     "reasoning behind calls": (
-        turns(TEXT + BODY + reasoned("<reason>", "</reason>")),
+        turns(TEXT + BODY + reasoning_block("<reason>", "</reason>")),
         "reasoning: the template writes it after the calls, where it is not parsed",
     ),
     "reasoning behind content": (
-        turns(TEXT + reasoned("<reason>", "</reason>")),
+        turns(TEXT + reasoning_block("<reason>", "</reason>")),
         "reasoning: the template writes it after the content, where it is not parsed",
     ),
     "content twice": ("{% for m in messages %}<a>{{ m.content }}|{{ m.content }}</a>{% endfor %}", f"content: {HELD}"),
     "content twice, once in capitals": (turns(TEXT + BODY + "<{{ (m.content or '') | upper }}>"), f"content: {HELD}"),
-    "reasoning twice": (turns(reasoned("<r>", ":{{ m.reasoning_content }}</r>") + TEXT + BODY), f"reasoning: {HELD}"),
+    "reasoning twice": (
+        turns(reasoning_block("<r>", ":{{ m.reasoning_content }}</r>") + TEXT + BODY), f"reasoning: {HELD}"
+    ),
     "the question in the opening": (turns(TEXT, "re {{ messages[-1].content }}"), f"opening: {HELD}"),
     "a name that is not given": (
         "{{- raise_exception('who?') if not agent -}}" + turns(TEXT),

@@ -59,11 +59,11 @@ class Probing:
         self.sources[word.lower()].update(sources)
         return word
 
-    def replaced(self, value: Any, path: Path) -> Any:
+    def replace(self, value: Any, path: Path) -> Any:
         if isinstance(value, dict):
             return self.mapping(value, path)
         if isinstance(value, list):
-            return [self.replaced(item, (*path, index)) for index, item in enumerate(value)]
+            return [self.replace(item, (*path, index)) for index, item in enumerate(value)]
         if (
             not isinstance(value, str)
             or not value.strip()
@@ -72,9 +72,9 @@ class Probing:
         ):
             return value
         if path[-1] in IDS:
-            return self.shared(self.ids, value, (path, False))
+            return self.share_word(self.ids, value, (path, False))
         if "required" in path[-2:]:
-            return self.shared(self.keys, value, (path, False))
+            return self.share_word(self.keys, value, (path, False))
         return self.text(value, path)
 
     def mapping(self, value: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -82,17 +82,17 @@ class Probing:
         renames = renames and not ("parameters" in path[-1:] and SCHEMA_WORDS & set(value))
         result = {}
         for key, item in value.items():
-            name = self.keyed(key, path) if renames else key
-            result[name] = self.replaced(item, (*path, name))
+            name = self.rename_key(key, path) if renames else key
+            result[name] = self.replace(item, (*path, name))
         return result
 
-    def keyed(self, key: str, path: Path) -> str:
+    def rename_key(self, key: str, path: Path) -> str:
         """A new name for a key; `required` names the keys of `properties`, so the two share their words."""
         word = self.keys.setdefault(key, self.word()) if path[-1] == "properties" else self.word()
         self.sources[word.lower()].add(((*path, word), True))
         return word
 
-    def shared(self, known: dict[str, str], value: str, source: Source) -> str:
+    def share_word(self, known: dict[str, str], value: str, source: Source) -> str:
         word = known.setdefault(value, "") or self.word()
         known[value] = word
         self.sources[word.lower()].add(source)
@@ -102,11 +102,11 @@ class Probing:
         if path[-1] == "arguments":
             return self.json_text(value, path)
         return "".join(
-            run if RUNS.fullmatch(run) or not run.strip() else self.framed(run, path)
+            run if RUNS.fullmatch(run) or not run.strip() else self.frame(run, path)
             for run in RUNS.split(value)
         )
 
-    def framed(self, run: str, path: Path) -> str:
+    def frame(self, run: str, path: Path) -> str:
         """A word with the white space that was around the run."""
         start, end = len(run) - len(run.lstrip()), len(run.rstrip())
         return run[:start] + self.word((path, False)) + run[end:]
@@ -127,13 +127,13 @@ class Probing:
         return self.word((path, False)) if isinstance(value, str) else value
 
 
-def probed(
+def probe_arguments(
     arguments: Mapping[str, Any], keep: Callable[[str], bool] = lambda name: False
 ) -> Probed:
     """The arguments with a probe for every text; `keep` says which of them stay as they are."""
     probing = Probing()
     changed = {
-        name: value if keep(name) else probing.replaced(value, (name,))
+        name: value if keep(name) else probing.replace(value, (name,))
         for name, value in arguments.items()
     }
     return Probed(changed, dict(probing.sources))

@@ -36,32 +36,32 @@ PRELUDE = (
 SIGNS = {"{{": "<out>", "}}": "<close_out>", "{%": "<tag>", "%}": "<close>"}
 
 
-def listed(block: str) -> list[str]:
+def split_lines(block: str) -> list[str]:
     return [line.strip() for line in block.strip().splitlines()]
 
 
-def tagged(block: str) -> list[str]:
+def split_statements(block: str) -> list[str]:
     """Statements, with holes for the signs of white space control."""
     for sign, hole in SIGNS.items():
         block = block.replace(sign, hole)
-    return listed(block)
+    return split_lines(block)
 
 
 def plain(choices: Sequence[str]) -> list[str]:
     return [production for production in choices if not HOLE.search(production)]
 
 
-EXPRESSIONS = {kind: listed(block) for kind, block in productions.EXPRESSIONS.items()}
+EXPRESSIONS = {kind: split_lines(block) for kind, block in productions.EXPRESSIONS.items()}
 LEAVES = {kind: plain(choices) for kind, choices in EXPRESSIONS.items()}
-COMMON, RARE = tagged(productions.STATEMENTS), tagged(productions.RARE)
+COMMON, RARE = split_statements(productions.STATEMENTS), split_statements(productions.RARE)
 SIMPLE = [production for production in COMMON if production.startswith(("<out>", "<data>"))]
-TURNS = tagged(productions.TURNS)
+TURNS = split_statements(productions.TURNS)
 SIMPLE_TURNS = [production for production in TURNS if production.startswith("<out>")]
 OTHER = {
-    "chat": tagged(productions.CHATS),
+    "chat": split_statements(productions.CHATS),
     "turn": TURNS,
-    "field": listed(productions.FIELDS),
-    "asked": listed(productions.QUESTIONS),
+    "field": split_lines(productions.FIELDS),
+    "asked": split_lines(productions.QUESTIONS),
     "out": ["{{", "{{", "{{", "{{-", "{{+"],
     "close_out": ["}}", "}}", "}}", "-}}"],
     "tag": ["{%", "{%", "{%", "{%-", "{%-", "{%+"],
@@ -95,10 +95,10 @@ OTHER = {
         "upper|trim",
         "title",
     ],
-    "seek": tagged(
+    "seek": split_statements(
         "{% for x in messages %}{% if <asked> %}{% set ns.found = x %}{% endif %}{% endfor %}"
     ),
-    "each_argument": tagged(
+    "each_argument": split_statements(
         "{% for k, v in call.function.arguments.items() %}{{ k ~ '=' ~ v }}{% endfor %}"
     ),
     "pair": ["(1, 'x')", "[<any>, <any>]", "(<any>, <text>)", "'ab'"],
@@ -122,12 +122,12 @@ class Author:
     def statement(self, depth: int) -> str:
         choices = RARE if self.chance.random() < ODD else COMMON if depth > 0 else SIMPLE
         production, known = self.chance.choice(choices), len(self.names)
-        text = self.filled(production, depth)
+        text = self.fill_holes(production, depth)
         if not production.startswith("<tag> set"):
             del self.names[known:]
         return text
 
-    def filled(self, production: str, depth: int, within: bool = False) -> str:
+    def fill_holes(self, production: str, depth: int, within: bool = False) -> str:
         """The production with its holes filled, left to right: what it binds is known further right."""
         parts, at = [], 0
         for hole in HOLE.finditer(production):
@@ -148,7 +148,7 @@ class Author:
             return self.chance.choice(self.names) if self.names else "word"
         if kind in OTHER:
             choices = SIMPLE_TURNS if kind == "turn" and depth <= 0 else OTHER[kind]
-            return self.filled(self.chance.choice(choices), depth - (kind == "turn"))
+            return self.fill_holes(self.chance.choice(choices), depth - (kind == "turn"))
         text = self.expression(kind, depth - 1)
         bare = not within or ATOM.fullmatch(text) or self.chance.random() < BARE
         return text if bare else f"({text})"
@@ -168,7 +168,7 @@ class Author:
         production = self.chance.choice(EXPRESSIONS[kind] if depth > 0 else LEAVES[kind])
         if "loop." in production and not self.loops:
             return "word"
-        return self.filled(production, depth, within=True)
+        return self.fill_holes(production, depth, within=True)
 
 
 def template(chance: random.Random) -> str:

@@ -84,7 +84,7 @@ IDS = (None, "functions.{name}:{index}")
 THOUGHTS = ("reasoning_content", "tool_plan", "thought")
 
 
-def given(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def list_forms(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A message in the ways in which templates may want it."""
     calling, thinking = "tool_calls" in fields, "reasoning_content" in fields
     for as_text, nothing, ids, key, parts in product(
@@ -102,12 +102,12 @@ def given(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
             message[key] = fields["reasoning_content"]
         if calling:
             message["tool_calls"] = [
-                spelled(one, at, as_text, ids) for at, one in enumerate(fields["tool_calls"])
+                spell_call(one, at, as_text, ids) for at, one in enumerate(fields["tool_calls"])
             ]
         yield message
 
 
-def spelled(one: dict[str, Any], index: int, as_text: bool, ids: str | None) -> dict[str, Any]:
+def spell_call(one: dict[str, Any], index: int, as_text: bool, ids: str | None) -> dict[str, Any]:
     function = one["function"]
     arguments = (
         json.dumps(function["arguments"], ensure_ascii=False) if as_text else function["arguments"]
@@ -133,7 +133,7 @@ def whole(fields: dict[str, Any], reply: str) -> bool:
     return said and "'type': 'text'" not in reply and '"type": "text"' not in reply
 
 
-def rendered(template: turnwise.Template, messages: Any, **arguments: Any) -> str | None:
+def render_or_none(template: turnwise.Template, messages: Any, **arguments: Any) -> str | None:
     try:
         return str(template.render(messages, now=corpus.NOW, **arguments))
     except turnwise.TurnwiseError:
@@ -154,12 +154,12 @@ def replies(template: turnwise.Template, fields: dict[str, Any]) -> Iterator[Cas
     switches = [one for one in template.variables if "think" in one or "reason" in one]
     for options in ({}, *({one: value} for one in switches for value in SETTINGS)):
         arguments = {**({"tools": TOOLS} if "tool_calls" in fields else {}), **options}
-        prompt = rendered(template, HISTORY, add_generation_prompt=True, **arguments)
-        before = rendered(template, HISTORY, **arguments)
+        prompt = render_or_none(template, HISTORY, add_generation_prompt=True, **arguments)
+        before = render_or_none(template, HISTORY, **arguments)
         if prompt is None or before is None:
             continue
-        for message in given(fields):
-            text = rendered(template, [*HISTORY, message], **arguments)
+        for message in list_forms(fields):
+            text = render_or_none(template, [*HISTORY, message], **arguments)
             if text is None or not whole(fields, text[len(before) :]):
                 continue
             joined = text.startswith(prompt) and whole(fields, text[len(prompt) :])

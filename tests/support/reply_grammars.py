@@ -15,7 +15,7 @@ def region(open: str, close: str) -> Region:
     return Region(Marker(open), Marker(close))
 
 
-def tagged(*parts: str, pairs: Pairs | None = None) -> TaggedCall:
+def tagged_call(*parts: str, pairs: Pairs | None = None) -> TaggedCall:
     """Slots are written as {name}."""
     return TaggedCall(
         tuple(part[1:-1] if part[:1] + part[-1:] == "{}" else Marker(part) for part in parts), pairs
@@ -39,7 +39,7 @@ GRAMMARS: dict[str, Grammar] = {
         opening=CHATML + "<think>\n",
         reasoning=THINK,
         calls=Calls(
-            tagged(
+            tagged_call(
                 "{name}", ">\n", "{arguments}",
                 pairs=Pairs(
                     Marker("<parameter="), region(">\n", "\n</parameter>\n"), region(">\n", "\n</parameter>\n")
@@ -56,7 +56,7 @@ GRAMMARS: dict[str, Grammar] = {
         reasoning=region("\n<think>", "</think>"),
         content=region("\n", ""),
         calls=Calls(
-            tagged(
+            tagged_call(
                 "{name}", "\n", "{arguments}",
                 pairs=Pairs(
                     Marker("<arg_key>"),
@@ -72,7 +72,7 @@ GRAMMARS: dict[str, Grammar] = {
         opening="<|turn>model\n",
         reasoning=region("<|channel>thought\n", "\n<channel|>"),
         calls=Calls(
-            tagged(
+            tagged_call(
                 "{name}", "{", "{arguments}",
                 pairs=Pairs(
                     string=region(':<|"|>', '<|"|>'), other=region(":", ""), between=Marker(","), values="quoted"
@@ -86,7 +86,7 @@ GRAMMARS: dict[str, Grammar] = {
         opening="<|im_assistant|>assistant<|im_middle|>",
         reasoning=TIGHT,
         calls=Calls(
-            tagged("{name}", ":", "{index}", "<|tool_call_argument_begin|>", "{arguments}"),
+            tagged_call("{name}", ":", "{index}", "<|tool_call_argument_begin|>", "{arguments}"),
             section=region("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
             each=region("<|tool_call_begin|>functions.", "<|tool_call_end|>"),
         ),
@@ -96,7 +96,7 @@ GRAMMARS: dict[str, Grammar] = {
         opening="<｜Assistant｜></think>",
         reasoning=TIGHT,
         calls=Calls(
-            tagged("{name}", "<｜tool▁sep｜>", "{arguments}"),
+            tagged_call("{name}", "<｜tool▁sep｜>", "{arguments}"),
             section=region("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
             each=region("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
         ),
@@ -125,7 +125,7 @@ GRAMMARS: dict[str, Grammar] = {
         reasoning=region("<|channel|>analysis<|message|>", "<|end|>"),
         content=region("<|channel|>final<|message|>", "<|return|>"),
         calls=Calls(
-            tagged("{name}", "<|channel|>commentary json<|message|>", "{arguments}"),
+            tagged_call("{name}", "<|channel|>commentary json<|message|>", "{arguments}"),
             each=region(" to=functions.", "<|call|>"),
         ),
         stops=("<|return|>", "<|call|>"),
@@ -135,7 +135,7 @@ GRAMMARS: dict[str, Grammar] = {
         opening=CHATML,
         reasoning=TIGHT,
         calls=Calls(
-            tagged(
+            tagged_call(
                 "{name}", "(", "{arguments}",
                 pairs=Pairs(
                     string=region("=", ""), other=region("=", ""), between=Marker(", "),
@@ -151,7 +151,7 @@ GRAMMARS: dict[str, Grammar] = {
     "llama-4": Grammar(
         opening="<|header_start|>assistant<|header_end|>\n\n",
         calls=Calls(
-            tagged(
+            tagged_call(
                 "{name}", "(", "{arguments}",
                 pairs=Pairs(
                     string=region("=", ""), other=region("=", ""), between=Marker(", "),
@@ -168,7 +168,7 @@ GRAMMARS: dict[str, Grammar] = {
         opening="<｜Assistant｜><think>",
         reasoning=TIGHT,
         calls=Calls(
-            tagged(
+            tagged_call(
                 "{name}", '">\n', "{arguments}",
                 pairs=Pairs(
                     Marker('<｜DSML｜parameter name="'),

@@ -102,7 +102,7 @@ def prompt(row: Mapping[str, Any], name: str) -> Any:
     """The prompt; None, which is the template's own, if the template does not take the row's conversation."""
     rules, layer = grammar(name), row.get("layer")
     if layer not in ("reasoning", "tool"):
-        return rendered(row, name)
+        return render_row(row, name)
     header = assistant_header(rules)
     is_thinking = options(row).get("enable_thinking", True)
     if layer == "tool" or not is_thinking or rules.reasoning is None:
@@ -125,7 +125,7 @@ def parser_name(row: Mapping[str, Any]) -> str:
     return str(row["id"]).split("/")[1]
 
 
-def rendered(row: Mapping[str, Any], name: str) -> Any:
+def render_row(row: Mapping[str, Any], name: str) -> Any:
     """The template's prompt for the row's conversation, and the message that the row begins."""
     messages = row.get("messages") or [{"role": "user", "content": "Hi"}]
     is_begun = bool((row.get("options") or {}).get("continue_final_message"))
@@ -143,10 +143,12 @@ def rendered(row: Mapping[str, Any], name: str) -> Any:
         return sent
     has_reasoning = (row["reasoning"] or {}).get("reasoning_format") != "none"
     rules = grammar(name)
-    return prompt_before_reply(rules, str(sent)) + begun(rules, messages[-1], has_reasoning)
+    return prompt_before_reply(rules, str(sent)) + write_beginning(
+        rules, messages[-1], has_reasoning
+    )
 
 
-def begun(rules: Grammar, message: Mapping[str, Any], reasoning: bool) -> str:
+def write_beginning(rules: Grammar, message: Mapping[str, Any], reasoning: bool) -> str:
     """The beginning of a reply as the grammar writes it, up to the last text of the message."""
     text = ""
     if message.get("reasoning_content") and rules.reasoning is not None and reasoning:

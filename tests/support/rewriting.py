@@ -90,7 +90,7 @@ def written_arguments(call: JsonCall | TaggedCall, arguments: dict[str, Any]) ->
         return call.pairs.between.text.join(
             pair(call.pairs, key, value) for key, value in arguments.items()
         )
-    text = dumped(arguments, call.spacing)
+    text = dump(arguments, call.spacing)
     return (
         json.dumps(text, ensure_ascii=False)
         if isinstance(call, JsonCall) and call.as_text
@@ -98,7 +98,7 @@ def written_arguments(call: JsonCall | TaggedCall, arguments: dict[str, Any]) ->
     )
 
 
-def dumped(value: Any, spacing: Spacing) -> str:
+def dump(value: Any, spacing: Spacing) -> str:
     item = spacing.item.rstrip() if spacing.indent else spacing.item
     text = json.dumps(
         value, ensure_ascii=False, indent=spacing.indent, separators=(item, spacing.key)
@@ -134,16 +134,16 @@ def literal(text: str, language: str) -> str:
 
 def other(value: Any, pairs: Pairs, language: str) -> str:
     if language == "quoted":
-        return quoted(value, pairs.string.close.text)
+        return quote(value, pairs.string.close.text)
     return repr(value) if language == "python" else json.dumps(value, ensure_ascii=False)
 
 
-def quoted(value: Any, mark: str) -> str:
+def quote(value: Any, mark: str) -> str:
     """Gemma's way: bare keys, texts between marks."""
     if isinstance(value, str):
         return mark + value + mark
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{quoted(item, mark)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{quote(item, mark)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(quoted(item, mark) for item in value) + "]"
+        return "[" + ",".join(quote(item, mark) for item in value) + "]"
     return json.dumps(value)

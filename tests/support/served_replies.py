@@ -109,5 +109,7 @@ def essence(message: Mapping[str, Any]) -> tuple[str, str, list[tuple[str, str]]
     )
 
 
-def expected(template: turnwise.Template, reply: str) -> tuple[str, str, list[tuple[str, str]]]:
+def parse_expected(
+    template: turnwise.Template, reply: str
+) -> tuple[str, str, list[tuple[str, str]]]:
     return essence(template.parse(reply, tools=TOOLS))

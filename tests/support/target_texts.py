@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import corpus
 import turnwise
-from fastchat_goldens import held
+from fastchat_goldens import fill_conversation
 from turnwise.dialects import DIALECTS
 from turnwise.dialects.translation import Dialect
 from turnwise.template import Template, compile_jinja
@@ -183,7 +183,7 @@ class Target:
         conversation = Conversation(
             **fields, messages=[], sep_style=SeparatorStyle[self.source["sep_style"]]
         )
-        return str(held(conversation, chat, is_prompt).get_prompt())
+        return str(fill_conversation(conversation, chat, is_prompt).get_prompt())
 
 
 class Software(Protocol):
