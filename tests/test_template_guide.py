@@ -101,7 +101,7 @@ def test_a_template_belongs_to_a_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     text = turnwise.load(tmp_path).render(CHAT).text
     assert text == "<s>" + turnwise.compile(BOUNDED).render(CHAT).text
-    bound = paddlenlp.Chat(BOUNDED, Letters())
+    bound = paddlenlp.Chat(BOUNDED, GuideLetters())
     assert (
         "".join(map(chr, bound.apply_chat_template("hi")["input_ids"]))
         == "<message>\nhi\n</message>\n"
@@ -141,7 +141,7 @@ def test_a_stop_is_what_ends_an_answer() -> None:
     assert turnwise.compile(BOUNDED).stops() == ("</message>",)
 
 
-class Letters:
+class GuideLetters:
     """A tokenizer of one id per character, which says with what it was called."""
 
     eos_token = "</s>"
@@ -154,8 +154,8 @@ def test_the_tokenizer_s_eos_is_a_stop() -> None:
     """Without configuration, and only with a tokenizer."""
     template = turnwise.load("xtuner:internlm_chat")
     assert template.stops() == ("<eoa>",)
-    assert template.stops(Letters()) == ("<eoa>", "</s>")
-    assert turnwise.compile(MARKED).stops(Letters()) == ("</message>", "</s>")
+    assert template.stops(GuideLetters()) == ("<eoa>", "</s>")
+    assert turnwise.compile(MARKED).stops(GuideLetters()) == ("</message>", "</s>")
 
 
 # Qwen2.5
@@ -308,7 +308,7 @@ def test_xtuner_and_fastchat_disagree() -> None:
 @pytest.mark.parametrize("kind", ["np", "pt", None])
 def test_tensors_are_the_tokenizer_s(kind: str | None) -> None:
     """The kind is passed on, and nothing is added to the text."""
-    chat = paddlenlp.Chat({"query": "Q: {{query}}"}, Letters())
+    chat = paddlenlp.Chat({"query": "Q: {{query}}"}, GuideLetters())
     found = chat.apply_chat_template("hi", return_tensors=kind)
     assert found["arguments"].get("return_tensors") == kind
     assert found["arguments"]["add_special_tokens"] is False

@@ -209,10 +209,10 @@ def test_a_line_break_at_the_end_is_kept(text: str, written: str, tmp_path: Path
     )
     messages = [{"role": "user", "content": "hi"}]
     assert environment.from_string(text).render(messages=messages) == written
-    chat = compat.Chat(text, Letters())
+    chat = compat.Chat(text, PaddleCallLetters())
     assert chat.apply_chat_template("hi", tokenize=False) == written
     chat.save_pretrained(tmp_path)
-    again = compat.Chat.from_pretrained(tmp_path, Letters())
+    again = compat.Chat.from_pretrained(tmp_path, PaddleCallLetters())
     assert again.apply_chat_template("hi", tokenize=False) == written
 
 
@@ -270,7 +270,7 @@ def test_a_variable_with_a_default_is_not_told() -> None:
 # --- with a tokenizer
 
 
-class Letters:
+class PaddleCallLetters:
     """One id for each character, with the attributes of a tokenizer."""
 
     model_input_names = ("input_ids", "position_ids")
@@ -294,7 +294,7 @@ class Letters:
 
 
 def test_the_tokenizer_is_passed_on() -> None:
-    tokenizer = Letters()
+    tokenizer = PaddleCallLetters()
     chat = compat.Chat(BASIC, tokenizer)
     assert (chat.model_input_names, chat.pad_token_id) == (tokenizer.model_input_names, 0)
     assert chat.decode(chat("hi", add_special_tokens=False)["input_ids"]) == "hi"
@@ -314,7 +314,7 @@ def test_the_tokenizer_is_passed_on() -> None:
 
 def test_training_rows() -> None:
     """`add_generation_prompt` is taken, position_ids are given where the model has them, labels are the answers."""
-    chat = compat.Chat(JINJA, Letters())
+    chat = compat.Chat(JINJA, PaddleCallLetters())
     example = {"src": ["Round 1", "Round 2"], "tgt": ["Answer 1", "Answer 2"]}
     inputs, labels = compat.tokenize_rounds_example(
         chat, example, limits(1000, 1000), add_generation_prompt=True
@@ -327,7 +327,7 @@ def test_training_rows() -> None:
     assert inputs["position_ids"] == list(range(len(labels)))
     for place in (len(first), len(first + second)):
         assert labels[place - 1] == -100 and labels[place] == ord("A")
-    chat = compat.Chat(CHATML, Letters())
+    chat = compat.Chat(CHATML, PaddleCallLetters())
     system = chat.encode(chat.chat_template.render_system(), add_special_tokens=False)["input_ids"]
     length = len(system) + 23
     inputs, labels = compat.tokenize_rounds_example(
@@ -336,7 +336,9 @@ def test_training_rows() -> None:
     assert chat.decode(inputs["input_ids"]) == CHATML["system"] + "\n<|im_start|>user\nhello"
     assert set(labels) == {-100}
     rounds = {"src": ["hello", "what?"], "tgt": ["yes", "rice"]}
-    whole, _ = compat.tokenize_rounds_example(compat.Chat(LINLY, Letters()), rounds, limits(1024))
+    whole, _ = compat.tokenize_rounds_example(
+        compat.Chat(LINLY, PaddleCallLetters()), rounds, limits(1024)
+    )
     template = compat.ChatTemplate(**LINLY)
     text = "".join(
         "".join(template.render_conversation(turn, index=index))
@@ -349,31 +351,31 @@ def test_training_rows() -> None:
 
 def test_files_of_a_model(tmp_path: Path) -> None:
     """`chat_template.json` counts before the template of the tokenizer, with a warning; saving writes it."""
-    chat = compat.Chat(BASIC, Letters())
+    chat = compat.Chat(BASIC, PaddleCallLetters())
     chat.save_pretrained(tmp_path)
     assert json.loads((tmp_path / "chat_template.json").read_text(encoding="utf-8")) == BASIC
-    assert compat.AutoTokenizer.from_pretrained(tmp_path, Letters()).chat_template == (
+    assert compat.AutoTokenizer.from_pretrained(tmp_path, PaddleCallLetters()).chat_template == (
         compat.ChatTemplate(**BASIC)
     )
     config = tmp_path / "tokenizer_config.json"
     config.write_text(json.dumps({"chat_template": "{{ messages }}"}), encoding="utf-8")
     with pytest.warns(turnwise.TurnwiseWarning, match="is used, not the chat_template of"):
-        found = compat.Chat.from_pretrained(tmp_path, Letters())
+        found = compat.Chat.from_pretrained(tmp_path, PaddleCallLetters())
     assert found.apply_chat_template("hi", tokenize=False).startswith("You are an assistant")
     (tmp_path / "chat_template.json").unlink()
-    found = compat.Chat.from_pretrained(tmp_path, Letters())
+    found = compat.Chat.from_pretrained(tmp_path, PaddleCallLetters())
     assert isinstance(found.chat_template, turnwise.Template)
     chat.chat_template = None
     other = tmp_path / "other"
     chat.save_pretrained(other)
     assert not (other / "chat_template.json").exists()
-    assert compat.Chat.from_pretrained(other, Letters()).chat_template is None
+    assert compat.Chat.from_pretrained(other, PaddleCallLetters()).chat_template is None
     for place in (tmp_path / "nothing", "no/such/folder", None, 5):
         with pytest.raises(turnwise.TurnwiseError, match="this is not a folder"):
             compat.Chat.from_pretrained(place)  # type: ignore[arg-type]
     config.write_text("[1]", encoding="utf-8")
     with pytest.raises(turnwise.SourceError, match="is a JSON object"):
-        compat.Chat.from_pretrained(tmp_path, Letters())
+        compat.Chat.from_pretrained(tmp_path, PaddleCallLetters())
 
 
 @pytest.mark.parametrize(("kind", "library"), [("np", "numpy"), ("pt", "torch"), ("pd", "paddle")])

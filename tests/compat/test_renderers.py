@@ -344,11 +344,11 @@ def test_misuse_is_told() -> None:
 
 
 def test_messages_may_be_objects(mine: ours.Renderer) -> None:
-    class Said:
+    class DumpedMessage:
         def model_dump(self) -> dict[str, Any]:
             return {"role": "user", "content": "hi"}
 
-    assert mine.render([Said()]) == mine.render(CHATS["question"])  # type: ignore[list-item]
+    assert mine.render([DumpedMessage()]) == mine.render(CHATS["question"])  # type: ignore[list-item]
 
 
 @needs_corpus

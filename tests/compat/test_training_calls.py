@@ -12,7 +12,7 @@ import turnwise
 from turnwise.compat import paddlenlp, xtuner
 
 
-class Letters:
+class TrainingLetters:
     """One id per character."""
 
     bos_token_id, eos_token_id = 1, 2
@@ -24,12 +24,12 @@ class Letters:
         return [ord(letter) for letter in text]
 
 
-class Failing(Letters):
+class Failing(TrainingLetters):
     def encode(self, text: str, add_special_tokens: bool = False) -> Any:
         raise ZeroDivisionError(text)
 
 
-class Nothing(Letters):
+class Nothing(TrainingLetters):
     def encode(self, text: str, add_special_tokens: bool = False) -> Any:
         return None
 
@@ -42,10 +42,10 @@ class Nothing(Letters):
         (5, 5, "not a tokenizer"),
         (Failing(), 5, "the tokenizer failed at .*ZeroDivisionError"),
         (Nothing(), 5, "a list of ids, not None"),
-        (Letters(), "5", "max_length: .*not '5'"),
-        (Letters(), -5, "max_length: .*not -5"),
-        (Letters(), None, "max_length: .*not None"),
-        (Letters(), True, "max_length: .*not True"),
+        (TrainingLetters(), "5", "max_length: .*not '5'"),
+        (TrainingLetters(), -5, "max_length: .*not -5"),
+        (TrainingLetters(), None, "max_length: .*not None"),
+        (TrainingLetters(), True, "max_length: .*not True"),
     ],
 )
 def test_misuse_of_encode_fn(tokenizer: Any, length: Any, said: str) -> None:
@@ -72,7 +72,9 @@ def test_what_is_cut_is_never_too_long() -> None:
     assert sum(len(part) for part, _ in paddlenlp.truncate_rounds(long, 10, 60, exact=True)) == 110
     for exact in (False, True):
         chat = paddlenlp.Chat(
-            {"system": "s" * 9, "conversation": ["{{user}}", "{{bot}}"]}, Letters(), exact=exact
+            {"system": "s" * 9, "conversation": ["{{user}}", "{{bot}}"]},
+            TrainingLetters(),
+            exact=exact,
         )
         lengths = SimpleNamespace(max_length=10, src_length=3)
         example = {"src": "u" * 20, "tgt": "b" * 4}
@@ -105,6 +107,6 @@ def test_a_tokenizer_that_fails() -> None:
         with pytest.raises(turnwise.TokenizerError, match="ZeroDivisionError"):
             call()
     lengths = SimpleNamespace(max_length=5)
-    good = paddlenlp.Chat({"conversation": ["{{user}}", "{{bot}}"]}, Letters())
+    good = paddlenlp.Chat({"conversation": ["{{user}}", "{{bot}}"]}, TrainingLetters())
     with pytest.raises(turnwise.MessageError, match="src_length"):
         paddlenlp.tokenize_rounds_example(good, {"src": "q", "tgt": "a"}, lengths)

@@ -53,7 +53,7 @@ ERRORS = {
 }
 
 
-class Letters:
+class XTunerCallLetters:
     """One id per character."""
 
     bos_token_id = 1
@@ -64,11 +64,11 @@ class Letters:
 
 
 def encode(row: Any, **arguments: Any) -> dict[str, list[int]]:
-    return compat.encode_fn(row, Letters(), **{"max_length": 10_000, **arguments})
+    return compat.encode_fn(row, XTunerCallLetters(), **{"max_length": 10_000, **arguments})
 
 
 def ids(text: str) -> list[int]:
-    return Letters().encode(text)
+    return XTunerCallLetters().encode(text)
 
 
 # --- names

@@ -52,7 +52,7 @@ def make_manifest(text: str = "plain") -> dict[str, Any]:
     }
 
 
-class Page(HTMLParser):
+class ReportPage(HTMLParser):
     """The elements of a page; fails on tags that are not closed, and on anything that acts."""
 
     def __init__(self, source: str) -> None:
@@ -91,7 +91,7 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_text_of_others_stays_text(payload: str) -> None:
-    page = Page(write_report(make_manifest(payload)))
+    page = ReportPage(write_report(make_manifest(payload)))
     visible = "".join(page.texts)
     shown = payload.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
     assert visible.count(shown.replace("\ud800", "\\ud800")) >= 6
@@ -105,7 +105,7 @@ def test_nothing_is_loaded() -> None:
 
 
 def test_figures_and_plots() -> None:
-    page = Page(write_report(make_manifest()))
+    page = ReportPage(write_report(make_manifest()))
     visible = " ".join(page.texts)
     for figure in ("10 rows: 7 written, 1 filtered, 2 rejected; in balance", "25.0%", "97.7%"):
         assert figure in visible
@@ -138,7 +138,7 @@ VALUES = st.recursive(
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(make_manifest())), VALUES))
 def test_any_manifest_gives_a_page(manifest: dict[str, Any]) -> None:
-    Page(write_report(manifest))
+    ReportPage(write_report(manifest))
 
 
 def test_same_manifest_same_page() -> None:

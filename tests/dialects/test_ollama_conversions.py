@@ -26,7 +26,7 @@ CHATML = (
 USER = {"role": "user", "content": "hi"}
 
 
-class Recorded:
+class RecordedOllama:
     """Ollama, as it was recorded."""
 
     dialect = DIALECTS["ollama"]
@@ -46,7 +46,7 @@ class Recorded:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["entry"])
 def test_ollama_writes_what_the_entry_writes(row: dict[str, Any]) -> None:
     template, chats = turnwise.load(row["entry"]), CHATS["conversations"]
-    compared, found = find_differences(template, Recorded(row), chats, row["without"])
+    compared, found = find_differences(template, RecordedOllama(row), chats, row["without"])
     assert not found and compared >= len(chats) // 2
 
 

@@ -341,7 +341,7 @@ def test_context_and_flags() -> None:
     )
 
 
-class Letters:
+class PaddleLetters:
     """One id per character; says with what it was called."""
 
     def __call__(self, text: str, **arguments: Any) -> Any:
@@ -356,15 +356,15 @@ class Paddled(compat.ChatTemplateMixin):
     """A tokenizer of PaddleNLP's kind, where `encode` gives a mapping."""
 
     def __call__(self, text: str, **arguments: Any) -> Any:
-        return Letters()(text, **arguments)
+        return PaddleLetters()(text, **arguments)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
-        return {"input_ids": Letters().encode(text, add_special_tokens)}
+        return {"input_ids": PaddleLetters().encode(text, add_special_tokens)}
 
 
 def test_ids() -> None:
     """Ids with a tokenizer, no special tokens added; Paddle's tensors need Paddle."""
-    for chat in (compat.Chat(EXAMPLE, Letters()), Paddled()):
+    for chat in (compat.Chat(EXAMPLE, PaddleLetters()), Paddled()):
         chat.init_chat_template(EXAMPLE)
         found = chat.apply_chat_template("hi", return_tensors="np")
         assert found["arguments"] == {"return_tensors": "np", "add_special_tokens": False}
@@ -400,7 +400,9 @@ def test_fields_are_optional() -> None:
 
 def test_truncation_by_rounds() -> None:
     """The oldest rounds go, whole; the system part never."""
-    chat = compat.Chat({"system": "S:", "conversation": ["<{{user}}>", "{{bot}};"]}, Letters())
+    chat = compat.Chat(
+        {"system": "S:", "conversation": ["<{{user}}>", "{{bot}};"]}, PaddleLetters()
+    )
     parts = chat.encode_chat_inputs([["1", "a"], ["2", "b"], ["3", "c"]], tokenize=False)
     lengths = {
         17: "S:<1>a;<2>b;<3>c;",

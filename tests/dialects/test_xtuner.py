@@ -563,7 +563,7 @@ def test_turns_that_a_dict_cannot_say() -> None:
 # --- its own calls
 
 
-class Letters:
+class XTunerLetters:
     """One id per character, as the corpus was made."""
 
     bos_token_id, eos_token_id = 1, 2
@@ -573,7 +573,7 @@ class Letters:
         return [ord(letter) for letter in text]
 
 
-class QWenTokenizer(Letters):
+class QWenTokenizer(XTunerLetters):
     bos_token_id = None  # type: ignore[assignment]
 
 
@@ -589,18 +589,18 @@ def test_encode_fn() -> None:
     ]
     source = {"INSTRUCTION": "[{input}]", "SUFFIX": ";", "SEP": "\n"}
     mapped = compat.template_map_fn_factory(source)({"conversation": rounds})
-    found = compat.encode_fn(mapped, Letters(), 99)
+    found = compat.encode_fn(mapped, XTunerLetters(), 99)
     assert found["input_ids"] == ids("^[q]a;$\n^[r];$\n")
     assert found["labels"] == [-100] * 4 + ids("a;$") + [-100] * 8
     short = compat.encode_fn(mapped, QWenTokenizer(), 5)
     assert short == {"input_ids": ids("[q]a;"), "labels": [-100] * 3 + ids("a;")}
     with pytest.raises(turnwise.MessageError, match="several rounds"):
-        compat.encode_fn(mapped, Letters(), 9, input_ids_with_output=False)
+        compat.encode_fn(mapped, XTunerLetters(), 9, input_ids_with_output=False)
     one = compat.template_map_fn({"conversation": [{"system": None, "input": "<image>x"}]}, source)
-    assert compat.encode_fn(one, Letters(), 99, False, True)["input_ids"] == ids("^[@x]")
+    assert compat.encode_fn(one, XTunerLetters(), 99, False, True)["input_ids"] == ids("^[@x]")
     two = compat.template_map_fn({"conversation": [{"input": "<image><image>"}]}, source)
     with pytest.raises(turnwise.MessageError, match="found 2"):
-        compat.encode_fn(two, Letters(), 99, False, True)
+        compat.encode_fn(two, XTunerLetters(), 99, False, True)
 
 
 def test_names_are_attributes_and_paths() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import oracle
 import turnwise
-from casefile import Case, read, write_case, write_pieces
+from casefile import FileCase, read, write_case, write_pieces
 
 FOLDER = Path(__file__).parents[1] / "cases"
 CASES = [
@@ -58,7 +58,7 @@ def test_files_are_written_as_they_are_read(path: Path) -> None:
     assert str(read(path)) == path.read_text(encoding="utf-8")
 
 
-def outcome(case: Case) -> dict[str, str]:
+def outcome(case: FileCase) -> dict[str, str]:
     """What turnwise does: text and pieces, or an error. The text is transformers', so no message is adapted."""
     try:
         template = turnwise.compile(case.template, "jinja", name="case.jinja")

@@ -356,7 +356,7 @@ def deep(depth: int) -> Any:
     return value
 
 
-class Odd:
+class RefusingObject:
     """An object that refuses everything."""
 
     def __repr__(self) -> str:
@@ -387,8 +387,8 @@ ODDITIES: list[Callable[[], Any]] = [
     lambda: (1, "x"),
     lambda: range(3),
     lambda: object(),
-    lambda: Odd(),
-    lambda: Odd,
+    lambda: RefusingObject(),
+    lambda: RefusingObject,
     lambda: len,
     lambda: iter([1]),
     lambda: cyclic(),
@@ -475,7 +475,7 @@ def test_random_values_as_input(messages: Any, tools: Any, documents: Any) -> No
         survives(template, [{"role": "user", "content": messages}], extra=tools)
 
 
-@pytest.mark.parametrize("text", [None, 3, b"{{ 1 }}", ["a"], Odd()])
+@pytest.mark.parametrize("text", [None, 3, b"{{ 1 }}", ["a"], RefusingObject()])
 def test_template_of_another_type(text: Any) -> None:
     survives(text, CHATS[0])
 

@@ -255,12 +255,12 @@ def test_published_templates_spend_half_of_the_allowance(monkeypatch: pytest.Mon
     """The search stops there; the rest is for making a difference small."""
     runs: list[PairedRun] = []
 
-    class Recorded(PairedRun):
+    class RecordedRun(PairedRun):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             runs.append(self)
 
-    monkeypatch.setattr("turnwise.evidence.compare.PairedRun", Recorded)
+    monkeypatch.setattr("turnwise.evidence.compare.PairedRun", RecordedRun)
     largest = sorted(corpus.load_published().values(), key=lambda found: len(found.text))[-60::30]
     for found in largest:
         assert compare_with_itself(found.text).equal

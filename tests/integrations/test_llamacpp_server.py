@@ -59,7 +59,7 @@ TOOLS = [
 QUESTION = [{"role": "user", "content": "High water? <|im_end|>"}]
 
 
-class Server:
+class LlamaServer:
     """A running server, and the tokenizer of its model."""
 
     def __init__(self, address: str, tokenizer: str) -> None:
@@ -81,7 +81,7 @@ class Server:
         return Request(self.address + path, json.dumps(body).encode(), header)
 
 
-def start(folder: Path, place: Path) -> Iterator[Server]:
+def start(folder: Path, place: Path) -> Iterator[LlamaServer]:
     """Start a server with a model that has the vocabulary of a folder."""
     write_model(folder, place)
     settings = xllamacpp.CommonParams()
@@ -92,24 +92,24 @@ def start(folder: Path, place: Path) -> Iterator[Server]:
     settings.warmup = False
     settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = 1
     running = xllamacpp.Server(settings)
-    yield Server(running.listening_address, str(folder))
+    yield LlamaServer(running.listening_address, str(folder))
     del running
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaServer]:
     yield from start(Path(SHIPPED), tmp_path_factory.mktemp("gguf") / "noise.gguf")
 
 
 @pytest.fixture
-def server_of_qwen(tmp_path: Path) -> Iterator[Server]:
+def server_of_qwen(tmp_path: Path) -> Iterator[LlamaServer]:
     root = corpus.folder()
     assert root is not None
     yield from start(root / "tokenizers" / "qwen3", tmp_path / "qwen3.gguf")
 
 
 def make_body(
-    server: Server, found: turnwise.Template, choice: str, seed: int, **likely: float
+    server: LlamaServer, found: turnwise.Template, choice: str, seed: int, **likely: float
 ) -> Any:
     """Return a request in which some tokens are likely, so that a reply of noise ends in time."""
     # One call in a reply: noise goes on with others for as long as it may.
@@ -142,7 +142,7 @@ def check_calls(message: Any) -> int:
 
 
 @needs_corpus
-def test_ids_are_those_of_the_server(server_of_qwen: Server) -> None:
+def test_ids_are_those_of_the_server(server_of_qwen: LlamaServer) -> None:
     server, found = server_of_qwen, template("qwen3")
     chats = conversations()
     same = 0
@@ -162,7 +162,7 @@ def test_ids_are_those_of_the_server(server_of_qwen: Server) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("choice", ["required", "tide", "auto"])
-def test_calls_fit_the_tools(choice: str, kind: str, server: Server) -> None:
+def test_calls_fit_the_tools(choice: str, kind: str, server: LlamaServer) -> None:
     found = template(kind)
     for seed in SEEDS:
         body = make_body(server, found, choice, seed, **likely_tokens(found))
@@ -175,7 +175,7 @@ def test_calls_fit_the_tools(choice: str, kind: str, server: Server) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_required_call_cannot_be_left_out(kind: str, server: Server) -> None:
+def test_a_required_call_cannot_be_left_out(kind: str, server: LlamaServer) -> None:
     found = template(kind)
     for seed in SEEDS:
         # The end is far more likely than all else, and the grammar does not let it come before a call.
@@ -185,7 +185,7 @@ def test_a_required_call_cannot_be_left_out(kind: str, server: Server) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stream_is_the_whole(kind: str, server: Server) -> None:
+def test_a_stream_is_the_whole(kind: str, server: LlamaServer) -> None:
     found = template(kind)
     prompt = found.render(QUESTION, tools=TOOLS, add_generation_prompt=True)
     for seed in SEEDS:
@@ -200,7 +200,7 @@ def test_a_stream_is_the_whole(kind: str, server: Server) -> None:
 
 
 @pytest.mark.parametrize("tools", BROKEN_TOOLS)
-def test_broken_tools_get_a_reply(tools: Any, server: Server) -> None:
+def test_broken_tools_get_a_reply(tools: Any, server: LlamaServer) -> None:
     request = completion_request(template("qwen3"), QUESTION, server.tokenizer, tools)
     answer = server.post("/completion", {**request, "n_predict": 3})
     assert answer["tokens_predicted"] == 3

@@ -26,7 +26,7 @@ from turnwise.integrations.serving import (
 )
 
 
-class StandIn:
+class StandInTokenizer:
     """A tokenizer, as far as finding its template goes."""
 
     def __init__(self, chat_template: Any = None) -> None:
@@ -60,7 +60,7 @@ def test_two_halves_are_the_whole(name: str) -> None:
 
 
 def test_a_template_without_calls_has_content_only(caplog: pytest.LogCaptureFixture) -> None:
-    served = find_template(StandIn(turnwise.load("chatml").text))
+    served = find_template(StandInTokenizer(turnwise.load("chatml").text))
     assert "shows no tool calls" in caplog.text
     assert served.structural_tag(TOOLS, "required") is None
     reply = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
@@ -88,10 +88,10 @@ def test_calls_that_are_forbidden_are_content() -> None:
 
 def test_the_environment_names_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TEMPLATE_VARIABLE, "qwen3")
-    assert find_template(StandIn()).template.name == "qwen3"
+    assert find_template(StandInTokenizer()).template.name == "qwen3"
     monkeypatch.delenv(TEMPLATE_VARIABLE)
     with pytest.raises(turnwise.TurnwiseError, match="chat template"):
-        find_template(StandIn())
+        find_template(StandInTokenizer())
 
 
 def test_options_of_a_request_decide_how_the_reply_begins() -> None:

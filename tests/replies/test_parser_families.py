@@ -41,7 +41,7 @@ TOOLS = [
 ]
 
 
-class Case(NamedTuple):
+class FamilyCase(NamedTuple):
     """A reply to a template, and what it means; arguments that are no JSON are a text."""
 
     template: str
@@ -52,140 +52,140 @@ class Case(NamedTuple):
     prompt: str | None = None
 
 
-CASES: dict[str, Case] = {
+CASES: dict[str, FamilyCase] = {
     # Reasoning that a call ends.
-    "a call ends reasoning": Case(
+    "a call ends reasoning": FamilyCase(
         QWEN3,
         '<think>\nHm.\n\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>',
         reasoning="Hm.",
         calls=(("f", {"a": 1}),),
     ),
-    "a section ends reasoning": Case(
+    "a section ends reasoning": FamilyCase(
         KIMI,
         "<think>Hm<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0"
         '<|tool_call_argument_begin|>{"a": 1}<|tool_call_end|><|tool_calls_section_end|>',
         reasoning="Hm",
         calls=(("f", {"a": 1}),),
     ),
-    "an opener that is mentioned": Case(
+    "an opener that is mentioned": FamilyCase(
         QWEN3,
         "<think>\nI write <tool_call> and then JSON: <tool_call> here.\n</think>\n\nAye.",
         "Aye.",
         "I write <tool_call> and then JSON: <tool_call> here.",
     ),
-    "a call within a sentence of reasoning": Case(
+    "a call within a sentence of reasoning": FamilyCase(
         MINISTRAL,
         '[THINK]I could write [TOOL_CALLS]f[ARGS]{"a": 2} or so.[/THINK][TOOL_CALLS]f[ARGS]{"a": 1}',
         reasoning='I could write [TOOL_CALLS]f[ARGS]{"a": 2} or so.',
         calls=(("f", {"a": 1}),),
     ),
-    "white space after reasoning is kept before its closer": Case(
+    "white space after reasoning is kept before its closer": FamilyCase(
         QWEN3, "<think>\nHm. \n \n</think>\n\nAye.", "Aye.", "Hm. \n "
     ),
     # Closers that are missing.
-    "the next parameter ends one": Case(
+    "the next parameter ends one": FamilyCase(
         CODER,
         "<tool_call>\n<function=f>\n<parameter=text>\nabc\n<parameter=a>\n5\n</parameter>\n</function>\n</tool_call>",
         calls=(("f", {"text": "abc", "a": 5}),),
     ),
-    "the end of the call ends a parameter": Case(
+    "the end of the call ends a parameter": FamilyCase(
         CODER,
         "<tool_call>\n<function=f>\n<parameter=text>\nabc\n</function>\n</tool_call>\n"
         "<tool_call>\n<function=get_time>\n<parameter=zone>\nUTC\n</tool_call><|im_end|>",
         calls=(("f", {"text": "abc"}), ("get_time", {"zone": "UTC"})),
     ),
-    "the next key ends a value": Case(
+    "the next key ends a value": FamilyCase(
         GLM,
         "<tool_call>f\n<arg_key>text</arg_key>\n<arg_value>abc\n<arg_key>a</arg_key>\n<arg_value>5</arg_value>\n"
         "</tool_call>",
         calls=(("f", {"text": "abc", "a": 5}),),
     ),
-    "the next parameter of an invocation": Case(
+    "the next parameter of an invocation": FamilyCase(
         MINIMAX,
         '<minimax:tool_call>\n<invoke name="f">\n<parameter name="text">abc<parameter name="a">5</parameter>\n'
         "</invoke>\n</minimax:tool_call>",
         calls=(("f", {"text": "abc", "a": 5}),),
         prompt="]~b]ai\n",
     ),
-    "a section ends a parameter": Case(
+    "a section ends a parameter": FamilyCase(
         MINIMAX,
         '<minimax:tool_call><invoke name="f"><parameter name="text">abc</minimax:tool_call>',
         calls=(("f", {"text": "abc"}),),
         prompt="]~b]ai\n",
     ),
-    "a text that quotes a parameter": Case(
+    "a text that quotes a parameter": FamilyCase(
         CODER,
         "<tool_call>\n<function=f>\n<parameter=text>\nWrite <parameter=name> and </function> there.\n</parameter>\n"
         "</function>\n</tool_call>",
         calls=(("f", {"text": "Write <parameter=name> and </function> there."}),),
     ),
-    "no closer at all": Case(
+    "no closer at all": FamilyCase(
         CODER,
         "<tool_call>\n<function=f>\n<parameter=text>\nabc\n</parameter>\n</function>\nSo.",
         "\nSo.",
         calls=(("f", {"text": "abc"}),),
     ),
     # White space and wrappers.
-    "blanks around brackets": Case(
+    "blanks around brackets": FamilyCase(
         LFM,
         "<|tool_call_start|> [f(a=1), get_time(zone='UTC')]\n<|tool_call_end|>Done.",
         "Done.",
         calls=(("f", {"a": 1}), ("get_time", {"zone": "UTC"})),
     ),
-    "a Python call without its list": Case(
+    "a Python call without its list": FamilyCase(
         LFM,
         "<|tool_call_start|>\nf(a=1)<|tool_call_end|>",
         calls=(("f", {"a": 1}),),
     ),
-    "a section with blanks": Case(
+    "a section with blanks": FamilyCase(
         KIMI,
         "<|tool_calls_section_begin|> <|tool_call_begin|> functions.f:0 <|tool_call_argument_begin|> {invalid json}"
         " <|tool_call_end|> <|tool_calls_section_end|>",
         calls=(("f", "{invalid json}"),),
     ),
-    "names in quotes": Case(
+    "names in quotes": FamilyCase(
         CODER,
         '<tool_call>\n<function="f">\n<parameter="text">\nabc\n</parameter>\n</function>\n</tool_call>',
         calls=(("f", {"text": "abc"}),),
     ),
-    "names in other quotes": Case(
+    "names in other quotes": FamilyCase(
         MINIMAX,
         "<minimax:tool_call>\n<invoke name='f'>\n<parameter name=a>5</parameter>\n</invoke>\n</minimax:tool_call>",
         calls=(("f", {"a": 5}),),
         prompt="]~b]ai\n",
     ),
-    "a fence on its own line": Case(
+    "a fence on its own line": FamilyCase(
         DEEPSEEK,
         '<｜tool▁calls▁begin｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{"a": 1}\n```\n'
         "<｜tool▁call▁end｜>\n"
         "<｜tool▁call▁begin｜>function<｜tool▁sep｜>ping\n```json\n{oops\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         calls=(("f", {"a": 1}), ("ping", "{oops")),
     ),
-    "a section whose name lacks a letter": Case(
+    "a section whose name lacks a letter": FamilyCase(
         KIMI,
         "So.<|tool_call_section_begin|><|tool_call_begin|>functions.ping:0<|tool_call_argument_begin|>{}"
         "<|tool_call_end|><|tool_call_section_end|>",
         "So.",
         calls=(("ping", {}),),
     ),
-    "an object where tags are expected": Case(
+    "an object where tags are expected": FamilyCase(
         CODER,
         'So.\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>\nOK.',
         "So.\nOK.",
         calls=(("f", {"a": 1}),),
     ),
-    "an object where a name is expected": Case(
+    "an object where a name is expected": FamilyCase(
         GLM, '<tool_call>{"name": "ping", "arguments": {}}</tool_call>', calls=(("ping", {}),)
     ),
-    "a call in OpenAI's shape": Case(
+    "a call in OpenAI's shape": FamilyCase(
         QWEN3,
         '<tool_call>\n{"type": "function", "function": {"name": "f", "arguments": "{\\"a\\": 1}"}}\n</tool_call>',
         calls=(("f", {"a": 1}),),
     ),
-    "arguments that are a blank text": Case(
+    "arguments that are a blank text": FamilyCase(
         QWEN3, '<tool_call>\n{"name": "ping", "arguments": ""}\n</tool_call>', calls=(("ping", {}),)
     ),
-    "parameters without their type": Case(
+    "parameters without their type": FamilyCase(
         DSML,
         '<｜DSML｜function_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="text">5</｜DSML｜parameter>\n'
         '<｜DSML｜parameter name="a" string="false">5</｜DSML｜parameter>\n</｜DSML｜invoke>\n'
@@ -194,7 +194,7 @@ CASES: dict[str, Case] = {
         prompt="<｜Assistant｜>",
     ),
     # What a template never writes, and what is declared for its family.
-    "Hermes without a template for tools": Case(
+    "Hermes without a template for tools": FamilyCase(
         HERMES,
         '<think>\nHm.\n</think>\nOne moment.\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>\n'
         '<tool_call>\n{"arguments": {}, "name": "ping"}\n</tool_call>',
@@ -202,48 +202,48 @@ CASES: dict[str, Case] = {
         "Hm.",
         calls=(("f", {"a": 1}), ("ping", {})),
     ),
-    "Llama 3 with the token for code": Case(
+    "Llama 3 with the token for code": FamilyCase(
         LLAMA3,
         '<|python_tag|>{"name": "f", "parameters": {"a": 1}}; {"name": "ping", "parameters": {}}<|eom_id|>',
         calls=(("f", {"a": 1}), ("ping", {})),
     ),
-    "Llama 4 in Python between tokens": Case(
+    "Llama 4 in Python between tokens": FamilyCase(
         LLAMA4,
         "<|python_start|>[f(a=1, tags=['x', None]), ping()]<|python_end|>",
         calls=(("f", {"a": 1, "tags": ["x", None]}), ("ping", {})),
     ),
-    "Llama 4 in Python": Case(LLAMA4, "[ping()]", calls=(("ping", {}),)),
-    "Llama 4 in JSON": Case(
+    "Llama 4 in Python": FamilyCase(LLAMA4, "[ping()]", calls=(("ping", {}),)),
+    "Llama 4 in JSON": FamilyCase(
         LLAMA4, '[{"name": "f", "parameters": {"a": 1}}]', calls=(("f", {"a": 1}),)
     ),
-    "Granite without its token": Case(
+    "Granite without its token": FamilyCase(
         GRANITE,
         '[{"name": "f", "arguments": {"a": 1}}, {"name": "ping", "arguments": {}}]',
         calls=(("f", {"a": 1}), ("ping", {})),
     ),
-    "Phi with its tokens": Case(
+    "Phi with its tokens": FamilyCase(
         PHI,
         '<|tool_call|>[{"name": "f", "arguments": {"a": 1}}]<|/tool_call|>',
         calls=(("f", {"a": 1}),),
     ),
-    "Command R7B answers": Case(
+    "Command R7B answers": FamilyCase(
         COMMAND,
         "<|START_THINKING|>Hm.<|END_THINKING|>\n<|START_RESPONSE|>Aye.<|END_RESPONSE|><|END_OF_TURN_TOKEN|>",
         "Aye.",
         "Hm.",
     ),
-    "Command R7B acts": Case(
+    "Command R7B acts": FamilyCase(
         COMMAND,
         "<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>\n[\n"
         '    {"tool_call_id": "0", "tool_name": "f", "parameters": {"a": 1}}\n]<|END_ACTION|>',
         reasoning="Hm.",
         calls=(("f", {"a": 1}),),
     ),
-    "Apertus thinks": Case(APERTUS, "<|inner_prefix|>Hm.<|inner_suffix|>Aye.", "Aye.", "Hm."),
+    "Apertus thinks": FamilyCase(APERTUS, "<|inner_prefix|>Hm.<|inner_suffix|>Aye.", "Aye.", "Hm."),
 }
 
 
-def read(case: Case, chunks: Any) -> Any:
+def read(case: FamilyCase, chunks: Any) -> Any:
     parser = replyvectors.template(case.template).parser(case.prompt, TOOLS)
     for chunk in chunks:
         parser.feed(chunk)

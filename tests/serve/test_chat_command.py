@@ -19,7 +19,7 @@ def engine(*replies: str, status: int = 200) -> Iterator[tuple[str, list[dict[st
     """A server of completions that gives these replies one after the other, and what it was asked."""
     asked: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class ChatHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             asked.append({"path": self.path, **body})
@@ -35,7 +35,7 @@ def engine(*replies: str, status: int = 200) -> Iterator[tuple[str, list[dict[st
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server = HTTPServer(("127.0.0.1", 0), ChatHandler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

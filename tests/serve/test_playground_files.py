@@ -33,7 +33,7 @@ SINKS = (
 )
 
 
-class Page(HTMLParser):
+class PlaygroundPage(HTMLParser):
     """Collects tags and attributes, and the text inside of scripts and styles."""
 
     def __init__(self) -> None:
@@ -55,13 +55,13 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page() -> Page:
-    made = Page()
+def page() -> PlaygroundPage:
+    made = PlaygroundPage()
     made.feed((STATIC / "index.html").read_text(encoding="utf-8"))
     return made
 
 
-def test_nothing_is_inline_and_nothing_comes_from_elsewhere(page: Page) -> None:
+def test_nothing_is_inline_and_nothing_comes_from_elsewhere(page: PlaygroundPage) -> None:
     assert not page.inline
     for tag, attributes in page.tags:
         assert not any(name.startswith("on") or name == "style" for name in attributes), tag
@@ -89,7 +89,7 @@ def read_words(language: str) -> dict[str, str]:
     return dict(re.findall(r'(\w+): "((?:[^"\\]|\\.)*)"', block[1]))
 
 
-def test_every_word_is_there_in_both_languages(page: Page) -> None:
+def test_every_word_is_there_in_both_languages(page: PlaygroundPage) -> None:
     english, chinese = read_words("en"), read_words("zh")
     assert english.keys() == chinese.keys() and len(english) > 80
     used = set(re.findall(r'\bt\("(\w+)"', CODE))

@@ -22,7 +22,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_page_is_opened_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[bytes]] = []
 
-    class Server(subprocess.Popen[bytes]):
+    class PlaygroundServer(subprocess.Popen[bytes]):
         def __init__(self, *words: object, **settings: object) -> None:
             super().__init__(*words, **settings)  # type: ignore[call-overload]
             started.append(self)
@@ -33,7 +33,7 @@ def test_the_page_is_opened_when_it_is_there(monkeypatch: pytest.MonkeyPatch) ->
         os.kill(started[0].pid, signal.SIGTERM)
 
     opened: list[tuple[str, int]] = []
-    monkeypatch.setattr("serve_playground.subprocess.Popen", Server)
+    monkeypatch.setattr("serve_playground.subprocess.Popen", PlaygroundServer)
     serve_playground.run(["chatml", "--port", "0"], open_page)
     assert len(opened) == 1 and opened[0][1] == 200
 

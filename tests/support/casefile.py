@@ -72,7 +72,7 @@ def hides_something(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class FileCase:
     title: str
     sections: tuple[Section, ...]
 
@@ -103,7 +103,7 @@ class Case:
             arguments["tools"] = json.loads(tools)
         return arguments
 
-    def expecting(self, outcome: dict[str, str]) -> Case:
+    def expecting(self, outcome: dict[str, str]) -> FileCase:
         """This case with what really happened in place of what was expected.
 
         Only sections that the author asked for are kept, but a text that became an error (or the other way round),
@@ -132,7 +132,7 @@ def read_messages(text: str) -> Any:
 @dataclass(frozen=True, slots=True)
 class CaseFile:
     preamble: str
-    cases: tuple[Case, ...]
+    cases: tuple[FileCase, ...]
 
     @classmethod
     def read(cls, text: str) -> CaseFile:
@@ -150,16 +150,16 @@ class CaseFile:
     def __str__(self) -> str:
         return self.preamble + "\n".join(write_case(case) for case in self.cases)
 
-    def case(self, title: str) -> Case:
+    def case(self, title: str) -> FileCase:
         return next(case for case in self.cases if case.title == title)
 
-    def replacing(self, case: Case) -> CaseFile:
+    def replacing(self, case: FileCase) -> CaseFile:
         return replace(
             self, cases=tuple(case if old.title == case.title else old for old in self.cases)
         )
 
 
-def read_case(block: str) -> Case:
+def read_case(block: str) -> FileCase:
     title, *lines = block.split("\n")
     sections: list[Section] = []
     body: list[str] = []
@@ -172,10 +172,10 @@ def read_case(block: str) -> Case:
         else:
             body.append(line)
     assert not body, f"{title}: text before the first section"
-    return Case(title, tuple(reversed(sections)))
+    return FileCase(title, tuple(reversed(sections)))
 
 
-def write_case(case: Case) -> str:
+def write_case(case: FileCase) -> str:
     return f"=== {case.title}\n" + "".join(write_section(section) for section in case.sections)
 
 

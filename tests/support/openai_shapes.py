@@ -104,7 +104,7 @@ def reasoning_forms() -> Iterator[Chat]:
         ]
 
 
-class Case(NamedTuple):
+class ShapeCase(NamedTuple):
     """A shape, the plain forms of the same conversation, and the words that must be written."""
 
     chat: Chat
@@ -116,35 +116,35 @@ class Case(NamedTuple):
 CALLED = ("Brest", "tide_table", "07:41")
 SYSTEM_FIRST = [SYSTEM, USER, REPLY, NEXT]
 CASES = {
-    "text arguments, null content": Case(
+    "text arguments, null content": ShapeCase(
         [USER, call(json.dumps(ARGUMENTS), None), result(RESULT)],
         lambda: forms_of_call(""),
         CALLED,
         TOOLS,
     ),
-    "text arguments, text": Case(
+    "text arguments, text": ShapeCase(
         [USER, call(json.dumps(ARGUMENTS), TEXT), result(RESULT)],
         lambda: forms_of_call(TEXT),
         CALLED,
         TOOLS,
     ),
-    "result in parts": Case(
+    "result in parts": ShapeCase(
         [USER, call(json.dumps(ARGUMENTS), None), result(parts(RESULT))],
         lambda: forms_of_call(""),
         CALLED,
         TOOLS,
     ),
-    "user in parts": Case(
+    "user in parts": ShapeCase(
         [{**USER, "content": parts(USER["content"])}, REPLY, NEXT],
         lambda: both([USER, REPLY, NEXT]),
         ("marea", "noon", "tomorrow"),
     ),
-    "system in parts": Case(
+    "system in parts": ShapeCase(
         [{**SYSTEM, "content": parts(RULE)}, USER, REPLY, NEXT],
         lambda: both(SYSTEM_FIRST, with_system_in_user()),
         ("briefly", "marea", "tomorrow"),
     ),
-    "developer": Case(
+    "developer": ShapeCase(
         [{**SYSTEM, "role": "developer"}, USER, REPLY, NEXT],
         lambda: both(
             SYSTEM_FIRST,
@@ -153,7 +153,7 @@ CASES = {
         ),
         ("briefly", "marea", "tomorrow"),
     ),
-    "null content": Case(
+    "null content": ShapeCase(
         [USER, {"role": "assistant", "content": None}, NEXT],
         lambda: chain(
             both([USER, {"role": "assistant", "content": ""}, NEXT]),
@@ -161,10 +161,10 @@ CASES = {
         ),
         ("marea", "tomorrow"),
     ),
-    "reasoning": Case(
+    "reasoning": ShapeCase(
         [USER, {**REPLY, "reasoning": "The moon first."}], reasoning_forms, ("moon", "noon")
     ),
-    "late system": Case(
+    "late system": ShapeCase(
         [USER, REPLY, SYSTEM, NEXT],
         lambda: both([USER, REPLY, SYSTEM, NEXT], SYSTEM_FIRST, with_system_in_user()),
         ("briefly", "marea", "noon", "tomorrow"),
@@ -172,7 +172,7 @@ CASES = {
 }
 
 
-def possible_texts(template: Template, case: Case) -> set[str]:
+def possible_texts(template: Template, case: ShapeCase) -> set[str]:
     """Return the texts of the plain forms that the template writes well."""
     texts = set()
     for form in case.forms():
@@ -185,7 +185,7 @@ def possible_texts(template: Template, case: Case) -> set[str]:
     return texts
 
 
-def is_well(text: str, case: Case) -> bool:
+def is_well(text: str, case: ShapeCase) -> bool:
     return all(word in text for word in case.words) and not any(bad in text for bad in NEVER)
 
 

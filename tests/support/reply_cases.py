@@ -140,7 +140,7 @@ def render_or_none(template: turnwise.Template, messages: Any, **arguments: Any)
         return None
 
 
-class Case(NamedTuple):
+class ReplyCase(NamedTuple):
     """A reply behind a prompt, the arguments of both renderings, and the message in the form that was taken."""
 
     prompt: str
@@ -149,7 +149,7 @@ class Case(NamedTuple):
     message: dict[str, Any]
 
 
-def replies(template: turnwise.Template, fields: dict[str, Any]) -> Iterator[Case]:
+def replies(template: turnwise.Template, fields: dict[str, Any]) -> Iterator[ReplyCase]:
     """What the template writes for a message, with every setting of what looks like a switch of reasoning."""
     switches = [one for one in template.variables if "think" in one or "reason" in one]
     for options in ({}, *({one: value} for one in switches for value in SETTINGS)):
@@ -163,11 +163,11 @@ def replies(template: turnwise.Template, fields: dict[str, Any]) -> Iterator[Cas
             if text is None or not whole(fields, text[len(before) :]):
                 continue
             joined = text.startswith(prompt) and whole(fields, text[len(prompt) :])
-            yield Case(prompt, text[len(prompt) :] if joined else APART, arguments, message)
+            yield ReplyCase(prompt, text[len(prompt) :] if joined else APART, arguments, message)
 
 
 @cache
-def case_of(name: str, kind: str) -> Case | None:
+def case_of(name: str, kind: str) -> ReplyCase | None:
     """The first reply that goes on from its prompt; if there are others only, one of them."""
     case = None
     for case in replies(template_of(name), MESSAGES[kind]):

@@ -532,7 +532,7 @@ def test_broken_messages_are_refused_by_name(tokenizers: Tokenizers, messages: A
 
 
 @dataclass
-class Said:
+class OwnMessage:
     """A message as somebody's own object."""
 
     role: str
@@ -548,7 +548,7 @@ def test_messages_may_be_objects(tokenizers: Tokenizers) -> None:
     expected = used.encode(chat, tokenizer)
     for form in (
         tuple(chat),
-        [Said(**message) for message in chat],
+        [OwnMessage(**message) for message in chat],
         [MappingProxyType(message) for message in chat],
     ):
         assert used.encode(form, tokenizer).labels == expected.labels

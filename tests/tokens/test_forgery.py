@@ -269,7 +269,7 @@ def encode_or_none(used: str, tokenizer: Tokenizer, call: Call, **more: Any) -> 
         return None  # refused: nothing is forged
 
 
-class Case(NamedTuple):
+class ForgeryCase(NamedTuple):
     tokenizer: str
     template: str
     field: str
@@ -277,11 +277,11 @@ class Case(NamedTuple):
 
 
 def find_forged(
-    cases: Iterator[Case], tokenizers: Tokenizers
-) -> tuple[Counter[str], dict[Case, Any]]:
+    cases: Iterator[ForgeryCase], tokenizers: Tokenizers
+) -> tuple[Counter[str], dict[ForgeryCase, Any]]:
     """How often each field was tried; and the cases whose control tokens are not those of the harmless word."""
     tried: Counter[str] = Counter()
-    wrong: dict[Case, Any] = {}
+    wrong: dict[ForgeryCase, Any] = {}
     harmless: dict[tuple[str, str, str], Counter[str]] = {}
     for case in cases:
         tokenizer, call = tokenizers(case.tokenizer), writing(case.template)[case.field]
@@ -300,22 +300,22 @@ def find_forged(
     return tried, wrong
 
 
-def alone(name: str, templates: Iterable[str]) -> Iterator[Case]:
+def alone(name: str, templates: Iterable[str]) -> Iterator[ForgeryCase]:
     """Every value in every field."""
     for used in templates:
         for field in writing(used):
             for value in values():
-                yield Case(name, used, field, value)
+                yield ForgeryCase(name, used, field, value)
 
 
-def together(name: str, templates: Iterable[str]) -> Iterator[Case]:
+def together(name: str, templates: Iterable[str]) -> Iterator[ForgeryCase]:
     """All values in one text, in every field; and one alone, another each time."""
     texts, turn = values(), 0
     for used in templates:
         for field in writing(used):
             turn += 7
-            yield Case(name, used, field, join_texts(texts))
-            yield Case(name, used, field, texts[turn % len(texts)])
+            yield ForgeryCase(name, used, field, join_texts(texts))
+            yield ForgeryCase(name, used, field, texts[turn % len(texts)])
 
 
 # ---- the corpus ----

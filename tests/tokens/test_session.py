@@ -293,7 +293,7 @@ def test_what_is_out_of_order_is_said(small: Tokenizer) -> None:
 
 
 @dataclass
-class Said:
+class PlainMessage:
     role: str
     content: Any
 
@@ -313,8 +313,8 @@ def test_messages_may_be_objects_and_are_copied(small: Tokenizer) -> None:
     plain, rich = template.session(small), template.session(small)
     plain.prompt([user("hi")])
     plain.add_reply("yes<|im_end|>")
-    rich.prompt([Said("user", "hi")])  # type: ignore[list-item]
-    rich.add_reply("yes<|im_end|>", Said("assistant", "yes"))  # type: ignore[arg-type]
+    rich.prompt([PlainMessage("user", "hi")])  # type: ignore[list-item]
+    rich.add_reply("yes<|im_end|>", PlainMessage("assistant", "yes"))  # type: ignore[arg-type]
     assert rich.extend((Modelled(**user("bye")),)) == plain.extend([user("bye")])  # type: ignore[arg-type]
     assert rich.messages == plain.messages
     given = [user("hi"), {"role": "tool", "content": [{"type": "text", "text": "cat"}]}]

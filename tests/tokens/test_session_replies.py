@@ -11,7 +11,7 @@ import turnwise
 from chatml import CHATML, user
 from corpus import NOW, load_published, needs_corpus
 from published_templates import template_of
-from reply_cases import APART, HISTORY, OPEN, Case, case_of
+from reply_cases import APART, HISTORY, OPEN, ReplyCase, case_of
 from turnwise.errors import TurnwiseError
 from turnwise.template import Template
 from turnwise.tokens.session import Session
@@ -168,7 +168,7 @@ def test_a_session_that_reads_goes_on_like_one_that_is_told(small: Tokenizer) ->
     assert equal >= 135
 
 
-def goes_on(template: Template, case: Case, tok: Tokenizer, known: bool) -> list[int] | str:
+def goes_on(template: Template, case: ReplyCase, tok: Tokenizer, known: bool) -> list[int] | str:
     """The ids of the next prompt, or what was raised."""
     stop = max(template.grammar.stops, key=case.reply.rfind, default="")
     end = case.reply.rfind(stop) + len(stop) if stop in case.reply else len(case.reply)
