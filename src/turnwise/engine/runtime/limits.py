@@ -275,6 +275,11 @@ class Runtime:
         if allowance is not None or limits.deadline is not None:
             self.ledger = Ledger(self, allowance)
 
+    @property
+    def is_extended(self) -> bool:
+        """Whether a budget ran out, and the input added its share."""
+        return self._context is None
+
     def charge_steps(self, count: int) -> None:
         """Pay for work that is about to be done."""
         self.steps -= count

@@ -115,7 +115,7 @@ class Recorder:
             if self.is_in_round or (self._output is not None and out is not self._output):
                 raise NotRecordable  # a round was left early
             self._end_section(out)
-        except Exception:
+        except Exception:  # also of Python, for what no value above can do
             # Whatever it was, the same answers lead to it again.
             self._refuse_section()
             raise NotRecordable from None
@@ -136,6 +136,8 @@ class Recorder:
         parts = join_parts(written[::2])
         if any(CHARACTER in part for part in parts if type(part) is str):
             raise NotRecordable
+        if self._runtime.is_extended:
+            raise NotRecordable  # whether there is enough for a shorter conversation is not known
         steps, size = self._runtime.steps, self._runtime.bytes
         sources = [self.write_part(part) for part in parts]
         named = self._constants.values
