@@ -175,11 +175,7 @@ class Preprocessor:
                 # the renderer looks at all of them
                 rendering = self._codec.renderer.render(messages, None, *arguments, **options)
                 if rendering.plain_kind == "turns":
-                    if rendering.is_whole:
-                        return rendering
-                    # What is lost is looked for again in another form, and twice is too much in a long output.
-                    is_long = len(rendering.output) > MAX_SEARCHED_ITEMS * (len(messages) + 1)
-                    return None if is_long or find_losses(rendering, messages) else rendering
+                    return self._check_plain_turns(rendering, messages, strict)
             if not self._is_openai:
                 return None
             try:
@@ -190,6 +186,28 @@ class Preprocessor:
             if self._has_no_other_form(messages, tools, options):
                 raise
             return None
+
+    def _check_plain_turns(
+        self, rendering: Rendering, messages: list[Any], strict: bool
+    ) -> Rendering | None:
+        """Return a rendering, with a warning of what it lost; None if another form may lose less."""
+        if rendering.is_whole:
+            return rendering
+        # What is lost is looked for again in another form, and twice is too much in a long output.
+        if len(rendering.output) > MAX_SEARCHED_ITEMS * (len(messages) + 1):
+            return None
+        lost = find_losses(rendering, messages)
+        if lost and self._is_openai and self.normaliser.normalise(messages).changes:
+            return None
+        self._note_losses(rendering, lost, strict)
+        return rendering
+
+    def _note_losses(self, rendering: Rendering, lost: Sequence[Loss], strict: bool) -> None:
+        """Report losses, and keep the warning with the rendering."""
+        if lost:
+            with WarningLog() as log:
+                self.report_losses(lost, strict)
+            rendering.warnings = log.texts
 
     def _try_usual_forms(
         self,
@@ -212,10 +230,7 @@ class Preprocessor:
         removed = RemovedReasoning(chat.messages, capabilities)
         plain = prepared.plain if tools else None
         lost = find_losses(rendering, chat.messages, plain, removed=removed)
-        if lost:
-            with WarningLog() as log:
-                self.report_losses(lost, strict)
-            rendering.warnings = log.texts
+        self._note_losses(rendering, lost, strict)
         return rendering
 
     def _has_no_other_form(self, messages: Any, tools: Any, options: dict[str, Any]) -> bool:
