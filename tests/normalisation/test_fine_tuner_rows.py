@@ -20,7 +20,7 @@ NEVER = ("None", "{'type'", "'text':", '"type": "text"', '\\"harbour', "null")
 
 
 def find_problem(template: turnwise.Template, row: FineTunerRow, verdicts: Counter[str]) -> str:
-    """Return what is wrong with the encoding of a row and was not told; empty if nothing is."""
+    """Return what is wrong with the encoding of a row and was not reported; empty if nothing is."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TurnwiseWarning)
         try:
@@ -30,7 +30,7 @@ def find_problem(template: turnwise.Template, row: FineTunerRow, verdicts: Count
         except TurnwiseError:
             verdicts["refused"] += 1
             return ""
-    told = " ".join(str(one.message) for one in caught)
+    warned = " ".join(str(one.message) for one in caught)
     text = encoded.text
     trained = "".join(token for token, on in zip(encoded.tokens, encoded.mask, strict=True) if on)
     for bad in NEVER:
@@ -39,9 +39,9 @@ def find_problem(template: turnwise.Template, row: FineTunerRow, verdicts: Count
     lost = [word for word in row.words if word not in text]
     for word in lost:
         index = next(i for i, message in enumerate(messages) if word in json.dumps(message))
-        if f"messages[{index}]" not in told:
+        if f"messages[{index}]" not in warned:
             return f"loses {word} of message {index} without a word"
-    verdicts["told" if lost else "right"] += 1
+    verdicts["warned" if lost else "right"] += 1
     return ""
 
 

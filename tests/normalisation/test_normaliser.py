@@ -167,13 +167,13 @@ def test_a_late_system_text_is_joined_to_the_first() -> None:
 @pytest.mark.parametrize(
     ("role", "meant"), [("usr", "user"), ("Assistant", "assistant"), ("bot", "assistant")]
 )
-def test_a_misspelt_role_is_told(role: str, meant: str) -> None:
+def test_a_misspelt_role_is_reported(role: str, meant: str) -> None:
     found = turnwise.Normaliser(turnwise.load("qwen3")).normalise([{"role": role, "content": "Hi"}])
     assert found.problems == (f"messages[0] has the role '{role}'; did you mean '{meant}'?",)
     assert found.messages == [{"role": role, "content": "Hi"}]
 
 
-def test_a_message_without_a_role_is_told() -> None:
+def test_a_message_without_a_role_is_reported() -> None:
     found = turnwise.Normaliser(turnwise.load("chatml")).normalise(
         [{"Role": "user", "content": "Hi"}]
     )

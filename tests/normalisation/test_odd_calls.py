@@ -1,4 +1,4 @@
-"""Calls that no template should be given: they are put right, or told with their path."""
+"""Calls that no template should be given: they are put right, or reported with their path."""
 
 from __future__ import annotations
 

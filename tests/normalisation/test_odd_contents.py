@@ -34,26 +34,26 @@ def test_thinking_parts_are_reasoning(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama-3.1", "gemma-2", "phi-4", "vicuna"])
-def test_thinking_that_has_no_place_is_told(name: str) -> None:
+def test_thinking_that_has_no_place_is_reported(name: str) -> None:
     parts = [{"type": "thinking", "thinking": "Hmm."}, {"type": "text", "text": "At noon."}]
-    text, told = render(turnwise.load(name), ASKED, {"role": "assistant", "content": parts})
+    text, warned = render(turnwise.load(name), ASKED, {"role": "assistant", "content": parts})
     assert "At noon." in text and "thinking" not in text
-    assert "messages[1].reasoning_content" in told[0]
+    assert "messages[1].reasoning_content" in warned[0]
 
 
-def test_media_in_a_result_that_has_no_place_are_told() -> None:
+def test_media_in_a_result_that_has_no_place_are_reported() -> None:
     result = {"role": "tool", "content": [IMAGE, {"type": "text", "text": "07:41"}]}
-    text, told = render(turnwise.load("glm-4.5"), ASKED, result)
+    text, warned = render(turnwise.load("glm-4.5"), ASKED, result)
     assert "07:41" in text and "image_url" not in text
-    assert "messages[1].content[0]" in told[0]
+    assert "messages[1].content[0]" in warned[0]
 
 
 @pytest.mark.parametrize("name", ["gemma-2", "phi-4", "vicuna", "llama-3.1"])
-def test_unknown_parts_are_told(name: str) -> None:
+def test_unknown_parts_are_reported(name: str) -> None:
     parts = [{"type": "text", "text": "Tides?"}, {"type": "poll", "poll": "Yes?"}]
-    text, told = render(turnwise.load(name), {"role": "user", "content": parts})
+    text, warned = render(turnwise.load(name), {"role": "user", "content": parts})
     assert "Tides?" in text and "poll" not in text
-    assert "messages[0].content[1]" in told[0]
+    assert "messages[0].content[1]" in warned[0]
 
 
 @pytest.mark.parametrize("name", ["gemma-2", "llama-3.1", "glm-4.5", "qwen3"])
@@ -70,7 +70,7 @@ def test_null_of_any_role_is_no_word(role: str) -> None:
     assert "None" not in text and "At noon." in text
 
 
-def test_what_is_printed_by_mistake_is_told() -> None:
+def test_what_is_printed_by_mistake_is_reported() -> None:
     """No probe shows null in the last message; the text does."""
     template = turnwise.compile(LAST_AND_FIRST)
     chat = [ASKED, {"role": "assistant", "content": None}]
@@ -82,18 +82,18 @@ def test_what_is_printed_by_mistake_is_told() -> None:
         template.render(chat, strict=True)
 
 
-def test_arguments_that_are_no_object_are_told() -> None:
+def test_arguments_that_are_no_object_are_reported() -> None:
     function = {"name": "tide", "arguments": '{"harbour": Brest'}
     call = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": function}]}
-    _, told = render(turnwise.load("hermes-4"), ASKED, call)
-    assert "messages[1].tool_calls[0].function.arguments is no JSON object" in told[0]
+    _, warned = render(turnwise.load("hermes-4"), ASKED, call)
+    assert "messages[1].tool_calls[0].function.arguments is no JSON object" in warned[0]
 
 
-def test_a_refusal_is_what_was_said() -> None:
+def test_a_refusal_is_the_content() -> None:
     refused = {"role": "assistant", "content": None, "refusal": "I cannot."}
-    said = {"role": "assistant", "content": "I cannot."}
+    answered = {"role": "assistant", "content": "I cannot."}
     template = turnwise.load("qwen3")
-    assert render(template, ASKED, refused) == render(template, ASKED, said)
+    assert render(template, ASKED, refused) == render(template, ASKED, answered)
 
 
 def test_the_transcript_of_a_spoken_reply_is_its_content() -> None:
@@ -142,23 +142,23 @@ def test_a_number_that_is_not_written_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "warned"),
     [
         ({"reasoning": "Hm.", "reasoning_content": "So."}, "different texts"),
         ({"refusal": "I cannot."}, r"nothing of messages\[1\]\.refusal"),
         ({"audio": {"transcript": "Later."}}, r"nothing of messages\[1\]\.audio"),
     ],
 )
-def test_a_second_text_is_told(more: dict[str, Any], told: str) -> None:
+def test_a_second_text_is_reported(more: dict[str, Any], warned: str) -> None:
     reply = {"role": "assistant", "content": "At noon."}
-    with pytest.raises(turnwise.MessageError, match=told):
+    with pytest.raises(turnwise.MessageError, match=warned):
         turnwise.load("qwen3").render([ASKED, {**reply, **more}], strict=True)
 
 
 def test_the_same_text_twice_is_no_loss() -> None:
-    said = {"content": "At noon.", "refusal": "At noon.", "audio": {"transcript": "At noon."}}
+    texts = {"content": "At noon.", "refusal": "At noon.", "audio": {"transcript": "At noon."}}
     thought = {"reasoning": "Hm.", "reasoning_content": "Hm."}
-    turnwise.load("qwen3").render([ASKED, {"role": "assistant", **said, **thought}], strict=True)
+    turnwise.load("qwen3").render([ASKED, {"role": "assistant", **texts, **thought}], strict=True)
 
 
 def test_a_role_is_a_text() -> None:

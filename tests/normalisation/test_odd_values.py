@@ -15,11 +15,11 @@ TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": 
 
 def make_chats(odd: Any) -> dict[str, list[dict[str, Any]]]:
     call = {"type": "function", "function": {"name": odd, "arguments": {"a": None}}}
-    said = {"role": "assistant", "content": "yes"}
+    answer = {"role": "assistant", "content": "yes"}
     return {
-        "role": [{"role": odd, "content": "a"}, said],
-        "part": [{"role": "user", "content": [{"type": odd, "text": "a", "image": "b"}]}, said],
-        "media": [{"role": "user", "content": [{"type": odd, "image_url": {"url": "b"}}]}, said],
+        "role": [{"role": odd, "content": "a"}, answer],
+        "part": [{"role": "user", "content": [{"type": odd, "text": "a", "image": "b"}]}, answer],
+        "media": [{"role": "user", "content": [{"type": odd, "image_url": {"url": "b"}}]}, answer],
         "name": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]}],
     }
 

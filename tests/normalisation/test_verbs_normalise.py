@@ -26,7 +26,9 @@ TOOLS = [
 NO_TOOLS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 
 
-def tell(template: turnwise.Template, messages: list[Any], **arguments: Any) -> list[str]:
+def collect_warnings(
+    template: turnwise.Template, messages: list[Any], **arguments: Any
+) -> list[str]:
     """Return the warnings of a rendering."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -96,23 +98,23 @@ def test_a_late_system_text_is_in_the_prompt() -> None:
 )
 def test_a_misspelt_role_is_never_silent(role: str, meant: str) -> None:
     template = turnwise.load("qwen3")
-    told = tell(template, [{"role": role, "content": "Hi"}])
-    assert told[0] == f"qwen3: messages[0] has the role '{role}'; did you mean '{meant}'?"
-    assert told[1:] == ["qwen3: the template writes nothing of messages[0].content"]
+    warned = collect_warnings(template, [{"role": role, "content": "Hi"}])
+    assert warned[0] == f"qwen3: messages[0] has the role '{role}'; did you mean '{meant}'?"
+    assert warned[1:] == ["qwen3: the template writes nothing of messages[0].content"]
     with pytest.raises(MessageError, match="did you mean"):
         template.render([{"role": role, "content": "Hi"}], strict=True)
 
 
-def test_text_that_is_not_written_is_told() -> None:
+def test_text_that_is_not_written_is_reported() -> None:
     source = "{% for m in messages if m.role != 'tool' %}<{{ m.role }}>{{ m.content }}{% endfor %}"
     template = turnwise.compile(source, "jinja")
     result = {"role": "tool", "content": "forty-two"}
-    assert tell(template, [HI, result]) == [
+    assert collect_warnings(template, [HI, result]) == [
         "template: the template writes nothing of messages[1].content"
     ]
     with pytest.raises(MessageError, match=r"writes nothing of messages\[1\].content"):
         template.render([HI, result], strict=True)
-    assert tell(template, [HI, result], normalise=False) == []
+    assert collect_warnings(template, [HI, result], normalise=False) == []
 
 
 def test_the_number_in_a_warning_is_that_of_the_caller() -> None:
@@ -120,11 +122,11 @@ def test_the_number_in_a_warning_is_that_of_the_caller() -> None:
         "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
         "{{ m.content if m.role == 'user' }}{% endfor %}"
     )
-    told = tell(turnwise.compile(source, "jinja"), [RULE, HI, YES])
-    assert told == ["template: the template writes nothing of messages[2].content"]
+    warned = collect_warnings(turnwise.compile(source, "jinja"), [RULE, HI, YES])
+    assert warned == ["template: the template writes nothing of messages[2].content"]
 
 
-def test_the_second_of_two_calls_that_is_not_written_is_told() -> None:
+def test_the_second_of_two_calls_that_is_not_written_is_reported() -> None:
     source = (
         "{% for m in messages %}{{ m.content }}{% if m.tool_calls %}"
         "{{ m.tool_calls[0].function | tojson }}{% endif %}{% endfor %}"
@@ -133,34 +135,36 @@ def test_the_second_of_two_calls_that_is_not_written_is_told() -> None:
         {"function": {"name": name, "arguments": {"h": "A"}}} for name in ("tide", "moonrise_time")
     ]
     message = {"role": "assistant", "content": "", "tool_calls": calls}
-    told = tell(turnwise.compile(source, "jinja"), [HI, message])
-    assert told == ["template: the template writes nothing of messages[1].tool_calls[1]"]
+    warned = collect_warnings(turnwise.compile(source, "jinja"), [HI, message])
+    assert warned == ["template: the template writes nothing of messages[1].tool_calls[1]"]
 
 
-def test_tools_and_documents_that_are_not_written_are_told() -> None:
+def test_tools_and_documents_that_are_not_written_are_reported() -> None:
     template = turnwise.compile(NO_TOOLS, "jinja")
-    assert tell(template, [HI], tools=TOOLS) == ["template: the template writes nothing of tools"]
+    assert collect_warnings(template, [HI], tools=TOOLS) == [
+        "template: the template writes nothing of tools"
+    ]
     documents = [{"title": "T", "text": "The moon."}]
-    assert tell(template, [HI], documents=documents) == [
+    assert collect_warnings(template, [HI], documents=documents) == [
         "template: the template writes nothing of documents"
     ]
 
 
-def test_an_image_that_is_not_written_is_told() -> None:
+def test_an_image_that_is_not_written_is_reported() -> None:
     part = {"type": "image_url", "image_url": {"url": "cat.png"}}
     chat = [{"role": "user", "content": [part, {"type": "text", "text": "What is it?"}]}]
-    told = tell(turnwise.load("chatml"), chat)
-    assert len(told) == 1 and "messages[0].content[0]" in told[0]
+    warned = collect_warnings(turnwise.load("chatml"), chat)
+    assert len(warned) == 1 and "messages[0].content[0]" in warned[0]
 
 
-def test_reasoning_that_history_drops_on_purpose_is_not_told() -> None:
+def test_reasoning_that_history_drops_on_purpose_is_not_reported() -> None:
     reply = {**YES, "reasoning_content": "Because of the moon."}
-    assert tell(turnwise.load("qwen3"), [HI, reply, HI]) == []
+    assert collect_warnings(turnwise.load("qwen3"), [HI, reply, HI]) == []
 
 
-def test_reasoning_that_is_never_written_is_told() -> None:
+def test_reasoning_that_is_never_written_is_reported() -> None:
     reply = {**YES, "reasoning": "Because of the moon."}
-    assert "messages[1].reasoning" in tell(turnwise.load("llama-3.1"), [HI, reply])[0]
+    assert "messages[1].reasoning" in collect_warnings(turnwise.load("llama-3.1"), [HI, reply])[0]
 
 
 def test_another_dialect_keeps_its_own_rules() -> None:

@@ -1,4 +1,4 @@
-"""What is told of tools that are no functions, of reasoning in parts, of printed lists, and of early replies."""
+"""Warnings about tools that are no functions, reasoning in parts, printed lists and early replies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ PRINTS_BESIDE_CALLS = (
 )
 
 
-def tell(source: str, messages: list[Any], **arguments: Any) -> tuple[str, list[str]]:
+def render_and_warnings(
+    source: str, messages: list[Any], **arguments: Any
+) -> tuple[str, list[str]]:
     """Return the text and the warnings of a rendering."""
     template = turnwise.compile(source, "jinja", name="mine")
     with warnings.catch_warnings(record=True) as caught:
@@ -44,32 +46,34 @@ def tell(source: str, messages: list[Any], **arguments: Any) -> tuple[str, list[
     ("tools", "lost"),
     [([{"type": "web_search"}], "tools"), ([TIDE, {"type": "web_search"}], "tools[1]")],
 )
-def test_a_tool_that_is_no_function_is_told_where_it_is_dropped(tools: Any, lost: str) -> None:
-    _, told = tell(FUNCTIONS_ONLY, [HI], tools=tools)
-    assert told == [f"mine: the template writes nothing of {lost}"]
+def test_a_tool_that_is_no_function_is_reported_where_it_is_dropped(tools: Any, lost: str) -> None:
+    _, warned = render_and_warnings(FUNCTIONS_ONLY, [HI], tools=tools)
+    assert warned == [f"mine: the template writes nothing of {lost}"]
 
 
 def test_a_tool_that_is_no_function_may_be_written() -> None:
-    text, told = tell("{{ tools | tojson }}" + FUNCTIONS_ONLY, [HI], tools=[{"type": "web_search"}])
-    assert "web_search" in text and not told
+    text, warned = render_and_warnings(
+        "{{ tools | tojson }}" + FUNCTIONS_ONLY, [HI], tools=[{"type": "web_search"}]
+    )
+    assert "web_search" in text and not warned
 
 
 def test_reasoning_that_became_a_part_is_not_lost() -> None:
     answer = {**YES, "reasoning_content": "They greet."}
-    text, told = tell(THINKING_PARTS, [HI, answer])
-    assert text == "<user>Hi<assistant>[T]They greet.[/T]Yes." and not told
+    text, warned = render_and_warnings(THINKING_PARTS, [HI, answer])
+    assert text == "<user>Hi<assistant>[T]They greet.[/T]Yes." and not warned
 
 
 def test_parts_that_are_printed_as_a_list_are_joined() -> None:
     parts = [{"type": "text", "text": "I look."}, {"type": "text", "text": "Wait."}]
     call = {"id": "call_0123", "type": "function", "function": {"name": "tide", "arguments": "{}"}}
-    text, told = tell(
+    text, warned = render_and_warnings(
         PRINTS_BESIDE_CALLS, [HI, {"role": "assistant", "content": parts, "tool_calls": [call]}]
     )
-    assert text == "<user>Hi<assistant>I look.\nWait.[tide {}]" and not told
+    assert text == "<user>Hi<assistant>I look.\nWait.[tide {}]" and not warned
 
 
-def test_encode_tells_of_a_reply_behind_a_later_system_text() -> None:
+def test_encode_warns_about_a_reply_after_a_later_system_text() -> None:
     template = turnwise.load("gemma-2")
     chat = [HI, YES, LATE, HI, YES]
     moved = r"messages\[2\], a system text, was moved to before messages\[1\]"
@@ -79,7 +83,7 @@ def test_encode_tells_of_a_reply_behind_a_later_system_text() -> None:
         template.encode(chat, "turnwise", strict=True)
 
 
-def test_a_last_reply_behind_all_system_texts_is_fine() -> None:
+def test_a_last_reply_after_all_system_texts_is_fine() -> None:
     template = turnwise.load("gemma-2")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TurnwiseWarning)
@@ -101,7 +105,7 @@ def test_what_is_no_conversation_gets_a_remedy(given: Any, hint: str) -> None:
     assert (caught.value.hint or "").startswith(hint)
 
 
-def test_a_message_without_role_is_told_with_the_roles() -> None:
+def test_a_message_without_role_is_reported_with_the_roles() -> None:
     with pytest.warns(
         TurnwiseWarning, match="has no role, so templates leave it out; give it one of 'system'"
     ):
