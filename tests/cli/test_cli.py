@@ -154,7 +154,7 @@ def test_lines(here: Path) -> None:
     assert "no conversation in line 9" in bad("render", "t.jinja", "chat.jsonl", "--line", "9")
 
 
-def test_what_is_not_used_is_said(here: Path) -> None:
+def test_what_is_not_used_is_reported(here: Path) -> None:
     put("chat.json", {"messages": HELLO, "id": 5, "tags": []})
     result = run("render", "t.jinja", "chat.json")
     assert result.stdout == "<|user|>hello\n" and "also has id, tags: not used" in result.stderr
@@ -177,8 +177,8 @@ def test_data_of_other_shapes(here: Path, shape: str) -> None:
     assert result.stdout == "<|user|>hello\n" and f"read as {shape} data" in result.stderr
 
 
-def test_the_shape_can_be_said(here: Path) -> None:
-    """Pairs of texts are rounds, or turns with a name; whoever knows says it, and nothing is told that was said."""
+def test_the_shape_can_be_given(here: Path) -> None:
+    """Pairs of texts are rounds, or turns with a name; the flag decides, and then nothing is reported."""
     put("chat.json", [["user", "hello"]])
     assert good("render", "t.jinja", "chat.json") == "<|user|>hello\n"
     rounds = run("render", "t.jinja", "chat.json", "--shape", "paddlenlp")
@@ -207,7 +207,7 @@ def test_a_list_of_rows(here: Path) -> None:
     assert "no conversation in line 3" in bad("render", "t.jinja", "chat.json", "--line", "3")
 
 
-def test_a_wrong_row_is_told_with_its_file(here: Path) -> None:
+def test_a_wrong_row_is_reported_with_its_file(here: Path) -> None:
     put("chat.json", {"conversations": [{"from": "humn", "value": "x"}]})
     assert "chat.json: conversations[0].from: unknown role 'humn'" in bad(
         "render", "t.jinja", "chat.json"
@@ -299,8 +299,8 @@ USAGE: dict[str, tuple[list[str], str]] = {
 def test_usage(here: Path, case: str) -> None:
     (here / "empty").mkdir()
     put("system.json", [{"role": "system", "content": "s"}])
-    arguments, said = USAGE[case]
-    assert said in bad(*arguments)
+    arguments, problem = USAGE[case]
+    assert problem in bad(*arguments)
 
 
 FAULTS: dict[str, tuple[str, str]] = {
@@ -326,11 +326,11 @@ FAULTS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("case", FAULTS)
 def test_faults_of_the_conversation(here: Path, case: str) -> None:
-    content, said = FAULTS[case]
+    content, problem = FAULTS[case]
     put("chat.json", content)
     line = ["--line", "2"] if case == "broken line" else []
     message = bad("render", "t.jinja", "chat.json", *line)
-    assert message.startswith("error: ") and said in message
+    assert message.startswith("error: ") and problem in message
 
 
 def test_encoding_of_the_conversation(here: Path) -> None:

@@ -136,7 +136,7 @@ def test_pages_and_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "problem"),
     [
         ((), "TEMPLATE"),
         (("chatml", "--format", "xml"), "text"),
@@ -149,14 +149,14 @@ def test_pages_and_list() -> None:
     ],
 )
 def test_misuse_is_2(
-    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert said in bad("check", *arguments)
+    assert problem in bad("check", *arguments)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("ignore = 3", "list of codes"),
         ("ignor = []", "Did you mean 'ignore'"),
@@ -164,11 +164,11 @@ def test_misuse_is_2(
     ],
 )
 def test_a_wrong_configuration_is_2(
-    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("turnwise.toml").write_text(text)
-    assert said in bad("check", "chatml")
+    assert problem in bad("check", "chatml")
 
 
 def test_a_template_that_does_not_compile_is_2(tmp_path: Path) -> None:

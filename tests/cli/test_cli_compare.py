@@ -76,7 +76,7 @@ def test_convert_names_the_obstacle() -> None:
     assert result.exit_code == 0 and json.loads(result.stdout)["format_user"]
 
 
-def test_convert_is_told_the_tokens() -> None:
+def test_convert_is_given_the_tokens() -> None:
     result = RUN.invoke(app, ["convert", "xtuner:default", "--to", "paddlenlp"])
     assert result.exit_code == 2 and "pass bos_token=..." in result.stderr
     result = RUN.invoke(

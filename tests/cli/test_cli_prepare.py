@@ -1,4 +1,4 @@
-"""`turnwise prepare` and `turnwise inspect` as people call them."""
+"""`turnwise prepare` and `turnwise inspect` as users call them."""
 
 from __future__ import annotations
 
@@ -168,8 +168,8 @@ def test_json_is_the_manifest(out: Path, rows: Path) -> None:
 
 
 def test_one_bad_row_can_end_the_run(rows: Path, tmp_path: Path) -> None:
-    said = bad("prepare", rows, *BASE, "-o", tmp_path / "o", "--on-bad-row", "fail")
-    assert "rows.jsonl" in said and "21" in said
+    shown_error = bad("prepare", rows, *BASE, "-o", tmp_path / "o", "--on-bad-row", "fail")
+    assert "rows.jsonl" in shown_error and "21" in shown_error
     assert not list(tmp_path.glob("o/train-*"))
 
 
@@ -198,8 +198,12 @@ def nothing(
         path.write_bytes(gzip.compress(b""))
         return (path, *BASE), ("there is no row in the inputs", "Name files that have rows")
     if request.param == "column":
-        said = "data.jsonl:1: there is no column 'message'. It has: messages. Did you mean"
-        return (path, *BASE, "--columns", "messages=message"), ("every row", "rejected", said)
+        shown_error = "data.jsonl:1: there is no column 'message'. It has: messages. Did you mean"
+        return (path, *BASE, "--columns", "messages=message"), (
+            "every row",
+            "rejected",
+            shown_error,
+        )
     if request.param == "mixed":
         path.write_text(lines + "{oops\n")
         expected = ("of 4 rows", "3", "filtered", "data.jsonl:4: ", "Raise --max-length")
@@ -330,7 +334,7 @@ def test_short_numbers(value: float, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "problem"),
     [
         (("--max-length", "0"), "'--max-length'"),
         (("--packing", "best-fit"), "--packing needs --max-length: "),
@@ -342,9 +346,9 @@ def test_short_numbers(value: float, shown: str) -> None:
         (("--now", "foo"), "--now: 'foo' is not a time"),
     ],
 )
-def test_errors_name_flags_of_a_recipe(words: tuple[str, ...], told: str) -> None:
+def test_errors_name_flags_of_a_recipe(words: tuple[str, ...], problem: str) -> None:
     shown = bad("prepare", "a.jsonl", *BASE, "-o", "o", *words)
-    assert told in shown and "max_length" not in shown and "null" not in shown
+    assert problem in shown and "max_length" not in shown and "null" not in shown
 
 
 def test_one_row_is_no_rows(tmp_path: Path) -> None:
@@ -492,9 +496,9 @@ def test_ctrl_c_leaves_what_the_same_command_resumes(tmp_path: Path) -> None:
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    shown, said = process.communicate(timeout=60)
+    shown, shown_error = process.communicate(timeout=60)
     assert process.returncode == 130 and shown == ""
-    assert said == "note: stopped; the same command resumes where it was\n"
+    assert shown_error == "note: stopped; the same command resumes where it was\n"
     assert not list(folder.glob("train-*")) and not (folder / "manifest.json").exists()
     assert "no manifest.json" in bad("inspect", folder)
     resumed = subprocess.run(call, capture_output=True, text=True, check=True)

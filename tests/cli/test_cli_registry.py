@@ -39,8 +39,8 @@ def test_list_as_json() -> None:
 
 
 def test_list_says_what_there_is() -> None:
-    said = bad("list", "--family", "lama")
-    assert "--family" in said and "llama" in said
+    problem = bad("list", "--family", "lama")
+    assert "--family" in problem and "llama" in problem
     assert "--dialect" in bad("list", "--dialect", "klingon")
 
 
@@ -107,8 +107,8 @@ def test_match_of_nothing_known() -> None:
 
 
 def test_match_escapes_what_it_repeats() -> None:
-    said = bad("match", "x/\x1b[31mred")
-    assert "\x1b" not in said
+    problem = bad("match", "x/\x1b[31mred")
+    assert "\x1b" not in problem
 
 
 @pytest.mark.parametrize("command", ["render", "explain"])

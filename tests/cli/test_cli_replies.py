@@ -157,7 +157,7 @@ def test_tools_are_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("[", "tools.json is not JSON"),
         ("5", r"tools.json: tools: tools are a list, not int"),
@@ -170,13 +170,13 @@ def test_tools_are_known(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("more", [[], ["--user", "hi"]])
-def test_what_is_wrong_with_tools_is_said_of_their_file(
-    tmp_path: Path, text: str, said: str, more: list[str]
+def test_what_is_wrong_with_tools_is_reported_of_their_file(
+    tmp_path: Path, text: str, problem: str, more: list[str]
 ) -> None:
     tools = tmp_path / "tools.json"
     tools.write_text(text, encoding="utf-8")
     result = run("parse", "qwen3", CALL, "--tools", str(tools), *more, code=2)
-    assert re.search(said, result.stderr) and not result.stdout
+    assert re.search(problem, result.stderr) and not result.stdout
     assert (
         "Tools are a JSON list"
         in run("parse", "qwen3", CALL, "--tools", str(tmp_path / "absent"), code=2).stderr
@@ -184,7 +184,7 @@ def test_what_is_wrong_with_tools_is_said_of_their_file(
 
 
 @pytest.mark.parametrize(
-    ("behind", "noted"),
+    ("after", "noted"),
     [
         ("trailing", "8 characters after the stop"),
         ("!", "1 character after the stop"),
@@ -194,16 +194,16 @@ def test_what_is_wrong_with_tools_is_said_of_their_file(
     ],
 )
 @pytest.mark.parametrize("more", [[], ["--json"], ["--stream"]])
-def test_what_stands_behind_the_stop_is_noted(behind: str, noted: str, more: list[str]) -> None:
+def test_what_stands_after_the_stop_is_noted(after: str, noted: str, more: list[str]) -> None:
     """White space is not: most texts end with a line."""
-    result = run("parse", "qwen3", REPLY + behind, *more)
+    result = run("parse", "qwen3", REPLY + after, *more)
     assert result.stderr.count("note: ") == bool(noted)
     assert noted in result.stderr and ("after the stop '<|im_end|>'" in result.stderr) == bool(
         noted
     )
 
 
-def test_ids_behind_the_stop_are_noted() -> None:
+def test_ids_after_the_stop_are_noted() -> None:
     known = tokenizer("turnwise")
     chat = [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Ü"}]
     ids = turnwise.load("chatml").encode(chat, known).input_ids
@@ -245,7 +245,7 @@ def test_what_a_file_declares(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("more = [", "is not TOML"),
         ("\xff", "is not TOML.*0xff"),
@@ -275,11 +275,11 @@ def test_what_a_file_declares(tmp_path: Path, text: str) -> None:
         ('instead = ["reason"]', "not 'reason'.*Did you mean 'reasoning'"),
     ],
 )
-def test_a_declaration_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+def test_a_declaration_that_is_wrong(tmp_path: Path, text: str, problem: str) -> None:
     file = tmp_path / "wrong.toml"
     file.write_bytes(text.encode("latin-1"))
     result = run("parse", "qwen3", "x", "--declared", str(file), code=2)
-    assert "wrong.toml" in result.stderr and re.search(said, result.stderr, re.DOTALL), (
+    assert "wrong.toml" in result.stderr and re.search(problem, result.stderr, re.DOTALL), (
         result.stderr
     )
     assert "Traceback" not in result.stderr and not result.stdout

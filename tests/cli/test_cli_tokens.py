@@ -1,4 +1,4 @@
-"""`turnwise encode` and `turnwise stops` as people call them, offline, with the tokenizer that ships."""
+"""`turnwise encode` and `turnwise stops` as users call them, offline, with the tokenizer that ships."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_chips_without_colour(chat: str) -> None:
     found = run("encode", "qwen2.5", chat)
     assert "\x1b" not in found.stdout and "⟦<|im_start|>⟧|" in found.stdout
     last = found.stdout.splitlines()[-1]
-    assert last.endswith("⟦<|im_end|>⟧'↵|")  # the stop is trained, the line break behind it is not
+    assert last.endswith("⟦<|im_end|>⟧'↵|")  # the stop is trained, the line break after it is not
     assert "hi|⟨" in found.stdout  # what only looks like a control token
     assert "'<|im_end|>' at character" in found.stderr and "trained" in found.stderr
 
@@ -98,7 +98,7 @@ def test_a_tokenizer_that_lacks_the_markers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "problem"),
     [
         (("encode", "qwen2.5", "--user", "hi", "-k", "nowhere"), "no file or folder 'nowhere'"),
         (("encode", "qwen2.5", "--user", "hi", "--train-on", "lasst"), "Did you mean 'last'"),
@@ -106,9 +106,9 @@ def test_a_tokenizer_that_lacks_the_markers(tmp_path: Path) -> None:
         (("stops", "qwen2.5", "-k", "nowhere"), "no file or folder 'nowhere'"),
     ],
 )
-def test_a_wrong_call(arguments: tuple[str, ...], said: str) -> None:
+def test_a_wrong_call(arguments: tuple[str, ...], problem: str) -> None:
     found = run(*arguments, code=2)
-    assert said in " ".join(found.stderr.replace("│", "").split())
+    assert problem in " ".join(found.stderr.replace("│", "").split())
 
 
 def test_stops(tmp_path: Path) -> None:
