@@ -1,4 +1,4 @@
-"""What people get wrong: each mistake is an error of ours that names the place and what is accepted.
+"""Mistakes of users: each mistake is an error of ours that names the place and what is accepted.
 
 And what they may do without harm: change what they were given, or what they gave.
 """
@@ -148,9 +148,9 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("source", "said"), WRONG)
+@pytest.mark.parametrize(("source", "problem"), WRONG)
 def test_the_nearest_dialect_says_what_is_wrong(
-    source: dict[str, Any], said: tuple[str, ...], tmp_path: Path
+    source: dict[str, Any], problem: tuple[str, ...], tmp_path: Path
 ) -> None:
     file, model = tmp_path / "any.json", tmp_path / "model" / "chat_template.json"
     model.parent.mkdir()
@@ -165,7 +165,7 @@ def test_the_nearest_dialect_says_what_is_wrong(
     for number, ask in enumerate(asked):
         with pytest.raises(SourceError) as caught:
             ask()
-        assert all(text in str(caught.value) for text in said), str(caught.value)
+        assert all(text in str(caught.value) for text in problem), str(caught.value)
         assert number < 2 or str(tmp_path) in str(caught.value)
 
 
@@ -205,11 +205,11 @@ def test_a_slot_that_is_misspelt() -> None:
         turnwise.compile({"format_user": ["{{contnt}}"]})
 
 
-# Somebody's words would be lost
+# Text would be lost
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "problem"),
     [
         (
             {**PAIRED, "conversation": ["{{usr}}", "{{bot}}"]},
@@ -226,12 +226,12 @@ def test_a_slot_that_is_misspelt() -> None:
         ({**PAIRED, "query": "hello"}, ("reads nothing", "is_first")),
     ],
 )
-def test_a_field_must_read_its_turn(source: dict[str, Any], said: tuple[str, ...]) -> None:
+def test_a_field_must_read_its_turn(source: dict[str, Any], problem: tuple[str, ...]) -> None:
     template = paddlenlp.ChatTemplate.from_dict(source)
     for ask in (lambda: turnwise.compile(source), lambda: template([["a", "b"], ["c"]])):
         with pytest.raises(SourceError) as caught:
             ask()
-        assert all(text in str(caught.value) for text in said), str(caught.value)
+        assert all(text in str(caught.value) for text in problem), str(caught.value)
     kept = turnwise.compile(
         {**PAIRED, "query": "{{mood}}{{query}}"}
     )  # what the caller gives has any name
@@ -328,10 +328,10 @@ def map_turn(turn: Any) -> Any:
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_told(mistake: str) -> None:
-    make, said = MISTAKES[mistake]
+    make, problem = MISTAKES[mistake]
     with pytest.raises(TurnwiseError) as caught:
         make()
-    caught.match(said)
+    caught.match(problem)
 
 
 @pytest.mark.parametrize("mistake", ["no messages", "no content", "no tgt", "a name of lists"])

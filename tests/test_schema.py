@@ -32,7 +32,7 @@ RULES = {
 
 
 @pytest.mark.parametrize(
-    ("value", "rule", "said"),
+    ("value", "rule", "problem"),
     [
         (5, STRING, "x must be a string, not 5"),
         (None, STRING, "x must be a string, not None"),
@@ -50,10 +50,10 @@ RULES = {
         ([["a"], [2]], list_of(STRINGS, "a list of lists"), "x[1][0] must be a string, not 2"),
     ],
 )
-def test_a_value_that_is_refused(value: Any, rule: ValueRule, said: str) -> None:
+def test_a_value_that_is_refused(value: Any, rule: ValueRule, problem: str) -> None:
     with pytest.raises(SourceError) as caught:
         check(value, rule, "x")
-    assert caught.value.message == said
+    assert caught.value.message == problem
 
 
 @pytest.mark.parametrize(

@@ -217,13 +217,13 @@ def test_qwen_writes_calls(qwen: turnwise.Template, wrapped: bool, content: str 
     """Several, with text or without, in the wrapping of OpenAI or bare."""
     calls = [call("weather", city="Oslo"), call("time")]
     given = calls if wrapped else [one["function"] for one in calls]
-    said = "<|im_start|>assistant" + (f"\n{content}" if content else "")
-    said += '\n<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
-    said += '\n<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call><|im_end|>\n'
+    opening = "<|im_start|>assistant" + (f"\n{content}" if content else "")
+    opening += '\n<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+    opening += '\n<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call><|im_end|>\n'
     text = qwen.render(
         [*ASKED, {"role": "assistant", "content": content, "tool_calls": given}]
     ).text
-    assert text == qwen.render(ASKED).text + said
+    assert text == qwen.render(ASKED).text + opening
 
 
 def test_qwen_joins_results(qwen: turnwise.Template) -> None:

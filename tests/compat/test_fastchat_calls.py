@@ -241,8 +241,8 @@ def test_services() -> None:
         key: str = "content",
         wrap: Any = lambda text: text,
     ) -> Any:
-        said = [("user", question), (answerer, wrap("Nice.")), ("user", wrap("Thanks."))]
-        return [{"role": role, key: content} for role, content in said]
+        turns = [("user", question), (answerer, wrap("Nice.")), ("user", wrap("Thanks."))]
+        return [{"role": role, key: content} for role, content in turns]
 
     def part(text: str) -> list[dict[str, str]]:
         return [{"type": "text", "text": text}]

@@ -258,7 +258,7 @@ def test_a_misspelt_variable_is_told(field: dict[str, Any], name: str) -> None:
         compat.Chat({"query": "Q: {{qurey}}"}).apply_chat_template("hi", tokenize=False)
 
 
-def test_a_variable_with_a_default_is_not_told() -> None:
+def test_a_variable_with_a_default_is_not_reported() -> None:
     """None of these is a mistake; warnings are errors in these tests."""
     system = (
         "{% if mood %}{{mood}}{% endif %}{{tone | default('dry')}}{% set x = 1 %}{{x}}{{is_first}}"

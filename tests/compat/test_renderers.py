@@ -86,7 +86,7 @@ def test_the_same_ids(
     assert have.message_tool_names == want.message_tool_names
     if tools is None:
         pairs = zip(have.message_indices, want.message_indices, strict=True)
-        # Qwen3 writes the first system message outside of its loop: the words around it belong to nobody here.
+        # Qwen3 writes the first system message outside of its loop: the words around it belong to no message here.
         assert all(
             index == other or (index, other, have.message_roles[0]) == (-1, 0, "system")
             for index, other in pairs
@@ -161,7 +161,7 @@ def test_the_same_arguments(theirs: Any, name: str) -> None:
     ]
 
 
-def test_what_is_not_there_is_said() -> None:
+def test_what_is_not_there_is_reported() -> None:
     renderer = ours.Renderer(turnwise.compile("{{ messages[0].content }}"), "turnwise")
     with pytest.raises(MessageError, match="no messages"):
         renderer.render_ids([])
@@ -317,7 +317,7 @@ def test_a_prompt_of_ids_decides(mine: ours.Renderer) -> None:
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 
 
-def test_misuse_is_told() -> None:
+def test_misuse_is_reported() -> None:
     renderer = ours.Renderer(turnwise.compile(CHATML), "turnwise")
     asked: Any = renderer.bridge_to_next_turn
     with pytest.raises(SourceError, match=r"a Template, not 'chatml'\n.*turnwise.load\('chatml'\)"):

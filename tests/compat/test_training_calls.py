@@ -35,7 +35,7 @@ class Nothing(TrainingLetters):
 
 
 @pytest.mark.parametrize(
-    ("tokenizer", "length", "said"),
+    ("tokenizer", "length", "problem"),
     [
         (None, 5, "a tokenizer has 'bos_token_id', and None has not"),
         (lambda text: [1], 5, "a tokenizer has 'bos_token_id'"),
@@ -48,9 +48,9 @@ class Nothing(TrainingLetters):
         (TrainingLetters(), True, "max_length: .*not True"),
     ],
 )
-def test_misuse_of_encode_fn(tokenizer: Any, length: Any, said: str) -> None:
+def test_misuse_of_encode_fn(tokenizer: Any, length: Any, problem: str) -> None:
     mapped = xtuner.template_map_fn({"conversation": [{"input": "q", "output": "a"}]}, "default")
-    with pytest.raises(turnwise.TurnwiseError, match=said):
+    with pytest.raises(turnwise.TurnwiseError, match=problem):
         xtuner.encode_fn(mapped, tokenizer, length)
 
 
@@ -84,7 +84,7 @@ def test_what_is_cut_is_never_too_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "lengths", "said"),
+    ("parts", "lengths", "problem"),
     [
         ({"conversations": [["u", "b"]]}, (-1, 5), "max_length: .*not -1"),
         ({"conversations": [["u", "b"]]}, (5, "5"), "src_length: .*not '5'"),
@@ -93,8 +93,8 @@ def test_what_is_cut_is_never_too_long() -> None:
         ({}, (5, 5), "there are no conversations"),
     ],
 )
-def test_misuse_of_truncated(parts: Any, lengths: Any, said: str) -> None:
-    with pytest.raises(turnwise.MessageError, match=said):
+def test_misuse_of_truncated(parts: Any, lengths: Any, problem: str) -> None:
+    with pytest.raises(turnwise.MessageError, match=problem):
         paddlenlp.truncate_rounds(parts, *lengths)
 
 

@@ -308,7 +308,7 @@ def test_any_template_with_any_tokenizer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "arguments", "said"),
+    ("given", "arguments", "problem"),
     [
         (("x", "turnwise"), {"return_tensors": "pt"}, "torch is not installed"),
         (("x", "turnwise"), {"return_tensors": "tf"}, "no tensors called 'tf'"),
@@ -343,7 +343,7 @@ def test_any_template_with_any_tokenizer() -> None:
         ((3, "turnwise"), {}, "not 3"),
     ],
 )
-def test_errors_are_ours(given: Any, arguments: dict[str, Any], said: str) -> None:
+def test_errors_are_ours(given: Any, arguments: dict[str, Any], problem: str) -> None:
     if arguments.get("return_tensors") == "pt":
         try:
             import torch  # noqa: F401
@@ -351,14 +351,14 @@ def test_errors_are_ours(given: Any, arguments: dict[str, Any], said: str) -> No
             pass
         else:
             pytest.skip("torch is there")
-    with pytest.raises(turnwise.TurnwiseError, match=said):
+    with pytest.raises(turnwise.TurnwiseError, match=problem):
         apply_chat_template(given, BATCH[0], **arguments)
 
 
 def test_batches_that_fit_nowhere() -> None:
-    for chat, arguments, said in (
+    for chat, arguments, problem in (
         ([], {}, "no message"),
         (BATCH, {"return_tensors": "np"}, "different lengths"),
     ):
-        with pytest.raises(turnwise.TurnwiseError, match=said):
+        with pytest.raises(turnwise.TurnwiseError, match=problem):
             apply_chat_template(("{{ messages[0].content }}", "turnwise"), chat, **arguments)

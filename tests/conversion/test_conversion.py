@@ -111,20 +111,20 @@ def disagreements(template: turnwise.Template, source: Any, dialect: str) -> lis
 
 
 @pytest.mark.parametrize(("name", "dialect"), PLAIN)
-def test_plain_templates_are_said_in_every_dialect(name: str, dialect: str) -> None:
+def test_plain_templates_are_written_in_every_dialect(name: str, dialect: str) -> None:
     source = load(name).convert(dialect, **bos(load(name)), without=LOST.get(dialect, ()))
     assert dialects.guess_dialect(source) == dialect
     assert disagreements(load(name), source, dialect) == []
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
-def test_stops_are_said_too(dialect: str) -> None:
+def test_stops_are_written_too(dialect: str) -> None:
     source = load("yi").convert(dialect, without=LOST.get(dialect, ()))
     assert turnwise.compile(source, dialect).stops() == ("<|im_end|>",)
 
 
 def test_what_is_written() -> None:
-    """It is what people would have written."""
+    """It is what a user would have written."""
     chatml = load("chatml")
     assert chatml.convert("xtuner") == XTUNER
     assert load("zephyr").convert("xtuner") == {
@@ -212,7 +212,7 @@ def test_rounds_are_counted() -> None:
 
 
 def test_a_token_whose_text_is_asked_for() -> None:
-    """Replies of `default` end with the tokenizer's eos_token; a dialect of plain text must be told what that is."""
+    """Replies of `default` end with the tokenizer's eos_token; a dialect of plain text must be given its text."""
     default = load("default")
     # XTuner has a name for it, but then inserts bos_token: that is right if there is none.
     assert "SUFFIX_AS_EOS" not in default.convert("xtuner", bos_token="")
@@ -438,16 +438,14 @@ def test_dialects_that_are_only_read() -> None:
 # The registry
 
 
-def said_or_named(template: turnwise.Template, dialect: str, **details: Any) -> str:
-    """Whether it is said, or the obstacle; a conversation is shown, and what is said holds."""
-    told = {} if template.options.get("eos_token") else {"eos_token": "</s>"}
+def convert_or_name_obstacle(template: turnwise.Template, dialect: str, **details: Any) -> str:
+    """Return "written", or the obstacle; what is written must render the same conversation."""
+    eos = {} if template.options.get("eos_token") else {"eos_token": "</s>"}
     without = (*details.pop("without", ()), *LOST.get(dialect, ()))
-    source = convert_or_error(
-        template, dialect, **told, **bos(template), without=without, **details
-    )
+    source = convert_or_error(template, dialect, **eos, **bos(template), without=without, **details)
     if not isinstance(source, turnwise.SourceError):
         assert disagreements(template, source, dialect) == [], (template.name, dialect)
-        return "said"
+        return "written"
     assert NAMED.fullmatch(source.message), source.message
     assert "{'role': 'user'" in str(source), (template.name, dialect)
     assert f"\nin {dialect}: " in str(source) or "\nit " in str(source), (template.name, dialect)
@@ -465,18 +463,22 @@ def said_or_named(template: turnwise.Template, dialect: str, **details: Any) -> 
         (15, {"xtuner": 1, "llamafactory": 1, "paddlenlp": 4, "ollama": 4}),
     ],
 )
-def test_official_entries_are_said_or_the_obstacle_is_named(
+def test_official_entries_are_written_or_the_obstacle_is_named(
     every: int, least: dict[str, int]
 ) -> None:
-    """A change of the numbers is worth a look: fewer is a loss, more is believed since `said_or_named` renders it."""
-    said: Counter[str] = Counter()
+    """A change of the numbers is worth a look: fewer is a loss; more is fine, since each result is rendered."""
+    written: Counter[str] = Counter()
     for name in OFFICIAL[::every]:
         template = load(name)
         assert (
             template.convert("jinja").endswith(template.text) and template.text == template.source
         )
-        said.update(dialect for dialect in TARGETS if said_or_named(template, dialect) == "said")
-    assert all(said[dialect] >= count for dialect, count in least.items()), said
+        written.update(
+            dialect
+            for dialect in TARGETS
+            if convert_or_name_obstacle(template, dialect) == "written"
+        )
+    assert all(written[dialect] >= count for dialect, count in least.items()), written
 
 
 @pytest.mark.parametrize(
@@ -490,16 +492,18 @@ def test_official_entries_are_said_or_the_obstacle_is_named(
         (12, {"xtuner": 3, "paddlenlp": 9, "ollama": 9, "fastchat": 8}),
     ],
 )
-def test_entries_of_llamafactory_are_said_or_the_obstacle_is_named(
+def test_entries_of_llamafactory_are_written_or_the_obstacle_is_named(
     every: int, least: dict[str, int]
 ) -> None:
     """Each of them has tools, which no other dialect can say; without, many can be said."""
-    said: Counter[str] = Counter()
+    written: Counter[str] = Counter()
     for name in list(entries(dialect="llamafactory"))[::every]:
         for dialect in least:
-            assert said_or_named(load(name), dialect) != "said", name
-            said[dialect] += said_or_named(load(name), dialect, without=["tools"]) == "said"
-    assert all(said[dialect] >= count for dialect, count in least.items()), said
+            assert convert_or_name_obstacle(load(name), dialect) != "written", name
+            written[dialect] += (
+                convert_or_name_obstacle(load(name), dialect, without=["tools"]) == "written"
+            )
+    assert all(written[dialect] >= count for dialect, count in least.items()), written
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
@@ -618,9 +622,9 @@ def test_rows_of_fastchat_write_what_their_jinja_writes(name: str) -> None:
                 {"role": role, "content": cut} for role in (["system"] if system else []) + speakers
             ]
             for opening in (False, True):
-                said = fastchat_write.render_conversation(form, speakers, system, opening)
+                written = fastchat_write.render_conversation(form, speakers, system, opening)
                 text = load(name).render(chat, add_generation_prompt=opening, bos_token="").text
-                assert said == text
+                assert written == text
 
 
 def test_turns_that_no_row_of_fastchat_fits() -> None:
@@ -693,7 +697,7 @@ def test_the_jinja_works_in_minijinja(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", ["xtuner", "fastchat", "llamafactory"])
 def test_the_jinja_works_in_transformers(dialect: str) -> None:
-    """`chats()` are what people send; the conformance of our engine is another test's."""
+    """`chats()` are what users send; the conformance of our engine is another test's."""
     for name in FASTCHAT if dialect == "fastchat" else entries(dialect=dialect):
         template = load(name)
         tokens = {"bos_token": "<bos>", "eos_token": "<eos>", **template.options}

@@ -118,13 +118,13 @@ def test_fastchat() -> None:
 def test_llamafactory() -> None:
     """Formats of tools and thoughts are names in this dialect, which are not found again in a text."""
     found = {name: come_back(load(name)) for name in entries(dialect="llamafactory")}
-    said = {name: source for name, (how, source) in found.items() if how in ("same", "alike")}
-    assert len(found) == 124 and len(said) >= 98
-    refused = Counter(how for name, (how, _) in found.items() if name not in said)
+    written = {name: source for name, (how, source) in found.items() if how in ("same", "alike")}
+    assert len(found) == 124 and len(written) >= 98
+    refused = Counter(how for name, (how, _) in found.items() if name not in written)
     assert set(refused) == {"reasoning", "the end of a reply"}
-    begun = [name for name in said if load(name).source.get("format_prefix") == [["bos_token"]]]
+    begun = [name for name in written if load(name).source.get("format_prefix") == [["bos_token"]]]
     assert len(begun) >= 13 and all(
-        said[name]["format_prefix"] == [["bos_token"]] for name in begun
+        written[name]["format_prefix"] == [["bos_token"]] for name in begun
     )
 
 

@@ -44,9 +44,7 @@ def test_a_date_is_not_frozen() -> None:
     )
     fixed = turnwise.compile(llama.text, options={**llama.options, "date_string": "26 Jul 2024"})
     source = fixed.convert("paddlenlp", without=["tools", "options", "reasoning"])
-    assert (
-        "Today Date: 26 Jul 2024" in source["system"]
-    )  # a date that somebody has chosen can be said
+    assert "Today Date: 26 Jul 2024" in source["system"]  # a given date can be written
 
 
 @pytest.mark.parametrize("form", ["%Y", "%m", "%d", "%H", "%M", "%S", "%B", "%A", "%d %b %Y"])
@@ -167,7 +165,7 @@ def test_white_space_can_be_let_go(dialect: str) -> None:
     )
 
 
-def test_official_templates_that_trim_can_be_said_to_ollama() -> None:
+def test_official_templates_that_trim_can_be_written_for_ollama() -> None:
     for name in ("llama-3", "gemma", "gemma-2"):
         assert turnwise.load(name).convert("ollama", without=["white space"]).startswith("FROM")
     assert feature(
@@ -201,9 +199,9 @@ def test_quotes_in_a_modelfile() -> None:
 
 def test_both_sides_are_explained_and_pieces_are_short() -> None:
     long = turnwise.compile("{{ '" + "word " * 200 + "' }}" + OPENED)
-    said = str(obstacle(long, "xtuner"))
-    assert "\nthe template: " in said and "\nin xtuner: " in said and "\na: " not in said
-    assert max(map(len, said.splitlines())) < 200
+    problem = str(obstacle(long, "xtuner"))
+    assert "\nthe template: " in problem and "\nin xtuner: " in problem and "\na: " not in problem
+    assert max(map(len, problem.splitlines())) < 200
 
 
 def test_obstacles_can_be_read_aloud() -> None:
@@ -216,7 +214,7 @@ def test_obstacles_can_be_read_aloud() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "details", "said"),
+    ("arguments", "details", "problem"),
     [
         ((None,), {}, "unknown dialect None"),
         ((5,), {}, "unknown dialect 5"),
@@ -230,8 +228,8 @@ def test_obstacles_can_be_read_aloud() -> None:
         (("xtuner",), {"without": [None]}, "unknown name in without: None"),
     ],
 )
-def test_bad_arguments(arguments: tuple[Any, ...], details: dict[str, Any], said: str) -> None:
-    with pytest.raises(turnwise.SourceError, match=said):
+def test_bad_arguments(arguments: tuple[Any, ...], details: dict[str, Any], problem: str) -> None:
+    with pytest.raises(turnwise.SourceError, match=problem):
         turnwise.compile(OPENED).convert(*arguments, **details)
 
 

@@ -411,13 +411,13 @@ def made_up(
     pair = original.get_conv_template(name), get_conv_template(name)
     pair[1].strict_fastchat = True
     system = chance.choice(texts)
-    said = [
+    turns = [
         (chance.choice([*pair[0].roles, "Other"]), chance.choice([*texts, None]))
         for _ in range(chance.randrange(7))
     ]
     for conversation in pair:
         conversation.set_system_message(system)
-        for number, (role, text) in enumerate(said):
+        for number, (role, text) in enumerate(turns):
             shows = images and text is not None and number % 2 == 0 and len(text) % 2 == 0
             conversation.append_message(
                 role, (text, ["http://a/b.png", "c.png"]) if shows else text

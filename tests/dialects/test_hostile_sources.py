@@ -1,4 +1,4 @@
-"""Sources of other dialects that somebody made to stall their reader: refused with a reason, and soon."""
+"""Sources of other dialects made to stall their reader: refused with a reason, and soon."""
 
 from __future__ import annotations
 

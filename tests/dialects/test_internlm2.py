@@ -208,8 +208,10 @@ def test_tools_are_a_json_list_in_a_system_turn() -> None:
     chat = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
     for tools in ([WEATHER], [{"type": "function", "function": WEATHER}]):
         text = template().render(chat, tools=tools).text
-        told = json.dumps([WEATHER], indent=4)
-        middle = f"[UNUSED_TOKEN_146]system name=[UNUSED_TOKEN_141]\n{told}\n[UNUSED_TOKEN_145]\n"
+        tools_json = json.dumps([WEATHER], indent=4)
+        middle = (
+            f"[UNUSED_TOKEN_146]system name=[UNUSED_TOKEN_141]\n{tools_json}\n[UNUSED_TOKEN_145]\n"
+        )
         assert text == template().render(chat[:1]).text + middle + template().render(chat[1:]).text
     assert to_openai(parse_transcript(text).messages()) == (
         chat,
@@ -354,14 +356,14 @@ def test_every_block_comes_back_byte_for_byte() -> None:
 
 
 def test_react_is_text_unless_asked_for() -> None:
-    said = 'Thought: I look.\nAction: search\nAction Input: {"q": "x"}'
-    text = f"<|im_start|>assistant\n{said}<|im_end|>\n"
-    assert parse_transcript(text).messages() == [{"role": "assistant", "content": said}]
+    reply = 'Thought: I look.\nAction: search\nAction Input: {"q": "x"}'
+    text = f"<|im_start|>assistant\n{reply}<|im_end|>\n"
+    assert parse_transcript(text).messages() == [{"role": "assistant", "content": reply}]
     (message,) = parse_transcript(text).messages(react=True)
     assert message["content"] == "Thought: I look.\n"
     assert message["tool_calls"][0]["function"] == {"name": "search", "arguments": {"q": "x"}}
     assert template("current").render([message]).text == text
-    no_call = f"<|im_start|>assistant\n{said} ...<|im_end|>\n"
+    no_call = f"<|im_start|>assistant\n{reply} ...<|im_end|>\n"
     assert "tool_calls" not in parse_transcript(no_call).messages(react=True)[0]
 
 
@@ -467,20 +469,20 @@ def test_any_text_is_kept(pieces: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("<|im_start|>user", "the last header has no end: 'user'"),
         ("<|im_start|>user name=\nx<|im_end|>", r"transcript\[0\]: a header is a role"),
         ("<|im_start|>us<|im_end|>", "in a header, after 'us'"),
     ],
 )
-def test_bad_transcripts(text: str, said: str) -> None:
-    with pytest.raises(MessageError, match=said):
+def test_bad_transcripts(text: str, problem: str) -> None:
+    with pytest.raises(MessageError, match=problem):
         parse_transcript(text)
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "problem"),
     [
         ({"spelling": "new"}, "spelling must be one of current, original or null, not 'new'"),
         ({"sytem": ""}, "unknown key 'sytem'.*\n.*Did you mean 'system'"),
@@ -491,8 +493,8 @@ def test_bad_transcripts(text: str, said: str) -> None:
         ("internlm2", "is a JSON object"),
     ],
 )
-def test_bad_sources(source: Any, said: str) -> None:
-    with pytest.raises(SourceError, match=said):
+def test_bad_sources(source: Any, problem: str) -> None:
+    with pytest.raises(SourceError, match=problem):
         internlm2.read(source)
 
 
@@ -539,7 +541,7 @@ LONG = {
         "<|action_start|><|plugin|>x<|action_end|>",
         "<|im_end|>\n",
     ),
-    "tokens behind a turn": ("<|im_start|>user\nq<|im_end|>", "<|plugin|>", "\n"),
+    "tokens after a turn": ("<|im_start|>user\nq<|im_end|>", "<|plugin|>", "\n"),
 }
 
 

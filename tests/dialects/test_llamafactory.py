@@ -366,7 +366,7 @@ def test_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "problem"),
     [
         (
             {"format_usr": ["{{content}}"]},
@@ -397,8 +397,8 @@ def test_written() -> None:
         ("{", "is not JSON"),
     ],
 )
-def test_bad_sources(source: Any, said: str) -> None:
-    with pytest.raises(SourceError, match=said):
+def test_bad_sources(source: Any, problem: str) -> None:
+    with pytest.raises(SourceError, match=problem):
         llamafactory.read(source)
 
 

@@ -31,7 +31,7 @@ ROWS = [
 
 
 def prepare_row(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, without the results at its end, which nobody answered and the converter forgets."""
+    """The row, without the results at its end, which have no reply and the converter drops."""
     chat = corpus.chats()[row["c"]]
     messages = list(chat.messages)
     while messages[-1]["role"] == "tool":
@@ -53,9 +53,9 @@ def reduce_message(message: dict[str, Any]) -> dict[str, Any]:
 def turns(row: dict[str, Any]) -> list[list[Any]]:
     """A row as ours writes it in ShareGPT's words, with results that follow each other made one."""
     whole = conversation(prepare_row(row))
-    said = replace(whole, messages=[reduce_message(message) for message in whole.messages])
+    reduced = replace(whole, messages=[reduce_message(message) for message in whole.messages])
     found: list[list[Any]] = []
-    for turn in write(said, "sharegpt")["conversations"]:
+    for turn in write(reduced, "sharegpt")["conversations"]:
         role = NAMES[turn["from"]]
         if found and role == found[-1][0] == "observation":
             found[-1][1] += JOINED + turn["value"]

@@ -419,6 +419,6 @@ def test_more_matches(path: str, template: str) -> None:
     assert found.name == f"lmdeploy:{template}" and "LMDeploy's rule" in found.reason
 
 
-def test_a_base_model_is_told() -> None:
+def test_a_base_model_is_reported() -> None:
     found = turnwise.match("01-ai/Yi-6B-Base", source="lmdeploy")
     assert found.kind == "base" and found.warning

@@ -166,8 +166,8 @@ def test_tools_and_calls() -> None:
 {{- range $k, $v := .Function.Parameters.Properties }}{{ $k }}: {{ $v.Type }}{{ end }})
 {{ .Function }}{{ end }}
 {{ range .Messages }}{{ range .ToolCalls }}{{ .Function.Name }} {{ .Function.Arguments }}{{ end }}{{ end }}"""
-    told = '{"name":"f","description":"d","parameters":{"properties":{"x":{"type":"int"}}}}'
-    assert render_both(source, [CALL], tools=TOOLS) == f'f(x: int)\n{told}\nf {{"x":"<1>","a":2}}'
+    tool = '{"name":"f","description":"d","parameters":{"properties":{"x":{"type":"int"}}}}'
+    assert render_both(source, [CALL], tools=TOOLS) == f'f(x: int)\n{tool}\nf {{"x":"<1>","a":2}}'
     assert render_both(source, [CALL], exact=True, tools=TOOLS).endswith(
         'f {"a":2,"x":"\\u003c1\\u003e"}'
     )
@@ -276,7 +276,7 @@ def test_what_cannot_be_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "problem"),
     [
         (
             "{{ .Prompt }}\n{{ call .Prompt }}",
@@ -371,8 +371,8 @@ def test_what_cannot_be_written() -> None:
         (3, "must be a string, not int"),
     ],
 )
-def test_bad_sources(source: Any, said: str) -> None:
-    with pytest.raises(SourceError, match=said):
+def test_bad_sources(source: Any, problem: str) -> None:
+    with pytest.raises(SourceError, match=problem):
         ollama.read(source)
 
 
@@ -495,7 +495,7 @@ def test_the_last_round_has_all_functions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "problem"),
     [
         ("{{ .Messages }}", "printing a value of the type .*templateMessage"),
         ("{{ range .Messages }}{{ . }}{{ end }}", "printing a value of the type .*templateMessage"),
@@ -511,9 +511,11 @@ def test_the_last_round_has_all_functions() -> None:
         ("{{ $x := .Foo }}{{ $x.Bar }}{{ len .Messages }}", "the field .Bar of nothing"),
     ],
 )
-def test_what_the_exact_reading_refuses(source: str, said: str) -> None:
+def test_what_the_exact_reading_refuses(source: str, problem: str) -> None:
     """What Go prints as an address, or fails with only where it comes to it, is refused when it is read."""
-    with pytest.raises(SourceError, match=f"line 1 of the template: .*{said}.* is not supported"):
+    with pytest.raises(
+        SourceError, match=f"line 1 of the template: .*{problem}.* is not supported"
+    ):
         ollama.read(source, exact=True)
 
 

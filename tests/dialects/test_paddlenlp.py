@@ -190,7 +190,7 @@ def test_golden_jinja() -> None:
         if "error" not in row["encode"]:
             found = chat.encode_chat_inputs(given, tokenize=False)["conversations"]
             assert found == row["encode"], (row["t"], row["c"])
-        elif row["t"] == "npm-llama3":  # writes the assistant's opening behind answers too
+        elif row["t"] == "npm-llama3":  # writes the assistant's opening after answers too
             with pytest.raises(
                 turnwise.MessageError, match=r"rounds\[1\]: with this template an answer does not"
             ):
@@ -335,8 +335,8 @@ def test_context_and_flags() -> None:
         ["(0 True False 2 True)q|", "a;"],
         ["(1 False True 2 True)r|", "b;"],
     ]
-    told = render(source, as_messages([["q", "a"], ["r", "b"]]), is_training=True).text
-    assert told == parts["system"] + "".join(
+    trained = render(source, as_messages([["q", "a"], ["r", "b"]]), is_training=True).text
+    assert trained == parts["system"] + "".join(
         text for turn in parts["conversations"] for text in turn
     )
 
@@ -552,11 +552,11 @@ def test_written_from_turns() -> None:
     assert render(written, as_messages([["q", "a"]])).text == "<s>{<it's>U:qA:a"
     assert (
         paddlenlp.write(to_turns(sources[1]))["conversation"][1] == "{{bot}}"
-    )  # a text that nobody gave
+    )  # a text that was not given
 
 
 def test_known_by_shape() -> None:
-    """Hugging Face's file of the same name is told apart by its key."""
+    """Hugging Face's file of the same name is recognised by its key."""
     assert (
         paddlenlp.knows(EXAMPLE)
         and paddlenlp.knows(json.dumps(EXAMPLE))
@@ -573,7 +573,7 @@ def test_known_by_shape() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "problem"),
     [
         (
             {"conversation": ["a", "b", "c"]},
@@ -596,14 +596,14 @@ def test_known_by_shape() -> None:
         (3, "a chat_template.json must be a mapping, not 3"),
     ],
 )
-def test_bad_sources(source: Any, said: str) -> None:
+def test_bad_sources(source: Any, problem: str) -> None:
     with pytest.raises(turnwise.SourceError) as error:
         paddlenlp.read(source)
-    assert said in str(error.value)
+    assert problem in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("conversation", "said"),
+    ("conversation", "problem"),
     [
         (["a", "b"], "a batch of conversations"),
         ([], "a list of rounds, not []"),
@@ -613,10 +613,10 @@ def test_bad_sources(source: Any, said: str) -> None:
         ([[1]], "not [1]"),
     ],
 )
-def test_bad_conversations(conversation: Any, said: str) -> None:
+def test_bad_conversations(conversation: Any, problem: str) -> None:
     with pytest.raises(turnwise.MessageError) as error:
         compat.Chat(EXAMPLE).apply_chat_template(conversation, tokenize=False)
-    assert said in str(error.value)
+    assert problem in str(error.value)
 
 
 def test_context_may_not_hide_messages() -> None:
@@ -655,13 +655,13 @@ def test_ids_of_every_part(tokenizers: Any) -> None:
     known = tokenizers("qwen2_5")
     chat, texts = compat.Chat(EXAMPLE, known), compat.Chat(EXAMPLE)
     finished = [["1+1=", "1+1=2"], ["Add <|im_end|> one", "3"]]
-    parts, said = (
+    parts, turn_texts = (
         chat.encode_chat_inputs(finished),
         texts.encode_chat_inputs(finished, tokenize=False),
     )
-    assert parts["system"] == known.whole(said["system"])
+    assert parts["system"] == known.whole(turn_texts["system"])
     assert parts["conversations"] == [
-        [known.whole(part) for part in turn] for turn in said["conversations"]
+        [known.whole(part) for part in turn] for turn in turn_texts["conversations"]
     ]
     prompt = texts.apply_chat_template(ROUNDS, tokenize=False)
     found = chat.apply_chat_template(ROUNDS)

@@ -52,7 +52,7 @@ def test_format_strings_come_back(before: str, after: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("{inptu}", "Did you mean 'input'"),
         ("{}", "unknown placeholder {}"),
@@ -64,7 +64,7 @@ def test_format_strings_come_back(before: str, after: str) -> None:
         ("a } b", "not a format string"),
     ],
 )
-def test_wrong_placeholders_are_named(text: str, said: str) -> None:
+def test_wrong_placeholders_are_named(text: str, problem: str) -> None:
     with pytest.raises(turnwise.SourceError, match="INSTRUCTION") as error:
         parse_format_string(text, ("input", "round"), "INSTRUCTION")
-    assert said in str(error.value)
+    assert problem in str(error.value)

@@ -164,16 +164,16 @@ def test_golden_v1() -> None:
     fields = {
         row["t"]: row["fields"] for row in golden("template") if row["api"] != "PROMPT_TEMPLATE"
     }
-    told = {name for name, given in fields.items() if "user" in given}
+    with_user = {name for name, given in fields.items() if "user" in given}
     templates = {
         name: compile_jinja(xtuner_v1.read(fields[name], exact=True).jinja, dialect="xtuner")
-        for name in told
+        for name in with_user
     }
-    for name in set(fields) - told:
+    for name in set(fields) - with_user:
         with pytest.raises(turnwise.SourceError, match="'user' is missing"):
             xtuner_v1.read(fields[name])
     for row in golden("v1"):
-        if row["t"] not in told:
+        if row["t"] not in with_user:
             assert "error" in row
             continue
         given = corpus.chats()[row["c"]]
@@ -352,13 +352,13 @@ def test_output_with_loss() -> None:
     mapped = compat.template_map_fn({"conversation": rounds}, "zephyr")
     assert [part[1] for part in compat.segments(mapped) if part[2]] == ["b", ""]
     messages = chat("q", "a", "q", "b")
-    for said, expected in (
+    for loss, expected in (
         (False, ["b"]),
         ("False", ["b"]),
         ("true", ["a", "b"]),
         (True, ["a", "b"]),
     ):
-        messages[1]["loss"] = said
+        messages[1]["loss"] = loss
         assert learnt(render({"INSTRUCTION": "{input}"}, messages, exact=True)) == expected
         assert compat.openai_map_fn({"messages": messages})["conversation"][0][
             "output_with_loss"
@@ -433,10 +433,10 @@ def test_system_texts_by_name() -> None:
     for exact in (False, True):
         reading = xtuner.read(source, exact=exact, system=text)
         found = compile_jinja(reading.jinja, dialect="xtuner", options=reading.options)
-        said = found.render(chat("q", "a")).text
+        rendered = found.render(chat("q", "a")).text
         assert (
-            said.startswith("You are an AI assistant whose name is BOT.\n")
-            and "that BOT can possess" in said
+            rendered.startswith("You are an AI assistant whose name is BOT.\n")
+            and "that BOT can possess" in rendered
         )
         assert "whose name is MOSS." in found.render(chat("q", "a"), bot_name="MOSS").text
         assert "whose name" not in found.render(chat("q", "a", system="S")).text
@@ -490,7 +490,7 @@ def test_braces_are_text_when_doubled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "problem"),
     [
         ({"SYSTEM": "{system}"}, "'INSTRUCTION' is missing"),
         ({"INSTRUCTION": "hello"}, "INSTRUCTION has no {input}"),
@@ -515,14 +515,14 @@ def test_braces_are_text_when_doubled() -> None:
         ([1], "not list"),
     ],
 )
-def test_bad_sources(source: Any, said: str) -> None:
+def test_bad_sources(source: Any, problem: str) -> None:
     with pytest.raises(turnwise.SourceError) as error:
         xtuner.read(source)
-    assert said in str(error.value)
+    assert problem in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "problem"),
     [
         (
             {"user": "{user}", "assistant": "{assistant}", "stopwords": []},
@@ -546,10 +546,10 @@ def test_bad_sources(source: Any, said: str) -> None:
         ("user", "is a JSON object"),
     ],
 )
-def test_bad_v1_sources(source: Any, said: str) -> None:
+def test_bad_v1_sources(source: Any, problem: str) -> None:
     with pytest.raises(turnwise.SourceError) as error:
         xtuner_v1.read(source)
-    assert said in str(error.value)
+    assert problem in str(error.value)
 
 
 def test_turns_that_a_dict_cannot_say() -> None:
@@ -616,7 +616,7 @@ def test_names_are_attributes_and_paths() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("message", "problem"),
     [
         (
             {"role": "tool", "content": "x"},
@@ -625,10 +625,10 @@ def test_names_are_attributes_and_paths() -> None:
         ({"role": "user", "content": None}, "messages[1].content: content is text here, not None"),
     ],
 )
-def test_bad_messages(message: dict[str, Any], said: str) -> None:
+def test_bad_messages(message: dict[str, Any], problem: str) -> None:
     with pytest.raises(turnwise.MessageError) as error:
         compat.openai_map_fn({"messages": [*chat("q"), message]})
-    assert said in str(error.value)
+    assert problem in str(error.value)
 
 
 # --- ids

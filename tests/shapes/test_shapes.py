@@ -1,4 +1,4 @@
-"""People's data: each shape is read, written back or refused, and a wrong row is told where it is wrong."""
+"""Data of users: each shape is read, written back or refused, and an error names the place in a wrong row."""
 
 from __future__ import annotations
 
@@ -252,15 +252,15 @@ def test_context_is_options() -> None:
 
 
 def test_the_completion_starts_where_something_is_learnt() -> None:
-    told = [user("a"), assistant("b", weight=0), user("c")]
-    assert write(ParsedRow(told), "prompt") == {"prompt": told}
-    assert write(ParsedRow([*told, assistant("d")]), "prompt") == {
-        "prompt": told,
+    prompt = [user("a"), assistant("b", weight=0), user("c")]
+    assert write(ParsedRow(prompt), "prompt") == {"prompt": prompt}
+    assert write(ParsedRow([*prompt, assistant("d")]), "prompt") == {
+        "prompt": prompt,
         "completion": [assistant("d")],
     }
 
 
-def test_a_shape_that_is_said_wins() -> None:
+def test_a_given_shape_wins() -> None:
     pairs = [["user", "assistant"], ["bot"]]
     assert conversation(pairs, "paddlenlp").messages == [
         user("user"),
@@ -472,13 +472,13 @@ FAULTS: dict[str, tuple[Any, str, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_a_wrong_row_is_told_where_and_what_instead(case: str) -> None:
-    row, path, said = FAULTS[case]
+def test_a_wrong_row_is_reported_with_place_and_remedy(case: str) -> None:
+    row, path, problem = FAULTS[case]
     with pytest.raises(MessageError) as caught:
         conversation(row)
     if path:
         assert caught.value.path == path
-    assert not [words for words in said if words not in str(caught.value)], str(caught.value)
+    assert not [words for words in problem if words not in str(caught.value)], str(caught.value)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
