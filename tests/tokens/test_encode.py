@@ -1,7 +1,7 @@
 """Encoding: the ids that transformers gives, what is known of each of them, and conversations that are too long.
 
 Two laws hold everything together. With `compatible=True` the ids are those of transformers, whatever the content. By
-default they are the same except for two reasons, and every difference is shown to have one of them: somebody spelled a
+default they are the same except for two reasons, and every difference is shown to have one of them: a message spelled a
 control token who may not write it (`defused`), or the joint encoding merges characters over the end of an assistant's
 opening, or of its stop, which no served model can do (a *seam*).
 """
@@ -251,7 +251,7 @@ def test_probes_agree_with_transformers(name: str, tokenizers: Tokenizers) -> No
 
 
 # Conversations with the same ids by default; with a look-alike in them; with a reply that merges into its opening,
-# which is one that begins with white space behind an opening that ends with it (or a word behind a space).
+# which is one that begins with white space after an opening that ends with it (or a word after a space).
 PROBED = {
     "qwen2_5": (71, 2, 6),
     "qwen3": (70, 3, 6),
@@ -352,7 +352,7 @@ def test_arrays_have_one_shape(tokenizers: Tokenizers) -> None:
     }
 
 
-def test_missing_torch_is_said(tokenizers: Tokenizers) -> None:
+def test_missing_torch_is_reported(tokenizers: Tokenizers) -> None:
     found = turnwise.compile(CHATML).encode(alternate_turns("First", "One"), tokenizers("qwen3"))
     try:
         import torch  # noqa: F401
@@ -533,7 +533,7 @@ def test_broken_messages_are_refused_by_name(tokenizers: Tokenizers, messages: A
 
 @dataclass
 class OwnMessage:
-    """A message as somebody's own object."""
+    """A message as an object of the caller's class."""
 
     role: str
     content: str

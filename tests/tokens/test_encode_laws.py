@@ -140,7 +140,7 @@ def test_a_result_that_is_written_within_a_turn_is_not_trained() -> None:
     )
 
 
-def test_calls_that_are_not_written_are_said() -> None:
+def test_calls_that_are_not_written_are_reported() -> None:
     found = turnwise.compile(CHATML).encode(
         [user("q"), assistant("", tool_calls=[CALL])], TOKENIZER
     )

@@ -72,14 +72,14 @@ def check_examples(name: str, chat: list[dict[str, Any]], tools: Any) -> int:
     """Hold the laws for one conversation; return the number of samples."""
     template = template_of(name)
     given_ = {"tools": tools, "now": corpus.NOW}
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TurnwiseWarning)
         try:
             template.render(chat, **given_)
         except turnwise.TurnwiseError:
             return 0
         found = template.examples(chat, TOKENIZER, **given_)
-    told = "\n".join(str(warning.message) for warning in said)
+    warned = "\n".join(str(warning.message) for warning in caught)
     wanted = [
         index
         for index, message in enumerate(chat)
@@ -88,7 +88,7 @@ def check_examples(name: str, chat: list[dict[str, Any]], tools: Any) -> int:
     trained = sorted(index for sample in found for index in {turn.message for turn in sample.turns})
     named = [turn.message for turn in found.untrained]
     assert sorted(trained + named) == wanted, (name, chat)
-    assert all(str(turn) in told for turn in found.untrained)
+    assert all(str(turn) in warned for turn in found.untrained)
     for sample in found:
         check_sample(template, sample, chat, given_)
     return len(found)
@@ -179,7 +179,7 @@ def test_an_id_that_the_template_writes_in_history_only_is_not_trained() -> None
 
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 def test_a_written_reply_ends_with_the_stop_of_the_tokenizer() -> None:
-    """Nobody told the template its eos, so it is that of the tokenizer, for written replies as for rendered ones."""
+    """The template was given no eos, so it is the tokenizer's, for written replies as for rendered ones."""
     text = corpus.load_published()["vllm-tool_chat_template_mistral_parallel"].text
     template = turnwise.compile(text)
     first, second = template.examples(FIXED[1:5], TOKENIZER, tools=TOOLS)

@@ -158,7 +158,7 @@ class Law:
                 return
         alone, _ = self.encode(chat[:3], add_generation_prompt=True)
         assert isinstance(alone, Encoded)
-        # A stop of several tokens may share one with the text behind it.
+        # A stop of several tokens may share one with the text after it.
         if session.text == alone.text and stop in self.own.added:
             assert ids == alone.input_ids
             own = [owner.message for owner in session.owners]

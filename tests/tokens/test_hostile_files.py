@@ -1,4 +1,4 @@
-"""Files of a tokenizer that somebody made to break the reader: an error of ours, or a tokenizer that works."""
+"""Files of a tokenizer made to break the reader: an error of ours, or a tokenizer that works."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Loss: each trained turn stands behind what serving would have sent, and only what the model must write is trained.
+"""Loss: each trained turn stands after what serving would have sent, and only what the model must write is trained.
 
 The first law (*train = serve*): the ids before a turn are those of the prompt before it. Where it fails the template
 itself rewrites history, and `HISTORY` says which do and how often. `examples()` makes samples for which it never
 fails, and for which a second law holds too: the trained text is what the template writes of the turn when it is the
-last, right behind that prompt.
+last, right after that prompt.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ THREE = (
 )  # two byte-level ones that cut differently, and one of SentencePiece
 EVERY = 6  # one template in so many by default, and one in so many of those that rewrite history
 
-# Turns behind which the conversation is not what was served, by what the template does and by its name. All other turns
+# Turns after which the conversation is not what was served, by what the template does and by its name. All other turns
 # of all other templates hold the law, with each of the three tokenizers.
 HISTORY = {
     "writes the system message, or the tools, before whichever user message is the last": {
@@ -156,7 +156,7 @@ def encode_served_prompt(
 
 
 def broken(used: str, tokenizer: Tokenizer, normalise: bool) -> Iterator[Encoded]:
-    """The encoding of each turn of the corpus that stands behind something that was not served."""
+    """The encoding of each turn of the corpus that stands after something that was not served."""
     for chat in list_spoken_chats():
         found = encode_or_none(used, chat, tokenizer, normalise)
         for turn in found.turns if found else ():
@@ -181,7 +181,7 @@ def violations(templates: Iterable[str], tokenizer: Tokenizer) -> dict[str, int]
 
 
 @pytest.mark.parametrize("name", THREE)
-def test_turns_stand_behind_what_serving_sends(name: str, tokenizers: Tokenizers) -> None:
+def test_turns_stand_after_what_serving_sends(name: str, tokenizers: Tokenizers) -> None:
     expected = {used: REWRITING[used] for used in sample() if used in REWRITING}
     assert violations(sample(), tokenizers(name)) == expected
 
@@ -196,7 +196,7 @@ def test_normalising_rewrites_history_only_where_it_moves_a_system_text(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", THREE)
-def test_turns_of_every_template_stand_behind_what_serving_sends(
+def test_turns_of_every_template_stand_after_what_serving_sends(
     name: str, tokenizers: Tokenizers
 ) -> None:
     assert violations(corpus.load_published(), tokenizers(name)) == REWRITING
@@ -216,7 +216,7 @@ SAID = st.lists(WORDS, max_size=5).map("".join)
         ["npm-qwen2_5", "npm-llama3", "npm-internlm2", "chujie-vicuna", "mistralcommon-v1"]
     ),
 )
-def test_turns_of_any_text_stand_behind_what_serving_sends(
+def test_turns_of_any_text_stand_after_what_serving_sends(
     tokenizers: Tokenizers, texts: list[str], name: str, used: str
 ) -> None:
     """Replies that begin with white space too, which one joint encoding would merge into the opening."""
@@ -240,7 +240,7 @@ def hold(used: str, tokenizer: Tokenizer) -> Counter[int]:
     for chat in list_spoken_chats():
         if chat.continued or encode_or_none(used, chat, tokenizer) is None:
             continue
-        with warnings.catch_warnings(record=True) as said_so:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TurnwiseWarning)
             samples = template_of(used).examples(
                 chat.messages, tokenizer, now=corpus.NOW, **chat.arguments
@@ -251,13 +251,15 @@ def hold(used: str, tokenizer: Tokenizer) -> Counter[int]:
         for found in samples:
             for turn in found.turns:
                 check_turn(used, chat, found, turn, tokenizer)
-        told = " ".join(str(warning.message) for warning in said_so)
+        warned = " ".join(str(warning.message) for warning in caught)
         for index, message in enumerate(chat.messages):
             if message["role"] in ASSISTANT_ROLES:
                 if index not in trained:
-                    assert f"messages[{index}]:" in told, "trained, or said to be not"
-                elif f"messages[{index}]:" in told:
-                    assert f"messages[{index}]: {PARTLY}" in told, "trained, and said to be not"
+                    assert f"messages[{index}]:" in warned, "trained, or reported as untrained"
+                elif f"messages[{index}]:" in warned:
+                    assert f"messages[{index}]: {PARTLY}" in warned, (
+                        "trained, and reported as untrained"
+                    )
     return count
 
 
@@ -287,7 +289,7 @@ def check_turn(
 
 
 def last_word(found: Encoded, message: int) -> int:
-    """Where the last text of a message ends; white space aside, which templates may write behind a stop."""
+    """Where the last text of a message ends; white space aside, which templates may write after a stop."""
     at = last = 0
     for piece in found.rendering.pieces:
         at += len(piece.text)
@@ -358,7 +360,7 @@ def test_examples_say_which_turns_they_cannot_hold(tokenizers: Tokenizers) -> No
     ):
         assert (
             used.examples(chat, tokenizers("deepseek_v3")) == []
-        )  # and it has no stop, which is said, too
+        )  # and it has no stop, which is reported, too
     with pytest.raises(turnwise.MessageError, match=r"messages\[1\]"):
         used.examples(chat, tokenizers("deepseek_v3"), strict=True)
 
@@ -557,7 +559,7 @@ def test_bad_weights_are_refused(weight: Any, tokenizers: Tokenizers) -> None:
     assert caught.value.path == "messages[1].weight"
 
 
-def test_an_open_conversation_trains_nothing_behind_its_last_reply(tokenizers: Tokenizers) -> None:
+def test_an_open_conversation_trains_nothing_after_its_last_reply(tokenizers: Tokenizers) -> None:
     used = turnwise.compile(CHATML)
     opened = used.encode(
         alternate_turns("a", "b", "c"), tokenizers("qwen3"), add_generation_prompt=True

@@ -269,7 +269,7 @@ def test_a_part_ends_with_its_loop_and_its_message() -> None:
 # -- dropped parts
 
 
-def test_dropped_parts_are_said() -> None:
+def test_dropped_parts_are_reported() -> None:
     template = turnwise.load("qwen2.5-vl")
     messages = [user("Hi", {"type": "audio", "audio": "a.wav"}, IMAGE)]
     with pytest.warns(TurnwiseWarning, match=r"writes nothing of messages\[0\].content\[1\]"):

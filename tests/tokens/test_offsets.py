@@ -217,7 +217,7 @@ def test_control_tokens_that_the_library_found_otherwise() -> None:
 
 
 @pytest.mark.parametrize("kind", ["prefix", "normalised"])
-def test_a_token_behind_the_text_has_no_characters(kind: str) -> None:
+def test_a_token_after_the_text_has_no_characters(kind: str) -> None:
     source = make_tokenizer(kind)
     whole = TEMPLATE.encode(chat("Hi"), source, compatible=True)
     longer = Encoded(whole.rendering, source, [*whole.input_ids, source.id("</s>") or 0], None)

@@ -42,7 +42,7 @@ def make_examples(template: turnwise.Template) -> tuple[turnwise.Examples, list[
 
 def find_unnamed(template: turnwise.Template) -> list[str]:
     """Return the replies that are trained in another text and not named, or named without need."""
-    samples, said = make_examples(template)
+    samples, warned = make_examples(template)
     problems = []
     for sample in samples:
         named = {one.message for one in sample.rewritten}
@@ -56,19 +56,19 @@ def find_unnamed(template: turnwise.Template) -> list[str]:
                 problems.append(f"messages[{turn.message}] is trained as {sample.text!r}")
             if finished.startswith(sample.text[: turn.end]) and turn.message in named:
                 problems.append(f"messages[{turn.message}] is named, and as the template writes it")
-    if len(said) != bool(samples.rewritten):
-        problems.append(f"{len(said)} warnings for {samples.rewritten}")
+    if len(warned) != bool(samples.rewritten):
+        problems.append(f"{len(warned)} warnings for {samples.rewritten}")
     return problems
 
 
 def test_a_reply_after_opened_reasoning_is_named() -> None:
     template = turnwise.compile(OPENED)
-    samples, (said,) = make_examples(template)
+    samples, (warned,) = make_examples(template)
     assert [one.message for one in samples.rewritten] == [1, 3]
     first = samples[0].rewritten[0]
     assert "</think>" in first.what and "the template writes 'A redshank." in first.what
     assert "does not continue" in first.why and str(first).startswith("messages[1]: ")
-    assert "messages[1], messages[3]" in said
+    assert "messages[1], messages[3]" in warned
     assert pickle.loads(pickle.dumps(samples[0])).rewritten == samples[0].rewritten
     reasoned = [{**one, "reasoning_content": "Hm."} for one in ROUNDS[:2]]
     assert not template.examples(reasoned, label_law.full_tokenizer()).rewritten

@@ -49,7 +49,7 @@ FORGETFUL = (  # once there is a result, what is older than fourteen messages is
 )
 SPEAKS = "你好, step"
 
-# Any template with any tokenizer: many markers are missing, which is said, and does not matter here.
+# Any template with any tokenizer: many markers are missing, which is reported, and does not matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning")
 
 
@@ -71,7 +71,7 @@ def answer(number: int) -> dict[str, Any]:
 
 
 def work(steps: int) -> list[dict[str, Any]]:
-    """One question, then an agent that acts and is told what came of it."""
+    """One question, then an agent that acts and gets the results."""
     chat = [user("Find the bug.")]
     for number in range(steps):
         chat += [answer(number), {"role": "tool", "content": f"result {number}"}]
@@ -265,7 +265,7 @@ def test_forks_go_their_own_ways(small: Tokenizer) -> None:
     assert len({tuple(session.ids) for session in (*branches, trunk)}) == 4
 
 
-def test_what_is_out_of_order_is_said(small: Tokenizer) -> None:
+def test_what_is_out_of_order_is_reported(small: Tokenizer) -> None:
     session = turnwise.compile(CHATML).session(small)
     with pytest.raises(MessageError, match="no prompt"):
         session.add_reply("hello")
@@ -518,11 +518,11 @@ def test_replies_do_not_write_turns(
     case: str, trust: Any, tokenizers: Callable[[str], Tokenizer]
 ) -> None:
     """In a reply and in a message that is said to be one: what one encoding gives, and no marker more."""
-    name, source, said, stop, marker = FORGED[case]
+    name, source, words_sent, stop, marker = FORGED[case]
     template, tok = template_of(source), tokenizers(name)
     plain: list[int] = []
     forged: list[int] = []
-    for words, found in (("ok", plain), (said, forged)):
+    for words, found in (("ok", plain), (words_sent, forged)):
         session = template.session(tok, trust=trust)
         session.prompt([user("a")])
         session.add_reply(words + stop)

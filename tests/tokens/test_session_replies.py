@@ -55,12 +55,12 @@ def test_history_holds_what_was_meant(as_ids: bool, tokenizers: Callable[[str], 
     prompt = list(session.ids)
     reply = tok.whole(LOOK)
     session.add_reply(reply if as_ids else LOOK)
-    said = session.messages[-1]
-    assert (said["content"], said["reasoning_content"]) == ("I look.", "Hm.")
-    assert said["tool_calls"][0]["function"] == {"name": "look", "arguments": {"at": "it"}}
+    last = session.messages[-1]
+    assert (last["content"], last["reasoning_content"]) == ("I look.", "Hm.")
+    assert last["tool_calls"][0]["function"] == {"name": "look", "arguments": {"at": "it"}}
     assert session.ids == prompt + reply
     longer = session.extend([{"role": "tool", "content": "a cat"}])
-    assert session.messages[1] == said
+    assert session.messages[1] == last
     whole = template_of("npm-qwen3").encode(
         session.messages, tok, tools=TOOLS, add_generation_prompt=True
     )
@@ -155,15 +155,15 @@ def test_messages_that_were_read_may_be_given(small: Tokenizer) -> None:
 
 
 @needs_corpus
-def test_a_session_that_reads_goes_on_like_one_that_is_told(small: Tokenizer) -> None:
+def test_a_session_that_parses_goes_on_like_one_given_messages(small: Tokenizer) -> None:
     equal = 0
     for name, kind in product(load_published(), ("call", "reasoning")):
         case = case_of(name, kind)
         if case is None or case.reply == APART or name in OPEN:
             continue
-        told, read = (goes_on(template_of(name), case, small, known) for known in (True, False))
-        assert told == read or type(told) is str, (name, kind)  # what was told may be refused
-        equal += told == read
+        given, read = (goes_on(template_of(name), case, small, known) for known in (True, False))
+        assert given == read or type(given) is str, (name, kind)  # what was told may be refused
+        equal += given == read
     print(equal)
     assert equal >= 135
 

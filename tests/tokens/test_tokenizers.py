@@ -73,7 +73,7 @@ def plain(name: str) -> library.Tokenizer:
 
 
 def list_spoken_texts(chats: bool = True) -> Iterator[str]:
-    """Every text that somebody says in the conversations of the corpus."""
+    """Every message text in the conversations of the corpus."""
     for chat in corpus.chats().values():
         for message in chat.messages:
             yield (
@@ -114,7 +114,7 @@ def test_ids_equal_the_reference(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_text_behind_an_added_token(name: str) -> None:
+def test_text_after_an_added_token(name: str) -> None:
     own, whole = load(name), raw(name)
     first = own.added.get("<s>") or own.added[max(own.added, key=len)]
     reference = own._reference  # type: ignore[attr-defined]

@@ -87,7 +87,7 @@ WORDS = [
     "ok",
 ]
 
-# Any template with any tokenizer: many markers are missing, which is said, and does not matter here.
+# Any template with any tokenizer: many markers are missing, which is reported, and does not matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning")
 
 
@@ -98,12 +98,12 @@ def load(name: str) -> Template:
 
 @dataclass
 class Agent:
-    """Makes up what a model samples, and what it is told."""
+    """Makes up what a model samples, and the messages it gets."""
 
     dice: Random
     template: Template
     tokenizer: Tokenizer
-    said: Counter[str] = field(default_factory=Counter)
+    sampled: Counter[str] = field(default_factory=Counter)
 
     def words(self, count: int) -> str:
         return " ".join(self.dice.choice(WORDS) for _ in range(count)).strip()
@@ -126,7 +126,7 @@ class Agent:
     def sample(self, session: Session) -> list[int]:
         """The ids of a reply of some kind."""
         kind = self.dice.choice(list(KINDS))
-        self.said[kind] += 1
+        self.sampled[kind] += 1
         return KINDS[kind](self, session)
 
     def answer(self, session: Session) -> list[int]:
@@ -221,7 +221,7 @@ def is_elsewhere(name: str | None, message: int | None) -> bool:
     return (name or "").startswith("messages") and not str(name).startswith(f"messages[{message}].")
 
 
-def check_owners(session: Session, told: dict[int, str], record: Record) -> None:
+def check_owners(session: Session, words: dict[int, str], record: Record) -> None:
     """Sampled tokens are their reply's; the word of each message is in the tokens of its content."""
     owners, decode = session.owners, session.tokenizer.decode
     assert len(owners) == len(session.ids)
@@ -237,7 +237,7 @@ def check_owners(session: Session, told: dict[int, str], record: Record) -> None
                 owner.field, owner.message
             )
     texts = {name: decode(ids) for name, ids in contents.items()}
-    for index, word in told.items():
+    for index, word in words.items():
         holders = {name for name, text in texts.items() if word in text}
         assert holders == {f"messages[{index}].content"}
 
@@ -277,12 +277,12 @@ def play(number: int, tok: Tokenizer, seen: Counter[str]) -> None:
     turns = dice.randint(2, MAX_TURNS)
     pickled_at = dice.randrange(turns)
     session, exact = (template.session(tok, tools=TOOLS, now=NOW) for _ in range(2))
-    told: dict[int, str] = {}
+    words: dict[int, str] = {}
     chat = [agent.tell("user", 0)]
     record, finished = Record(), []
     record.send(session.prompt(chat))
     assert exact.prompt(chat) == session.ids
-    told[0] = "word0000x"
+    words[0] = "word0000x"
     twin: Session | None = None
     for turn in range(turns):
         if turn == pickled_at:
@@ -296,7 +296,7 @@ def play(number: int, tok: Tokenizer, seen: Counter[str]) -> None:
             record.check(one)
         is_looked_at = dice.random() < SHARE_LOOKED_AT or turn == turns - 1
         if is_looked_at:
-            check_owners(session, told, record)
+            check_owners(session, words, record)
         calls = session.messages[-1].get("tool_calls") or []
         following = [agent.tell("user", index + 1)]
         if calls:
@@ -339,9 +339,9 @@ def play(number: int, tok: Tokenizer, seen: Counter[str]) -> None:
                 old.check(segment)
         for place, message in enumerate(following, index + 1):
             if message["role"] != "assistant":
-                told[place] = f"word{place:04}x"
+                words[place] = f"word{place:04}x"
         if is_looked_at:
-            check_owners(session, told, record)
+            check_owners(session, words, record)
             seen[check_one_encoding(session, before, template)] += 1
     seen["to the end"] += 1
 

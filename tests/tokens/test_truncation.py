@@ -83,15 +83,15 @@ def test_examples_lose_no_turn(
     chat: list[dict[str, Any]], limit: int, overflow: Any, name: str
 ) -> None:
     template = TEMPLATES[name]
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TurnwiseWarning)
         found = template.examples(chat, TOKENIZER, max_length=limit, overflow=overflow)
-    told = "\n".join(str(warning.message) for warning in said)
+    warned = "\n".join(str(warning.message) for warning in caught)
     in_samples = [turn.message for sample in found for turn in sample.turns]
     named = [turn.message for turn in found.untrained]
     assert sorted(in_samples + named) == replies(chat), "trained once, or named"
     for turn in (*found.untrained, *found.incomplete):
-        assert str(turn) in told
+        assert str(turn) in warned
     cut = {turn.message for turn in found.incomplete}
     for sample in found:
         assert len(sample) <= limit
@@ -181,7 +181,7 @@ def test_a_round_that_is_too_long_names_the_way_out() -> None:
         template.examples(last, TOKENIZER, max_length=limit, overflow="truncate", strict=True)
 
 
-def test_turns_behind_the_cut_are_named() -> None:
+def test_turns_after_the_cut_are_named() -> None:
     chat = [LONG[1], LONG[2], {"role": "tool", "content": "word " * 20}, LONG[4]]
     whole = TEMPLATES["appends"].encode(chat, TOKENIZER)
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""What a fine-tuner is told: turns that are lost, calls that a template leaves out, prompts that merge with replies."""
+"""Warnings for fine-tuning: turns that are lost, calls that a template leaves out, prompts that merge with replies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_one_argument_of_thousands_that_is_left_out_is_noticed(order: str) -> No
 
 
 @pytest.mark.parametrize("role", ["bot", "Assistant", "gpt"])
-def test_a_conversation_without_an_assistant_is_told(role: str) -> None:
+def test_a_conversation_without_an_assistant_is_reported(role: str) -> None:
     template, chat = turnwise.compile(CHATML), [USER, {"role": role, "content": "A"}]
     with pytest.warns(turnwise.TurnwiseWarning, match="no message has the role assistant"):
         assert template.examples(chat, "turnwise") == []
@@ -57,16 +57,16 @@ def test_a_conversation_without_an_assistant_is_told(role: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["encode", "examples"])
-def test_a_second_call_that_is_not_written_is_told(method: str) -> None:
+def test_a_second_call_that_is_not_written_is_reported(method: str) -> None:
     """Its name is there, for the first call has the same one."""
     template = turnwise.compile(FIRST_CALL_ONLY)
     calls = [make_call("Oslo"), make_call("Bergen")]
     chat = [USER, {"role": "assistant", "content": "", "tool_calls": calls}]
-    told = r"messages\[1\]: the template does not write its calls"
-    with pytest.warns(turnwise.TurnwiseWarning, match=told):
+    problem = r"messages\[1\]: the template does not write its calls"
+    with pytest.warns(turnwise.TurnwiseWarning, match=problem):
         getattr(template, method)(chat, "turnwise")
     named = r"the template writes nothing of messages\[1\].tool_calls\[1\]"
-    with pytest.raises(turnwise.MessageError, match=f"{told}|{named}"):
+    with pytest.raises(turnwise.MessageError, match=f"{problem}|{named}"):
         getattr(template, method)(chat, "turnwise", strict=True)
     del calls[1]
     with warnings.catch_warnings():
