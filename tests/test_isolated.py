@@ -285,7 +285,7 @@ class Heavy:
         raise MemoryError
 
 
-def test_a_result_that_does_not_fit_the_memory_is_told() -> None:
+def test_a_result_that_does_not_fit_the_memory_is_reported() -> None:
     answer = Answer(*read_answer(pack(Answer(Heavy(), None, ()))))
     assert answer.out_of_memory and answer.retires and answer.result is None
 
@@ -365,7 +365,7 @@ def survive(count: int) -> None:
         unexpected: list[str] = []
 
         def work(number: int) -> str:
-            # Made here, so that nobody keeps it: Python stores a text that is sent once more, as UTF-8.
+            # Made here, so that no reference is kept: Python stores a text that is sent once more, as UTF-8.
             text = f"{templates[number * 7 % len(templates)]}{{# {number} #}}"
             chat = say(harm[number // 10 % len(harm)]) if number % 10 == 0 else CHAT
             start = time.monotonic()

@@ -142,7 +142,7 @@ def test_text_that_is_written_in_another_form_is_no_loss(expression: str, script
     ],
 )
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_text_of_which_a_part_is_written_is_told(expression: str, script: str) -> None:
+def test_text_of_which_a_part_is_written_is_reported(expression: str, script: str) -> None:
     words = SCRIPTS[script]
     template = compile_content(
         "{% if m.role == 'user' %}{{ m.content }}{% else %}" + expression + "{% endif %}"

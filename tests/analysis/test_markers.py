@@ -39,7 +39,7 @@ STOPS = {
     "npm-qwen3": ("<|im_end|>",),
     "npm-deepseek_v3": ("<｜end▁of▁sentence｜>",),
     "llamacpp-GLM-4.6": ("<|user|>", "<|observation|>"),  # a turn ends where the next begins
-    "trl-phi3": ("<|end|>",),  # not the eos behind the whole conversation
+    "trl-phi3": ("<|end|>",),  # not the eos after the whole conversation
     "trl-cohere2_training": (
         "<|END_OF_TURN_TOKEN|>",
     ),  # not the end of the response inside the turn
@@ -172,7 +172,7 @@ def test_markers_of_ordinary_words(tokenizers: Any) -> None:
 
 @needs_corpus
 @pytest.mark.parametrize(
-    ("template", "said"),
+    ("template", "problem"),
     [
         ("<s>" + ENDED, "writes <s> twice at the start"),
         (BARE, "no stop token after a reply"),
@@ -182,10 +182,10 @@ def test_markers_of_ordinary_words(tokenizers: Any) -> None:
         ),
     ],
 )
-def test_other_problems(template: str, said: str, tokenizers: Any) -> None:
-    with pytest.warns(TurnwiseWarning, match=said):
+def test_other_problems(template: str, problem: str, tokenizers: Any) -> None:
+    with pytest.warns(TurnwiseWarning, match=problem):
         turnwise.compile(template).encode(CHAT, tokenizers("mistral_v0_1"))
-    with pytest.raises(TokenizerError, match=said):
+    with pytest.raises(TokenizerError, match=problem):
         turnwise.compile(template).encode(CHAT, tokenizers("mistral_v0_1"), strict=True)
 
 

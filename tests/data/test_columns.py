@@ -149,7 +149,7 @@ def test_a_row_without_the_columns_of_a_preference_lacks_columns(preferences: st
         assert record["kind"] == "bad-column", record
 
 
-def test_scan_is_told_what_is_carried(tmp_path: Path) -> None:
+def test_scan_is_given_the_carried_columns(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"messages": HELLO, "split": "test"}))
     command = ["scan", str(path), "-t", "chatml", "-k", "turnwise"]

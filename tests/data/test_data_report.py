@@ -115,7 +115,7 @@ def test_figures_and_plots() -> None:
     assert shares[0] / shares[1] == pytest.approx(4 / 5, abs=0.01)
 
 
-def test_accounting_that_does_not_add_up_is_said() -> None:
+def test_accounting_that_does_not_add_up_is_reported() -> None:
     manifest = make_manifest()
     manifest["rows"]["out"] = 6
     assert "not in balance" in write_report(manifest)

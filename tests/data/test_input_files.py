@@ -168,7 +168,7 @@ def test_broken_lines_are_rows_with_their_bytes(tmp_path: Path) -> None:
     assert found == [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def test_a_row_that_is_too_long_is_told_and_the_next_is_read(
+def test_a_row_that_is_too_long_is_reported_and_the_next_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "MAX_ROW_BYTES", 3 << 20)
@@ -279,8 +279,8 @@ def test_folders_of_datasets(tmp_path: Path) -> None:
         ]
         assert rows == ROWS
     place = tmp_path / "splits"
-    said = f"{place}: the split 'train' was read, not test (3 rows); "
-    assert found.notes == (f"{said}name the folder of a split to read it: {place / 'test'}",)
+    note = f"{place}: the split 'train' was read, not test (3 rows); "
+    assert found.notes == (f"{note}name the folder of a split to read it: {place / 'test'}",)
     (test,) = find_files([place / "test"]).files
     assert len(list(read_rows(cut(test, 5_000, tmp_path)))) == 3
     Path(test.path).write_bytes(b"no longer Arrow")
@@ -351,7 +351,7 @@ def test_a_file_that_shrinks_is_noticed(tmp_path: Path) -> None:
         list(read_rows(chunks))
 
 
-def test_a_full_disk_while_unpacking_is_told(
+def test_a_full_disk_while_unpacking_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path, data: bytes) -> None:

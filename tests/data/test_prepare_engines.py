@@ -26,7 +26,7 @@ EVERYTHING = {
     "max_length": 256,
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of other people's packages
+pytestmark = pytest.mark.filterwarnings("ignore")  # of other packages
 
 
 @pytest.fixture

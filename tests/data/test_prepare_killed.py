@@ -145,7 +145,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("values", [{}, {"shuffle": 1}])
-def test_a_full_disk_is_told_and_the_run_resumed(
+def test_a_full_disk_is_reported_and_the_run_resumed(
     values: dict[str, Any], data: Path, tmp_path: Path, small_disk: Path
 ) -> None:
     expected = prepare(make_folder_recipe(data, tmp_path / "expected", **values))
@@ -161,7 +161,7 @@ def test_a_full_disk_is_told_and_the_run_resumed(
 
 
 @pytest.mark.parametrize("failing", [1, 2, 5, 12])
-def test_a_write_that_fails_is_told_and_the_run_resumed(
+def test_a_write_that_fails_is_reported_and_the_run_resumed(
     failing: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = 0

@@ -25,8 +25,10 @@ print(report.rows["in"], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 def measure_peak(data: Path, output: Path, values: dict[str, Any]) -> tuple[int, int]:
     """Return the rows of a run in a process of its own, and its peak of memory."""
     code = CODE.format(path=sys.path, data=str(data), output=str(output), values=values)
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    rows, peak = map(int, told.stdout.split())
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    rows, peak = map(int, process.stdout.split())
     return rows, peak
 
 

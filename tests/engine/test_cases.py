@@ -43,7 +43,7 @@ def test_transformers_agrees(path: Path, title: str) -> None:
     try:
         text = oracle.render(case.template, case.messages, **arguments)
     except Exception as error:  # anything at all may leave the reference
-        agrees = case.section("error") is not None and said_by_template(error) in (
+        agrees = case.section("error") is not None and text_of_raise_exception(error) in (
             case.text("error") or ""
         )
         found = f"{type(error).__name__}: {error}"
@@ -70,6 +70,6 @@ def outcome(case: FileCase) -> dict[str, str]:
     return {"text": str(rendering), "pieces": write_pieces(rendering.pieces)}
 
 
-def said_by_template(error: Exception) -> str:
+def text_of_raise_exception(error: Exception) -> str:
     """The text of `raise_exception`, which must arrive unchanged; other errors are ours to word."""
     return str(error) if type(error) is jinja2.TemplateError else ""

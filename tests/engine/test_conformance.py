@@ -23,7 +23,7 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TemplateRaised
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
-SHOWN = 12  # failures of one template that are told in full
+SHOWN = 12  # failures of one template that are shown in full
 RAISED = "TemplateError: "  # how the golden rows spell raise_exception
 CHAT = [{"role": "user", "content": "hi"}]
 ADDRESS = "*an address*"
@@ -125,14 +125,14 @@ def difference(
 
 
 def wrong_error(error: turnwise.TurnwiseError, expected: Expected) -> str:
-    said = f"{type(error).__name__}: {error.message}"
+    raised = f"{type(error).__name__}: {error.message}"
     if expected.error is None:
-        return f"raised {said}"
+        return f"raised {raised}"
     if expected.error.startswith(RAISED) and (
         not isinstance(error, TemplateRaised)
         or (RAISED + error.message)[: corpus.ERROR_CUT] != expected.error
     ):
-        return f"raised {said}, expected {expected.error}"
+        return f"raised {raised}, expected {expected.error}"
     return ""
 
 
@@ -166,7 +166,7 @@ def merge_spans(spans: Iterable[tuple[int, int]], length: int) -> Spans:
 @pytest.mark.parametrize(
     ("template", "theirs", "ours"), [row[:3] for row in SAID], ids=[row[0] for row in SAID]
 )
-def test_said_difference(template: str, theirs: str, ours: str) -> None:
+def test_documented_difference(template: str, theirs: str, ours: str) -> None:
     check(code(template), theirs, ours)
 
 

@@ -178,7 +178,7 @@ def test_a_child_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_texts_that_do_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table, its pieces and the texts after a place all belong to the text, or nobody trusts them."""
+    """A table, its pieces and the texts after a place all belong to the text, or are untrusted."""
     prompt = turnwise.compile("<s>{{ messages[1].content }}").render(CHAT, normalise=False)
     broken = rendering.Rendering("<e>hello", prompt._out, prompt._nodes, {}, (), prompt._budget)
     assert broken.texts_after(0)[1] != [0]

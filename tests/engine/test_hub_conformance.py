@@ -32,7 +32,7 @@ PART = 9  # of so many parts of the conversations, one
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """What is dropped from a conversation is told in warnings, which are not asked about here."""
+    """What is dropped from a conversation is reported in warnings, which are not asked about here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -66,7 +66,7 @@ def test_listed_templates_differ() -> None:
 
 
 def test_what_differs_is_found() -> None:
-    """The comparison is not blind: a template that only one of the engines can render is told, and so are spans."""
+    """The comparison is not blind: a template that only one of the engines can render is reported, and so are spans."""
     asked = probes()[:2]
     assert not list(compare(PublishedTemplate("x", "x", "{{ messages[0].content }}"), asked))
     other = PublishedTemplate("x", "x", "{{ '[1]' | from_json }}")

@@ -185,11 +185,11 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str) -> None:
-    call, kind, said = REFUSED[case]
+    call, kind, problem = REFUSED[case]
     with pytest.raises(kind) as caught:
         call()
     assert isinstance(caught.value, turnwise.TurnwiseError)
-    assert said in str(caught.value)
+    assert problem in str(caught.value)
 
 
 def test_content_of_ten_megabytes() -> None:

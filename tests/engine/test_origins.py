@@ -253,7 +253,7 @@ def test_probes(name: str) -> None:
     check(name, list(conversations()))
 
 
-# ---- templates that nobody wrote ----
+# ---- generated templates ----
 
 MIXED = probes.probe_arguments(
     {**MADE["nested_call"], **grammar.OPTIONS}, keep=lambda name: name == "tree"
@@ -326,11 +326,11 @@ def test_markers_between_messages(name: str) -> None:
         now=corpus.NOW, normalise=False, **conversations()["multi2"].arguments
     )
     for before, between, after in gaps(rendering):
-        told = [(piece.text, piece.origin.message) for piece in between]
-        numbers = [before, *(number for _, number in told), after]
+        numbered = [(piece.text, piece.origin.message) for piece in between]
+        numbers = [before, *(number for _, number in numbered), after]
         assert set(numbers) == {before, after} and numbers == sorted(numbers, key=numbers.index), (
             before,
-            told,
+            numbered,
             after,
         )
 
@@ -347,8 +347,8 @@ def test_markers_within_messages(name: str, chat: str) -> None:
     except turnwise.TurnwiseError as error:
         pytest.skip(f"not for this template: {error.message}")
     for before, between, after in gaps(rendering):
-        told = [(piece.text, piece.origin.message) for piece in between]
-        assert before != after or {number for _, number in told} <= {before}, told
+        numbered = [(piece.text, piece.origin.message) for piece in between]
+        assert before != after or {number for _, number in numbered} <= {before}, numbered
 
 
 def gaps(rendering: Rendering) -> Iterator[tuple[int, list[Piece], int]]:

@@ -1,6 +1,6 @@
 """Laws that hold for any template and any conversation.
 
-The most telling one is `test_generated_templates`: templates that nobody wrote (`grammar.py`) give the same text here
+The most telling one is `test_generated_templates`: generated templates (`grammar.py`) give the same text here
 as in transformers, or an error in both. The others hold what a server or a training job relies on: a rendering is a
 pure function of its inputs, from any thread and in any process, and only `TurnwiseError` ever leaves.
 """
@@ -31,7 +31,7 @@ from jinja_agreement import CHATS, TOOLS, same
 from turnwise import registry
 from turnwise.template import Template
 
-# Templates are given tokens that nobody named, and inputs that lose something: that is no failure here.
+# Templates are given unknown tokens, and inputs that lose something: that is no failure here.
 pytestmark = [
     pytest.mark.once,
     pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning"),
@@ -79,7 +79,7 @@ def render_outcome(template: Template, messages: Any, **arguments: Any) -> Any:
     return outcome(lambda: template.render(messages, now=corpus.NOW, normalise=False, **arguments))
 
 
-# ---- the same as transformers, on templates that nobody wrote ----
+# ---- the same as transformers, on generated templates ----
 
 
 GENERATED = st.randoms(use_true_random=False).map(grammar.template)

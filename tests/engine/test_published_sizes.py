@@ -1,4 +1,4 @@
-"""The limits leave room for what people publish: the largest templates compile, and a tenth of each budget renders."""
+"""The limits leave room for published templates: the largest templates compile, and a tenth of each budget renders."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ UNREACHED = {
     "loop iterator in if": "{% if false %}{% for x in @ %}{% endfor %}{% endif %}a",
     "if in loop": "{% for m in messages %}{% if m.role == 'x' %}{{ @ }}{% endif %}{{ m.role }}{% endfor %}",
     "if in macro": "{% macro f(x) %}{% if x %}{{ @ }}{% endif %}a{% endmacro %}{{ f(false) }}",
-    "left of and behind a false if": "{% if false %}{% if @ and true %}b{% endif %}{% endif %}a",
+    "left of and after a false if": "{% if false %}{% if @ and true %}b{% endif %}{% endif %}a",
     "argument of an unknown filter": "{% if false %}{{ @|default(1) }}{% endif %}a",
 }
 REFUSED = {

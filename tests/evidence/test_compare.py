@@ -62,7 +62,7 @@ CALLING = (
     ],
 )
 def test_the_witness_is_well_formed(edit: tuple[str, str]) -> None:
-    """Shrinking leaves no call without a name, and no result that nobody asked for."""
+    """Shrinking leaves no call without a name, and no result without a call."""
     found = diff(turnwise.compile(CALLING), turnwise.compile(CALLING.replace(*edit)))
     assert found.witness is not None and is_well_formed(found.witness.probe)
     first = found.witness.probe.messages[0]
@@ -135,7 +135,7 @@ def test_what_is_rare_is_asked_too(text: str) -> None:
     assert not diff(turnwise.compile(text), turnwise.compile(text.replace("!", "?"))).equal
 
 
-def test_it_is_said_what_was_covered() -> None:
+def test_the_coverage_is_reported() -> None:
     found = diff(chatml(), chatml())
     topics = "turns, contents, calls, reasoning, rare cases, random"
     assert str(found) == (

@@ -151,8 +151,10 @@ def test_a_refusal_of_everything_is_an_error() -> None:
 
 
 def test_misuse() -> None:
-    nobody = RUN.invoke(app, ["conform", "http://127.0.0.1:9", "-t", "chatml", "--timeout", "2"])
-    assert nobody.exit_code == 2 and "no answer" in nobody.stderr
+    unreachable = RUN.invoke(
+        app, ["conform", "http://127.0.0.1:9", "-t", "chatml", "--timeout", "2"]
+    )
+    assert unreachable.exit_code == 2 and "no answer" in unreachable.stderr
     for url in ("ftp://x", "http://", "http://[", "http://x:99999999"):
         assert RUN.invoke(app, ["conform", url]).exit_code == 2
     with StandIn(TEMPLATE, "vllm") as server:
@@ -167,7 +169,7 @@ def test_misuse() -> None:
 @pytest.mark.parametrize(
     "url", ["", " ", "http://a b", "http://[::1", "localhost:99999", "ftp://a"]
 )
-def test_what_is_no_url_is_told(url: str) -> None:
+def test_what_is_no_url_is_reported(url: str) -> None:
     with pytest.raises(SourceError, match="is not a URL"):
         JsonClient(url, 1)
 

@@ -180,14 +180,14 @@ def test_lines_that_are_not_text_or_too_long(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [("", "data.json is empty"), ("[]", "the conversation is empty"), ("7", "not int: 7")],
 )
-def test_a_file_without_a_conversation(text: str, said: str, tmp_path: Path) -> None:
+def test_a_file_without_a_conversation(text: str, problem: str, tmp_path: Path) -> None:
     data = tmp_path / "data.json"
     data.write_text(text, encoding="utf-8")
     result = RUN.invoke(app, ["scan", str(data)])
-    assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.output
+    assert result.exit_code == 2 and problem in " ".join(result.stderr.split()), result.output
 
 
 def test_collisions_of_a_dataset_are_listed() -> None:

@@ -51,7 +51,7 @@ def test_a_reply_is_read_and_bridged(host: Any) -> None:
     assert bridge.token_ids[: len(prompt + reply)] == prompt + reply
     finished = [*chat, {"role": "assistant", "content": "Aye."}]
     sample = host.build_training_sample(renderer, finished, ensure_final_stop=True)
-    assert sample.loss_mask[-2:] == [True, False]  # the stop, and the newline behind it
+    assert sample.loss_mask[-2:] == [True, False]  # the stop, and the newline after it
 
 
 def test_fields_of_the_config_are_variables_of_the_template(host: Any) -> None:

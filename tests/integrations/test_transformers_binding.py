@@ -149,7 +149,7 @@ def test_errors_are_those_that_callers_of_transformers_expect() -> None:
     )
 
 
-def test_a_turn_that_is_not_trained_is_told() -> None:
+def test_a_turn_that_is_not_trained_is_reported() -> None:
     bound = bind(make_tokenizer("chatml"))
     bound.chat_template = "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"
     chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]

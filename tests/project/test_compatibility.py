@@ -1,7 +1,7 @@
 """docs/compatibility.md: every difference from the other formats is one line, and names the test that holds it.
 
-The tables of the page are run by `test_conformance`; the lines behind them are told here. That a test shows what its
-line says is for people to judge.
+The tables of the page are run by `test_conformance`; the lines after them are checked here. That a test shows what its
+line says is for a reader to judge.
 """
 
 from __future__ import annotations

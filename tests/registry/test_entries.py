@@ -431,7 +431,7 @@ def test_several_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "one" not in entries() and "two" in entries()
 
 
-def test_overriding_only_when_said(folder: Path) -> None:
+def test_overriding_only_when_asked(folder: Path) -> None:
     put(folder, "mine", 'name = "Qwen2.5"\nsource = "mine.jinja"\n')
     with pytest.warns(TurnwiseWarning, match=r"mine\.toml: there is an entry 'Qwen2\.5' already"):
         entries()
@@ -479,14 +479,14 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_files(folder: Path, case: str) -> None:
-    toml, *said = BAD[case]
+    toml, *problem = BAD[case]
     put(folder, "x", toml)
     with pytest.warns(TurnwiseWarning) as warned:
         assert load("qwen2.5").text  # the others are as they were
     with pytest.raises(SourceError) as caught:
         load("X")
     for text in (str(caught.value), str(warned[0].message)):
-        assert all(part in text for part in (*said, str(folder / "x.toml")))
+        assert all(part in text for part in (*problem, str(folder / "x.toml")))
 
 
 STRAY = {
@@ -588,13 +588,13 @@ def test_registering_an_alias_takes_the_alias_only() -> None:
 
 @pytest.mark.usefixtures("clean")
 def test_bad_registrations() -> None:
-    for arguments, said in (
+    for arguments, problem in (
         ((5, PLAIN), "name must be a string that is not empty, not 5"),
         (("", PLAIN), "name must be a string that is not empty, not ''"),
         (("x", ""), "not a source"),
         (("x", {"SYSTEM": "s"}), "not a source"),
     ):
-        with pytest.raises(SourceError, match=said):
+        with pytest.raises(SourceError, match=problem):
             register(*arguments)
     with pytest.raises(SourceError, match="unknown key 'stop'"):
         register("x", PLAIN, stop=["y"])

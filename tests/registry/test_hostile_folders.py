@@ -1,4 +1,4 @@
-"""Folders and files that somebody made to break `load`: an error of ours, soon, and no file from elsewhere."""
+"""Folders and files made to break `load`: an error of ours, soon, and no file from elsewhere."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def test_toml_that_would_take_long(
     store._current = None
 
 
-def test_long_keys_are_told_from_text() -> None:
+def test_long_keys_are_distinguished_from_text() -> None:
     notes = "see " + "a.b." * 100
     data = store._parse_toml(f"notes = \"{notes}\"\na.b.c = 1\nother = '{notes}'")
     assert data == {"notes": notes, "a": {"b": {"c": 1}}, "other": notes}

@@ -62,14 +62,16 @@ def put_model(
 # ---- the files come first, the entry is the reference ----
 
 
-def test_the_files_of_the_user_are_used_and_a_difference_is_told(hub_folder: Path) -> None:
+def test_the_files_of_the_user_are_used_and_a_difference_is_reported(hub_folder: Path) -> None:
     put_model(hub_folder, MODEL, {"chat_template.jinja": PLAIN})
     with pytest.warns(TurnwiseWarning) as caught:
         assert turnwise.load(MODEL).render(HELLO).text == "<user>hello"
-    told = str(caught[0].message)
-    assert "differs from the built-in entry qwen2.5" in told and "conversation of 'a user'" in told
-    assert "'<user>First' where the entry writes '<|im_start|>system" in told
-    assert MODEL in told and "abc1" in told
+    warned = str(caught[0].message)
+    assert (
+        "differs from the built-in entry qwen2.5" in warned and "conversation of 'a user'" in warned
+    )
+    assert "'<user>First' where the entry writes '<|im_start|>system" in warned
+    assert MODEL in warned and "abc1" in warned
 
 
 def test_the_text_of_the_entry_is_no_difference(hub_folder: Path) -> None:
@@ -108,7 +110,7 @@ def test_files_without_a_template_fall_back_to_the_entry(hub_folder: Path) -> No
         turnwise.load("some/model")
 
 
-def test_a_base_model_with_a_template_is_told(hub_folder: Path) -> None:
+def test_a_base_model_with_a_template_is_reported(hub_folder: Path) -> None:
     put_model(hub_folder, "Qwen/Qwen2.5-7B", {"chat_template.jinja": PLAIN})
     with pytest.warns(TurnwiseWarning, match="base model was not trained on a chat template"):
         assert turnwise.load("Qwen/Qwen2.5-7B").text == PLAIN

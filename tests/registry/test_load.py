@@ -429,10 +429,10 @@ BAD_FILES: dict[str, tuple[str, Any, str]] = {
 
 @pytest.mark.parametrize("case", BAD_FILES)
 def test_bad_files(tmp_path: Path, case: str) -> None:
-    name, content, said = BAD_FILES[case]
+    name, content, problem = BAD_FILES[case]
     put(tmp_path, {name: content})
     message = catch_refusal(tmp_path / name)
-    assert said in message and name in message
+    assert problem in message and name in message
     assert message.isprintable() or "\n" in message
 
 
@@ -455,13 +455,13 @@ BAD_FOLDERS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", BAD_FOLDERS)
 def test_bad_folders(tmp_path: Path, case: str) -> None:
-    content, said = BAD_FOLDERS[case]
+    content, problem = BAD_FOLDERS[case]
     put(tmp_path, content)
-    assert said in catch_refusal(tmp_path)
+    assert problem in catch_refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "problem"),
     [
         ("", "there is no ''"),
         ("qwen2.4", "Did you mean 'qwen2.5'?"),
@@ -476,9 +476,9 @@ def test_bad_folders(tmp_path: Path, case: str) -> None:
         (b"no-such-name", "there is no 'no-such-name'"),
     ],
 )
-def test_bad_places(where: Any, said: str) -> None:
+def test_bad_places(where: Any, problem: str) -> None:
     message = catch_refusal(where)
-    assert said in message and len(message) < 500
+    assert problem in message and len(message) < 500
 
 
 def test_near_names(tmp_path: Path) -> None:
@@ -653,9 +653,9 @@ BAD_GGUF: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("case", BAD_GGUF)
 def test_bad_gguf(model: Path, case: str) -> None:
-    data, said = BAD_GGUF[case]
+    data, problem = BAD_GGUF[case]
     model.write_bytes(data)
-    assert said in catch_refusal(model)
+    assert problem in catch_refusal(model)
 
 
 def test_cut_gguf(model: Path) -> None:

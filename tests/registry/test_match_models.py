@@ -167,7 +167,7 @@ def test_a_fine_tune_with_the_same_text_gets_the_entry() -> None:
     assert "published template" in found.reason
 
 
-def test_a_copy_with_another_text_is_told() -> None:
+def test_a_copy_with_another_text_is_reported() -> None:
     found = match("NousResearch/Meta-Llama-3.1-8B-Instruct")
     assert found.entry == "llama-3.1" and "is not that of llama-3.1" in str(found.warning)
 

@@ -140,7 +140,7 @@ RESULT = {"role": "tool", "content": "rain", "name": "tide", "tool_call_id": "ca
 
 
 @pytest.mark.once
-def test_what_cannot_be_repaired_is_said() -> None:
+def test_what_cannot_be_repaired_is_reported() -> None:
     by_name = "{% for k, v in call.function.arguments.items() %}{{ k }}={{ v }};{% endfor %}"
     text = CALLS.replace(" + CALLED + '</call>' }}", " }}" + by_name + "{{ '</call>' }}")
     repair = turnwise.fix(turnwise.compile(text), ["string-arguments"])

@@ -51,7 +51,7 @@ def test_blocks_hold_what_is_trained(shape: str) -> None:
 
 
 @pytest.mark.once
-def test_what_cannot_be_marked_is_said() -> None:
+def test_what_cannot_be_marked_is_reported() -> None:
     captured = "{% set all %}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}{% endset %}"
     prompt = "{% if add_generation_prompt %}<|assistant|>{% endif %}"
     repair = turnwise.fix(turnwise.compile(captured + "{{ all | upper }}" + prompt), [GENERATION])

@@ -205,11 +205,11 @@ def compile_format(name: str) -> turnwise.Template:
 
 def essence(message: Any) -> tuple[Any, ...]:
     functions = [call["function"] for call in message.get("tool_calls") or ()]
-    said = [(one["name"], as_data(one["arguments"])) for one in functions]
+    called = [(one["name"], as_data(one["arguments"])) for one in functions]
     return (
         (message.get("content") or "").strip(),
         (message.get("reasoning_content") or "").strip(),
-        said,
+        called,
     )
 
 

@@ -1,12 +1,12 @@
-"""Templates that nobody has seen: what they write is read back with the grammar derived from them.
+"""Invented templates: what they write is read back with the grammar derived from them.
 
-The law, for every template that `invented.py` draws and messages drawn for it: the reply that stands behind the prompt
+The law, for every template that `invented.py` draws and messages drawn for it: the reply that stands after the prompt
 is read as the message, whole, letter by letter and in random pieces; spans cover it; the events say the same. The tools
 are given; where texts have quotes it holds without them. Where a template breaks it, its grammar must say so in
 `unreached`: silence is a failure. `SHARE` of all templates hold.
 
 The others, six of the first 2,000, say so: their markers are words or look like no tags, and five of them open the
-reasoning in the prompt. Then what closes the reasoning is not told apart from what opens content or calls.
+reasoning in the prompt. Then what closes the reasoning cannot be distinguished from what opens content or calls.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def broken(made: Invented) -> tuple[str, Grammar]:
 
 
 def reports_unreached(grammar: Grammar) -> bool:
-    """Whether a grammar says that calls, or content, are not read back."""
+    """Whether a grammar reports that calls, or content, are not read back."""
     return any(not note.startswith("reasoning") for note in grammar.unreached)
 
 

@@ -1,8 +1,8 @@
 """Whatever way a template takes to write a message, its grammar reads the message back.
 
-The law first: each template of `ODD` writes messages behind its own prompt, after several histories, and what was
-derived from it alone reads them back. Which kinds of messages it writes is said, so nothing is left out silently. Then
-single replies, and what cannot be read: it must be named.
+The law first: each template of `ODD` writes messages after its own prompt, after several histories, and what was
+derived from it alone reads them back. Which kinds of messages it writes is listed, so nothing is left out silently.
+Then single replies, and what cannot be read: it must be named.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def to_comparable(message: Any) -> tuple[Any, ...]:
 def write_reply(
     template: turnwise.Template, odd: Odd, history: list[Message], message: Message
 ) -> tuple[str, str] | None:
-    """The prompt and the reply behind it; None if the template does not write all of the message there."""
+    """The prompt and the reply after it; None if the template does not write all of the message there."""
     chat = [odd.form(turn) for turn in history]
     try:
         prompt = str(template.render(chat, tools=TOOLS, add_generation_prompt=True))
@@ -127,7 +127,7 @@ def test_what_ends_a_turn_is_no_part_of_the_opening() -> None:
     )
 
 
-def test_an_opening_may_stand_behind_every_conversation() -> None:
+def test_an_opening_may_stand_after_every_conversation() -> None:
     text = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
     template = turnwise.compile(text, dialect="jinja")
     assert derive(template.facts).opening == "<|assistant|>"

@@ -104,7 +104,7 @@ def closers(grammar: Grammar) -> tuple[str, ...]:
 
 @pytest.mark.law
 @needs_corpus
-def test_most_can_be_said() -> None:
+def test_most_can_be_exported() -> None:
     assert (
         sum(
             export_or_none(replyvectors.grammar(name)) is not None

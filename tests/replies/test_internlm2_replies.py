@@ -143,7 +143,7 @@ USER = {"role": "user", "content": "q"}
 
 
 def render_turn(spelling: str, message: Any, **options: Any) -> str:
-    """The turn of a message behind its header."""
+    """The turn of a message after its header."""
     found = template(spelling)
     before = found.render([USER], add_generation_prompt=True, **options).text
     whole = found.render([USER, message], **options).text
@@ -157,13 +157,13 @@ def test_the_seeds_code_has_its_language(spelling: str) -> None:
     codes = 0
     for turn in all_turns(spelling):
         message = template(spelling).parse(turn.reply)
-        for call, said in zip(
+        for call, original in zip(
             message.get("tool_calls", ()), turn.says.get("tool_calls", ()), strict=True
         ):
-            assert call["type"] == said["type"]
+            assert call["type"] == original["type"]
             if call["type"] == CODE:
                 codes += 1
-                assert (call["code"], call["lang"]) == (said["code"], "python")
+                assert (call["code"], call["lang"]) == (original["code"], "python")
                 assert "verbatim" not in call
         # A newline between the end of the call and the end of the turn is white space at a marker.
         end = SPELLINGS[spelling][1]

@@ -2,7 +2,7 @@
 
     render(history + [parse(reply, prompt)])  ==  prompt + reply
 
-The reply is what the template itself writes behind its own prompt, so it is canonical; the message that was read is
+The reply is what the template itself writes after its own prompt, so it is canonical; the message that was read is
 handed to `render` as it came. Templates differ in what they take, so each message is offered in several ways, and the
 first that comes out whole is the reply. A template that leaves a field out, or refuses it, has nothing to say here; one
 whose finished turn does not begin with its own prompt cannot close the circle, and is listed in `APART`.
@@ -59,7 +59,7 @@ DISJOINT = {
     "vllm-tool_chat_template_granite_20b_fc": SPACED,
     "vllm-tool_chat_template_muse_glimmer": "only a prompt begins with the system's words",
 }
-"""Templates some of whose turns do not begin with their own prompt: nothing can be written behind it and come back."""
+"""Templates some of whose turns do not begin with their own prompt: nothing can be written after it and come back."""
 
 
 def outcome(name: str, kind: str) -> str:
@@ -83,26 +83,26 @@ def outcome(name: str, kind: str) -> str:
 @pytest.mark.parametrize("name", sorted(corpus.load_published()))
 def test_what_is_read_is_written_again(name: str) -> None:
     found = {kind: outcome(name, kind) for kind in MESSAGES}
-    wrong = {kind: said for kind, said in found.items() if said not in ("", CLOSED, APART)}
-    apart = [kind for kind, said in found.items() if said == APART]
-    SEEN.update(["templates", *(said.split(":")[0] for said in found.values() if said)])
+    wrong = {kind: outcome for kind, outcome in found.items() if outcome not in ("", CLOSED, APART)}
+    apart = [kind for kind, outcome in found.items() if outcome == APART]
+    SEEN.update(["templates", *(outcome.split(":")[0] for outcome in found.values() if outcome)])
     assert bool(wrong) == (name in OPEN), wrong
     assert bool(apart) == (name in DISJOINT), apart
 
 
-HEADED = "behind a result, a finished turn has a header that the prompt leaves out"
+HEADED = "after a result, a finished turn has a header that the prompt leaves out"
 SECOND = {
     "axolotl-deepseek_v3": HEADED,
     "trl-diffusion_gemma_training": HEADED,
     "vllm-tool_chat_template_hunyuan_a13b": HEADED,
 }
-"""Templates for which it does not hold in the round behind a result."""
+"""Templates for which it does not hold in the round after a result."""
 
 
 @pytest.mark.law
 @needs_corpus
 @pytest.mark.parametrize("name", sorted(corpus.load_published()))
-def test_it_holds_behind_a_result(name: str) -> None:
+def test_it_holds_after_a_result(name: str) -> None:
     """An agent at work: its call was read, its result is there, and it answers, or calls again."""
     template, case = template_of(name), case_of(name, "call")
     if case is None or case.reply == APART or name in OPEN:
@@ -187,7 +187,7 @@ OTHERWISE = {
 @needs_corpus
 @pytest.mark.parametrize("name", sorted(corpus.load_published()))
 def test_the_writer_writes_what_the_template_writes(name: str) -> None:
-    """The message behind the prompt; then the stop, which a template may leave to the next turn."""
+    """The message after the prompt; then the stop, which a template may leave to the next turn."""
     grammar = template_of(name).grammar
     wrong = {}
     for kind in MESSAGES:

@@ -45,7 +45,7 @@ def read(grammar: str, chunks: Iterable[Any], **more: Any) -> tuple[list[Event],
 
 
 def join_events(events: Iterable[Event]) -> dict[str, Any]:
-    """The message that somebody has who only saw the stream's deltas."""
+    """Return the message that the stream's deltas add up to."""
     message: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
     for event in events:
         for key, value in event.delta().items():
@@ -84,7 +84,7 @@ def check(grammar: str, reply: str, chunks: Iterable[str], whole: Message) -> No
 
 
 def is_unfinished(message: Message) -> bool:
-    """A call without an end has said all but its late id."""
+    """Whether a call has no end, hence perhaps no id yet."""
     return any(attempt.status in ("unterminated", "malformed") for attempt in message.attempts)
 
 
@@ -170,15 +170,15 @@ def test_prefixes_are_monotone_and_never_raise(example: Example) -> None:
     for size in range(len(example.reply) + 1):
         message = parse(GRAMMARS[example.grammar], example.reply[:size])
         now = to_comparable(message)
-        said = join_events([*Parser(GRAMMARS[example.grammar]).feed(example.reply[:size])])
+        joined = join_events([*Parser(GRAMMARS[example.grammar]).feed(example.reply[:size])])
         for key in ("content", "reasoning_content"):
-            assert now[key].startswith(said[key])
+            assert now[key].startswith(joined[key])
             assert now[key].startswith(last[key]) or last[key].rstrip("<[|{ \n") in now[key]
         assert len(now["tool_calls"]) >= len(last["tool_calls"])
         for before, after in zip(last["tool_calls"], now["tool_calls"], strict=False):
             assert after["name"] == before["name"]
             assert after["arguments"].startswith(before["arguments"])
-        last = {**now, **{key: said[key] for key in ("content", "reasoning_content")}}
+        last = {**now, **{key: joined[key] for key in ("content", "reasoning_content")}}
 
 
 @EACH
@@ -690,7 +690,7 @@ def test_look_alike_text_of_a_real_vocabulary_stays_text(vocabulary: str, name: 
     message = parse(template.grammar, ids, tokenizer=known)
     assert message["content"] == text and "tool_calls" not in message
     assert message.stop == "<|im_end|>"
-    assert parse(template.grammar, text)["content"] != text  # as text alone it cannot be told apart
+    assert parse(template.grammar, text)["content"] != text  # as text alone it is ambiguous
 
 
 # -- size

@@ -64,10 +64,10 @@ def read(name: str, chunks: list[str], kind: str = "object") -> tuple[Any, ...]:
     for chunk in chunks:
         events += parser.feed(chunk)
     message = parser.close()
-    said: dict[tuple[str, int | None], str] = {}
+    joined: dict[tuple[str, int | None], str] = {}
     for event in (*events, *message.events):
-        said[event.kind, event.call] = said.get((event.kind, event.call), "") + event.text
-    return dict(message), message.spans, message.attempts, message.stop, said
+        joined[event.kind, event.call] = joined.get((event.kind, event.call), "") + event.text
+    return dict(message), message.spans, message.attempts, message.stop, joined
 
 
 @settings(max_examples=400, deadline=None)
@@ -86,8 +86,8 @@ def read(name: str, chunks: list[str], kind: str = "object") -> tuple[Any, ...]:
 def test_values_do_not_depend_on_the_chunks(
     name: str, value: str, size: int, kind: str, cuts: random.Random
 ) -> None:
-    before, behind = AROUND[name]
-    reply = before + value + behind
+    before, after = AROUND[name]
+    reply = before + value + after
     whole = read(name, [reply], kind=kind)
     even = [reply[at : at + size] for at in range(0, len(reply), size)]
     places = sorted(cuts.sample(range(1, len(reply)), min(len(reply) - 1, 12)))

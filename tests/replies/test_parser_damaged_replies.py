@@ -211,7 +211,7 @@ def strange(grammar: Grammar, message: Message, texts: list[str]) -> list[str]:
 
 
 def halves(known: str, word: str) -> Iterator[bool]:
-    """Whether a word is known, or made of two that are, where one marker stands behind another."""
+    """Whether a word is known, or made of two that are, where one marker stands after another."""
     return (word[:at] in known and word[at:] in known for at in range(len(word)))
 
 

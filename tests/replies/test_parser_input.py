@@ -91,7 +91,7 @@ def test_a_parser_is_made_of_a_grammar() -> None:
 @pytest.mark.parametrize("chunk", ["more", " ", "<|im_end|>", [5], 5, (5, 6)])
 @pytest.mark.parametrize("before", ["", "Hello", "Hello<|im_end|>", "<tool_call>\n{", [5]])
 def test_nothing_follows_the_end(before: Any, chunk: Any) -> None:
-    """What comes behind `close` is refused, not lost; nothing at all is fine, and so is closing once more."""
+    """What comes after `close` is refused, not lost; nothing at all is fine, and so is closing once more."""
     parser = turnwise.load("qwen3").parser(tokenizer="turnwise")
     parser.feed(before)
     message = parser.close()
@@ -147,10 +147,10 @@ SENSELESS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "said"), SENSELESS)
-def test_a_declaration_that_makes_no_sense(data: Any, said: str) -> None:
+@pytest.mark.parametrize(("data", "problem"), SENSELESS)
+def test_a_declaration_that_makes_no_sense(data: Any, problem: str) -> None:
     """It is refused with the place, what stands there, and what is due."""
-    with pytest.raises(SourceError, match=said):
+    with pytest.raises(SourceError, match=problem):
         turnwise.load("chatml").parse("x", declared=data)
 
 

@@ -1,6 +1,6 @@
 """The laws of replies, for every template of the corpus and made-up messages.
 
-    parse undoes render          what stands behind the prompt is read back as the message
+    parse undoes render          what stands after the prompt is read back as the message
     cuts never matter            one piece, single characters, random cuts: the same message, spans and attempts
     nothing is taken back        what is said of a beginning is the beginning of what is said of the whole
     spans tile the reply
@@ -60,8 +60,8 @@ KEYS = st.text(st.sampled_from("abcdefgh_"), min_size=1, max_size=5)
 @st.composite
 def messages(draw: st.DrawFn, grammar: Grammar) -> dict[str, Any]:
     """What this grammar can say."""
-    said = TEXTS.map("So: {}".format)
-    message: dict[str, Any] = {"role": "assistant", "content": draw(said)}
+    contents = TEXTS.map("So: {}".format)
+    message: dict[str, Any] = {"role": "assistant", "content": draw(contents)}
     if grammar.reasoning is not None and draw(st.booleans()):
         message["reasoning_content"] = "Well: " + draw(TEXTS)
     if grammar.calls is not None and draw(st.booleans()):
@@ -79,7 +79,7 @@ def messages(draw: st.DrawFn, grammar: Grammar) -> dict[str, Any]:
             }
             for at, (name, given) in enumerate(zip(CALLED, arguments, strict=False))
         ]
-        message["content"] = "" if grammar.calls.excludes_content else draw(st.just("") | said)
+        message["content"] = "" if grammar.calls.excludes_content else draw(st.just("") | contents)
     return message
 
 
@@ -90,7 +90,7 @@ def is_json(grammar: Grammar) -> bool:
 
 
 def write_reply(name: str, message: dict[str, Any]) -> tuple[str, str]:
-    """A prompt, and the reply: what the template writes behind it, or the writer where the turn does not go on so."""
+    """A prompt, and the reply: what the template writes after it, or the writer where the turn does not go on so."""
     chosen = template(name)
     tools = TOOLS if "tool_calls" in message else None
     try:
@@ -116,10 +116,10 @@ def drop_unrendered(message: dict[str, Any], reply: str, read: Any) -> dict[str,
 
 
 def join_deltas(events: list[Event]) -> dict[tuple[str, int | None], str]:
-    said: dict[tuple[str, int | None], str] = {}
+    joined: dict[tuple[str, int | None], str] = {}
     for event in events:
-        said[event.kind, event.call] = said.get((event.kind, event.call), "") + event.text
-    return said
+        joined[event.kind, event.call] = joined.get((event.kind, event.call), "") + event.text
+    return joined
 
 
 def in_cuts(name: str, prompt: str, chunks: list[str]) -> tuple[Any, list[Event], list[int]]:
@@ -148,9 +148,9 @@ def hold(name: str, message: dict[str, Any], dice: random.Random) -> None:
         list(reply),
         [reply[start:end] for start, end in pairwise([0, *cuts, len(reply)])],
     ):
-        again, said, _ = in_cuts(name, prompt, chunks)
+        again, streamed, _ = in_cuts(name, prompt, chunks)
         assert facts(again) == facts(whole), reply
-        assert join_deltas(said) == join_deltas(events)
+        assert join_deltas(streamed) == join_deltas(events)
     cut = dice.randrange(len(reply) + 1)
     part, begun, (count,) = in_cuts(name, prompt, [reply[:cut]])
     assert_tiled(part, reply[:cut])

@@ -16,7 +16,7 @@ from turnwise.replies.parser.text_values import parse_elements
 from turnwise.tokens import tokenizers
 
 BEFORE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls or [] %}"
-BEHIND = "{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+AFTER = "{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 EACH = "{% for k, v in c.function.arguments | items %}"
 PLAIN = "{{ v if v is string else v | tojson }}"
 DEEP = (
@@ -43,7 +43,7 @@ PAIRS = Pairs(
 
 
 def template(body: str, macros: str = "") -> turnwise.Template:
-    return turnwise.compile(macros + BEFORE + body + BEHIND)
+    return turnwise.compile(macros + BEFORE + body + AFTER)
 
 
 tagged, keyed = template(TAGGED), template(KEYED, DEEP)
@@ -153,7 +153,7 @@ MISSING_CLOSERS = [
     ("<arg=a>x</arg><arg=b>4", {"a": "x", "b": 4}, "unclosed"),
     ("<arg=a>x", {"a": "x"}, "unclosed"),
     ("<arg=b>4", {"b": 4}, "unclosed"),
-    # A value that quotes a marker: nobody can be sure, so it is said.
+    # A value that quotes a marker is ambiguous, so it is reported.
     ("<arg=a>x<arg=a>4</arg>", {"a": "x<arg=a>4"}, "malformed"),
     ("<arg=a>x<arg=z>4</arg>", {"a": "x<arg=z>4"}, "malformed"),
     ("<arg=a>x<arg= 4</arg>", {"a": "x<arg= 4"}, "malformed"),

@@ -108,8 +108,8 @@ def test_written_a_little_differently(change: str) -> None:
     for name in calling():
         grammar = template(name).grammar
         assert grammar.calls is not None
-        said = "" if grammar.calls.excludes_content else "So it is."
-        for meant in (message(grammar, 1), message(grammar, 2), message(grammar, 1, said)):
+        content = "" if grammar.calls.excludes_content else "So it is."
+        for meant in (message(grammar, 1), message(grammar, 2), message(grammar, 1, content)):
             expected = essence(parse(grammar, write(grammar, meant), tools=TOOLS))
             reply = write(CHANGES[change](grammar), meant)
             found = essence(parse(grammar, reply, tools=TOOLS))

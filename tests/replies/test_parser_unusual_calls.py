@@ -224,7 +224,7 @@ def test_signs_alone_are_text(opener: str, given: Any) -> None:
     assert message["content"] == f"{PROSE}so." and not message.attempts
 
 
-def test_python_calls_behind_content_need_the_tools() -> None:
+def test_python_calls_after_content_need_the_tools() -> None:
     reply = "See [a link](f) and [f(a='x')]<|eot|>"
     assert calls(read(GRAMMARS["llama-4"], reply, OFFERED)) == [("f", {"a": "x"})]
     assert read(GRAMMARS["llama-4"], reply)["content"] == reply.removesuffix("<|eot|>")
@@ -247,7 +247,7 @@ JSON_PROSE = 'So {"name": "Ann", "age": 3}, {x}, {"name": "f"}, {"name": "f", "p
 
 
 @pytest.mark.parametrize("given", [None, OFFERED])
-def test_json_without_an_opener_is_a_call_behind_content_too(given: Any) -> None:
+def test_json_without_an_opener_is_a_call_after_content_too(given: Any) -> None:
     message = read(GRAMMARS["llama-3.1"], SURROUNDED, given)
     assert (message["content"], calls(message)) == ("So:  Aye?", [("f", {"a": 1}), ("g", {})])
     assert read(GRAMMARS["llama-3.1"], JSON_PROSE, given)["content"] == JSON_PROSE
@@ -293,12 +293,12 @@ def test_a_closer_within_quotes_is_none() -> None:
 # -- parts in another order, and things around calls
 
 ORDERS = {
-    "the name behind the arguments": (
+    "the name after the arguments": (
         ("{arguments}", " -> ", "{name}"),
         '<c>{"a": 1} -> f</c>',
         "call00000",
     ),
-    "the id behind the arguments": (
+    "the id after the arguments": (
         ("{name}", ":", "{arguments}", "#", "{id}"),
         '<c>f:{"a": 1}#x7</c>',
         "x7",
@@ -428,7 +428,7 @@ def test_the_stops_of_a_template_with_channels(
 
 
 def test_a_matcher_with_a_limit() -> None:
-    """It finds what starts within the limit, however long it is, and nothing behind that."""
+    """It finds what starts within the limit, however long it is, and nothing after that."""
     close = MarkerTag(MarkerKind.VALUE_CLOSE)
     matcher = MarkerMatcher([("</key>", close)])
     assert matcher.find("abc</key>", 0, True, 3) == (MarkerMatch(close, 3, 9), 3)

@@ -1,4 +1,4 @@
-"""Other people's vectors, read with the derived grammars.
+"""Vectors of other parsers, read with the derived grammars.
 
 Every vector that fails is listed here under the reason why (`FAILING`); a vector that starts to pass must be taken off
 the list, one that starts to fail shows up. The reasons are our reading of the rows, made after they had failed. The

@@ -46,7 +46,7 @@ HISTORIES: dict[str, list[Message]] = {
 }
 
 
-# Templates that write a header behind a result in history, and none in a prompt: what a model writes is not known.
+# Templates that write a header after a result in history, and none in a prompt: what a model writes is not known.
 HEADED = ("trl-diffusion_gemma_training", "axolotl-deepseek_v3")
 
 
@@ -136,7 +136,7 @@ def test_parse_undoes_render(name: str) -> None:
 def write_reply(
     name: str, history: list[Message], message: Message, options: Message
 ) -> tuple[str, str] | None:
-    """The prompt and what the template writes behind it."""
+    """The prompt and what the template writes after it."""
     template, _, shape = derive_for(name)
     chat = [to_shape(turn, shape) for turn in history]
     given = {

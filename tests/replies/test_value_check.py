@@ -82,7 +82,7 @@ def test_the_verdict_is_that_of_jsonschema(schema: dict[str, Any]) -> None:
         ('{"v": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
     ],
 )
-def test_what_is_wrong_is_told(arguments: str, problem: str) -> None:
+def test_what_is_wrong_is_reported(arguments: str, problem: str) -> None:
     parameters = {"type": "object", "properties": {"v": {}}, "required": ["v"]}
     (tool,) = read_signatures([{"name": "t", "parameters": parameters}])
     assert problem in str(find_misfit(arguments, tool))

@@ -1,7 +1,7 @@
 """The playground in a real browser, served and static: the main flows, hostile content, and two widths.
 
 Run by `make browser`, which sets up selenium and builds the static site; Debian's chromium and chromium-driver must be
-installed. Screenshots are written to `build/screenshots`, for somebody to look at.
+installed. Screenshots are written to `build/screenshots`, to be looked at.
 """
 
 from __future__ import annotations

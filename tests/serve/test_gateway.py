@@ -58,7 +58,7 @@ def test_only_chats_that_reach_the_engine_are_known_prompts() -> None:
     chat = {"messages": QUESTION}
     render = "/v1/chat/completions/render"
     with gateway(ScriptedUpstream("generate", PLAIN), "qwen3") as client:
-        late = {**chat, "stream_options": {"include_usage": "x"}}  # found behind the prompt
+        late = {**chat, "stream_options": {"include_usage": "x"}}  # found after the prompt
         assert client.post(CHAT, json=late).status_code == 422
         assert post(client, render, chat)["common_prefix_tokens"] == 0
     with gateway(ScriptedUpstream("generate", PLAIN), "qwen3") as client:
@@ -150,14 +150,14 @@ def test_several_replies_of_an_engine_that_samples_one(kind: str, stream: bool) 
     with gateway(upstream) as client:
         if stream:
             *chunks, last = read_stream(client, body)
-            said = [add_up(chunks, index)[0]["content"] for index in range(3)]
+            contents = [add_up(chunks, index)[0]["content"] for index in range(3)]
             usage = last["usage"]
         else:
             answer = post(client, CHAT, body)
-            said = [choice["message"]["content"] for choice in answer["choices"]]
+            contents = [choice["message"]["content"] for choice in answer["choices"]]
             assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
             usage = answer["usage"]
-    assert said == ["Yes.", "No, no.", "Maybe."]
+    assert contents == ["Yes.", "No, no.", "Maybe."]
     sampling = [request.get("sampling_params", request) for request in upstream.requests]
     assert [one["seed"] for one in sampling] == [7, 8, 9]
     assert [one.get("n", 1) for one in sampling[1:]] == [1, 1]
@@ -214,7 +214,7 @@ def write_call(name: str = "tide", **arguments: Any) -> str:
     ],
 )
 @pytest.mark.parametrize("kind", ["generate", "completions"])
-def test_what_breaks_a_forced_call_is_told(
+def test_what_breaks_a_forced_call_is_reported(
     kind: str, reply: str, more: dict[str, Any], problem: str
 ) -> None:
     """The engine ignores the grammar, so the gateway has to see it."""
@@ -226,7 +226,7 @@ def test_what_breaks_a_forced_call_is_told(
     assert add_up(chunks)[1] is None, "a broken reply has no finish_reason"
 
 
-def test_a_forced_call_that_was_cut_is_told_by_its_finish_reason() -> None:
+def test_a_forced_call_that_was_cut_is_reported_by_its_finish_reason() -> None:
     body = {"messages": QUESTION, "tools": [TIDE], "tool_choice": "required"}
     for reply in (CALL[:-30], "Well"):
         with gateway(ScriptedUpstream("generate", reply, stop="length")) as client:
@@ -365,7 +365,7 @@ def test_a_reply_that_was_filtered() -> None:
         assert add_up(read_stream(client, body))[1] == "content_filter"
 
 
-def test_reasoning_can_be_left_out_and_what_is_not_passed_on_is_told() -> None:
+def test_reasoning_can_be_left_out_and_what_is_not_passed_on_is_reported() -> None:
     with gateway(ScriptedUpstream("generate", PLAIN)) as client:
         body = {"messages": QUESTION, "include_reasoning": False, "verbosity": "low"}
         answer = post(client, CHAT, body)
@@ -389,8 +389,8 @@ def test_an_upstream_that_dies_is_a_clean_error(kind: str, bytes_before: int) ->
         if bytes_before == 400:
             events = read_stream(client, {"messages": QUESTION})
             assert events[-1]["error"]["type"] == "upstream_error" and len(events) > 2
-            said = add_up(events[:-1])[0]["content"]
-            assert reply.startswith(said) and said
+            content = add_up(events[:-1])[0]["content"]
+            assert reply.startswith(content) and content
 
 
 def test_a_stream_that_ends_too_early_is_an_error() -> None:
@@ -416,14 +416,14 @@ def test_a_stream_that_ends_too_early_is_an_error() -> None:
     ],
     ids=repr,
 )
-def test_odd_events_are_told(event: Any) -> None:
+def test_odd_events_are_reported(event: Any) -> None:
     upstream = ScriptedUpstream("generate", PLAIN, edit=lambda events: [event, *events])
     with gateway(upstream) as client:
         message = post(client, CHAT, {"messages": QUESTION}, 502)["error"]["message"]
     assert "the upstream" in message and "\x1b" not in message
 
 
-def test_an_answer_that_is_no_stream_is_told() -> None:
+def test_an_answer_that_is_no_stream_is_reported() -> None:
     upstream = ScriptedUpstream("text", PLAIN, edit=lambda _: [b'{"choices": []}\n'])
     with gateway(upstream) as client:
         error = post(client, CHAT, {"messages": QUESTION}, 502)["error"]
@@ -432,16 +432,16 @@ def test_an_answer_that_is_no_stream_is_told() -> None:
 
 def test_events_may_hold_every_character_as_it_is() -> None:
     """A line of an event ends at a line feed, and not where Python's `splitlines` would end it."""
-    said = "a\u2028b\x85c\x0bd\x1ce \U0001f600"
-    choice = {"index": 0, "text": said, "finish_reason": "stop"}
+    content = "a\u2028b\x85c\x0bd\x1ce \U0001f600"
+    choice = {"index": 0, "text": content, "finish_reason": "stop"}
     event = json.dumps({"choices": [choice]}, ensure_ascii=False).replace("\x0b", "\\u000b")
     raw = b"data: " + event.replace("\x1c", "\\u001c").encode() + b"\r\n\r\n"
     for seed in range(8):
         upstream = ScriptedUpstream("text", PLAIN, edit=lambda _: [raw], seed=seed)
         with gateway(upstream) as client:
             body = {"messages": QUESTION, "chat_template_kwargs": {"enable_thinking": False}}
-            assert post(client, CHAT, body)["choices"][0]["message"]["content"] == said
-            assert add_up(read_stream(client, body))[0]["content"] == said
+            assert post(client, CHAT, body)["choices"][0]["message"]["content"] == content
+            assert add_up(read_stream(client, body))[0]["content"] == content
 
 
 def split_lines(chunks: list[bytes]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Bodies and answers of engines that nobody meant: every one gets a clean answer, never a failure of the server.
+"""Malformed bodies and answers of engines: every one gets a clean answer, never a failure of the server.
 
 Bodies are valid requests in which values were replaced, added or left out; events those of a scripted engine. A failure
 names its seed.
@@ -129,9 +129,9 @@ def spoil(value: Any, chance: random.Random) -> Any:
     return value
 
 
-def check_error(error: dict[str, Any], told: str) -> None:
-    assert "itself failed" not in error["message"] and error["message"], told
-    assert error["message"].isprintable() or "\n" in error["message"], told
+def check_error(error: dict[str, Any], context: str) -> None:
+    assert "itself failed" not in error["message"] and error["message"], context
+    assert error["message"].isprintable() or "\n" in error["message"], context
 
 
 class Heedless(ScriptedUpstream):
@@ -150,10 +150,10 @@ def send_bodies(kind: str, count: int) -> None:
             data = json.dumps(body)
             headers = {"content-type": "application/json"}
             answer = client.post(CHAT, content=data, headers=headers)
-            told = f"{kind} {seed}: {answer.status_code} {answer.text[:300]} {data[:900]}"
-            assert answer.status_code in (200, 404, 422, 502), told
+            context = f"{kind} {seed}: {answer.status_code} {answer.text[:300]} {data[:900]}"
+            assert answer.status_code in (200, 404, 422, 502), context
             if answer.status_code != 200:
-                check_error(answer.json()["error"], told)
+                check_error(answer.json()["error"], context)
 
 
 def send_events(kind: str, count: int) -> None:
@@ -180,11 +180,11 @@ def send_events(kind: str, count: int) -> None:
             upstream.replies = chance.sample(REPLIES, 2)
             body = {"messages": QUESTION, "tools": [TIDE], "n": chance.choice((1, 1, 2))}
             answer = client.post(CHAT, json={**body, "stream": chance.random() < 0.5})
-            told = f"{kind} {seed}: {answer.status_code} {answer.text[-500:]}"
-            assert answer.status_code in (200, 502), told
+            context = f"{kind} {seed}: {answer.status_code} {answer.text[-500:]}"
+            assert answer.status_code in (200, 502), context
             last = answer.text.rstrip().rpartition("\n\n")[2].removeprefix("data: ")
             if last != "[DONE]" and "error" in json.loads(last):
-                check_error(json.loads(last)["error"], told)
+                check_error(json.loads(last)["error"], context)
 
 
 def call_playground(count: int) -> None:

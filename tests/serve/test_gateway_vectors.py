@@ -1,4 +1,4 @@
-"""Other people's replies through the gateway: a stream adds up to the message, and both are what `parse` says.
+"""Replies from other parsers' tests through the gateway: a stream adds up to the message, and both equal `parse`.
 
 The engine replays the reply of each vector in random chunks, as ids or as text, in the protocol of each kind.
 """

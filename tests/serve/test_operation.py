@@ -219,7 +219,7 @@ def test_nothing_is_fetched(client: TestClient, monkeypatch: pytest.MonkeyPatch)
     assert "169.254" not in answer["prompt_text"]
 
 
-# -- templates of strangers
+# -- untrusted templates
 
 
 def test_a_template_of_a_request_runs_in_a_worker(client: TestClient) -> None:
@@ -342,7 +342,7 @@ def test_a_server_without_workers_is_ready(monkeypatch: pytest.MonkeyPatch) -> N
         wait_until_ready(client)
 
 
-def test_roles_are_needed_and_unknown_ones_are_told(client: TestClient) -> None:
+def test_roles_are_needed_and_unknown_ones_are_reported(client: TestClient) -> None:
     for message in (
         {"content": "Hi"},
         {"role": None, "content": "Hi"},
@@ -387,7 +387,7 @@ def test_the_log_has_one_line_for_each_request_and_no_content() -> None:
     assert "secret" not in stream.getvalue()
 
 
-def test_a_defect_is_told_without_its_innards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_is_reported_without_its_innards(monkeypatch: pytest.MonkeyPatch) -> None:
     service, stream = make_service(), io.StringIO()
     monkeypatch.setattr(service.renderer, "encode", lambda *_: {}["secret"])
     app = create_app(service, JsonLog(stream))

@@ -53,8 +53,8 @@ def test_parse_gives_events_by_chunk() -> None:
     answer = ask("parse", template="qwen3", chunks=chunks)
     assert answer["message"]["content"] == "Yes."
     assert answer["message"]["reasoning_content"] == "Low?"
-    said = "".join(one["text"] for one in answer["events"] if one["kind"] == "text")
-    assert said == "Yes." and {one["at"] for one in answer["events"]} >= {2, 3}
+    content = "".join(one["text"] for one in answer["events"] if one["kind"] == "text")
+    assert content == "Yes." and {one["at"] for one in answer["events"]} >= {2, 3}
 
 
 def test_a_pasted_template_and_its_error() -> None:
@@ -110,7 +110,7 @@ def test_all_verbs_are_tried() -> None:
         ("encode", {"template": "qwen3", "messages": CHAT, "tokenizer": "/etc"}, "tokenizer"),
     ],
 )
-def test_bad_bodies_are_told_by_field(verb: str, body: dict[str, Any], param: str) -> None:
+def test_bad_bodies_are_reported_by_field(verb: str, body: dict[str, Any], param: str) -> None:
     error = ask(verb, **body)["error"]
     assert error["param"] == param and error["message"].startswith(param)
 
@@ -122,7 +122,7 @@ def test_names_are_never_paths(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert "there is no template" in error["message"]
 
 
-def test_warnings_are_told() -> None:
+def test_warnings_are_reported() -> None:
     deaf = {"source": "{{ messages[0].content }}"}
     assert "messages[1]" in ask("render", template=deaf, messages=CHAT)["warnings"][0]
 

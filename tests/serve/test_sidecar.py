@@ -241,7 +241,7 @@ def test_the_bodies_of_routers(client: TestClient) -> None:
         assert answer["sampling_params"]["logprobs"] == 2
 
 
-def test_changes_and_losses_are_told(client: TestClient) -> None:
+def test_changes_and_losses_are_reported(client: TestClient) -> None:
     call = {
         "id": "1",
         "type": "function",

@@ -13,7 +13,7 @@ a body:
     --- pieces      beside it: one per line: its text as a Python string, its origin, its message, `generation`
     --- error       expected instead: the error's class and text
 
-The body of a section is its lines, joined; one empty line before the next `===` belongs to nobody. Where that would
+The body of a section is its lines, joined; one empty line before the next `===` belongs to no section. Where that would
 hide something (a space at the end of a line, a newline at the end, an escape) the heading says `quoted`, and each
 line is a Python string. Writing a file that was read gives the same bytes, except for what was replaced.
 

@@ -21,7 +21,7 @@ def good(*arguments: str | Path, stdin: str | bytes = "") -> str:
 
 
 def bad(*arguments: str | Path, stdin: str | bytes = "") -> str:
-    """What was said on stderr by a call that failed."""
+    """The stderr of a call that failed."""
     result = run(*arguments, stdin=stdin)
     assert result.exit_code == 2, result.output
     assert result.stdout == "" and "Traceback" not in result.stderr

@@ -40,7 +40,7 @@ needs_corpus = pytest.mark.skipif(folder() is None, reason=ABSENT)
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A template somebody published: its text and the tokens that the golden rows were made with."""
+    """A published template: its text and the tokens that the golden rows were made with."""
 
     name: str
     text: str

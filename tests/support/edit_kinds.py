@@ -46,7 +46,7 @@ IN_MESSAGES: dict[str, str | tuple[str, str]] = {
     "the role ipython": when("m.role == 'ipython'"),
     "the role tool_results": when("m['role'] == 'tool_results'"),
     "the role developer": when("m.role in ['developer']"),
-    "a role of nobody else": when("m.role == 'umpire_7'"),
+    "an unknown role": when("m.role == 'umpire_7'"),
     "a role in capitals": when("m.role | upper == 'GOSSIP'"),
     "two tools in turn": when(
         "m.role == 'tool' and loop.previtem is defined and loop.previtem.role == 'tool'"

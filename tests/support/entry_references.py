@@ -194,7 +194,7 @@ def read_back(used: turnwise.Template) -> Iterator[tuple[str, Any, Any]]:
     """Yield what an assistant message says and what parsing its rendering finds, for every kind that is written.
 
     A kind is left out if the template refuses it or drops its calls or reasoning, and text that stands in a thought
-    that the prompt opened and nobody closed.
+    that the prompt opened and that was not closed.
     """
     known = (
         tools for tools in (TOOLS, PLAIN_TOOLS) if _render_turns(used, [ASK], {"tools": tools})

@@ -1,4 +1,4 @@
-"""Conversations for the tests of integrations: what people send to trainers, odd ones included, and bad rows."""
+"""Conversations for the tests of integrations: what users send to trainers, odd ones included, and bad rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invented templates: random, but such as somebody might publish.
+"""Invented templates: random, but like published ones.
 
 A template is drawn from a seed: how its markers look, what stands around turns, reasoning, content and calls, and in
 which of the known ways (`LAYOUTS`) calls are written. Messages for it are drawn too: texts with quotes, newlines,
@@ -71,7 +71,7 @@ ACTIONS = (
     ("CALL ", "WITH "),
     ("✿FUNCTION✿: ", "✿ARGS✿: "),
 )
-# How a pair is written: before the key, between key and value, behind the value. `{}` is the kind, or the key again.
+# How a pair is written: before the key, between key and value, after the value. `{}` is the kind, or the key again.
 SHAPES: dict[str, Callable[[str], tuple[str, str, str]]] = {
     "equals": lambda word: (f"<{word}=", ">", f"</{word}>"),
     "attribute": lambda word: (f'<{word} name="', '">', f"</{word}>"),
@@ -277,16 +277,16 @@ JSON = "{{ c.function.arguments | tojson }}"
 VALUE = "{{ v if v is string else v | tojson }}"
 
 
-def several(before: str, call: str, separator: str, behind: str) -> str:
+def several(before: str, call: str, separator: str, after: str) -> str:
     """All calls of a message."""
     return (
         "{% if m.tool_calls %}" + text(before) + "{% for c in m.tool_calls %}" + call
-        + "{% if not loop.last %}" + text(separator) + "{% endif %}{% endfor %}" + text(behind) + "{% endif %}"
+        + "{% if not loop.last %}" + text(separator) + "{% endif %}{% endfor %}" + text(after) + "{% endif %}"
     )  # fmt: skip
 
 
 def around(draw: Draw, call: str, each: Pair, separators: Sequence[str] = ("", "\n")) -> str:
-    """Calls one behind the other, each between its markers, with or without a section around them."""
+    """Calls one after the other, each between its markers, with or without a section around them."""
     section = draw.block(SECTIONS) if draw.chance(0.5) or not each[0].strip() else ("", "")
     if draw.trait("section of signs", 0.05):
         section = draw.note(*draw.pick(SIGNS))
@@ -352,23 +352,23 @@ def name_and_json(draw: Draw) -> str:
     middle = draw.pick(["\n", " ", "\n```json\n", ": "])
     if draw.chance(0.8):
         middle = draw.mark(ARGUMENTS)[0] + draw.line()
-    extra = draw.pick(["", "", "id before", "id between", "id behind", "index"])
+    extra = draw.pick(["", "", "id before", "id between", "id after", "index"])
     mark = text(draw.mark(("id", "number", "call_id"))[0])
     shown = "{{ loop.index0 }}" if extra == "index" else "{{ c.id }}"
     name = shown + mark + NAME if extra == "id before" else NAME + mark + shown
     given, fence = text(middle) + JSON, text("\n```" * ("`" in middle))
     draw.trait("ids", extra[:2] == "id")
-    if extra in ("", "id behind"):
+    if extra in ("", "id after"):
         return around(draw, NAME + given + fence + (mark + shown if extra else ""), (opens, closes))
     return around(draw, name + given + fence, (opens, closes))
 
 
 def name_in_opener(draw: Draw) -> str:
     opens, closes = draw.pick(OPENERS)
-    before, _, behind = opens.partition("{}")
+    before, _, after = opens.partition("{}")
     shut, _, again = closes.partition("{}")
     draw.note(before, shut)
-    call = NAME + text(behind, draw.line()) + JSON
+    call = NAME + text(after, draw.line()) + JSON
     if again:
         return around(draw, call + text(draw.line(), shut) + NAME, (before, again))
     return around(draw, call, (before, draw.line() + closes))
@@ -402,12 +402,12 @@ def draw_tagged(draw: Draw) -> str:
     pairs = "{% for k, v in c.function.arguments | items %}" + pair + "{% endfor %}"
     own = draw.mark(CALLS)[0] + "{}" + draw.mark(ARGUMENTS)[0], draw.mark(("over", "done"))[0]
     opens, closes = draw.pick([*OPENERS[:4], own])
-    before, _, behind = opens.partition("{}")
+    before, _, after = opens.partition("{}")
     draw.note(before, closes)
     each = draw.block(CALLS) if draw.chance(0.4) else ("", "")
     return around(
         draw,
-        NAME + text(behind, draw.line()) + pairs,
+        NAME + text(after, draw.line()) + pairs,
         (each[0] + before, closes + draw.line() + each[1]),
     )
 
@@ -469,14 +469,14 @@ LAYOUTS: dict[str, Callable[[Draw], str]] = {
 def messages(made: Invented, count: int) -> Iterator[dict[str, Any]]:
     """Assistant messages that this template can say."""
     random = Random(made.seed + 1)
-    said = [one for one in (*SAID, *cut_markers(made.marks)) if made.sayable(one)]
+    contents = [one for one in (*SAID, *cut_markers(made.marks)) if made.sayable(one)]
     for number in range(count):
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": random.choice(said) if number % 2 else "",
+            "content": random.choice(contents) if number % 2 else "",
         }
         if "reasoning" in made.traits and random.random() < 0.6:
-            message["reasoning_content"] = random.choice(said)
+            message["reasoning_content"] = random.choice(contents)
         size = random.choice((0, 1, 1, 2, 3)) if message["content"] else 1 + number % 3
         if size:
             message["tool_calls"] = [call(made, random, at) for at in range(size)]

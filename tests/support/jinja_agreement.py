@@ -1,4 +1,4 @@
-"""The same text as transformers, or an error in both: the law for templates that nobody wrote."""
+"""The same text as transformers, or an error in both: the law for generated templates."""
 
 from __future__ import annotations
 

@@ -71,16 +71,16 @@ def fork_run(
     is_before: bool = False,
 ) -> tuple[int, Path]:
     """Start a run in a fork; return its process, and the file in which it tells what it did."""
-    told = output.with_suffix(".told")
-    told.unlink(missing_ok=True)
+    report_file = output.with_suffix(".report")
+    report_file.unlink(missing_ok=True)
     process = os.fork()
     if process:
-        return process, told
+        return process, report_file
     code = 1
     try:
         killer = Killer(kill_at, is_before)
         report = prepare(make_folder_recipe(data, output, **values), workers=workers)
-        told.write_text(
+        report_file.write_text(
             json.dumps([killer.count, report.kept, len(report.restarts), report.was_finished])
         )
         code = 0
@@ -121,10 +121,10 @@ class Harness:
         for number, values in enumerate(RECIPES):
             output = folder / f"undisturbed{number}"
             start = time.monotonic()
-            process, told = fork_run(data, output, values, workers)
+            process, report_file = fork_run(data, output, values, workers)
             assert wait_for(process) == 0
             self.seconds.append(time.monotonic() - start)
-            self.steps.append(json.loads(told.read_text())[0])
+            self.steps.append(json.loads(report_file.read_text())[0])
             self.expected.append(read_folder(output))
 
     def run(self, number: int) -> None:
@@ -137,9 +137,9 @@ class Harness:
             self._disturb(chosen, output)
         records = len(list((output / WORK / DONE).glob("*.json")))
         is_published = (output / WORK / "publishing.json").exists()
-        process, told = fork_run(self.data, output, RECIPES[chosen], self.workers)
+        process, report_file = fork_run(self.data, output, RECIPES[chosen], self.workers)
         assert wait_for(process) == 0, f"run {number}: it cannot be resumed"
-        _, kept, _, was_finished = json.loads(told.read_text())
+        _, kept, _, was_finished = json.loads(report_file.read_text())
         if not was_finished and not is_published:
             assert kept == records, f"run {number}: {records} chunks were done, {kept} were kept"
             self.counts["resumed"] += kept > 0
@@ -153,7 +153,9 @@ class Harness:
         at, is_before = None, self.source.random() < 0.5
         if way == "step":
             at = self.source.randint(1, self.steps[chosen])
-        process, told = fork_run(self.data, output, RECIPES[chosen], self.workers, at, is_before)
+        process, report_file = fork_run(
+            self.data, output, RECIPES[chosen], self.workers, at, is_before
+        )
         if way != "step":
             time.sleep(self.source.uniform(0.0, self.seconds[chosen]))
             victims = list_workers(process) if way == "worker" else [process]
@@ -165,7 +167,7 @@ class Harness:
         code = wait_for(process)
         if way == "worker":
             assert code == 0, "a run must survive the death of a worker"
-            self.counts["restarts"] += json.loads(told.read_text())[2]
+            self.counts["restarts"] += json.loads(report_file.read_text())[2]
         self.counts[way] += 1
         self.counts["killed"] += code == -signal.SIGKILL
 

@@ -4,7 +4,7 @@ Three plain chats whose every word occurs nowhere else, so that a word in the tr
 run of trained tokens of a sample:
 
 * it holds words of one assistant message, and no word of a user, system or tool message;
-* it ends in a stop, with nothing behind it but white space that merges into its last token.
+* it ends in a stop, with nothing after it but white space that merges into its last token.
 
 And every word of an assistant message is trained, or a warning names the message and the reason. `encode` may warn of
 any message that is not trained as it should be; `examples` only of one that the template refuses or does not write.
@@ -152,11 +152,11 @@ class Labelled:
     """What `encode` or `examples` said: the trained runs of all samples as text, and the warnings."""
 
     runs: list[str] = field(default_factory=list)
-    told: str = ""
+    warned: str = ""
 
     def names(self, index: int) -> bool:
         """Whether a warning names a message and a reason."""
-        return re.search(rf"messages\[{index}\]: .{{10}}", self.told) is not None
+        return re.search(rf"messages\[{index}\]: .{{10}}", self.warned) is not None
 
     def of(self, chat: LawChat, index: int) -> list[str]:
         """The runs with words of a message."""
@@ -168,13 +168,13 @@ def label(
 ) -> Labelled:
     """Encode a chat and return the trained runs of all samples."""
     found = Labelled()
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if with_examples:
             samples = template.examples(chat.messages, used, tools=chat.tools)
         else:
             samples = [template.encode(chat.messages, used, tools=chat.tools)]
-    found.told = "\n".join(str(warning.message) for warning in said)
+    found.warned = "\n".join(str(warning.message) for warning in caught)
     for sample in samples:
         found.runs += _trained_runs(sample.input_ids, sample.labels)
     return found
@@ -214,7 +214,7 @@ def find_violations(
             if found.names(index) and all(
                 _ends_in(run, stops, used) for run in found.of(chat, index)
             ):
-                problems.append(f"messages[{index}]: a warning without a reason: {found.told}")
+                problems.append(f"messages[{index}]: a warning without a reason: {found.warned}")
         elif not found.names(index):
             problems.append(f"messages[{index}]: {missing} not trained, and no warning")
         elif with_examples and _is_written(template, chat, index, missing):

@@ -1,7 +1,7 @@
 """Tokenizers of every kind of model and normalizer, and texts that their normalizers turn into control tokens.
 
 The vocabularies spell their special tokens as ordinary pieces too, as many SentencePiece models do. So a text that is
-normalised to `</s>` is encoded to its id, unless somebody prevents it. Such texts are made *backwards* through the
+normalised to `</s>` is encoded to its id, unless that is prevented. Such texts are made *backwards* through the
 normalizer: for every piece of a token one of the texts is taken that the normalizer turns into it.
 """
 

@@ -1,7 +1,7 @@
-"""Odd templates: made up, but most of them were learned from one that somebody published.
+"""Odd templates: made up, but most of them were learned from a published one.
 
-`ODD` write messages behind their own prompts. `REPLIES` are single replies where the finished turn does not continue
-the prompt. `BEYOND` are templates that are not understood, or that nobody could read, and what their grammars say.
+`ODD` write messages after their own prompts. `REPLIES` are single replies where the finished turn does not continue
+the prompt. `BEYOND` are templates that are not understood, or that cannot be parsed, and what their grammars report.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ def without_content(message: Message) -> Message:
 def in_parts(message: Message) -> Message:
     thought = message.get("reasoning_content")
     parts = [{"type": "thinking", "thinking": thought}] if thought else []
-    said = [{"type": "text", "text": message["content"]}] if message["content"] else []
+    texts = [{"type": "text", "text": message["content"]}] if message["content"] else []
     return {
         **{key: value for key, value in message.items() if key != "reasoning_content"},
-        "content": parts + said,
+        "content": parts + texts,
     }
 
 
@@ -265,7 +265,7 @@ ODD = {
         "{%- for m in messages -%}<|{{ m.role }}|>" + TEXT + BODY + "<|end|>{%- endfor -%}"
         "{% if messages[-1].role != 'assistant' %}<|assistant|>{% endif %}"
     ),
-    "another end behind calls": Odd(
+    "another end after calls": Odd(
         turns(TEXT + BODY + "{{ '<|wait|>' if m.tool_calls else '<|stop|>' }}")
     ),
     "signs before a word": Odd(
@@ -291,7 +291,7 @@ ODD = {
         "<result>{{ r.content }}</result>{% endfor %}{% endfor %}<|end|>{%- endfor -%}"
         "{%- if add_generation_prompt %}<|assistant|>{% endif %}"
     ),
-    "the turn goes on behind a result": Odd(
+    "the turn goes on after a result": Odd(
         "{%- for m in messages -%}{% if m.role == 'tool' %}<result>{{ m.content }}</result>{% else %}"
         "{% if loop.first or loop.previtem.role != 'tool' %}<|{{ m.role }}|>{% endif %}"
         + reasoning_block("<why>", "</why>") + TEXT + BODY
@@ -303,7 +303,7 @@ ODD = {
     "reasoning in the last turn only": Odd(
         turns("{% if loop.last %}" + reasoning_block("<reason>", "</reason>") + "{% endif %}" + TEXT + BODY), EVERYTHING
     ),
-    "reasoning has a word before it and one behind": Odd(
+    "reasoning has a word before it and one after": Odd(
         turns(reasoning_block("Thoughts: ", "\nAnswer: ") + TEXT + BODY), EVERYTHING
     ),
     "reasoning and calls have the same tag": Odd(
@@ -350,9 +350,9 @@ ODD = {
             " m.tool_calls | map(attribute='function') | list) | tojson }}</calls>{% endif %}"
         )
     ),
-    "content stands behind calls": Odd(turns(BODY + TEXT)),
+    "content stands after calls": Odd(turns(BODY + TEXT)),
     "ids are counted": Odd(calls('<call id="call_{{ loop.index }}" fn="{{ c.function.name }}">' + JSON + "</call>")),
-    "the id stands behind the arguments": Odd(calls("<call>{{ c.function.name }} <- " + JSON + " # {{ c.id }}</call>")),
+    "the id stands after the arguments": Odd(calls("<call>{{ c.function.name }} <- " + JSON + " # {{ c.id }}</call>")),
     "the name is the tag": Odd(calls("<{{ c.function.name }}>" + JSON + "</{{ c.function.name }}>")),
     "the name closes what it opened": Odd(
         calls("<do:{{ c.function.name }}>" + PAIRS + "<p:{{ k }}>" + VALUE + "</p:{{ k }}>{% endfor %}"
@@ -414,7 +414,7 @@ SPACED = """
   <A>
 {% endif %}
 """
-LATE = (  # a message is written only when another one follows it, and the opening stands behind every last one
+LATE = (  # a message is written only when another one follows it, and the opening stands after every last one
     "{%- for m in messages -%}{% if m.role == 'assistant' and not loop.last %}Aide:{% if m.function_call %}"
     "\n[CALL]{{ m.function_call.name }}\n{{ m.function_call.arguments | tojson }}{% else %} {{ m.content }}\n\n"
     "{% endif %}"
@@ -481,7 +481,7 @@ REPLIES: dict[str, tuple[str, tuple[Reply, ...]]] = {
         ENDED,
         (Reply("Fine.<|end|>\n", fine()), Reply("Fine.", fine(), {}, "rounds")),
     ),
-    "an opening that nobody asks for": (
+    "an opening that is not requested": (
         LAST,
         (Reply("Fine.  <end>", fine()), Reply(f" {ONE}  <end>", LOOKING)),
     ),
@@ -516,7 +516,7 @@ REPLIES: dict[str, tuple[str, tuple[Reply, ...]]] = {
         ),
         (Reply("<mull>Hm.</mull>Fine.<|end|>", fine("Hm.")),),
     ),
-    "only a prompt behind a result opens reasoning": (
+    "only a prompt after a result opens reasoning": (
         turns(
             "{{ (m.content or '').split('<muse|>')[-1] }}" + BODY,
             "{% if enable_thinking and messages[-1].role == 'tool' %}<|muse>dream\n{% endif %}",
@@ -609,11 +609,11 @@ BEYOND = {
         turns(reasoning_block("<r>", "</r>").replace("_content }}", "_content | e }}") + TEXT),
         "reasoning: it is not rendered verbatim",
     ),
-    "reasoning behind calls": (
+    "reasoning after calls": (
         turns(TEXT + BODY + reasoning_block("<reason>", "</reason>")),
         "reasoning: the template writes it after the calls, where it is not parsed",
     ),
-    "reasoning behind content": (
+    "reasoning after content": (
         turns(TEXT + reasoning_block("<reason>", "</reason>")),
         "reasoning: the template writes it after the content, where it is not parsed",
     ),

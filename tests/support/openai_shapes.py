@@ -1,6 +1,6 @@
-"""Conversations in the shapes in which people have them, and the plain forms of each that a template may take.
+"""Conversations in the shapes that users send, and the plain forms of each that a template may take.
 
-A template can do a case if it renders some plain form of it with every word of the case and nothing that nobody wrote:
+A template can do a case if it renders some plain form of it with every word of the case and no other words:
 no `None`, no list of Python, no JSON text inside of JSON. The case is right if the shape gives one of those texts.
 """
 
@@ -23,7 +23,7 @@ NOW = datetime(
 Chat = list[dict[str, Any]]
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 NEVER = ("None", "{'type'", "'text':", '\\"harbour', '"type": "text"')
-"""What is in no text that somebody meant."""
+"""Text that appears only by mistake."""
 ARGUMENTS = {"harbour": "Brest", "days": 3}
 FIELDS = {
     "harbour": {"type": "string", "description": "Its name."},

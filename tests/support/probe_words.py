@@ -22,9 +22,7 @@ WORD = re.compile(r"zq[0-9]{5}xk", re.IGNORECASE)
 RUNS = re.compile(r"(<[^<>]*>|\[/?[A-Z_]+\]|\n+)")
 STEERING = frozenset({"role", "type", "weight", "loss", "prefix"})
 IDS = frozenset({"id", "tool_call_id"})
-NAMED = frozenset(
-    {"arguments", "properties", "$defs", "parameters"}
-)  # dicts whose keys somebody made up
+NAMED = frozenset({"arguments", "properties", "$defs", "parameters"})  # dicts with free keys
 SCHEMA_WORDS = frozenset(
     {"type", "properties", "required", "additionalProperties", "$defs", "items", "description"}
 )

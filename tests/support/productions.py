@@ -494,7 +494,7 @@ RARE = r"""
     {% set <name>.x = <any> %}
 """
 
-# What chat templates look like. The same few fields are read again and again, in and behind branches, which is what an
+# What chat templates look like. The same few fields are read again and again, in and after branches, which is what an
 # engine is tempted to remember wrongly.
 TURNS = r"""
     {{ <field> }}

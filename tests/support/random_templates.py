@@ -21,7 +21,7 @@ from productions import OPTIONS
 HOLE = re.compile(r"<([a-z_]+)>")
 ATOM = re.compile(r"[a-z_]\w*(\.\w+|\[-?\w+\])*|'[^'\\]*'|\[[^][]*\]")
 DEPTH = 3  # expressions within expressions, blocks within blocks
-STRAY = 0.05  # how often an expression is of a kind that nobody asked for
+STRAY = 0.05  # how often an expression is of another kind than requested
 KNOWN = 0.2  # how often an expression is a name that the template bound
 BARE = 0.1  # how often the brackets around an operand are left out
 ODD = 0.01  # how often a statement is one that hardly ever works

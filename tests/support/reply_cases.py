@@ -1,4 +1,4 @@
-"""Replies as templates write them behind their own prompts, found by rendering messages in several forms."""
+"""Replies as templates write them after their own prompts, found by rendering messages in several forms."""
 
 from __future__ import annotations
 
@@ -127,10 +127,10 @@ def whole(fields: dict[str, Any], reply: str) -> bool:
         [*(one["name"] for one in calls), *(key for one in calls for key in one["arguments"])]
     )
     texts = [*fields["content"].split("\n"), fields.get("reasoning_content", "")]
-    said = all(reply.count(word) >= count for word, count in words.items()) and all(
+    is_whole = all(reply.count(word) >= count for word, count in words.items()) and all(
         text in reply for text in texts
     )
-    return said and "'type': 'text'" not in reply and '"type": "text"' not in reply
+    return is_whole and "'type': 'text'" not in reply and '"type": "text"' not in reply
 
 
 def render_or_none(template: turnwise.Template, messages: Any, **arguments: Any) -> str | None:
@@ -141,7 +141,7 @@ def render_or_none(template: turnwise.Template, messages: Any, **arguments: Any)
 
 
 class ReplyCase(NamedTuple):
-    """A reply behind a prompt, the arguments of both renderings, and the message in the form that was taken."""
+    """A reply after a prompt, the arguments of both renderings, and the message in the form that was taken."""
 
     prompt: str
     reply: str

@@ -1,4 +1,4 @@
-"""The vectors of other people's parsers: replies of many models, and what their own tests expect of them.
+"""The vectors of other parsers: replies of many models, and what their own tests expect of them.
 
 A vector names a template. Its reply is parsed by the parser of that template, which is given what a server gives it:
 a prompt, the tools, and a declaration of what is left in the content (`reasoning_format: none`, `tool_choice: none`).

@@ -36,14 +36,14 @@ def rewritten(
     empty = grammar.content.open.text + grammar.content.close.text
     second = [around(grammar.content, content)] if content is not None else ["", empty]
     third = [section(grammar, calls)] if calls else [""]
-    for thought, said, called in itertools.product(
+    for thought, text_part, called in itertools.product(
         dict.fromkeys(first), dict.fromkeys(second), third
     ):
         lead = grammar.calls.lead.text if grammar.calls and content and called else ""
         order = (
-            [thought, called, said]
+            [thought, called, text_part]
             if grammar.calls and grammar.calls.content_after
-            else [thought, said + lead, called]
+            else [thought, text_part + lead, called]
         )
         yield starts(grammar).join(region for region in order if region)
 

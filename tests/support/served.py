@@ -1,4 +1,4 @@
-"""Servers for tests: some entries with the shipped tokenizer, behind starlette's client or on a port of loopback."""
+"""Servers for tests: some entries with the shipped tokenizer, through starlette's client or on a port of loopback."""
 
 from __future__ import annotations
 

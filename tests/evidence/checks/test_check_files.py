@@ -96,7 +96,7 @@ def test_minijinja_is_asked() -> None:
     assert not find("T607", compile_text())
 
 
-def test_an_engine_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_missing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "minijinja", None)
     monkeypatch.setattr(engines, "which", lambda name: None)
     engines._find_node.cache_clear()
