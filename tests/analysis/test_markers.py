@@ -113,7 +113,7 @@ def test_every_reply_ends_with_a_stop(name: str, template: str, tokenizers: Any)
 def test_a_template_s_own_tokenizer_has_its_markers(
     name: str, template: str, tokenizers: Any
 ) -> None:
-    """Nothing is missing, nothing is said; every turn marker in angle brackets is one id."""
+    """Nothing is missing, nothing is reported; every turn marker in angle brackets is one id."""
     found = compile_published(template).markers(tokenizers(name))
     assert not [marker for marker in found.missing if marker.turn] and not found.problems
     assert all(
@@ -157,7 +157,7 @@ def test_missing_markers_are_named_with_the_remedy(tokenizers: Any) -> None:
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        template.encode(CHAT, known)  # said already
+        template.encode(CHAT, known)  # reported already
     with pytest.raises(TokenizerError, match=r"lacks the markers.*<\|im_end\|>"):
         template.encode(CHAT, known, strict=True)
 
@@ -203,7 +203,7 @@ def test_a_tokenizer_without_eos() -> None:
 
 @needs_corpus
 def test_markers_that_a_real_model_has_in_words(tokenizers: Any) -> None:
-    """Zephyr was trained on markers that its tokenizer splits. That is how it is, and it is said."""
+    """Zephyr was trained on markers that its tokenizer splits. That is reported."""
     found = compile_published("chujie-zephyr").markers(tokenizers("mistral_v0_1"))
     assert [marker.text for marker in found.missing] == ["<|user|>", "<|assistant|>", "<|system|>"]
 
@@ -242,7 +242,7 @@ def test_missing_markers_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
         assert template.markers(known).add_missing_to(known) == ("<|im_start|>", "<|im_end|>")
     found = template.markers(known)
     assert found.missing == () and {len(marker.ids) for marker in found} == {1}
-    assert found.add_missing_to(known) == ()  # and nothing is said
+    assert found.add_missing_to(known) == ()  # and nothing is reported
     with pytest.raises(TokenizerError, match="cannot be added to a file or name"):
         found.add_missing_to("turnwise")
     with pytest.raises(TokenizerError, match="cannot be added to object"):

@@ -256,7 +256,7 @@ RESPONSES = {
     "a stop within a thought": "<think>\nhm and<|im_end|>",
     "cut within a call": 'x<tool_call>\n{"name": "look", "argu',
 }
-BROKEN = {  # a status, and what is said otherwise
+BROKEN = {  # a status, and the error otherwise
     '<tool_call>\n{"name": "look", "arguments": {"at": \n</tool_call><|im_end|>': "invalid_json",
     '<tool_call>\n{"arguments": {"at": 1}}\n</tool_call><|im_end|>': "missing_name",
     '<tool_call>\n{"name": "look", "arguments": {"at": "it"': "unclosed_block",

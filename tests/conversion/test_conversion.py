@@ -107,7 +107,7 @@ def disagreements(template: turnwise.Template, source: Any, dialect: str) -> lis
     return find_differences(template, target, list(chats()), ())[1]
 
 
-# What can be said
+# What can be written
 
 
 @pytest.mark.parametrize(("name", "dialect"), PLAIN)
@@ -239,7 +239,7 @@ def test_the_jinja_of_what_was_written_works_in_transformers(dialect: str) -> No
         )
 
 
-# What cannot be said
+# What cannot be written
 
 
 @pytest.mark.parametrize("dialect", [dialect for dialect in TARGETS if dialect != "xtuner"])
@@ -495,7 +495,7 @@ def test_official_entries_are_written_or_the_obstacle_is_named(
 def test_entries_of_llamafactory_are_written_or_the_obstacle_is_named(
     every: int, least: dict[str, int]
 ) -> None:
-    """Each of them has tools, which no other dialect can say; without, many can be said."""
+    """Each of them has tools, which no other dialect can express; without, many can be written."""
     written: Counter[str] = Counter()
     for name in list(entries(dialect="llamafactory"))[::every]:
         for dialect in least:

@@ -1,6 +1,6 @@
 """A source that came from a dialect goes through its Jinja, and nothing but its Jinja, back into that dialect.
 
-It is the same, or it is the same on the conversations that the dialect is for, or what cannot be said is named; the
+It is the same, or it is the same on the conversations that the dialect is for, or what cannot be written is named; the
 numbers of each are part of the test, since a silent loss would change them. Stops survive.
 """
 

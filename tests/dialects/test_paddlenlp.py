@@ -510,7 +510,7 @@ def test_round_trip(name: str) -> None:
 
 
 def test_written_from_turns() -> None:
-    """XTuner's dicts said as chat_template.json: the same texts."""
+    """XTuner's dicts written as chat_template.json: the same texts."""
     sources: list[dict[str, Any]] = [
         {
             "INSTRUCTION": "<u>{input}</u>\n<a>",

@@ -198,7 +198,7 @@ def render_or_error(run: Any, expected: str) -> str:
 
 
 def readable(cell: str) -> str:
-    """A cell as `said` gives it; JSON where plain text could not be written down."""
+    """A cell as `render_or_error` gives it; JSON where plain text could not be written down."""
     if not cell.startswith("`"):
         return cell
     text = code(cell)

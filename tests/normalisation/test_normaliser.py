@@ -1,4 +1,4 @@
-"""What is changed in a conversation, and what is said about it."""
+"""What is changed in a conversation, and what is reported about it."""
 
 from __future__ import annotations
 

@@ -503,7 +503,7 @@ def test_stray_files(folder: Path, name: str) -> None:
     put(folder, "mine", MINE)
     with pytest.warns(TurnwiseWarning, match=name.replace(".", r"\.")):
         assert load("chatml").text
-    assert load("mine").text == PLAIN  # and it is said once
+    assert load("mine").text == PLAIN  # and it is reported once
 
 
 def test_a_bad_source_in_a_collection(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which template a model has: the tables to the letter, the order of evidence, and what is said about it.
+"""Which template a model has: the tables to the letter, the order of evidence, and what is reported about it.
 
 The rows of XTuner's table and FastChat's answers to them are read from the table of XTuner's documents where that is at
 hand (it lies beside the corpus), so that a row is checked against the document and not against a copy of it.

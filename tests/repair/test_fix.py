@@ -1,4 +1,4 @@
-"""Repairs: what is broken is written as its plain form, what worked stays, and what cannot be repaired is said."""
+"""Repairs: what is broken is written as its plain form, what worked stays, and what cannot be repaired is reported."""
 
 from __future__ import annotations
 

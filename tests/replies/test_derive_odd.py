@@ -91,7 +91,7 @@ def test_parse_undoes_render(name: str) -> None:
 
 @pytest.mark.parametrize("name", ODD)
 def test_the_grammar_says_what_it_reads(name: str) -> None:
-    """Nothing that is read is said to be out of reach."""
+    """Nothing that is read is reported as out of reach."""
     odd = ODD[name]
     unread = [
         note

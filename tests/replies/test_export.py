@@ -20,7 +20,7 @@ from turnwise.replies.parser.prefill import assistant_header
 from turnwise.replies.write import write
 
 SAID = 230  # of the corpus' templates, at least
-AGREED = 0.9  # of the vectors with calls that we read without a tolerance, where all ways of calls can be said
+AGREED = 0.9  # of the vectors with calls that we read without a tolerance, where all ways of calls can be exported
 HELLO = [{"role": "user", "content": "Hi"}]
 REASONS = (
     "a call begins without a marker",
@@ -77,7 +77,7 @@ def test_transformers_reads_what_we_write(name: str) -> None:
     grammar = template.grammar
     exported = export_or_none(grammar)
     if exported is None:
-        pytest.skip("cannot be said")  # `said` has checked that the reason is one of REASONS
+        pytest.skip("cannot be exported")  # for one of REASONS: `export_or_none` checks that
     for label, message in MESSAGES.items():
         tools = TOOLS if "tool_calls" in message else None
         try:
@@ -119,7 +119,7 @@ def test_grammars_written_by_hand(example: Example) -> None:
     grammar = GRAMMARS[example.grammar]
     exported = export_or_none(grammar)
     if exported is None:
-        pytest.skip("cannot be said")  # `said` has checked that the reason is one of REASONS
+        pytest.skip("cannot be exported")  # for one of REASONS: `export_or_none` checks that
     ours = parse(grammar, example.reply, grammar.opening, TOOLS)
     strict = parse(grammar, example.reply, grammar.opening, TOOLS, tolerances=frozenset())
     if essence(strict) != essence(ours):

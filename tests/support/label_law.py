@@ -149,7 +149,7 @@ def _render(template: turnwise.Template, chat: LawChat, count: int) -> str:
 
 @dataclass(slots=True)
 class Labelled:
-    """What `encode` or `examples` said: the trained runs of all samples as text, and the warnings."""
+    """What `encode` or `examples` returned: the trained runs of all samples as text, and the warnings."""
 
     runs: list[str] = field(default_factory=list)
     warned: str = ""

@@ -94,7 +94,7 @@ class Law:
 
     def check(self, count: int) -> None:
         chats = [self.make_chat(1 + index % 2, index < 4) for index in range(count)]
-        self.encode(chats[0])  # what is wrong with the template and the tokenizer is said once
+        self.encode(chats[0])  # what is wrong with the template and the tokenizer is reported once
         results = [self.encode(chat) for chat in chats]
         self.check_batch(chats, results)
         for chat, (result, _) in zip(chats, results, strict=True):

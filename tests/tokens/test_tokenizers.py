@@ -433,7 +433,7 @@ def test_a_back_end_that_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) 
         encode_until_loaded(own)
     assert own.backend == "tokenizers" and own.whole("<s>") == [own.id("<s>")]
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # said once
+        warnings.simplefilter("error")  # reported once
         encode_until_loaded(huggingface.HuggingFace(SHIPPED.read_text(), name="a name"))
     with pytest.raises(TokenizerError, match="cannot be encoded by fastokens: different ids"):
         huggingface.HuggingFace(SHIPPED.read_text(), backend="fastokens")
