@@ -48,6 +48,23 @@ def kind_of(value: Any) -> str:
 KINDS: dict[type, str] = {int: "int", list: "list", dict: "dict"}
 
 
+def select_messages(
+    state: dict[Any, Any],
+    messages: list[dict[str, Any]],
+    first: int,
+    roles: tuple[str, ...],
+    is_among: bool,
+) -> list[int]:
+    """Return the indices of the messages from one on whose roles are among some, or are not; looked for once."""
+    key = (first, roles, is_among)
+    found: list[int] | None = state.get(key)
+    if found is None:
+        indices = range(first, len(messages))
+        found = [i for i in indices if (messages[i].get("role") in roles) is is_among]
+        state[key] = found
+    return found
+
+
 def format_now(now: Any, form: str) -> str:
     """Return the time as `strftime_now` writes it."""
     text: str = (now() if callable(now) else now).strftime(form)
@@ -58,6 +75,7 @@ HELPERS = {
     "kind": kind_of,
     "str": str,
     "format_now": format_now,
+    "select": select_messages,
     "len": len,
     "range": range,
     "max": max,
@@ -137,6 +155,7 @@ class FactTree:
         self._root: FactNode | ProvenSegment | None = None
         self.walk: Walk = self._compile_first
         self.has_keys = False
+        self.nodes = 0  # questions, on all paths
         self.cost = self.steps = self.size = 0
 
     def find(self, path: list[tuple[str, Any]]) -> ProvenSegment | None:
@@ -152,6 +171,7 @@ class FactTree:
         """Add a path."""
         self.walk = self._compile_first
         self.has_keys |= bool(leaf.keys)
+        self.nodes += len(path)
         self.cost = max(self.cost, leaf.cost)
         self.steps = max(self.steps, leaf.steps)
         self.size = max(self.size, leaf.size)
@@ -182,9 +202,16 @@ class FactTree:
         index = self._loop[0] if self._loop else ""
         _write_node(self._root, lines, scope, 2 if index else 1, index)
         lines.append("    return True")
-        exec("\n".join(lines), scope)
+        try:
+            exec("\n".join(lines), scope)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            scope["walk"] = _know_nothing  # the code is nested too deeply for Python
         self.walk = scope.pop("walk")
         return self.walk(*arguments)
+
+
+def _know_nothing(*_: Any) -> None:
+    return None
 
 
 def _write_node(
@@ -226,8 +253,11 @@ def _write_segment(node: ProvenSegment | None, scope: dict[str, Any], index: str
         return
     name = f"segment{len(scope)}"
     scope[name] = node
-    if index and (node.price or node.others or node.writes_tools):
+    if index and (node.others or node.writes_tools):
         yield f"note((i, {name}))"
+    if node.price:
+        yield f"S['price'] += {node.price!r}"
+        yield "if S['price'] > 1: return None"
     if index:
         yield f"if len(m) != {1 + len(node.keys)}: leave(({index}, {name}))"
     if node.texts:

@@ -26,6 +26,7 @@ from turnwise.engine.runtime.values import (
     Macro,
     Namespace,
     Pair,
+    Safe,
     Undefined,
 )
 from turnwise.engine.segments.guards import keep_stream, run_guarded
@@ -122,6 +123,8 @@ def replace_test(recorder: Recorder, name: str, test: Any) -> Any:
         return partial(_run_contains, recorder, test)
 
     def run(rt: Runtime, value: Any, *args: Any) -> Any:
+        if name == "sameas":
+            raise NotRecordable  # equal texts are not the same object
         if name in TYPE_TESTS:
             return test(rt, SAMPLES.get(type(value), value), *args)
         if isinstance(value, UnknownNumber) and name in REMAINDERS:
@@ -186,6 +189,8 @@ def _run_concatenate(recorder: Recorder, function: Any, rt: Runtime, parts: Sequ
 
 def _run_add_values(recorder: Recorder, function: Any, rt: Runtime, parts: Sequence[Any]) -> Any:
     kinds = set(map(type, parts[::2]))
+    if UnknownText in kinds and Safe in kinds:
+        raise NotRecordable  # text beside it is escaped
     if UnknownText in kinds:
         return concatenate_texts(recorder, parts[::2])
     if len(parts) == 4 and any(isinstance(one, UnknownNumber) for one in parts[::2]):
@@ -331,8 +336,8 @@ def _run_filter_default(
 ) -> Any:
     if type(value) not in UNKNOWN:
         return function(rt, value, trail, *args, **more)
-    is_wanted = (*args, *more.values())[1:] and (more.get("boolean") or args[1])[0]
-    if not is_wanted or value:
+    given = more.get("boolean") or (args[1] if len(args) > 1 else (False, None))
+    if not given[0] or value:
         return value, trail
     return function(rt, "", None, *args, **more)
 

@@ -28,6 +28,7 @@ from turnwise.engine.segments.facts import (
 from turnwise.engine.segments.symbols import (
     CHARACTER,
     MAX_LIST,
+    MAX_PARTS,
     OPERATION_BYTES,
     MessageField,
     NotRecordable,
@@ -37,6 +38,7 @@ from turnwise.engine.segments.symbols import (
     UnknownMessages,
     UnknownNumber,
     UnknownText,
+    check_length,
     holds_unknown,
     join_parts,
     refuse,
@@ -45,12 +47,14 @@ from turnwise.engine.segments.symbols import (
 MESSAGE_SHARE = 0.5  # of what a message adds to the budgets, for one round of one loop
 OTHERS_PRICE = 0.3  # of a round that does something with texts of other messages
 MAX_ANSWER = 200  # characters of a role, or of all keys of a mapping
-MAX_PATH = 400  # questions of one section
+MAX_PATH = 120  # questions of one section
+MAX_VISITS = 100_000
 NAMED_FIELDS = frozenset(["role", "type"])  # fields with few values: they are known, once read
 IS_OF_SECTION = re.compile(r"\b[im]\b|\bS\[")
 CONTENT = "['content']"
 KEY_PATH = re.compile(r"\['\w+'\]")
-OF_CHAT = re.compile(r"\b[MS]\[")
+OF_CHAT = re.compile(r"\b[MS]\[|\bselect\(")
+OF_STATE = "S["
 
 
 class Recorder:
@@ -86,7 +90,10 @@ class Recorder:
         self.cost = 0  # bytes that this section pays for each character
         self.serial = 0  # of this section
         self.namespaces = 0
-        self._fixed: set[str] = set()  # attributes of namespaces that are the same in all rounds
+        self._opaque: set[tuple[str, int]] = (
+            set()
+        )  # attributes of namespaces with other values, and their sections
+        self._visits = 0  # of values that were looked through
         self.sources: dict[int, tuple[Any, TextSlot]] = {}  # of lists in messages, by identity
         self.streams: dict[int, tuple[Any, int]] = {}
         self._scope: dict[str, Any] = {}
@@ -223,6 +230,8 @@ class Recorder:
 
     def iterate(self, messages: UnknownMessages, is_counted: bool) -> Iterator[Any]:
         """Yield the rounds of a loop over messages; each is a section."""
+        if OF_CHAT.search(messages.write_index("i")):
+            raise NotRecordable  # each round would look for its message again
         frame = sys._getframe(1)
         out = frame.f_locals["out"]
         if self.is_in_round or frame.f_code.co_name != "run":
@@ -283,7 +292,8 @@ class Recorder:
         """Record a question about a text; with `wanted`, whether that is there, or at one of its ends, or all of it."""
         answer = self.ask(source, True)
         slot = text.parts[0] if len(text.parts) == 1 else None
-        is_content = isinstance(slot, TextSlot) and slot.field is not None and not slot.field.state
+        is_content = isinstance(slot, TextSlot) and slot.field is not None and not slot.is_json
+        is_content = is_content and not text.has_state
         if is_content and type(wanted) is str and wanted and not answer:
             self.absent.add(wanted)
         else:
@@ -298,6 +308,12 @@ class Recorder:
         self.reads_contents |= not is_field and None in parts
         return bool(answer)
 
+    def count_visits(self, count: int) -> None:
+        """Count values that are looked through: what the program does in no time must not take long here."""
+        self._visits += count
+        if self._visits > MAX_VISITS:
+            raise NotRecordable
+
     def name(self, value: Any) -> str:
         """Return the source of a constant."""
         return self._constants.name(value)
@@ -307,7 +323,7 @@ class Recorder:
         field = f"{owner.source}[{key!r}]"
         if not self.ask(f"{key!r} in {owner.source}"):
             return "absent"
-        if key in NAMED_FIELDS and type(self.ask(field)) is str:
+        if key in NAMED_FIELDS and self.ask(f"{field}.__class__ is str"):
             return "text"
         if self.ask(f"(c := {field}).__class__ is str and c != '' and not c.isspace()", True):
             return "text"
@@ -350,8 +366,10 @@ class Recorder:
 
     def read_state(self, key: str, pair: Pair) -> Pair:
         """Return an attribute of a namespace."""
-        if key in self.state or key in self._fixed:
+        if key in self.state or (key, self.serial) in self._opaque:
             return pair
+        if any(key == one for one, _ in self._opaque):
+            raise NotRecordable  # which value it has is not recorded
         source = f"S[{key!r}]"
         kind = self.ask(f"{source}.__class__.__name__")
         if kind == "int":
@@ -363,8 +381,16 @@ class Recorder:
 
     def write_state(self, key: str, value: Any) -> None:
         """Note what a namespace has from now on."""
-        self._fixed.discard(key)
+        if any(key == one for one, _ in self._opaque):
+            raise NotRecordable
         if type(value) is UnknownText:
+            grown = [
+                part
+                for part in value.parts
+                if isinstance(part, TextSlot) and OF_STATE in part.source
+            ]
+            if len(grown) > 1:
+                raise NotRecordable  # a text that doubles in every round
             self.state[key] = value.source
             self.state[f"{key}#"] = _write_fields(value)
             self._state_parts[f"{key}#"] = self._resolve(value.parts)
@@ -377,7 +403,7 @@ class Recorder:
         elif self.is_in_round or holds_unknown(self, value):
             raise NotRecordable
         else:
-            self._fixed.add(key)  # no round can change it
+            self._opaque.add((key, self.serial))
 
     def find_section(self, source: str) -> int:
         """Return the number of this section if a source holds only in it, else 0."""
@@ -397,10 +423,12 @@ class Recorder:
 
     def make_slot(self, source: str, field: MessageField | None = None) -> TextSlot:
         """Return a slot."""
-        return TextSlot(source, self.find_section(source), field)
+        return TextSlot(check_length(source), self.find_section(source), field)
 
     def make_text(self, parts: Parts, is_full: bool = False) -> UnknownText:
         """Return an unknown text."""
+        if len(parts) > MAX_PARTS:
+            raise NotRecordable
         text = UnknownText(CHARACTER)
         text.parts, text.recorder, text.is_full = parts, self, is_full
         return text

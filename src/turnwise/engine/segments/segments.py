@@ -18,18 +18,19 @@ from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Limits, Runtime
 from turnwise.engine.segments.facts import Constants, FactTree, ProvenSegment
 from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import Recorder
-from turnwise.engine.segments.symbols import NotRecordable
 from turnwise.messages import REASONING_KEYS
 
 MAX_TEXT = 1_000_000  # characters of a conversation; a longer one is rendered
-MAX_LEAVES = 200
+MAX_LEAVES = 100
+FREELY_LEARNED = 16  # recordings; then they become rarer
 MAX_DOUBLINGS = 16  # of the misses between two recordings that failed
 MAX_LEARNED = 64  # messages of a conversation that is recorded
 MIN_MISSES = 2  # what comes once only is not worth recording
 MAX_MESSAGES = 10_000
-LEAF_BYTES = 1500
+LEAF_BYTES = 4_000
+CONTAINER_BYTES = 400
 # What the walk over a conversation may raise: the program then raises an error with its place, or not.
-UNWRITABLE = (TypeError, ValueError, LookupError, RecursionError)
+UNWRITABLE = (TypeError, ValueError, LookupError, RecursionError, MemoryError)
 UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
 
 
@@ -80,13 +81,16 @@ class Segments:
         self._lock = Lock()
         self._misses = 0
         self._failures = 0
+        self._recordings = 0
         self._next = 0  # misses until the next is recorded
         self._leaves = 0
 
     @property
     def size(self) -> int:
         """The estimated bytes."""
-        return 2 * self._constants.size + LEAF_BYTES * (1 + self._leaves)
+        containers, characters = getattr(self._tools, "size", (0, 0))
+        tools = CONTAINER_BYTES * containers + 4 * characters
+        return tools + 2 * self._constants.size + LEAF_BYTES * (1 + self._leaves)
 
     def write(
         self, messages: list[dict[str, Any]], now: Any, has_tools: bool
@@ -103,12 +107,12 @@ class Segments:
         self, messages: list[dict[str, Any]], now: Any, has_tools: bool
     ) -> SegmentedText | None:
         count = len(messages)
-        state: dict[str, Any] = {"now": now, "carried": ()}
+        state: dict[Any, Any] = {"now": now, "carried": (), "price": 0.0}
         texts: list[str] = []
         # Fields that are written in other rounds than their message's, and messages that no loop writes whole.
         others: list[tuple[int, str]] = []
         missing: list[tuple[int, ProvenSegment]] | None = None
-        price, cost, steps, size = 0.0, 0, 0, 0
+        cost, steps, size = 0, 0, 0
         section: FactTree | None = self._entry
         while section is not None:
             segment: Any = section.walk(messages, count, state, texts.extend)
@@ -131,14 +135,23 @@ class Segments:
                     left += [(index, segment) for index in range(min(loop.skipped, count))]
                     missing = left if missing is None else _join_missing(missing, left)
             for number, segment in noted:
-                price += segment.price
                 has_tools = has_tools and not segment.writes_tools
                 others += [(find(number, count), key) for find, key in segment.others]
         text = "".join(texts)
-        if len(text) > MAX_TEXT or price + self._find_excess(cost, len(text)) > 1:
+        excess = state["price"] + self._find_excess(cost, len(text))
+        if len(text) > MAX_TEXT or excess > 1 or not self._can_write(len(text), messages):
             return None
         is_whole = missing == [] or _is_whole(messages, missing, [*others, *state["carried"]])
         return SegmentedText(text, is_whole and not has_tools, steps, size + cost * len(text))
+
+    def _can_write(self, length: int, messages: list[dict[str, Any]]) -> bool:
+        """Whether a text of this length is surely within the budget of output."""
+        size = MAX_CHARACTER_SIZE * length
+        if size <= self._limits.output:
+            return True
+        texts = [len(value) for one in messages for value in one.values() if type(value) is str]
+        shares = self._limits.share_of(len(messages), sum(texts))
+        return size <= self._limits.output + shares["output"]
 
     def _find_excess(self, cost: int, length: int) -> float:
         """Return the share of the budget of bytes that operations take beyond what each character adds to it."""
@@ -173,11 +186,15 @@ class Segments:
             self._next = self._misses + 2 ** min(self._failures, MAX_DOUBLINGS)
         elif written.text != text:  # a defect of the recorder; nothing that it recorded is trusted
             self._leaves, self._entry = MAX_LEAVES, FactTree(self._constants)
+        self._recordings += 1
+        if self._recordings > FREELY_LEARNED:
+            self._next = max(self._next, self._misses + self._recordings)
 
     def _record(self, program: Program, runtime: Runtime, context: Mapping[str, Any]) -> None:
         recorder = Recorder(self._entry, self._constants)
         now = runtime.now
-        with suppress(NotRecordable):  # the tree has a path that says so
+        # Mostly the tree has a path then that says so. Nothing that the recorder cannot do is the caller's concern.
+        with suppress(Exception):
             instrument(recorder, program).run(runtime, context)
         runtime.now = now
         self._leaves += recorder.learned

@@ -145,15 +145,16 @@ def _select(
     if more or attribute != "role" or holds_unknown(recorder, wanted):
         raise NotRecordable
     run_guarded(recorder, function, rt, [{"role": ""}], trail, *args)  # fails for wrong arguments
-    role = f"{value.get('p').source}.get('role')"
+    if value.skipped is None:
+        raise NotRecordable
     if test in EQUALITIES and type(wanted) is str:
-        test = f"{role} {'==' if EQUALITIES[test] else '!='} {recorder.name(wanted)}"
-    elif test == "in" and type(wanted) in (list, tuple):
-        test = f"{role} in {wanted!r}"
+        roles, is_among = (wanted,), EQUALITIES[test]
+    elif test == "in" and type(wanted) in (list, tuple) and all(type(one) is str for one in wanted):
+        roles, is_among = tuple(wanted), True
     else:
         raise NotRecordable
-    chosen = f"[p for p in range({value.count}) if {sign}({test})]"
-    return UnknownMessages(recorder, value.put(f"{chosen}[", "]"), f"len({chosen})"), None
+    chosen = f"select(S, M, {value.skipped}, {roles!r}, {is_among is not bool(sign)})"
+    return UnknownMessages(recorder, (f"{chosen}[", "]"), f"len({chosen})"), None
 
 
 def run_filter_list(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:
@@ -187,7 +188,8 @@ def run_get_slice(
         is_json = isinstance(slot, TextSlot) and slot.is_json and bounds in JSON_SLICES
         field = slot.field if is_json and isinstance(slot, TextSlot) else None
         recorder.pay(value)
-        return recorder.make_text((recorder.make_slot(f"{value.source}[{sources}]", field),)), None
+        cut = recorder.make_slot(f"{value.source}[{sources}]", field)._replace(is_json=is_json)
+        return recorder.make_text((cut,)), None
     if holds_unknown(recorder, bounds):
         raise NotRecordable
     return function(rt, value, trail, *bounds)

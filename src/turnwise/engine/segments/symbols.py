@@ -15,11 +15,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from turnwise.engine.runtime.values import Cycler, Loop, Namespace, Pair, Safe, Stream, View
+from turnwise.engine.runtime.values import (
+    Cycler,
+    Function,
+    Loop,
+    Namespace,
+    Pair,
+    Safe,
+    Stream,
+    View,
+)
 
 OPERATION_BYTES = (
     400  # more than any operation on an unknown value pays, beside what it pays for each character
 )
+MAX_SOURCE = 1_000  # characters of a source
+MAX_PARTS = 100  # of a text
 MAX_LIST = 24  # elements of a list in a message, or of a text that is split
 CHARACTER = "\ufdd0"
 
@@ -30,6 +41,13 @@ class NotRecordable(Exception):
 
 def refuse(*_: Any, **__: Any) -> NoReturn:
     raise NotRecordable
+
+
+def check_length(source: str) -> str:
+    """Return a source that is not too long: one that grows in every step would cost more than the program."""
+    if len(source) > MAX_SOURCE:
+        raise NotRecordable
+    return source
 
 
 Trim = tuple[str, str | None]  # a method of `str`, and the letters that it strips
@@ -101,6 +119,11 @@ class UnknownText(str):
         """The expression of the whole text."""
         return str(self.recorder.write_source(self.parts))
 
+    @property
+    def has_state(self) -> bool:
+        """Whether a part of it is from a namespace."""
+        return any(isinstance(part, TextSlot) and "S[" in part.source for part in self.parts)
+
     def __bool__(self) -> bool:
         return self.is_full or self.recorder.ask_full(self)
 
@@ -127,7 +150,7 @@ class Sourced:
 
     def __init__(self, recorder: Any, source: str) -> None:
         self.recorder = recorder
-        self._source = source
+        self._source = check_length(source)
         self._section = recorder.find_section(source)
 
     @property
@@ -161,7 +184,7 @@ def _make_operator(form: str, is_question: bool) -> Callable[[UnknownNumber, Any
             right = other.source
         elif type(other) in (int, bool):
             right = repr(other)
-        elif is_question and form.startswith(("({0} ==", "({0} !=")):
+        elif is_question and type(other) is not float and form.startswith(("({0} ==", "({0} !=")):
             return form.startswith("({0} !=")  # a number is no text
         else:
             raise NotRecordable
@@ -390,10 +413,13 @@ CONTAINERS: dict[type, Callable[[Any], Any]] = {
     dict: lambda value: [*value.keys(), *value.values()],
     list: list,
     tuple: list,
-    Loop: lambda value: [value.items, value.last_seen],
     Stream: lambda value: value.items,
     View: lambda value: value.items,
 }
+
+
+# Values that change between rounds: an attribute is set, the next item is taken, what was seen last is kept.
+STATEFUL = frozenset([Cycler, Function, Loop, Namespace])
 
 
 def holds_unknown(recorder: Any, root: Any) -> bool:
@@ -402,11 +428,13 @@ def holds_unknown(recorder: Any, root: Any) -> bool:
     while waiting:
         value = waiting.pop()
         kind = type(value)
-        if kind in UNKNOWN or kind is Namespace or kind is Cycler:
+        if kind in UNKNOWN or kind in STATEFUL:
             return True
         if kind is Stream and recorder.streams.get(id(value), (None, -1))[1] != recorder.serial:
             return True
         if kind in CONTAINERS and id(value) not in seen:
             seen.add(id(value))
-            waiting += CONTAINERS[kind](value)
+            found = CONTAINERS[kind](value)
+            recorder.count_visits(len(found))
+            waiting += found
     return False

@@ -70,11 +70,15 @@ def call_text_method(recorder: Recorder, text: UnknownText, name: str, args: Seq
         raise NotRecordable
     if not recorder.ask_text(text, f"{recorder.name(args[0])} in {text.source}", args[0]):
         return ABSENT_RESULTS[name](text)
-    return _call_found(recorder, text, name, source)
+    return _call_found(recorder, text, name, source, args)
 
 
-def _call_found(recorder: Recorder, text: UnknownText, name: str, source: str) -> Any:
+def _call_found(
+    recorder: Recorder, text: UnknownText, name: str, source: str, args: Sequence[Any]
+) -> Any:
     """Return the result of a method that searches for a text which is there."""
+    if name == "replace" and len(args[1]) > len(args[0]):
+        raise NotRecordable  # the text grows
     if name in NUMBER_METHODS:
         return UnknownNumber(recorder, source)
     if name in TEXT_METHODS:
