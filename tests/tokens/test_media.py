@@ -253,10 +253,10 @@ def test_origins_of_parts() -> None:
 
 def test_a_part_ends_with_its_loop_and_its_message() -> None:
     template = turnwise.compile(
-        "{% for m in messages %}<{{ m.role }}>{{ m.content[0] }}"
+        "{% for m in messages %}<{{ m.role }}>{{ m.content[0].text }}"
         "{% for p in m.content %}{{ '<image>' if p.type == 'image' }}{% endfor %}</s>{% endfor %}"
     )
-    chat = [{"role": "user", "content": ["", IMAGE]}, {"role": "user", "content": ["x", IMAGE]}]
+    chat = [user("", IMAGE), user("x", IMAGE)]
     rendering = template.render(chat)
     assert find_texts(template, chat) == [
         ("messages[0].content[1]", "<image>"),

@@ -133,7 +133,7 @@ class Segments:
                 size += body.size * count
                 if body.has_keys and loop.skipped is not None:
                     left += [(index, segment) for index in range(min(loop.skipped, count))]
-                    missing = left if missing is None else _join_missing(missing, left)
+                    missing = _join_missing(missing, left)
             for number, segment in noted:
                 has_tools = has_tools and not segment.writes_tools
                 others += [(find(number, count), key) for find, key in segment.others]
@@ -201,9 +201,11 @@ class Segments:
 
 
 def _join_missing(
-    missing: list[tuple[int, ProvenSegment]], left: list[tuple[int, ProvenSegment]]
+    missing: list[tuple[int, ProvenSegment]] | None, left: list[tuple[int, ProvenSegment]]
 ) -> list[tuple[int, ProvenSegment]]:
-    """Return the messages that neither of two loops writes whole."""
+    """Return the messages that neither this loop nor an earlier one, if there is one, writes whole."""
+    if missing is None:
+        return left
     both = {index for index, _ in missing} & {index for index, _ in left}
     return [pair for pair in (*missing, *left) if pair[0] in both]
 

@@ -30,6 +30,7 @@ OPERATION_BYTES = (
     400  # more than any operation on an unknown value pays, beside what it pays for each character
 )
 MAX_SOURCE = 1_000  # characters of a source
+MAX_VISITS = 100_000  # of values that are looked through
 MAX_PARTS = 100  # of a text
 MAX_LIST = 24  # elements of a list in a message, or of a text that is split
 CHARACTER = "\ufdd0"
@@ -435,6 +436,8 @@ def holds_unknown(recorder: Any, root: Any) -> bool:
         if kind in CONTAINERS and id(value) not in seen:
             seen.add(id(value))
             found = CONTAINERS[kind](value)
-            recorder.count_visits(len(found))
+            recorder.visits += len(found)
+            if recorder.visits > MAX_VISITS:
+                raise NotRecordable  # what the program does in no time must not take long here
             waiting += found
     return False
