@@ -466,7 +466,7 @@ def test_bad_folders(tmp_path: Path, case: str) -> None:
         ("", "there is no ''"),
         ("qwen2.4", "Did you mean 'qwen2.5'?"),
         ("no-such-name", "`turnwise list` prints the built-in names"),
-        ("nobody/no-such-model", "Nothing is looked up on a network"),
+        ("nobody/no-such-model", "nothing is looked up on a network"),
         ("https://example.com/t.jinja", "only local files"),
         (PLAIN, "turnwise.compile(text)"),
         ("a\0b", r"there is no 'a\x00b'"),

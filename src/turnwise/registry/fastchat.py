@@ -30,6 +30,9 @@ PEFT = "PeftModelAdapter"
 PEFT_FILE = "adapter_config.json"
 MAX_ADAPTER_DEPTH = 8  # adapters of adapters
 MAX_ADAPTER_CONFIG = 2**20  # bytes
+ANY_MODEL = ("one_shot", "zero_shot")
+"""FastChat's templates for models of which it knows nothing."""
+API_STYLE = "DEFAULT"
 
 
 class ModelPattern:
@@ -82,6 +85,18 @@ class FastChatMatch:
     template: str
     adapter: str
     reason: str
+    searched: str  # the patterns
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The words of a name that the patterns look for."""
+        return _words_of(self.searched)
+
+    @property
+    def is_specific(self) -> bool:
+        """True if it is a format of some models: not the answer to any name, nor that of a service without a text."""
+        style = templates()[self.template].get("sep_style", API_STYLE)
+        return self.template not in ANY_MODEL and style != API_STYLE
 
 
 @cache
@@ -131,7 +146,24 @@ def match_path(model_path: str, exact: bool = False) -> FastChatMatch:
         reason += f", and {choice.pattern.text!r} is in it"
     if path != model_path:
         reason = f"{model_path!r} is an adapter of {path!r}; {reason}"
-    return FastChatMatch(template, rule.adapter, f"{reason} (FastChat's {rule.adapter})")
+    reason = f"{reason} (FastChat's {rule.adapter})"
+    searched = f"{rule.pattern.text} {choice.pattern.text}"
+    return FastChatMatch(template, rule.adapter, reason, searched)
+
+
+def _words_of(patterns: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z\d.]+", patterns.lower().replace("\\", "")))
+
+
+@cache
+def all_words() -> frozenset[str]:
+    """Return the words that any pattern looks for."""
+    patterns = (
+        pattern.text
+        for rule in rules(False)
+        for pattern in (rule.pattern, *(choice.pattern for choice in rule.choices))
+    )
+    return _words_of(" ".join(patterns))
 
 
 def choose_template(rule: AdapterRule, path: str) -> tuple[TemplateChoice, str]:

@@ -7,6 +7,7 @@ The rules are tried in LMDeploy's order on the whole path in lower case, so the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -32,6 +33,11 @@ class WordRule(NamedTuple):
                 return False
         return not self.any or any(word in path for word in self.any)
 
+    @property
+    def words(self) -> frozenset[str]:
+        """The words of a name that the rule looks for."""
+        return frozenset(part for word in (*self.all, *self.any) for part in re.split("[-_]", word))
+
     def describe(self) -> str:
         """Return the words that a path must have, and those that it must not have."""
         words = [repr(word) for word in self.all]
@@ -46,6 +52,12 @@ def _rules() -> tuple[WordRule, ...]:
     data: Mapping[str, Any] = json.loads(LMDEPLOY_FILE.read_text(encoding="utf-8"))
     rows: Sequence[Mapping[str, Any]] = data["models"]
     return tuple(WordRule(**row) for row in rows)
+
+
+@cache
+def all_words() -> frozenset[str]:
+    """Return the words that any rule looks for."""
+    return frozenset(word for rule in _rules() for word in rule.words)
 
 
 def find_template(model_path: str) -> WordRule | None:

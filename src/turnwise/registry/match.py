@@ -12,7 +12,9 @@ There are six sources, and they disagree:
 | `ollama` | names of its library, such as `llama3.1:8b`, which stand for models that `official` knows |
 
 Unless a source is given, `official`, `xtuner` and `llamafactory` are asked in this order, `ollama` if the id has the
-form of its names, and then the local Hugging Face cache; a match of the cache names the model's folder.
+form of its names, then the local Hugging Face cache (a match of the cache names the model's folder), and last the rules
+of `fastchat` and `lmdeploy`. Those look for a word in the name, so they are believed only if the rest of the name is a
+size, a release or the like; the warning names them. What they would say of an unknown model stands in the error.
 
 `official` goes by the name (`model_table` tells how) and by the text: of some thousand models it is known which
 published template they have (`published`). A fine-tune that is only named like a model is not taken for it; one that
@@ -25,14 +27,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from turnwise.errors import SourceError, short_repr
+from turnwise.registry import fastchat, lmdeploy
 from turnwise.registry.entry import ENTRIES, SEPARATOR
-from turnwise.registry.fastchat import match_path
-from turnwise.registry.lmdeploy import find_template
 from turnwise.registry.model_table import (
     Kind,
     MatchedBy,
@@ -40,6 +42,7 @@ from turnwise.registry.model_table import (
     ModelTable,
     chats,
     normal_form,
+    rest_is_plain,
 )
 from turnwise.registry.published import PublishedText, texts_of, texts_of_namesakes
 from turnwise.registry.store import EntryStore, built_in_store, current_store
@@ -66,9 +69,14 @@ CHAT_WITH_SPECIAL_TOKENS = (
 NOT_OFFICIAL = (
     "this is LLaMA-Factory's format for the model, which may differ from the published template"
 )
+RULES_ONLY = (
+    "the format that {} has for models with such a name; nothing is known here of the model itself"
+)
+SAME_START = 4  # letters that names of models must share to be compared, which is slow
+SYSTEMS = {"fastchat": "FastChat", "lmdeploy": "LMDeploy"}
 NO_ENTRY_HINT = (
-    "Nothing is looked up on a network, and it is not in the local Hugging Face cache: "
-    "give the model's folder or its tokenizer_config.json."
+    "It is not in the local Hugging Face cache, and nothing is looked up on a network: give the model's folder or "
+    "its tokenizer_config.json, or load it with download=True."
 )
 
 
@@ -107,7 +115,22 @@ class Match:
 
 
 class UnknownModel(SourceError):
-    """No source has a template for the model."""
+    """No source has a template for the model.
+
+    The hint takes longer to find than all answers together, so it is made when it is read.
+    """
+
+    def __init__(self, message: str, model: str) -> None:
+        super().__init__(message)
+        self.model = model
+        del self.hint
+
+    @cached_property
+    def hint(self) -> str | None:  # type: ignore[override]
+        return hint_at_others(self.model)
+
+    def as_data(self) -> dict[str, Any]:
+        return {**super().as_data(), "hint": self.hint}
 
 
 def match(model: str, source: str | None = None) -> Match:
@@ -116,7 +139,8 @@ def match(model: str, source: str | None = None) -> Match:
     Args:
         model: An id such as "Qwen/Qwen2.5-7B-Instruct", the name of a folder, or of Ollama's library ("llama3.1:8b").
         source: "official", "xtuner", "llamafactory", "lmdeploy", "fastchat" or "ollama"; by default "official", then
-            "xtuner", "llamafactory" and "ollama" (an id with a colon), then the local Hugging Face cache.
+            "xtuner", "llamafactory" and "ollama" (an id with a colon), the local Hugging Face cache, then the rules of
+            "fastchat" and "lmdeploy" if they cover the whole name.
 
     Returns:
         The match, with the reason.
@@ -138,17 +162,12 @@ def match(model: str, source: str | None = None) -> Match:
     if source not in (None, *SOURCES):
         hint = f"Sources: {', '.join(SOURCES)}."
         raise SourceError(f"there is no source {short_repr(source)}", hint=hint)
-    if source is not None:
-        found = MATCHERS[source](model)
-        hint = OWN_FILES_HINT if source == LMDEPLOY else NO_ENTRY_HINT
-    else:
-        found = _match_any(model)
-        hint = NO_ENTRY_HINT
+    found = MATCHERS[source](model) if source is not None else _match_any(model)
     if found is not None:
         return found
     asked = source or f"{OFFICIAL}, {XTUNER} or {LLAMAFACTORY}"
     problem = f"no template of {asked} is known to be for {short_repr(model, 200)}"
-    raise UnknownModel(problem, hint=hint)
+    raise UnknownModel(problem, model)
 
 
 def _match_any(model: str) -> Match | None:
@@ -161,7 +180,50 @@ def _match_any(model: str) -> Match | None:
     if found is None and (folder := find_cached_model(model)):
         reason = "no entry is known to be for it; its files are in the local Hugging Face cache"
         found = Match(model, str(folder), "chat", CACHE, reason, "id")
-    return found
+    return found or _match_rules(model)
+
+
+def _match_rules(model: str) -> Match | None:
+    """Return what the rules of other software say of a chat model, if they cover its whole name."""
+    if "/" not in model or not chats(model) or _llamafactory_table().find(model):
+        return None  # not an id; or LLaMA-Factory knows the model, and has no template for it
+    if not rest_is_plain(model, _words_of_rules()):
+        return None
+    theirs = fastchat.match_path(model)
+    if theirs.is_specific and rest_is_plain(model, theirs.words):
+        found: Match | None = _match_fastchat(model)
+    elif (rule := lmdeploy.find_template(model)) and rest_is_plain(model, rule.words):
+        found = _match_lmdeploy(model)
+    else:
+        return None
+    if found is None or found.kind == "base":
+        return None
+    return replace(found, warning=RULES_ONLY.format(SYSTEMS[found.source]))
+
+
+@cache
+def _words_of_rules() -> frozenset[str]:
+    return fastchat.all_words() | lmdeploy.all_words()
+
+
+def hint_at_others(model: str) -> str:
+    """Return what to do about an unknown model: what other systems would use, and which models are named alike."""
+    theirs, rule = fastchat.match_path(model), lmdeploy.find_template(model)
+    first = f"would use `fastchat:{theirs.template}`"
+    if not theirs.is_specific:
+        first = f"has no format for it, and {first}"
+    second = "would take the model's own template"
+    if rule is not None:
+        second = f"would use `lmdeploy:{rule.template}`"
+    others = f"FastChat {first}, LMDeploy {second}, by a word in the name alone."
+    known = tables()[OFFICIAL].by_normal_form
+    name = normal_form(model)
+    alike = [other for other in known if other.startswith(name[:SAME_START])]
+    close = get_close_matches(name, alike, n=3, cutoff=0.7)
+    if not close:
+        return f"{NO_ENTRY_HINT} {others}"
+    named_alike = ", ".join(f"{known[name].pattern} ({known[name].entry})" for name in close)
+    return f"{NO_ENTRY_HINT} {others} Named alike, perhaps with another template: {named_alike}."
 
 
 def match_official(model: str) -> Match | None:
@@ -235,14 +297,14 @@ def _warning(row: ModelRow) -> str | None:
 
 
 def _match_fastchat(model: str) -> Match:
-    found = match_path(model)
+    found = fastchat.match_path(model)
     kind = _guess_kind(model)
     warning = BASE_MODEL if kind == "base" else None
     return Match(model, found.template, kind, FASTCHAT, found.reason, "rule", warning=warning)
 
 
 def _match_lmdeploy(model: str) -> Match | None:
-    rule = find_template(model)
+    rule = lmdeploy.find_template(model)
     if rule is None:
         return None
     kind = _guess_kind(model)
@@ -276,7 +338,6 @@ def _guess_kind(model: str) -> Kind:
     return "base" if normal_form(model).endswith("-base") else "chat"
 
 
-OWN_FILES_HINT = "LMDeploy would take the chat template of the model's own files."
 MATCHERS: Mapping[str, Callable[[str], Match | None]] = {
     OFFICIAL: match_official,
     XTUNER: _match_xtuner,

@@ -40,6 +40,9 @@ PLAIN_WORD = (
     r"|instruct|chat|it|hf|ms|preview|latest"
 )
 
+# Of a name that a rule of other software fits by one word: a bare number is often another generation of models.
+RULE_WORD = r"\d+(?:\.\d+)*[bmk]|\d+x\d+b|v\d+(?:\.\d+)*|instruct|chat|it|hf|"
+
 NOT_CHAT = (
     r"(?:^|[-.])(?:embed(?:ding|der)?s?|re-?rank(?:er|ing)?|reward|rm|cls|classifier|bge|gte|e5|colbert|siglip\d?|clip|vit"
     r"|dinov?\d?|whisper|wav2vec\d?|t5|bart|\w*bert(?:a|v\d)?|retriever|tokenizer)(?:$|[-.])"
@@ -140,6 +143,12 @@ def normal_form(model: str) -> str:
 def chats(model: str) -> bool:
     """Return False if the name of a model says that it embeds, ranks or judges texts, or is no language model."""
     return re.search(NOT_CHAT, normal_form(model)) is None
+
+
+def rest_is_plain(model: str, words: Iterable[str]) -> bool:
+    """Return whether a name has no word beside some words but sizes, versions and the like."""
+    rest = set(normal_form(model).split("-")) - set(words)
+    return all(re.fullmatch(RULE_WORD, word) for word in rest)
 
 
 def specificity(pattern: str) -> tuple[int, int]:
