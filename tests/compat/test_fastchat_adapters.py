@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import corpus
 import turnwise
 from corpus import needs_corpus
+from timing import processor_seconds
 from turnwise.compat import fastchat as compat
 from turnwise.compat.fastchat import (
     BaseModelAdapter,
@@ -87,6 +88,65 @@ def test_beside_fastchat(texts: list[Any], strict: bool) -> None:
         assert fill(ours, texts).get_prompt() == fill(template.copy(), texts).get_prompt(), name
         compared += 1
     assert compared > 70
+
+
+# --- prompts from skeletons
+
+
+SHAPED = st.lists(
+    st.one_of(st.text("a \r\n<n>|\ue0000x", max_size=6), st.none(), st.just(("img", ["u"]))),
+    max_size=6,
+)
+
+
+@given(SHAPED, st.text("a \n", max_size=3), st.booleans(), st.booleans())
+@settings(max_examples=12, deadline=None)
+def test_a_prompt_is_the_text_of_its_rendering(
+    texts: list[Any], system: str, strict: bool, opens: bool
+) -> None:
+    """`get_prompt` fills a skeleton; whatever the texts are, it is what rendering them writes."""
+    for name in compat.conv_templates:
+        conversation = get_conv_template(name)
+        conversation.set_system_message(system)
+        conversation.strict_fastchat, conversation.open_empty_turns = strict, opens
+        fill(conversation, texts)
+        try:
+            expected = str(conversation.rendering())
+        except turnwise.TurnwiseError as error:
+            with pytest.raises(type(error)):
+                conversation.get_prompt()
+        else:
+            assert conversation.get_prompt() == expected == conversation.get_prompt(), name
+
+
+@pytest.mark.parametrize(
+    "field", [{"messages": 5}, {"messages": [["USER", 5]]}, {"messages": [[["a"], "x"]]},
+              {"system_message": 5}, {"messages": [["USER"]]}, {"sep": ["x"]}]
+)  # fmt: skip
+def test_a_prompt_that_cannot_be_rendered(field: dict[str, Any]) -> None:
+    conversation = get_conv_template("vicuna_v1.1")
+    for name, value in field.items():
+        setattr(conversation, name, value)
+    with pytest.raises(turnwise.TurnwiseError):
+        conversation.get_prompt()
+
+
+@pytest.mark.parametrize("name", ["vicuna_v1.1", "llama-2", "chatglm", "zero_shot", "one_shot"])
+def test_a_prompt_costs_at_most_five_times_as_much(name: str) -> None:
+    theirs = pytest.importorskip("fastchat.conversation").get_conv_template(name)
+    texts = [*["hello there, how are you?", "fine, thanks"] * 6]
+    pair = [fill(get_conv_template(name), [*texts, None]), fill(theirs, [*texts, None])]
+    assert pair[0].get_prompt() == pair[1].get_prompt()
+
+    def call(conversation: Any) -> None:
+        for _ in range(200):
+            conversation.get_prompt()
+
+    ratios = []
+    for _ in range(5):
+        mine, other = (processor_seconds(lambda each=each: call(each)) for each in pair)
+        ratios.append(mine / other)
+    assert min(ratios) <= 5, ratios
 
 
 # --- adapters

@@ -41,12 +41,18 @@ from turnwise.compat.fastchat_exports import (
 )
 from turnwise.dialects.fastchat import parse_spec
 from turnwise.dialects.fastchat_jinja import IMAGE_PLACEHOLDER, translate_spec
-from turnwise.dialects.fastchat_styles import SeparatorStyle
+from turnwise.dialects.fastchat_styles import STYLES, SeparatorStyle
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.errors import MessageError, SourceError, short_repr
+from turnwise.errors import MessageError, SourceError, TurnwiseError, short_repr
 from turnwise.template import Template, compile_jinja
 
 IMAGE_PLACEHOLDER_STR = IMAGE_PLACEHOLDER
+MAX_FILLED = 1_000_000
+"""A longer prompt is rendered, since rendering has budgets."""
+SYSTEM = -1
+SAMPLE = " \r\n\n\ue000{}\ue000aA<|>\r\n\n "
+"""A text that strip, replace and changes of case would alter; private characters are around its number."""
+SAMPLE_NUMBER = re.compile(SAMPLE.replace("|", "[|]").format("(-?[0-9]+)"))
 
 
 @dataclass
@@ -91,8 +97,35 @@ class Conversation:
     # -- rendering
 
     def get_prompt(self) -> str:
-        """Return the prompt."""
-        return str(self.rendering())
+        """Return the prompt: `rendering()` as text, from a skeleton where one is known."""
+        texts = {SYSTEM: self.system_message}
+        shape: list[tuple[str, Any]] = []
+        messages = self.messages
+        if messages.__class__ is not list or self.system_message.__class__ is not str:
+            return str(self.rendering())
+        for index, message in enumerate(messages):
+            if message.__class__ is not list or len(message) != 2:
+                return str(self.rendering())
+            role, text = message
+            if text and text.__class__ is str:
+                texts[index] = text
+                shape.append((role, True))
+            elif text is None or text == "":
+                shape.append((role, text))
+            else:
+                return str(self.rendering())
+        fields = (
+            *(self.sep_style, self.name, self.system_template, bool(self.system_message)),
+            *(self.roles, self.sep, self.sep2, self.image_placeholder),
+            *(bool(self.strict_fastchat), bool(self.open_empty_turns)),
+        )
+        try:
+            skeleton = _make_skeleton(fields, tuple(shape))
+            parts = [part if part.__class__ is str else texts[part] for part in skeleton]
+            prompt = "".join(parts)
+        except TypeError:  # a field that is not hashable
+            return str(self.rendering())
+        return prompt if parts and len(prompt) <= MAX_FILLED else str(self.rendering())
 
     def rendering(self) -> Rendering:
         """Return the prompt with the origin of each character."""
@@ -329,6 +362,36 @@ def _image_key(image: Any) -> Any:
     """Return an address as it is, and the digest of an image object's data."""
     known = read_image(image)
     return known.digest() if known.data and not isinstance(image, str) else image
+
+
+@lru_cache(maxsize=512)
+def _make_skeleton(
+    fields: tuple[Any, ...], shape: tuple[tuple[str, Any], ...]
+) -> tuple[str | int, ...]:
+    """Return the prompt of every conversation of one shape: texts of the template, and numbers of messages.
+
+    A template of this dialect writes each message in a place that its role and its number choose, so the place is found
+    by rendering sample texts once. The result is empty where texts are not written as they are, or rendering fails.
+    """
+    style, name, system_template, has_system, roles, sep, sep2, placeholder, strict, opens = fields
+    if strict and style in STYLES and STYLES[style].strip_end:
+        return ()  # cuts characters off the whole prompt, which may be those of a message
+    messages = [
+        [role, SAMPLE.format(number) if text is True else text]
+        for number, (role, text) in enumerate(shape)
+    ]
+    system = SAMPLE.format(SYSTEM) if has_system else ""
+    sample = Conversation(name, system_template, system, "", roles, messages)
+    sample.sep_style, sample.sep, sample.sep2 = style, sep, sep2
+    sample.strict_fastchat, sample.open_empty_turns = strict, opens
+    sample.image_placeholder = placeholder
+    try:
+        parts = SAMPLE_NUMBER.split(sample.rendering().text)
+    except TurnwiseError:
+        return ()
+    if any("\ue000" in part for part in parts[::2]):
+        return ()
+    return tuple(int(part) if index % 2 else part for index, part in enumerate(parts))
 
 
 @lru_cache(maxsize=512)
