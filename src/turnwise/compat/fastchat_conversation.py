@@ -121,7 +121,7 @@ class Conversation:
         )
         try:
             skeleton = _make_skeleton(fields, tuple(shape))
-            parts = [part if part.__class__ is str else texts[part] for part in skeleton]
+            parts = [part if isinstance(part, str) else texts[part] for part in skeleton]
             prompt = "".join(parts)
         except TypeError:  # a field that is not hashable
             return str(self.rendering())

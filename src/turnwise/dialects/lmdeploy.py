@@ -26,11 +26,16 @@ more than the fields say. That is data here (`lmdeploy.json`), in fields of our 
     start      before everything
     think      after the generation prompt; `no_think` with `enable_thinking=False`
     cut        the last character of every prompt is cut: "always", or "chat" for that capability
+    later      other fields for a text that goes on after an earlier round (`sequence_start` is false)
 
 A capability changes what becomes of a string that is given in the place of messages, here
 `render([], prompt="...")`: "completion" writes it as it is; the style codellama also for "python",
 and for "infilling" puts the texts before and after `<FILL>` in their order. Otherwise the string is
 the one question of a chat.
+
+`"sequence_start": false` gives the text of a later round of a session, whose earlier text the model
+has already seen: nothing before everything, no default system turn, and a string starts with the
+separator.
 
 With `exact` the text is that of LMDeploy 0.9.2 for messages and strings, to the byte. Its prompts
 always open the reply, a final assistant message is always continued, and the capability does not
@@ -52,7 +57,7 @@ from turnwise.dialects.lmdeploy_jinja import write_jinja
 from turnwise.dialects.lmdeploy_styles import STYLES
 from turnwise.dialects.translation import Translation, object_in, to_mapping
 from turnwise.errors import SourceError
-from turnwise.schema import BOOLEAN, STRING, STRINGS, check_table, one_of
+from turnwise.schema import BOOLEAN, STRING, STRINGS, TABLE, check_table, one_of
 
 DATA_FILE = "lmdeploy.json"
 CAPABILITIES = ("chat", "completion", "infilling", "python", "voice")
@@ -71,6 +76,8 @@ RULES = {
     "style": one_of(STYLES),
     "cut": one_of(("chat", "always")),
     "suffix_first": BOOLEAN,
+    "sequence_start": BOOLEAN,
+    "later": TABLE,
 }
 KEYS = tuple(RULES)
 DISTINCTIVE_KEYS = {"meta_instruction", "eosys", "eoh", "eoa", "eotool", "capability"}
@@ -84,6 +91,8 @@ DEFAULTS: Mapping[str, Any] = {
     "style": "base",
     "cut": "",
     "suffix_first": False,
+    "sequence_start": True,
+    "later": {},
 }
 
 

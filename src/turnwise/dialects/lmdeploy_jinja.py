@@ -41,6 +41,8 @@ ONE_MESSAGE = """\
 
 def write_jinja(fields: Fields, exact: bool) -> str:
     """Return the Jinja of a template that has every field."""
+    if not fields["sequence_start"]:
+        fields = {**fields, "start": "", **fields["later"]}
     if exact:
         cuts = fields["cut"] == "always" or (fields["cut"] and fields["capability"] == "chat")
         prompt = _capture(_write_prompt(fields), "text[:-1]" if cuts else "text")
@@ -86,13 +88,15 @@ SPLIT_PROMPT = """\
 INFILLING = SPLIT_PROMPT + "{{- '<PRE> ' ~ parts[0] ~ ' <SUF>' ~ parts[1] ~ ' <MID>' -}}\n"
 SUFFIX_FIRST = SPLIT_PROMPT + "{{- '<PRE> <SUF>' ~ parts[1] ~ ' <MID> ' ~ parts[0] -}}\n"
 COMPLETION = "{{- prompt -}}\n"
+LATER_QUESTION = "{{- @separator@ ~ @user@ ~ prompt ~ @eoh@ ~ @assistant@ -}}\n"
 QUESTION = "{{- @user@ ~ prompt ~ @eoh@ ~ @assistant@ -}}\n"
 CHAT = "{{- @system@ ~ @meta_instruction@ ~ @eosys@ -}}\n" + QUESTION
-ROUND = "{{- '[Round 1]\\n\\n' -}}\n" + QUESTION
+ROUND = "{{- '[Round ' ~ round | default(1) ~ ']\\n\\n' -}}\n" + QUESTION
 
 
 def _write_prompt(fields: Fields) -> str:
-    return "{{- @start@ -}}\n" + _choose_prompt(fields)
+    start = "{{- @start@ -}}\n" if fields["sequence_start"] else ""
+    return start + _choose_prompt(fields)
 
 
 def _choose_prompt(fields: Fields) -> str:
@@ -106,6 +110,8 @@ def _choose_prompt(fields: Fields) -> str:
         return ROUND
     if capability == "completion":
         return COMPLETION
+    if not fields["sequence_start"]:
+        return LATER_QUESTION
     return QUESTION if fields["meta_instruction"] is None else CHAT
 
 

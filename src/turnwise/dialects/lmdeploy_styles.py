@@ -85,8 +85,12 @@ DEFAULT_SYSTEM = """\
 
 
 def _default_system(fields: Fields, text: str = DEFAULT_SYSTEM) -> str:
-    """Return the system turn of a conversation that has none; a null writes no turn."""
-    return "" if fields["meta_instruction"] is None else text
+    """Return the system turn of a conversation that has none, if the template has a default for a first round."""
+    return text if _has_default(fields) else ""
+
+
+def _has_default(fields: Fields) -> bool:
+    return fields["meta_instruction"] is not None and bool(fields["sequence_start"])
 
 
 # -- base --------------------------------------------------------------------------------------------
@@ -448,7 +452,7 @@ XML_NAMES = {
 
 
 def _write_qwen(fields: Fields, exact: bool) -> str:
-    has_default = fields["meta_instruction"] is not None
+    has_default = _has_default(fields)
     if exact:
         has_system = "true" if has_default else "tools"
         text = PRINTED_TEXT + XML_HEADERS + XML_CALL + XML_SYSTEM
@@ -457,7 +461,7 @@ def _write_qwen(fields: Fields, exact: bool) -> str:
         has_system = "true" if has_default else "tools or led"
         text = XML_HEADERS + XML_CALL + XML_SYSTEM + FOR_MESSAGES + XML_TURNS
     names = {**(EXACT_XML_NAMES if exact else XML_NAMES), "@has_system@": has_system}
-    if not has_default:
+    if fields["meta_instruction"] is None:
         names["@meta_instruction@"] = "none" if exact else "''"
     for name, expression in names.items():
         text = text.replace(name, expression)
