@@ -144,7 +144,7 @@ SLOW: dict[str, str] = {
 def render(template: turnwise.Template, chat: list[Any], is_fresh: bool) -> str:
     try:
         if is_fresh:
-            return template.renderer.render_origins(chat).text
+            return template.renderer.with_programs(lambda same: same).render(chat).text
         return template.render(chat, normalise=False).text
     except TurnwiseError as error:
         return f"{type(error).__name__}: {error}"

@@ -28,7 +28,7 @@ from turnwise.engine.runtime.limits import (
     Runtime,
     raise_if_call_ended,
 )
-from turnwise.engine.segments.segments import Segments, pays_for_itself
+from turnwise.engine.segments.segments import SegmentedText, Segments, pays_for_itself
 from turnwise.errors import MessageError, TemplateError
 from turnwise.immutable import Immutable
 from turnwise.messages import (
@@ -147,27 +147,10 @@ class Renderer(Immutable):
     ) -> Rendering:
         """Render a conversation. The arguments are those of `Template.render`.
 
-        The text is written from segments that are known (`engine/segments`). Whoever reads origins as well should
-        call `render_origins`: the program runs then anyway.
+        The text is written from segments that are known (`engine/segments`), its origins when they are asked for.
         """
-        is_simple = documents is None and type(add_generation_prompt) is bool
-        if continue_final_message or not is_simple or self._segments is None:
-            arguments = (documents, add_generation_prompt, continue_final_message, now)
-            return self.render_origins(messages, tools, *arguments, **options)
-        call = _Call(self, messages, tools, None, add_generation_prompt, now, options)
-        key = call.make_key()
-        segments = self._segments.peek(key)
-        if segments is None:
-            segments = Segments(self._budgets, call.tools)
-        else:
-            written = segments.write(call.chat, call.now, call.tools is not NO_TOOLS)
-            allowance = self._allowance
-            if written and (allowance is None or allowance.try_spend(written.amounts)):
-                return call.make_rendering(written.text, written.is_whole)
-        rendering = call.run()
-        call.learn(segments, rendering.text)
-        self._segments.keep(key, segments, segments.size)
-        return rendering
+        call = _Call(self, messages, tools, documents, add_generation_prompt, now, options)
+        return call.render(continue_final_message)
 
     def render_origins(
         self,
@@ -180,9 +163,9 @@ class Renderer(Immutable):
         now: datetime | None = None,
         **options: Any,
     ) -> Rendering:
-        """Render a conversation by running the program. The arguments are those of `Template.render`."""
+        """Render a conversation whose origins are wanted. The arguments are those of `Template.render`."""
         call = _Call(self, messages, tools, documents, add_generation_prompt, now, options)
-        return call.run(continue_final_message)
+        return call.render(continue_final_message, with_trails=True)
 
     def with_options(self, options: Mapping[str, Any]) -> Renderer:
         """Return a copy with these options in addition, or instead of those with the same names."""
@@ -269,6 +252,7 @@ class _Call:
         "plain_kind",
         "program",
         "renderer",
+        "segments",
         "tools",
         "with_parts",
     )
@@ -290,6 +274,7 @@ class _Call:
         if options:
             options = _read_options(options)
         self.renderer = renderer
+        self.segments: Segments | None = None
         self.program, self.tools = renderer.program, NO_TOOLS
         self.now = now or datetime.now
         self.plain_kind = find_plain_kind(messages)
@@ -312,6 +297,37 @@ class _Call:
         self.add_generation_prompt = add_generation_prompt
         if options:
             self.program = self.program.shadowing(renderer._options | options)
+
+    def render(
+        self, continue_final_message: bool | str = False, with_trails: bool = False
+    ) -> Rendering:
+        """Write the segments that are known, or run the program and learn them.
+
+        Args:
+            continue_final_message: as `Template.render` has it.
+            with_trails: whether the origins will be asked for.
+        """
+        table = self.renderer._segments
+        is_simple = self.documents is None and type(self.add_generation_prompt) is bool
+        if continue_final_message or not is_simple or table is None:
+            return self.run(continue_final_message)
+        key = self.make_key()
+        self.segments = segments = table.peek(key) or Segments(self.renderer._budgets, self.tools)
+        written = self.write_segments(with_trails)
+        allowance = self.renderer.allowance
+        if written and (allowance is None or allowance.try_spend(written.amounts)):
+            return self.make_rendering(written.text, written.is_whole, written.output)
+        rendering = self.run()
+        self.learn(segments, rendering.output)
+        table.keep(key, segments, segments.size)
+        return rendering
+
+    def write_segments(self, with_trails: bool) -> SegmentedText | None:
+        """Return the text of the conversation, if all of its segments are known."""
+        if self.segments is None:
+            return None
+        has_tools = self.tools is not NO_TOOLS
+        return self.segments.write(self.chat, self.now, has_tools, with_trails)
 
     def make_key(self) -> tuple[bool, int, bytes]:
         """Return what tells apart the calls whose segments differ."""
@@ -365,15 +381,18 @@ class _Call:
             rendering.text = continuation.truncate(rendering.text)
         return rendering
 
-    def _run_again(self) -> Output:
-        """Run the program for the origins of a text that segments wrote: its budgets were looked at already."""
+    def _find_output(self) -> Output:
+        """Return the origins of a text that segments wrote: its budgets were looked at already."""
+        written = self.write_segments(with_trails=True)
+        if written is not None and written.output is not None:
+            return written.output
         context = self.make_context()
         return self.program.run(self.make_runtime(context), context)
 
-    def learn(self, segments: Segments, text: str) -> None:
-        """Record the segments of this conversation, which are this text."""
+    def learn(self, segments: Segments, output: Output) -> None:
+        """Record the segments of this conversation, which are this output."""
         context = self.make_context()
-        segments.learn(self.program, self.make_runtime(context), context, text)
+        segments.learn(self.program, self.make_runtime(context), context, output)
 
     def make_rendering(self, text: str, is_whole: bool, output: Output | None = None) -> Rendering:
         """Return the rendering of a text; without an output, the program is run when that is wanted."""
@@ -382,7 +401,7 @@ class _Call:
         limits = self.renderer.limits
         return Rendering(
             text,
-            self._run_again if output is None else output,
+            self._find_output if output is None else output,
             self.program.nodes,
             self.aliases,
             self.with_parts,

@@ -309,11 +309,11 @@ def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any,
     return (
         elements,
         [(trail, number) for number in range(count)],
-        trail[0] not in NO_MESSAGES and (_may_be_messages(trail) or _are_parts(elements, trail)),
+        trail[0] not in NO_MESSAGES and (_may_be_messages(trail) or are_parts(elements, trail)),
     )
 
 
-def _are_parts(elements: Any, trail: Trail) -> bool:
+def are_parts(elements: Any, trail: Trail) -> bool:
     """Return whether elements are the parts of a message's content."""
     return trail[1] == "content" and dict in map(type, elements)
 

@@ -82,6 +82,8 @@ HELPERS = {
     "min": min,
     "tuple": tuple,
     "bool": bool,
+    "dict": dict,
+    "zip": zip,
     "__builtins__": {},
 }
 
@@ -98,6 +100,8 @@ class ProvenSegment:
 
     Attributes:
         texts: the source of each text.
+        output: the sources of texts and trails, alternately; None if where the texts came from is not known.
+        trails: the source of the trail of each new text of a namespace, by its key in S.
         state: the source of each new value of a namespace, by its key in S.
         keys: the fields of the message at hand that are written whole.
         others: those of other messages, each with a function that returns the index of the message.
@@ -112,6 +116,8 @@ class ProvenSegment:
     """
 
     texts: list[str] = field(default_factory=list)
+    output: list[str] | None = None
+    trails: dict[str, str] = field(default_factory=dict)
     state: dict[str, str] = field(default_factory=dict)
     keys: frozenset[str] = frozenset()
     others: tuple[tuple[FindIndex, str], ...] = ()
@@ -145,6 +151,7 @@ class FactTree:
             answer is new. Its arguments are the names above, and three functions: `write` gets texts, `note` the number
             of a round and its segment, if that has a price, others or tools, and `leave` the index of a message that is
             not written whole, and its segment. The last two are for rounds.
+        walk_output: writes texts and trails instead.
         has_keys: whether a leaf has keys.
         cost, steps, size: the largest of a leaf.
     """
@@ -153,8 +160,8 @@ class FactTree:
         self._constants = constants
         self._loop = loop
         self._root: FactNode | ProvenSegment | None = None
-        self.walk: Walk = self._compile_first
         self.has_keys = False
+        self._forget_code()
         self.nodes = 0  # questions, on all paths
         self.cost = self.steps = self.size = 0
 
@@ -169,7 +176,7 @@ class FactTree:
 
     def add(self, path: list[tuple[str, Any]], leaf: ProvenSegment) -> None:
         """Add a path."""
-        self.walk = self._compile_first
+        self._forget_code()
         self.has_keys |= bool(leaf.keys)
         self.nodes += len(path)
         self.cost = max(self.cost, leaf.cost)
@@ -192,82 +199,100 @@ class FactTree:
                 following = node.branches[answer] = FactNode(path[index + 1][0])
             node = following
 
-    def _compile_first(self, *arguments: Any) -> ProvenSegment | bool | None:
-        """Compile the tree, and walk."""
+    def _forget_code(self) -> None:
+        """Compile the tree when it is walked next."""
+        self.walk: Walk = self._compile_texts
+        self.walk_output: Walk = self._compile_output
+
+    def _compile_texts(self, *arguments: Any) -> ProvenSegment | bool | None:
+        self.walk = self._compile(with_trails=False)
+        return self.walk(*arguments)
+
+    def _compile_output(self, *arguments: Any) -> ProvenSegment | bool | None:
+        self.walk_output = self._compile(with_trails=True)
+        return self.walk_output(*arguments)
+
+    def _compile(self, with_trails: bool) -> Walk:
         lines = [f"def walk({ARGUMENTS}):"]
         if self._loop is not None:
             lines.append(f"    for i in range({self._loop[1]}):")
             lines.append(f"        m = M[{self._loop[0]}]")
         scope: dict[str, Any] = {**HELPERS, **self._constants.values}
         index = self._loop[0] if self._loop else ""
-        _write_node(self._root, lines, scope, 2 if index else 1, index)
+        code = SectionCode(lines, scope, index, with_trails)
+        code.write_node(self._root, 2 if index else 1)
         lines.append("    return True")
         try:
             exec("\n".join(lines), scope)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             scope["walk"] = _know_nothing  # the code is nested too deeply for Python
-        self.walk = scope.pop("walk")
-        return self.walk(*arguments)
+        walk: Walk = scope.pop("walk")
+        return walk
 
 
 def _know_nothing(*_: Any) -> None:
     return None
 
 
-def _write_node(
-    node: FactNode | ProvenSegment | None,
-    lines: list[str],
-    scope: dict[str, Any],
-    depth: int,
-    index: str,
-) -> None:
-    """Write the code of a node. Each block leaves the round, so only the first branches are indented.
+class SectionCode:
+    """Writes the code of a tree.
 
     Args:
-        node: the node.
-        lines: the code up to it.
+        lines: the code up to the tree.
         scope: the values that the code names.
-        depth: of its indentation.
         index: the source of the index of the message, if this is a round of a loop.
+        with_trails: whether the code writes trails too.
     """
-    indent = "    " * depth
-    while isinstance(node, FactNode):
-        *others, (last, following) = node.branches.items()
-        name = f"v{len(lines)}"
-        if others:
-            lines.append(f"{indent}{name} = {node.source}")
-            for answer, branch in others:
-                lines.append(f"{indent}if {_compare(name, answer)}:")
-                _write_node(branch, lines, scope, depth + 1, index)
-        else:
-            name = node.source
-        lines.append(f"{indent}if {_differ(name, last)}: return None")
-        node = following
-    lines += [f"{indent}{line}" for line in _write_segment(node, scope, index)]
 
+    def __init__(
+        self, lines: list[str], scope: dict[str, Any], index: str, with_trails: bool
+    ) -> None:
+        self._lines = lines
+        self._scope = scope
+        self._index = index
+        self._with_trails = with_trails
 
-def _write_segment(node: ProvenSegment | None, scope: dict[str, Any], index: str) -> Iterator[str]:
-    """Yield the code of the end of a path."""
-    if node is None or node.is_refused:
-        yield "return None"
-        return
-    name = f"segment{len(scope)}"
-    scope[name] = node
-    if index and (node.others or node.writes_tools):
-        yield f"note((i, {name}))"
-    if node.price:
-        yield f"S['price'] += {node.price!r}"
-        yield "if S['price'] > 1: return None"
-    if index:
-        yield f"if len(m) != {1 + len(node.keys)}: leave(({index}, {name}))"
-    if node.texts:
-        yield f"write(({', '.join(node.texts)},))"
-    for key in node.carried:
-        yield f"S['carried'] += S[{key!r}]"
-    if node.state:
-        targets = ", ".join(f"S[{key!r}]" for key in node.state)
-        yield f"{targets}, = {', '.join(node.state.values())},"
-    yield "continue" if index else f"return {name}"
+    def write_node(self, node: FactNode | ProvenSegment | None, depth: int) -> None:
+        """Write a node, indented. Each block leaves the round, so only the first branches are indented further."""
+        lines, indent = self._lines, "    " * depth
+        while isinstance(node, FactNode):
+            *others, (last, following) = node.branches.items()
+            name = f"v{len(lines)}"
+            if others:
+                lines.append(f"{indent}{name} = {node.source}")
+                for answer, branch in others:
+                    lines.append(f"{indent}if {_compare(name, answer)}:")
+                    self.write_node(branch, depth + 1)
+            else:
+                name = node.source
+            lines.append(f"{indent}if {_differ(name, last)}: return None")
+            node = following
+        lines += [f"{indent}{line}" for line in self._write_segment(node)]
+
+    def _write_segment(self, node: ProvenSegment | None) -> Iterator[str]:
+        if node is None or node.is_refused or (self._with_trails and node.output is None):
+            yield "return None"
+            return
+        name = f"segment{len(self._scope)}"
+        self._scope[name] = node
+        if self._index and (node.others or node.writes_tools):
+            yield f"note((i, {name}))"
+        if node.price:
+            yield f"S['price'] += {node.price!r}"
+            yield "if S['price'] > 1: return None"
+        if self._index:
+            yield f"if len(m) != {1 + len(node.keys)}: leave(({self._index}, {name}))"
+        texts, state = node.texts, node.state
+        if self._with_trails and node.output is not None:
+            texts, state = node.output, state | node.trails
+        if texts:
+            yield f"write(({', '.join(texts)},))"
+        for key in node.carried:
+            yield f"S['carried'] += S[{key!r}]"
+        if state:
+            targets = ", ".join(f"S[{key!r}]" for key in state)
+            yield f"{targets}, = {', '.join(state.values())},"
+        yield "continue" if self._index else f"return {name}"
 
 
 def _compare(name: str, answer: Any) -> str:
@@ -283,11 +308,12 @@ def _differ(name: str, answer: Any) -> str:
 
 
 class Constants:
-    """The texts of a template, and writers of JSON, that questions and leaves name."""
+    """The texts of a template, its trails, and writers of JSON, that questions and leaves name."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self._names: dict[Any, str] = {}
+        self._kept: dict[int, str] = {}
         self.size = 0
 
     def name(self, value: Any) -> str:
@@ -299,6 +325,17 @@ class Constants:
             self.values[self._names[value]] = value
             self.size += getsizeof(value)
         return self._names[value]
+
+    def keep(self, value: Any) -> str:
+        """Return the source of a constant that may have no hash: a trail, or a part of one."""
+        if value is None or type(value) in (bool, int, str):
+            return self.name(value)
+        known = self._kept.get(id(value))
+        if known is None:
+            known = self._kept[id(value)] = f"T{len(self._kept)}"
+            self.values[known] = value
+            self.size += getsizeof(value)
+        return known
 
 
 @dataclass(slots=True, eq=False)

@@ -51,6 +51,7 @@ from turnwise.engine.segments.sequences import (
 from turnwise.engine.segments.symbols import (
     OPERATION_BYTES,
     UNKNOWN,
+    InTrail,
     MessageField,
     NotRecordable,
     RoundCounter,
@@ -147,7 +148,8 @@ def _run_get_attribute(
             return value[key], (trail, key)
         return function(rt, {}, trail, key)
     if type(value) is UnknownMessages and isinstance(key, int):
-        return value[key], None
+        found = value[key]
+        return found, found.trail
     if type(value) is UnknownText and type(key) is str and key not in METHODS[str]:
         return function(rt, "", None, key)
     if type(value) is Namespace:
@@ -164,9 +166,9 @@ def _run_get_attribute(
 
 def _run_to_text(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:
     if type(value) is UnknownText:
-        return value, None
+        return value, trail
     if isinstance(value, UnknownNumber):
-        return recorder.make_text((recorder.make_slot(f"str({value.source})"),), True), None
+        return recorder.make_text((recorder.make_slot(f"str({value.source})"),), True), trail
     return run_guarded(recorder, function, rt, value, trail)
 
 
@@ -179,7 +181,7 @@ def _run_to_texts(recorder: Recorder, _: Any, rt: Runtime, parts: Sequence[Any])
 
 def _run_require_text(recorder: Recorder, function: Any, value: Any, trail: Any) -> Any:
     if type(value) is UnknownText:
-        return value, None
+        return value, trail
     return run_guarded(recorder, function, value, trail)
 
 
@@ -192,7 +194,7 @@ def _run_add_values(recorder: Recorder, function: Any, rt: Runtime, parts: Seque
     if UnknownText in kinds and Safe in kinds:
         raise NotRecordable  # text beside it is escaped
     if UnknownText in kinds:
-        return concatenate_texts(recorder, parts[::2])
+        return concatenate_texts(recorder, parts)
     if len(parts) == 4 and any(isinstance(one, UnknownNumber) for one in parts[::2]):
         return parts[0] + parts[2], None
     if kinds & set(UNKNOWN):
@@ -275,7 +277,7 @@ def _run_call_method(
         if more or holds_unknown(recorder, values):
             raise NotRecordable
         function(rt, "", None, name, *args)  # fails for wrong arguments
-        return call_text_method(recorder, value, name, values), None
+        return call_text_method(recorder, value, trail, name, args)
     if type(value) is UnknownMapping and not more:
         return _call_mapping(function, rt, value, trail, name, *args)
     if type(value) is dict and name in ("get", "items", "keys", "values"):
@@ -290,7 +292,7 @@ def _call_mapping(
 ) -> Any:
     if name == "get" and args and type(args[0][0]) is str:
         if args[0][0] in value:
-            return value[args[0][0]], None
+            return value[args[0][0]], (trail, args[0][0])
         return args[1] if len(args) > 1 else (None, None)
     if name not in ("items", "keys", "values") or args:
         raise NotRecordable
@@ -354,14 +356,14 @@ def _run_filter_tojson(
 ) -> Any:
     if not holds_unknown(recorder, value):
         return run_guarded(recorder, function, rt, value, trail, *args, node=node, **more)
-    _, (_, _, _, style, *_) = run_guarded(
+    _, (rule, _, _, style, node, _) = run_guarded(
         recorder, function, rt, "", trail, *args, node=node, **more
     )
     source = f"{recorder.name(make_json_writer(style))}({_write_value(recorder, value)})"
     recorder.cost += JSON_COST
     rt.charge_bytes(OPERATION_BYTES)
     slot = recorder.make_slot(source, _find_field(recorder, value))._replace(is_json=True)
-    return recorder.make_text((slot,), True), None
+    return recorder.make_text((slot,), True), (rule, InTrail(value), trail, style, node, None)
 
 
 def _find_field(recorder: Recorder, value: Any) -> MessageField | None:
@@ -406,8 +408,11 @@ def _run_filter_join(
     if UnknownText not in kinds or not kinds <= {UnknownText, str} or more or len(args) > 1:
         return run_guarded(recorder, function, rt, value, trail, *args, **more)
     between = args[0][0] if args else ""
-    texts = [text for one in value for text in (between, one)][1:]
-    return concatenate_texts(recorder, texts)
+    between_trail = args[0][1] if args else None
+    parts: list[Any] = []
+    for index, text in enumerate(value):
+        parts += (between, between_trail, text, (trail, index))
+    return concatenate_texts(recorder, parts[2:])
 
 
 def _run_call_value(

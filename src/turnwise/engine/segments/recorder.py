@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from turnwise.engine.provenance.trails import MESSAGES
+from turnwise.engine.provenance.trails import MESSAGES, Trail
 from turnwise.engine.provenance.written_fields import writes_tools
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Runtime
 from turnwise.engine.runtime.values import Pair
@@ -25,11 +25,13 @@ from turnwise.engine.segments.facts import (
     ProvenSegment,
     compile_index,
 )
+from turnwise.engine.segments.sources import UNTRACED, StateTrail, write_output, write_trail
 from turnwise.engine.segments.symbols import (
     CHARACTER,
     MAX_LIST,
     MAX_PARTS,
     OPERATION_BYTES,
+    InTrail,
     MessageField,
     NotRecordable,
     Parts,
@@ -79,11 +81,12 @@ class Recorder:
         self._state_parts: dict[str, list[str | TextSlot | None]] = {}  # of texts of namespaces
         self.total_cost = 0  # for each character of a content, beside rounds
         self.round_cost = 0  # of the round that costs most
-        self._constants = constants
+        self.constants = constants
         self._section = entry
         self._path: list[tuple[str, Any]] = []
         self._answers: dict[str, Any] = {}
         self.state: dict[str, str] = {}  # sources of what this section writes to namespaces
+        self._trails: dict[str, Any] = {}  # of the texts among that
         self._empty: set[MessageField] = set()  # fields without text
         self._uses_others = False
         self.cost = 0  # bytes that this section pays for each character
@@ -146,13 +149,16 @@ class Recorder:
             raise NotRecordable  # whether there is enough for a shorter conversation is not known
         steps, size = self._runtime.steps, self._runtime.bytes
         sources = [self.write_part(part) for part in parts]
-        named = self._constants.values
+        named = self.constants.values
         changes = {key: eval(source, self._scope, named) for key, source in self.state.items()}
         if known is None:
             fields = {part.field for part in parts if isinstance(part, TextSlot) and part.field}
             here, others = self._find_written_keys(fields | self._empty)
+            output, trails = self._write_origins(written)
             known = ProvenSegment(
                 texts=sources,
+                output=output,
+                trails=trails,
                 state=dict(self.state),
                 keys=here,
                 others=others,
@@ -173,6 +179,15 @@ class Recorder:
         self._done = len(out)
         self._paid = (steps, size)
         return known
+
+    def _write_origins(self, written: list[Any]) -> tuple[list[str] | None, dict[str, str]]:
+        """Return the sources of the output with its trails, and of the trails of texts in namespaces."""
+        output = write_output(self, written)
+        try:
+            trails = {key: write_trail(self, trail) for key, trail in self._trails.items()}
+        except (NotRecordable, RecursionError):
+            return None, {}
+        return output, trails
 
     def _resolve(self, parts: Parts) -> list[str | TextSlot | None]:
         """Return parts of the text with the index of each message, not the source of it."""
@@ -221,7 +236,7 @@ class Recorder:
 
     def _begin_section(self, section: FactTree, number: int) -> None:
         self._section = section
-        self._path, self._answers, self.state = [], {}, {}
+        self._path, self._answers, self.state, self._trails = [], {}, {}, {}
         self._empty = set()
         self.cost, self._uses_others = 0, False
         self.serial += 1
@@ -242,8 +257,8 @@ class Recorder:
             out,
             LoopOverMessages(
                 index,
-                FactTree(self._constants, (index, messages.count)),
-                FactTree(self._constants),
+                FactTree(self.constants, (index, messages.count)),
+                FactTree(self.constants),
                 messages.skipped,
             ),
         ).loop
@@ -254,10 +269,9 @@ class Recorder:
         for number in range(eval(messages.count, self._scope)):
             self._begin_section(loop.body, number)
             self._runtime.charge_steps(weight)
-            index = eval(loop.index, self._scope)
-            self._scope["m"] = self._scope["M"][index]
+            self._scope["m"] = self._scope["M"][eval(loop.index, self._scope)]
             message = UnknownMapping(self, "m", MessageField(loop.index, ""))
-            trail = (MESSAGES, index)
+            trail = (MESSAGES, InTrail(UnknownNumber(self, loop.index)))
             if is_counted:
                 yield UnknownNumber(self, "i"), message, trail
             else:
@@ -280,7 +294,7 @@ class Recorder:
         if source not in self._answers:
             if len(self._path) >= MAX_PATH:
                 raise NotRecordable
-            answer = eval(source, self._scope, self._constants.values)
+            answer = eval(source, self._scope, self.constants.values)
             if type(answer) in (str, tuple) and len(repr(answer)) > MAX_ANSWER:
                 raise NotRecordable  # it would become code
             self._answers[source] = answer
@@ -309,7 +323,7 @@ class Recorder:
 
     def name(self, value: Any) -> str:
         """Return the source of a constant."""
-        return self._constants.name(value)
+        return self.constants.name(value)
 
     def ask_kind(self, owner: UnknownMapping, key: str) -> str:
         """Return the kind of a field; first the questions that are answered soonest."""
@@ -366,16 +380,18 @@ class Recorder:
         source = f"S[{key!r}]"
         kind = self.ask(f"{source}.__class__.__name__")
         if kind == "int":
-            return UnknownNumber(self, source), None
+            return UnknownNumber(self, source), UNTRACED
         if kind == "str":
             field = MessageField("", "", f"{key}#")
-            return self.make_text((self.make_slot(source, field),)), None
-        return self.ask(source), None
+            return self.make_text((self.make_slot(source, field),)), StateTrail(f"{key}@")
+        return self.ask(source), UNTRACED
 
-    def write_state(self, key: str, value: Any) -> None:
+    def write_state(self, key: str, value: Any, trail: Trail) -> None:
         """Note what a namespace has from now on."""
         if any(key == one for one, _ in self._opaque):
             raise NotRecordable
+        if isinstance(value, str):
+            self._trails[f"{key}@"] = trail
         if type(value) is UnknownText:
             grown = [
                 part

@@ -14,6 +14,9 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from turnwise.engine.program import Program
+from turnwise.engine.provenance.piece_table import PieceTable
+from turnwise.engine.provenance.splitting import Follower
+from turnwise.engine.provenance.trails import Output
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Limits, Runtime
 from turnwise.engine.segments.facts import Constants, FactTree, ProvenSegment
 from turnwise.engine.segments.functions import instrument
@@ -44,17 +47,28 @@ def pays_for_itself(limits: Limits) -> bool:
     )
 
 
+class QuietFollower(Follower):
+    """Follows trails that no caller has asked for."""
+
+    __slots__ = ()
+
+    def warn(self, problem: str) -> None:
+        """Keep a problem to itself."""
+
+
 class SegmentedText(NamedTuple):
     """A text that was written from segments.
 
     Attributes:
         text: the text.
+        output: the text with its trails, as the program writes it; None if it was not asked for.
         is_whole: whether all texts of all messages, and all tools, are in it as they were given.
         steps: that the program pays for it, or some more.
         size: the bytes that it pays for.
     """
 
     text: str
+    output: Output | None
     is_whole: bool
     steps: int
     size: int
@@ -84,6 +98,7 @@ class Segments:
         self._recordings = 0
         self._next = 0  # misses until the next is recorded
         self._leaves = 0
+        self._has_origins = True
 
     @property
     def size(self) -> int:
@@ -93,18 +108,31 @@ class Segments:
         return tools + 2 * self._constants.size + LEAF_BYTES * (1 + self._leaves)
 
     def write(
-        self, messages: list[dict[str, Any]], now: Any, has_tools: bool
+        self,
+        messages: list[dict[str, Any]],
+        now: Any,
+        has_tools: bool,
+        with_trails: bool = False,
     ) -> SegmentedText | None:
-        """Return the text of a conversation; None if the program has to run."""
+        """Return the text of a conversation; None if the program has to run.
+
+        Args:
+            messages: the conversation.
+            now: the clock.
+            has_tools: whether there are tools to write.
+            with_trails: whether the output is wanted too.
+        """
         if not self._leaves or len(messages) > MAX_MESSAGES:
             return None
+        if with_trails and not self._has_origins:
+            return None
         try:
-            return self._write(messages, now, has_tools)
+            return self._write(messages, now, has_tools, with_trails)
         except UNWRITABLE:
             return None
 
     def _write(
-        self, messages: list[dict[str, Any]], now: Any, has_tools: bool
+        self, messages: list[dict[str, Any]], now: Any, has_tools: bool, with_trails: bool
     ) -> SegmentedText | None:
         count = len(messages)
         state: dict[Any, Any] = {"now": now, "carried": (), "price": 0.0}
@@ -115,7 +143,8 @@ class Segments:
         cost, steps, size = 0, 0, 0
         section: FactTree | None = self._entry
         while section is not None:
-            segment: Any = section.walk(messages, count, state, texts.extend)
+            walk = section.walk_output if with_trails else section.walk
+            segment: Any = walk(messages, count, state, texts.extend)
             if segment is None:
                 return None
             noted = [(0, segment)]
@@ -126,7 +155,8 @@ class Segments:
             if loop is not None:
                 body, section = loop.body, loop.after
                 left: list[tuple[int, ProvenSegment]] = []
-                if not body.walk(messages, count, state, texts.extend, noted.append, left.append):
+                walk = body.walk_output if with_trails else body.walk
+                if not walk(messages, count, state, texts.extend, noted.append, left.append):
                     return None
                 cost += body.cost
                 steps += body.steps * count
@@ -137,16 +167,18 @@ class Segments:
             for number, segment in noted:
                 has_tools = has_tools and not segment.writes_tools
                 others += [(find(number, count), key) for find, key in segment.others]
-        text = "".join(texts)
+        output = texts if with_trails else None
+        text = "".join(texts[::2] if with_trails else texts)
         excess = state["price"] + self._find_excess(cost, len(text))
-        if len(text) > MAX_TEXT or excess > 1 or not self._can_write(len(text), messages):
+        if len(text) > MAX_TEXT or excess > 1 or not self._can_write(text, messages):
             return None
         is_whole = missing == [] or _is_whole(messages, missing, [*others, *state["carried"]])
-        return SegmentedText(text, is_whole and not has_tools, steps, size + cost * len(text))
+        is_whole = is_whole and not has_tools
+        return SegmentedText(text, output, is_whole, steps, size + cost * len(text))
 
-    def _can_write(self, length: int, messages: list[dict[str, Any]]) -> bool:
-        """Whether a text of this length is surely within the budget of output."""
-        size = MAX_CHARACTER_SIZE * length
+    def _can_write(self, text: str, messages: list[dict[str, Any]]) -> bool:
+        """Whether a text is surely within the budget of output."""
+        size = len(text) if text.isascii() else MAX_CHARACTER_SIZE * len(text)
         if size <= self._limits.output:
             return True
         texts = [len(value) for one in messages for value in one.values() if type(value) is str]
@@ -158,7 +190,7 @@ class Segments:
         return max(cost - self._limits.bytes_per_character, 0) * length / self._limits.bytes
 
     def learn(
-        self, program: Program, runtime: Runtime, context: Mapping[str, Any], text: str
+        self, program: Program, runtime: Runtime, context: Mapping[str, Any], output: Output
     ) -> None:
         """Record a conversation, unless that failed often.
 
@@ -166,7 +198,7 @@ class Segments:
             program: the program.
             runtime: the budgets for running it.
             context: its inputs.
-            text: what it writes.
+            output: what it writes.
         """
         messages = context["messages"]
         self._misses += 1
@@ -178,14 +210,20 @@ class Segments:
             return
         try:
             self._record(program, runtime, context)
-            written = self.write(messages, runtime.now, context.get("tools") is not None)
+            has_tools = context.get("tools") is not None
+            written = self.write(messages, runtime.now, has_tools)
+            traced = self.write(messages, runtime.now, has_tools, with_trails=True)
         finally:
             self._lock.release()
+        text = "".join(output[::2])
         if written is None:
             self._failures += 1
             self._next = self._misses + 2 ** min(self._failures, MAX_DOUBLINGS)
         elif written.text != text:  # a defect of the recorder; nothing that it recorded is trusted
             self._leaves, self._entry = MAX_LEAVES, FactTree(self._constants)
+        if traced is not None and traced.output is not None:
+            origins = [_find_origins(one, text, self._limits) for one in (traced.output, output)]
+            self._has_origins &= origins[0] == origins[1]
         self._recordings += 1
         if self._recordings > FREELY_LEARNED:
             self._next = max(self._next, self._misses + self._recordings)
@@ -198,6 +236,21 @@ class Segments:
             instrument(recorder, program).run(runtime, context)
         runtime.now = now
         self._leaves += recorder.learned
+
+
+def _find_origins(output: Output, text: str, limits: Limits) -> list[tuple[Any, ...]]:
+    """Return where each stretch of a text came from: leaf, message, whether it is generated, content part; its end."""
+    table = PieceTable(output, text, QuietFollower(limits.origins))
+    found: list[tuple[Any, ...]] = []
+    end = 0
+    for index, (_, _, message, is_generated) in enumerate(table.rows()):
+        for part, leaf in table.split(index):
+            end += len(part)
+            origin = (leaf, message, is_generated, table.part_of(index))
+            if found and found[-1][:4] == origin:
+                found.pop()
+            found.append((*origin, end))
+    return found
 
 
 def _join_missing(

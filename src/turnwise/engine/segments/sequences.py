@@ -8,14 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 from turnwise.engine.program import NAMES
+from turnwise.engine.provenance.container_rules import is_from_input
+from turnwise.engine.provenance.text_rules import PART
+from turnwise.engine.provenance.trails import Trail
+from turnwise.engine.runtime.access import are_parts
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.values import (
     Pair,
 )
 from turnwise.engine.segments.guards import check_stream, run_guarded
 from turnwise.engine.segments.recorder import Recorder
+from turnwise.engine.segments.sources import UNTRACED
 from turnwise.engine.segments.symbols import (
     UNKNOWN,
+    InTrail,
     NotRecordable,
     RoundCounter,
     TextSlot,
@@ -79,7 +85,11 @@ def run_start_loop(
     if type(value) in UNKNOWN or (type(value) is dict and holds_unknown(recorder, value)):
         raise NotRecordable
     check_stream(recorder, value)
-    return function(rt, value, trail, weight)
+    elements, trails, may_be_messages = function(rt, value, trail, weight)
+    if id(value) in recorder.sources:
+        kinds = [{} if type(one) is UnknownMapping else one for one in value]
+        may_be_messages = are_parts(kinds, trail)
+    return elements, trails, may_be_messages
 
 
 def run_length(
@@ -97,7 +107,8 @@ def run_sequence_function(recorder: Recorder, function: Any, *args: Any, **more:
     if type(value) is UnknownMessages and function in (FIRST, LAST):
         if not value:
             raise NotRecordable
-        return value[0 if function is FIRST else -1], None
+        found = value[0 if function is FIRST else -1]
+        return found, found.trail
     if any(type(arg) in UNKNOWN for arg in args) or any(type(arg) is dict for arg in args):
         return run_guarded(recorder, function, *args, **more)
     check_stream(recorder, value)
@@ -154,12 +165,13 @@ def _select(
     else:
         raise NotRecordable
     chosen = f"select(S, M, {value.skipped}, {roles!r}, {is_among is not bool(sign)})"
-    return UnknownMessages(recorder, (f"{chosen}[", "]"), f"len({chosen})"), None
+    found = UnknownMessages(recorder, (f"{chosen}[", "]"), f"len({chosen})")
+    return found, InTrail(found)
 
 
 def run_filter_list(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:
     if type(value) is UnknownMessages:
-        return value, None
+        return value, InTrail(value)
     return run_sequence_function(recorder, function, rt, value, trail)
 
 
@@ -171,14 +183,16 @@ def run_get_neighbour(
     place = index.source
     if not recorder.ask(f"0 <= {place} < {items.count}"):
         return no, None
-    return items.get(place), None
+    found = items.get(place)
+    return found, found.trail
 
 
 def run_get_slice(
     recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any, *bounds: Any
 ) -> Any:
     if type(value) is UnknownMessages:
-        return value.cut(*bounds), None
+        found = value.cut(*bounds)
+        return found, InTrail(found)
     if type(value) is UnknownText:
         if not all(type(bound) in (int, type(None)) for bound in bounds):
             raise NotRecordable
@@ -189,7 +203,16 @@ def run_get_slice(
         field = slot.field if is_json and isinstance(slot, TextSlot) else None
         recorder.pay(value)
         cut = recorder.make_slot(f"{value.source}[{sources}]", field)._replace(is_json=is_json)
-        return recorder.make_text((cut,)), None
+        return recorder.make_text((cut,)), _cut_trail(value, trail, *bounds)
     if holds_unknown(recorder, bounds):
         raise NotRecordable
     return function(rt, value, trail, *bounds)
+
+
+def _cut_trail(text: UnknownText, trail: Trail, start: Any, stop: Any, step: Any) -> Trail:
+    """Return the trail of a slice of a text."""
+    if step not in (None, 1):
+        return UNTRACED
+    if is_from_input(trail):
+        return trail
+    return UNTRACED if start and start < 0 else (PART, InTrail(text), trail, start or 0)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from turnwise.engine.provenance.trails import MESSAGES, Trail
 from turnwise.engine.runtime.values import (
     Cycler,
     Function,
@@ -99,6 +100,12 @@ HARMLESS = frozenset(
         *("__init_subclass__", "__new__", "__setattr__", "__subclasshook__"),
     ]
 )
+
+
+class InTrail(NamedTuple):
+    """An unknown value in a trail, where no function looks at it."""
+
+    value: Any
 
 
 class UnknownText(str):
@@ -221,6 +228,11 @@ class UnknownMapping(Sourced):
     def __init__(self, recorder: Any, source: str, field: MessageField) -> None:
         super().__init__(recorder, source)
         self.field = field
+
+    @property
+    def trail(self) -> Trail:
+        """The trail of a message."""
+        return MESSAGES, InTrail(UnknownNumber(self.recorder, self.field.message))
 
     @property  # type: ignore[misc]  # as above
     def __class__(self) -> type:
@@ -372,8 +384,8 @@ class StatePairs(dict[str, Pair]):
         super().__init__(pairs)
         self._recorder = recorder
         self._number = number  # None: made in a round of a loop, and gone after it
-        for name, (value, _) in pairs.items():
-            self._note(name, value)
+        for name, pair in pairs.items():
+            self._note(name, pair)
 
     def __getitem__(self, name: str) -> Pair:
         pair = super().__getitem__(name)
@@ -386,11 +398,11 @@ class StatePairs(dict[str, Pair]):
         if name not in self and self._number is not None and self._recorder.is_in_round:
             raise NotRecordable  # which attributes there are would be a fact
         super().__setitem__(name, pair)
-        self._note(name, pair[0])
+        self._note(name, pair)
 
-    def _note(self, name: str, value: Any) -> None:
+    def _note(self, name: str, pair: Pair) -> None:
         if self._number is not None:
-            self._recorder.write_state(f"{self._number}.{name}", value)
+            self._recorder.write_state(f"{self._number}.{name}", *pair)
 
 
 UNKNOWN = (UnknownText, UnknownNumber, RoundCounter, UnknownMapping, UnknownMessages)

@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from turnwise.engine.provenance.container_rules import ITEMS, SPLIT, is_from_input
+from turnwise.engine.provenance.text_rules import JOINED, LSTRIPPED, REPLACED, RSTRIPPED, STRIPPED
+from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE
 from turnwise.engine.runtime.values import Pair
 from turnwise.engine.segments.recorder import Recorder
+from turnwise.engine.segments.sources import UNTRACED
 from turnwise.engine.segments.symbols import (
     MAX_LIST,
+    InTrail,
     NotRecordable,
     UnknownNumber,
     UnknownText,
@@ -26,22 +31,25 @@ TEXT_METHODS = frozenset(
 QUESTION_METHODS = frozenset(["startswith", "endswith"])
 NUMBER_METHODS = frozenset(["find", "rfind", "count"])
 STRIPS = {"lstrip": ["lstrip"], "rstrip": ["rstrip"], "strip": ["lstrip", "rstrip"]}
-# Results of methods that search for a text which is absent.
-ABSENT_RESULTS: dict[str, Callable[[UnknownText], Any]] = {
-    "count": lambda text: 0,
-    "find": lambda text: -1,
-    "partition": lambda text: (text, "", ""),
-    "removeprefix": lambda text: text,
-    "removesuffix": lambda text: text,
-    "replace": lambda text: text,
-    "rfind": lambda text: -1,
-    "rpartition": lambda text: ("", "", text),
-    "rsplit": lambda text: [text],
-    "split": lambda text: [text],
+STRIP_RULES = {"lstrip": LSTRIPPED, "rstrip": RSTRIPPED, "strip": STRIPPED}
+# Results of methods that search for a text which is absent, each with its trail.
+ABSENT_RESULTS: dict[str, Callable[[UnknownText, Trail], Pair]] = {
+    "count": lambda text, trail: (0, None),
+    "find": lambda text, trail: (-1, None),
+    "partition": lambda text, trail: ((text, "", ""), (ITEMS, [trail, None, None])),
+    "removeprefix": lambda text, trail: (text, trail),
+    "removesuffix": lambda text, trail: (text, trail),
+    "replace": lambda text, trail: (text, trail),
+    "rfind": lambda text, trail: (-1, None),
+    "rpartition": lambda text, trail: (("", "", text), (ITEMS, [None, None, trail])),
+    "rsplit": lambda text, trail: ([text], (ITEMS, [trail])),
+    "split": lambda text, trail: ([text], (ITEMS, [trail])),
 }
 
 
-def concatenate_texts(recorder: Recorder, texts: Sequence[Any]) -> Pair:
+def concatenate_texts(recorder: Recorder, items: Sequence[Any]) -> Pair:
+    """Return the concatenation of texts, which are given with their trails."""
+    texts = items[::2]
     if not all(isinstance(text, str) for text in texts):
         raise NotRecordable
     parts = join_parts(texts)
@@ -49,11 +57,14 @@ def concatenate_texts(recorder: Recorder, texts: Sequence[Any]) -> Pair:
         parts, any(text.is_full for text in texts if type(text) is UnknownText)
     )
     recorder.pay(found)
-    return found, None
+    return found, (JOINED, [InTrail(one) if type(one) is UnknownText else one for one in items])
 
 
-def call_text_method(recorder: Recorder, text: UnknownText, name: str, args: Sequence[Any]) -> Any:
+def call_text_method(
+    recorder: Recorder, text: UnknownText, trail: Trail, name: str, pairs: Sequence[Pair]
+) -> Pair:
     """Call a method of an unknown text."""
+    args = [value for value, _ in pairs]
     if any(type(arg) not in (str, int, type(None)) for arg in args):
         raise NotRecordable
     is_search = name in ABSENT_RESULTS and args and type(args[0]) is str and args[0]
@@ -62,15 +73,37 @@ def call_text_method(recorder: Recorder, text: UnknownText, name: str, args: Seq
         recorder.pay(text, MAX_CHARACTER_SIZE + 2 * price_search(searched))
     source = f"{text.source}.{name}({', '.join(map(recorder.name, args))})"
     if name in QUESTION_METHODS:
-        return recorder.ask_text(text, source, args[0] if args else None)
+        return recorder.ask_text(text, source, args[0] if args else None), None
     if name in STRIPS:
         stripped = _strip(recorder, text, name, *args)
-        return stripped or recorder.make_text((recorder.make_slot(source),))
+        stripped = stripped or recorder.make_text((recorder.make_slot(source),))
+        return stripped, trail if is_from_input(trail) else (
+            STRIP_RULES[name],
+            InTrail(text),
+            trail,
+        )
     if not is_search:
         raise NotRecordable
     if not recorder.ask_text(text, f"{recorder.name(args[0])} in {text.source}", args[0]):
-        return ABSENT_RESULTS[name](text)
-    return _call_found(recorder, text, name, source, args)
+        return ABSENT_RESULTS[name](text, trail)
+    found = _call_found(recorder, text, name, source, args)
+    return found, _find_trail(text, trail, name, pairs, found)
+
+
+def _find_trail(
+    text: UnknownText, trail: Trail, name: str, pairs: Sequence[Pair], found: Any
+) -> Trail:
+    """Return the trail of what was found in a text, or made of it."""
+    if name in NUMBER_METHODS:
+        return None
+    if name == "replace":
+        (old, _), (new, new_trail), *limit = pairs
+        return REPLACED, InTrail(text), trail, old, new, new_trail, limit[0][0] if limit else -1
+    if name in TEXT_METHODS:
+        return trail if is_from_input(trail) else UNTRACED
+    if is_from_input(trail):
+        return ITEMS, [trail] * len(found)
+    return SPLIT, InTrail(text), trail, list(map(InTrail, found))
 
 
 def _call_found(

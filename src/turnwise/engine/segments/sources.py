@@ -1,0 +1,118 @@
+"""The sources of what a section wrote: its texts, and the trail of each.
+
+While a program is recorded it makes trails as always, with unknown values in them: `((MESSAGES, i), "content")`.
+Functions pass them on and look at none (`InTrail`). Such a trail becomes an expression that makes the same one for
+another message; one without unknown values is a constant. Where a function cannot say what its trail would be, it is
+`UNTRACED`: then the text of a section is known, and its origins are not, so whoever reads those has the program run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from turnwise.engine.provenance.text_rules import JOINED
+from turnwise.engine.provenance.trails import MESSAGES, Trail
+from turnwise.engine.segments.symbols import (
+    MAX_PARTS,
+    MAX_VISITS,
+    InTrail,
+    NotRecordable,
+    Sourced,
+    UnknownMessages,
+    UnknownText,
+    check_length,
+)
+
+UNTRACED = (object(),)
+"""The trail of a text whose origins are not recorded."""
+
+
+class StateTrail(NamedTuple):
+    """The trail of a text that a namespace has had since an earlier section."""
+
+    key: str
+
+
+def write_output(recorder: Any, items: Sequence[Any]) -> list[str] | None:
+    """Return the sources of texts and trails, alternately; None if some trail cannot be written.
+
+    Args:
+        recorder: names constants.
+        items: what the program wrote.
+    """
+    sources: list[str] = []
+    try:
+        for text, trail in _flatten(items):
+            sources += (_write_text(recorder, text), write_trail(recorder, trail))
+            if len(sources) > 2 * MAX_PARTS:
+                return None
+    except (NotRecordable, RecursionError):
+        return None
+    return sources
+
+
+def write_trail(recorder: Any, trail: Trail) -> str:
+    """Return the source of a trail.
+
+    Raises:
+        NotRecordable: it has none, or a long one.
+    """
+    return check_length(_write(recorder, trail) or recorder.constants.keep(trail))
+
+
+def _flatten(items: Sequence[Any]) -> Iterable[tuple[Any, Trail]]:
+    """Yield texts with their trails, those of a text that was joined one by one: its slots are read once then."""
+    for text, trail in zip(items[::2], items[1::2], strict=True):
+        if type(text) in (UnknownText, InTrail) and type(trail) is tuple and trail[0] is JOINED:
+            yield from _flatten(trail[1])
+        else:
+            yield text.value if type(text) is InTrail else text, trail
+
+
+def _write_text(recorder: Any, text: str) -> str:
+    source: str = text.source if type(text) is UnknownText else recorder.constants.name(text)
+    return source
+
+
+def _write(recorder: Any, value: Any) -> str | None:
+    """Return the source of a value in a trail; None for a constant."""
+    if type(value) is InTrail:
+        value = value.value
+    kind = type(value)
+    recorder.visits += 1
+    if value is UNTRACED or kind is UnknownMessages or recorder.visits > MAX_VISITS:
+        raise NotRecordable
+    if kind is UnknownText or isinstance(value, Sourced):
+        return str(value.source)
+    if kind is StateTrail:
+        return f"S[{value.key!r}]"
+    if id(value) in recorder.sources:
+        return str(recorder.write_part(recorder.sources[id(value)][1]))
+    if kind is dict:
+        return _write_items(recorder, list(value), list(value.values()))
+    if kind is list or kind is tuple:
+        owner = value[0].value if value and type(value[0]) is InTrail else None
+        if type(owner) is UnknownMessages:
+            index = owner.write_index(_write(recorder, value[1]) or repr(value[1]))
+            return f"({recorder.constants.keep(MESSAGES)}, {index})"
+        return _write_sequence(recorder, value)
+    return None
+
+
+def _write_sequence(recorder: Any, values: Sequence[Any]) -> str | None:
+    sources = [_write(recorder, value) for value in values]
+    if not any(sources):
+        return None
+    written = [
+        source or recorder.constants.keep(value)
+        for source, value in zip(sources, values, strict=True)
+    ]
+    return f"[{', '.join(written)}]" if type(values) is list else f"({', '.join(written)},)"
+
+
+def _write_items(recorder: Any, keys: list[Any], values: list[Any]) -> str | None:
+    source = _write_sequence(recorder, values)
+    if source is None:
+        return None
+    return f"dict(zip({recorder.constants.keep(keys)}, {source}))"
