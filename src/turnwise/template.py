@@ -86,7 +86,7 @@ class Template:
 
     @cached_property
     def _inputs(self) -> Preprocessor:
-        return Preprocessor(self.codec, self.dialect)
+        return Preprocessor(self.codec, self.dialect, self.translation.fuller)
 
     @cached_property
     def _requests(self) -> RequestBuilder:

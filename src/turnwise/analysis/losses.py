@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -38,6 +38,7 @@ from turnwise.messages.media import media_kind
 
 CONTENT, REASONING, CALLS = "content", "reasoning", "calls"
 MORE_FIELDS = ("function_call", "refusal", "audio")
+RESULT_ROLES = ("tool", "function")  # whose `name` is that of their call
 NUMBERS = (int, float)
 TOOLS: Path = ("tools",)
 MAX_SEARCHES = 200  # for names of arguments in what the template wrote; others count as not there
@@ -60,6 +61,7 @@ def find_losses(
     documents: Any = None,
     positions: Sequence[int] | None = None,
     removed: Container[int] = (),
+    names: bool = False,
 ) -> list[Loss]:
     """Return what was given and is not written, in order.
 
@@ -73,21 +75,23 @@ def find_losses(
         documents: the documents that were rendered.
         positions: the indices of the messages in the caller's list, for the paths; None if they are the same.
         removed: the messages whose reasoning the template removes on purpose.
+        names: whether the name of a message counts, which most models were not trained on.
     """
-    if rendering.is_whole and not documents:
+    named = [index for index, message in enumerate(messages) if names and _has_name(message)]
+    if rendering.is_whole and not documents and not named:
         return []
     out = rendering.output
-    if not documents and _writes_all(rendering, messages, tools, removed):
+    if not documents and not named and _writes_all(rendering, messages, tools, removed):
         return []  # the fast path
     finder = LossFinder(read_output(out, rendering.make_follower()), rendering)
+    found = [*finder.find(messages, tools, documents, removed), *finder.find_names(named)]
     losses = [
-        Loss(_name_as_given(format_path(path), positions), is_part)
-        for path, is_part in finder.find(messages, tools, documents, removed)
+        Loss(_name_as_given(format_path(path), positions), is_part) for path, is_part in found
     ]
-    names = tuple(loss.path for loss in losses)
+    known = tuple(loss.path for loss in losses)
     for part in rendering.media:
         path = _name_as_given(part.path, positions)
-        if not part.written and not path.startswith(names):
+        if not part.written and not path.startswith(known):
             losses.append(Loss(path))
     return losses
 
@@ -210,6 +214,13 @@ class LossFinder:
                     path: Path = ("messages", index, name)
                     if _has_text(message[name]) and not self._has_some(path):
                         yield path, False
+
+    def find_names(self, indices: Iterable[int]) -> Iterator[tuple[Path, bool]]:
+        """Yield the names of these messages that are not written."""
+        for index in indices:
+            path: Path = ("messages", index, "name")
+            if not self._has_some(path):
+                yield path, False
 
     def find_content(
         self, message: Mapping[str, Any], index: int, removed: Container[int] = ()
@@ -410,6 +421,10 @@ class LossFinder:
             return set()
         pieces = self._rendering.pieces
         return {origin.part for text, origin in pieces if origin.part and not text.isspace()}
+
+
+def _has_name(message: Mapping[str, Any]) -> bool:
+    return bool(message.get("name")) and message.get("role") not in RESULT_ROLES
 
 
 def _find_reasoning_text(message: Mapping[str, Any]) -> Any:

@@ -205,16 +205,17 @@ PUBLISHED = (
 {%- endif -%}
 {{- @action_end@ -}}
 {%- endmacro -%}
-{%- set code = namespace(ids=[]) -%}
-{%- set led = messages and messages[0].role in ['system', 'developer'] -%}
-{%- if not led -%}
-{%- if @meta_instruction@ -%}
+{%- set code = namespace(ids=[], awaits_agents=true) -%}
+{%- set system_roles = ['system', 'developer'] -%}
+{%- if @meta_instruction@ and not (messages and messages[0].role in system_roles) -%}
 {{- header(@system@) ~ @meta_instruction@ ~ @eosys@ -}}
 {%- endif -%}
+{%- for message in messages -%}
+{%- if code.awaits_agents and message.role not in system_roles -%}
+{%- set code.awaits_agents = false -%}
 {{- agents() -}}
 {%- endif -%}
-{%- for message in messages -%}
-{%- if message.role in ['system', 'developer'] -%}
+{%- if message.role in system_roles -%}
 {{- header(@system@, message.name) ~ text_of(message) ~ @eosys@ -}}
 {%- elif message.role == 'user' -%}
 {{- header(@user@, message.name) ~ text_of(message) ~ @eoh@ -}}
@@ -240,10 +241,8 @@ PUBLISHED = (
 {%- else -%}
 {{- raise_exception('InternLM2 has no role ' ~ message.role) -}}
 {%- endif -%}
-{%- if led and loop.first -%}
-{{- agents() -}}
-{%- endif -%}
 {%- endfor -%}
+{{- agents() if code.awaits_agents -}}
 {%- if add_generation_prompt -%}
 {{- header(@assistant@) -}}
 {%- endif -%}

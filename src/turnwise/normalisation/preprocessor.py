@@ -68,10 +68,12 @@ class Preprocessor:
     Args:
         codec: the replies of the template, with what is known about it.
         dialect: the dialect in which it was written.
+        fuller: the entry for the same models that writes what this template leaves out, if there is one.
     """
 
-    def __init__(self, codec: ReplyCodec, dialect: str) -> None:
+    def __init__(self, codec: ReplyCodec, dialect: str, fuller: str = "") -> None:
         self._codec = codec
+        self._fuller = fuller
         self._name = codec.renderer.name
         self._is_openai = dialect == OPENAI_DIALECT
 
@@ -153,7 +155,10 @@ class Preprocessor:
     def report_losses(self, lost: Sequence[Loss], strict: bool) -> None:
         """Warn of what was given and is not written; with `strict`, raise an error."""
         if lost:
-            self._report([_describe_losses(lost)], strict, lost[0].path)
+            problem = _describe_losses(lost)
+            if self._fuller:
+                problem = f"{problem}; the entry {self._fuller} does"
+            self._report([problem], strict, lost[0].path)
 
     def try_as_given(
         self,
@@ -229,7 +234,8 @@ class Preprocessor:
             rendering = self._codec.renderer.render(chat, known, *arguments, **options)
         removed = RemovedReasoning(chat.messages, capabilities)
         plain = prepared.plain if tools else None
-        lost = find_losses(rendering, chat.messages, plain, removed=removed)
+        names = bool(self._fuller)
+        lost = find_losses(rendering, chat.messages, plain, removed=removed, names=names)
         self._note_losses(rendering, lost, strict)
         return rendering
 
@@ -359,7 +365,15 @@ class Preprocessor:
         try:
             capabilities = self.normaliser.capabilities(bool(given.tools))
             removed = RemovedReasoning(messages, capabilities)
-            return find_losses(seen.rendering, messages, given.tools, documents, positions, removed)
+            return find_losses(
+                seen.rendering,
+                messages,
+                given.tools,
+                documents,
+                positions,
+                removed,
+                names=bool(self._fuller),
+            )
         except TemplateLimitError:
             return []  # what the template does with reasoning could not be found out
 
@@ -382,7 +396,8 @@ class Preprocessor:
             warn_caller(f"{self._name}: {problem}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _share_preprocessor, (self._codec, OPENAI_DIALECT if self._is_openai else "")
+        dialect = OPENAI_DIALECT if self._is_openai else ""
+        return _share_preprocessor, (self._codec, dialect, self._fuller)
 
 
 def choose_input_arguments(arguments: Mapping[str, Any], strict: bool) -> dict[str, Any]:
@@ -443,9 +458,9 @@ def _describe_losses(lost: Sequence[Loss]) -> str:
 _shared: WeakKeyDictionary[ReplyCodec, Preprocessor] = WeakKeyDictionary()
 
 
-def _share_preprocessor(codec: ReplyCodec, dialect: str) -> Preprocessor:
+def _share_preprocessor(codec: ReplyCodec, dialect: str, fuller: str = "") -> Preprocessor:
     """Unpickle a preprocessor: thousands of sessions of one template ask it once what it takes."""
     found = _shared.get(codec)
     if found is None:
-        found = _shared[codec] = Preprocessor(codec, dialect)
+        found = _shared[codec] = Preprocessor(codec, dialect, fuller)
     return found

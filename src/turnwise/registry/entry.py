@@ -53,6 +53,7 @@ class Entry:
         notes: One sentence for people.
         verified: Published templates whose output it equals on the corpus.
         replies: Declarations about replies that the template does not show.
+        fuller: The entry for the same models that writes what this one leaves out; empty if none does.
         unusable: Why the template cannot be loaded; empty if it can.
         file: The user's file that holds the entry; empty for built-in ones.
 
@@ -74,6 +75,7 @@ class Entry:
     notes: str = ""
     verified: tuple[str, ...] = ()
     replies: Mapping[str, Any] = field(default_factory=dict)
+    fuller: str = ""
     unusable: str = ""
     override: bool = False  # True if it may replace an entry of the same name
     file: str = ""
@@ -97,7 +99,7 @@ class Entry:
 
 ENTRY_RULES = {
     **dict.fromkeys(("name", "source"), NON_EMPTY_STRING),
-    **dict.fromkeys(("dialect", "family", "notes"), STRING),
+    **dict.fromkeys(("dialect", "family", "notes", "fuller"), STRING),
     **dict.fromkeys(("aliases", "stops", "models", "base", "verified"), STRINGS),
     **dict.fromkeys(("untrained", "override"), BOOLEAN),
     **dict.fromkeys(("options", "replies"), TABLE),
@@ -131,6 +133,8 @@ def read_collection(data: Mapping[str, Any], where: str, stem: str) -> Iterator[
     check(dialect, STRING, f"{where}: dialect")
     unusable = data.get("unusable", {})  # reasons by name
     check(unusable, TABLE, f"{where}: unusable")
+    fuller = data.get("fuller", {})  # names of entries by name
+    check(fuller, TABLE, f"{where}: fuller")
     for key in COLLECTION_KEYS:
         if key not in data:
             continue
@@ -143,6 +147,7 @@ def read_collection(data: Mapping[str, Any], where: str, stem: str) -> Iterator[
                 f"{dialect}{SEPARATOR}{name}",
                 dialect,
                 family=dialect,
+                fuller=fuller.get(name, ""),
                 unusable=unusable.get(name, ""),
                 load_source=partial(copy_source, source),
             )

@@ -8,6 +8,8 @@ milliseconds. So a difference in something rare is not found here; `turnwise.dif
 
 from __future__ import annotations
 
+from typing import Any
+
 from turnwise.analysis.conversations import PROBE_TOKENS, Probe, load_probes
 from turnwise.errors import TurnwiseError, short_repr
 from turnwise.registry.published import identify
@@ -33,6 +35,16 @@ def describe_difference(own: Template, reference: Template, model: str) -> str |
             f"{reference.name}, first in a conversation of {probe.covers!r}: {place}"
         )
     return None
+
+
+def writes_names(template: Template) -> bool:
+    """Return whether a template writes the name of a message."""
+    message = {"role": "user", "name": "n4m3", "content": "x"}
+    arguments: dict[str, Any] = {**PROBE_TOKENS, "normalise": False}
+    try:
+        return "n4m3" in template.render([message], **arguments).text
+    except TurnwiseError:
+        return False
 
 
 def _render(template: Template, probe: Probe) -> str | None:

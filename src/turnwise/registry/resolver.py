@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.dialects import translate
-from turnwise.dialects.translation import copy_source
+from turnwise.dialects.translation import Translation, copy_source
 from turnwise.errors import SourceError, TemplateError, short_repr
 from turnwise.registry.entry import Entry
 from turnwise.registry.files import (
@@ -38,7 +38,7 @@ from turnwise.registry.files import (
 )
 from turnwise.registry.hub import download_model
 from turnwise.registry.match import CACHE, MAX_ID_LENGTH, UnknownModel, match, match_official
-from turnwise.registry.reference import describe_difference
+from turnwise.registry.reference import describe_difference, writes_names
 from turnwise.registry.store import current_store, find_entry
 from turnwise.template import Template, compile_jinja
 from turnwise.tokens.tokenizers.hub_cache import find_cached_model, split_revision
@@ -155,9 +155,12 @@ def _read_model(folder: Path, model: str, pick: str | None, exact: bool) -> Temp
         return found
     if official.kind == "base":
         return replace(found, warning=_join_warnings(found.warning, f"{model}: {official.warning}"))
-    reference = _read_entry(current_store().entries[official.entry], None, exact)
-    own = replace(found, name=str(folder))
-    difference = describe_difference(compile_source(own), compile_source(reference), model)
+    entry = compile_source(_read_entry(current_store().entries[official.entry], None, exact))
+    own = compile_source(replace(found, name=str(folder)))
+    difference = describe_difference(own, entry, model)
+    if difference and writes_names(entry) and not writes_names(own):
+        known = found.translation or Translation(found.text)
+        found = replace(found, translation=replace(known, fuller=entry.name))
     return replace(found, warning=_join_warnings(found.warning, difference))
 
 
@@ -221,7 +224,10 @@ def _read_entry(entry: Entry, pick: str | None, exact: bool) -> TemplateSource:
     except SourceError as error:
         raise (error.within(entry.file) if entry.file else error) from None
     translation = replace(
-        translation, stops=entry.stops or translation.stops, replies=copy_source(entry.replies)
+        translation,
+        stops=entry.stops or translation.stops,
+        replies=copy_source(entry.replies),
+        fuller=entry.fuller,
     )
     return TemplateSource(
         translation.jinja,

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from turnwise.errors import MessageError, short_repr
@@ -40,6 +41,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
 }
 """The six tokens in both spellings, in the order of `TOKENS` and `IDS` in `dialects/internlm2.py`."""
 
+RESULT_NAMES = ("plugin", "interpreter")
 HEADER = re.compile(r"(\w+)(?: name=(\S+))?")
 FENCED_CODE = re.compile(r"\n```([^\s`]+)\n(.*)\n```", re.DOTALL)
 REACT_CALL = re.compile(r"Action:[ \t]*(\S{1,256})[ \t]*\nAction Input:[ \t]*(?=\{)")
@@ -287,20 +289,21 @@ def to_openai(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
     """Return messages and tools in OpenAI's shape.
 
-    The tools of a system message become `tools`; results become `tool` messages with the id of
-    their call.
+    The tools of the last system message before the conversation become `tools`, for that is where
+    templates write them; others stay where they are. Results of calls become `tool` messages with
+    the id of their call; what else the environment says stays.
     """
     chat: list[dict[str, Any]] = []
     tools: list[dict[str, Any]] | None = None
     unanswered_ids: list[str] = []
-    for message in messages:
-        if message["role"] == "system" and message.get("name") == "plugin":
+    last_system = len(list(takewhile(lambda message: message["role"] == "system", messages))) - 1
+    for index, message in enumerate(messages):
+        if index == last_system and message.get("name") == "plugin":
             functions, is_json = parse_lenient_json(message["content"])
             if is_json and isinstance(functions, list):
-                wrapped = [{"type": "function", "function": function} for function in functions]
-                tools = (tools or []) + wrapped
+                tools = [{"type": "function", "function": function} for function in functions]
                 continue
-        if message["role"] == "environment":
+        if message["role"] == "environment" and message.get("name") in RESULT_NAMES:
             result = {"role": "tool"}
             if unanswered_ids:
                 result["tool_call_id"] = unanswered_ids.pop(0)
