@@ -395,10 +395,10 @@ BAD = {
         " to=functions.f<|channel|>commentary<|message|>print(1)<|call|>",
         "malformed",
     ),
-    "someone else": (
+    "a built-in tool": (
         "gpt-oss",
         " to=container.exec<|channel|>commentary<|message|>ls<|end|>",
-        "recipient",
+        "malformed",
     ),
     "another tool": (
         "qwen3",

@@ -107,7 +107,6 @@ STATUSES = {
     "unreadable": ToolCallParseStatus.MISSING_NAME,
     "unknown": ToolCallParseStatus.UNKNOWN_TOOL,
     "undeclared": ToolCallParseStatus.UNKNOWN_TOOL,
-    "recipient": ToolCallParseStatus.MALFORMED_STRUCTURE,
 }
 
 

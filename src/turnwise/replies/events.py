@@ -55,7 +55,6 @@ STATUSES: Mapping[str, str] = {
     "unreadable": "no name was found: the text is part of the content",
     "unknown": "a complete call to a tool that was not declared",
     "undeclared": "a call to a tool that was not declared, which was refused: the text is part of the content",
-    "recipient": "a text addressed to someone who is neither the user nor one of the tools",
     "unopened": (
         "a closing marker of something that is not open; that of reasoning is part of the content if content is before"
         " it, unless the reply was parsed whole and starts with what it closes"

@@ -87,12 +87,12 @@ def new_text_event(kind: Kind, text: str, call: int | None) -> Event:
 class ParsedCall:
     """A call, as far as it has been parsed."""
 
-    __slots__ = ("arguments", "fields", "id", "index", "is_refused", "name")
+    __slots__ = ("arguments", "fields", "id", "index", "is_refused", "name", "written_name")
 
     def __init__(self, index: int, name: str, id: str | None, is_refused: bool = False) -> None:
         self.is_refused = is_refused  # it is only parsed to find its end
         self.index = index
-        self.name = name
+        self.name = self.written_name = name  # of the tool, and as the model wrote it
         self.id = id
         self.arguments = StringIO()
         self.fields: dict[str, Any] = {}  # of the call in the message, besides OpenAI's
@@ -324,7 +324,7 @@ class MessageBuilder:
         new_id: str | None = None
         if call.id is None:
             new_id = call.id = self._call_ids.make(call.name, call.index, late_id)
-        self.record_attempt(status, call.name, call.index)
+        self.record_attempt(status, call.written_name, call.index)
         if status != "unterminated":
             self.events.add(Event(END, "", call.index, None, new_id))
         elif new_id is not None:

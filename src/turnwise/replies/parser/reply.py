@@ -23,6 +23,7 @@ from turnwise.replies.parser.compiled_grammar import (
 )
 from turnwise.replies.parser.markers import MarkerKind, MarkerMatch
 from turnwise.replies.parser.state import OpenRegion, ParserState, PartParser
+from turnwise.replies.parser.tool_schema import resolve_name
 
 # ---- ambiguity ----
 #
@@ -137,7 +138,7 @@ def _starts_object(body: str, call: JsonCall, tool_names: Collection[str]) -> bo
         return None if may_continue else False
     key = match.group(1)
     if call.name is None:
-        return key in tool_names
+        return resolve_name(key, tool_names) in tool_names
     call_keys = (call.name, call.arguments, call.id, "type", *NAME_KEYS, *ARGUMENT_KEYS)
     return key in call_keys
 
@@ -153,7 +154,7 @@ def _starts_with_name(body: str, format: CallFormat, tool_names: Collection[str]
     if not rest.startswith(marker):
         return None if marker.startswith(rest) else False
     # Tagged arguments look like markup, so the name must be that of a tool.
-    is_tool = bool(marker) and match.group() in tool_names
+    is_tool = bool(marker) and resolve_name(match.group(), tool_names) in tool_names
     if is_tool or format.pairs is not None:
         return is_tool
     arguments = rest[len(marker) :].lstrip()
@@ -177,7 +178,7 @@ def is_json_call(
         position = match.end()
         # The strings so far must be the key of the name, a name, and the key of the arguments.
         for string, names in zip(strings, allowed, strict=False):
-            if names and string not in names:
+            if names and resolve_name(string, names) not in names:
                 return False
     return True
 
@@ -398,20 +399,11 @@ class ReplyParser(PartParser):
             self._open_region(OpenRegion.REASONING if is_reasoning else OpenRegion.CONTENT)
             self._follows_header = True
             return
-        tool_prefix = format.recipient_prefix.removeprefix(format.recipient_key)
-        if recipient.startswith(tool_prefix):
-            name = recipient.removeprefix(tool_prefix)
-            # The format whose opener is the prefix of a recipient.
-            call_format = next(calls for calls in self._grammar.call_formats if calls.openers)
-            yield from self._calls.parse_addressed_call(call_format, name, format.end)
-        else:
-            # The message is to someone who is neither the user nor a tool.
-            self._builder.stop_buffering()
-            ends = self._grammar.body_end_matcher
-            yield from self._buffer.read_until(ends, lambda text: None, "raw")
-            self._builder.record_attempt("recipient", recipient)
-            self._builder.end_region()
-            self._follows_header = True
+        # Whoever else it is to is a tool, declared or built in (`to=python`), with or without the name space of tools.
+        name = recipient.removeprefix(format.recipient_prefix.removeprefix(format.recipient_key))
+        # The format whose opener is the prefix of a recipient.
+        call_format = next(calls for calls in self._grammar.call_formats if calls.openers)
+        yield from self._calls.parse_addressed_call(call_format, name, format.end)
 
     def _enter_unlabelled_message(self) -> Steps:
         """Open the region that the end of a message shows, as its header does not; its text is held back until then."""

@@ -24,7 +24,7 @@ from turnwise.replies.parser.markers import (
     whitespace_only,
 )
 from turnwise.replies.parser.message_builder import MessageBuilder, ParsedCall
-from turnwise.replies.parser.tool_schema import ToolTypes
+from turnwise.replies.parser.tool_schema import ToolTypes, resolve_name
 
 
 class OpenRegion(IntEnum):
@@ -115,15 +115,18 @@ class ParserState:
 
     def is_offered(self, name: str) -> bool:
         """Return whether this is one of the tools; any name is if no tools are given."""
-        return not self.tools or name in self.tools
+        return not self.tools or resolve_name(name.strip(), self.tools) in self.tools
 
     def start_call(self, name: str, id: str | None = None, id_follows: bool = False) -> ParsedCall:
         """Start the call that is open. It gets an id unless one may still follow."""
         self.last_call_failed = self.is_malformed = self.is_unclosed = False
-        name = name.strip()
+        written = name.strip()
+        name = resolve_name(written, self.tools)
         if self._refuses_undeclared and name not in self.tools:
             return self.builder.refuse_call(name)
-        return self.builder.start_call(name, id, id_follows)
+        call = self.builder.start_call(name, id, id_follows)
+        call.written_name = written
+        return call
 
     def mark_malformed(self, start: int) -> None:
         """The text from `start` on does not belong to the call."""

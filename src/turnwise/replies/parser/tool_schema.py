@@ -13,7 +13,7 @@ types have aliases (`int`, `float`, `dict`), and may be those of Python or TypeS
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
@@ -129,6 +129,21 @@ def read_function(tool: Any) -> tuple[str, Any] | None:
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         return None
     return function["name"], function.get("parameters", function.get("input_schema"))
+
+
+def resolve_name(name: str, declared: Collection[str]) -> str:
+    """Return the declared tool that a name means: itself, or the one that is spelled with another name space.
+
+    Models write `functions.tide` or `tide.tide` where `tide` is declared, and `tide` where `harbour.tide` is. A name
+    that may mean several tools, or none, stays as it is.
+    """
+    if name in declared:
+        return name
+    shorter = [tool for tool in declared if name.endswith(f".{tool}")]
+    if shorter:
+        return max(shorter, key=len)
+    longer = [tool for tool in declared if tool.endswith(f".{name}")]
+    return longer[0] if len(longer) == 1 else name
 
 
 def _types_of_part(part: Schema) -> set[str]:
