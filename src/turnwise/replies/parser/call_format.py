@@ -11,6 +11,7 @@ optional and a missing wrapper is noticed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -160,6 +161,7 @@ def _common_affixes(texts: list[str]) -> tuple[str, str]:
 # ---- call format ----
 
 
+_PYTHON_CALL = re.compile(r"[^\W\d][\w.]*\(")
 REPEATED_SLOT = "echo"  # a slot that occurred before; its text must be the same
 
 
@@ -343,12 +345,15 @@ class CallFormat:
 
     def continues_with(self, text: str) -> bool:
         """Return whether a call may go on with this text after its first marker."""
-        has_one_marker = len(self.section_openers) + len(self.openers) == 1
-        if isinstance(self.calls.call, JsonCall) and has_one_marker:
-            return text[:1] in ("{", "[") and not starts_list_of_names(text)
+        following = [*self.section_openers, *self.openers][1:2]
         if self.list_closer:
-            return starts_list_of_names(text)
-        return text[:1] not in ("{", "[")
+            return starts_list_of_names(text) or _PYTHON_CALL.match(text) is not None
+        if isinstance(self.calls.call, JsonCall) and not following:
+            return text[:1] in ("{", "[") and not starts_list_of_names(text)
+        if following:
+            marker = following[0].strip()
+            return marker.startswith(text[: len(marker)])
+        return text[:1] not in ("{", "[", "<")
 
     # -- markers
 

@@ -19,7 +19,7 @@ from turnwise.replies.grammar_parts import JsonCall, RawCall
 from turnwise.replies.parser.arguments import ArgumentParser
 from turnwise.replies.parser.buffer import Answer, Reading, Steps
 from turnwise.replies.parser.call_format import REPEATED_SLOT, CallFormat, CallPart
-from turnwise.replies.parser.compiled_grammar import LIST_LOOKAHEAD
+from turnwise.replies.parser.compiled_grammar import SHAPE_LOOKAHEAD
 from turnwise.replies.parser.json_calls import JsonCallParser
 from turnwise.replies.parser.markers import (
     PUNCTUATION,
@@ -163,13 +163,26 @@ class CallParser(PartParser):
         if len(state.grammar.call_formats) == 1:
             return False
         text, _ = yield from self._buffer.look_past_space()
-        if text == "[":
-            text, _ = yield from self._buffer.look_past_space(LIST_LOOKAHEAD)
+        if text in ("[", "<") or not state.call_format.continues_with(text):
+            text, _ = yield from self._buffer.look_past_space(SHAPE_LOOKAHEAD)
         format = state.grammar.choose_format(state.call_format, text) if text else state.call_format
         if format is state.call_format:
             return False
         state.call_format = format
-        yield from self._parse_after_opener(0) if format.openers else self.parse_row()
+        if not format.openers:
+            yield from self.parse_row()
+            return True
+        is_tag = is_tag_like(format.openers[0])
+        if is_tag:
+            yield from state.take_marker(format.openers[0])
+        yield from self._parse_after_opener(0)
+        # Further calls in the same section: outside of it their openers are text.
+        while is_tag and state.is_section_open:
+            self._builder.start_buffering()
+            if not (yield from state.take_marker(format.openers[0])):
+                self._builder.stop_buffering()
+                break
+            yield from self._parse_after_opener(0)
         return True
 
     def _parse_after_opener(self, index: int) -> Steps:

@@ -19,6 +19,7 @@ markers is a channel header, and is parsed as one (`ChannelHeaderFormat`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from os.path import commonprefix
 from typing import NamedTuple
@@ -28,6 +29,8 @@ from turnwise.replies.grammar_parts import (
     GrammarParts,
     JsonCall,
     Marker,
+    Pairs,
+    RawCall,
     Region,
     TaggedCall,
 )
@@ -63,7 +66,10 @@ TOLERANCES = {
     ),
     "closers": "a closer of a call or of content where nothing is open is no text, but `unopened`",
     "strings": "arguments that are a JSON text within a string",
-    "objects": "a JSON object with name and arguments between the tags of a call that is written otherwise",
+    "shapes": (
+        "JSON with name and arguments, Python calls or tags (`<function=`, `<invoke name=`) between the tags of a call"
+        " that is written otherwise"
+    ),
     "unwrap": "one argument named like `arguments` that holds the declared ones",
     "headers": "the words of a header in another order",
     "quotes": "a quote within a Python text that is not escaped, if what follows it fits no end of the text",
@@ -78,25 +84,69 @@ ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input")
 NAME_KEYS = ("name", "tool_name", "function")
 
 LIST_LOOKAHEAD = 8  # characters that tell lists of calls apart: a bracket, and what is in it
+SHAPE_LOOKAHEAD = 64  # and that tell any shapes apart: a tag, or a name and a bracket
 _MIN_CHANNEL_HEADER_START = 3  # characters before the word of a channel header, and after it
 _MIN_CHANNEL_HEADER_END = 4
 
 
-def _object_instead(calls: Calls) -> Calls | None:
-    """Return calls that are JSON objects between the outer tags of calls that are not; None if there are no tags."""
+_PYTHON_VALUE = Region(Marker("="))
+_PYTHON_PAIRS = Pairs(
+    string=_PYTHON_VALUE,
+    other=_PYTHON_VALUE,
+    between=Marker(", "),
+    values="python",
+    scalars="python",
+    strings="python",
+)
+
+
+def _tagged_shape(opener: str, key: str, end: str, closer: str, value_closer: str) -> Calls:
+    """Return calls with arguments between tags: opener, name, end, key, name of the argument, end, value and closers."""
+    value = Region(Marker(f"{end}\n"), Marker(f"\n{value_closer}\n"))
+    pairs = Pairs(key=Marker(key), string=value, other=value)
+    call = TaggedCall(("name", Marker(f"{end}\n"), "arguments"), pairs)
+    return Calls(call, each=Region(Marker(opener), Marker(closer)))
+
+
+# The shapes in which models write calls, whatever shape their template has: each is read between any outer tags.
+_SHAPES = (
+    Calls(JsonCall()),
+    Calls(
+        TaggedCall(("name", Marker("("), "arguments"), _PYTHON_PAIRS),
+        section=Region(Marker("["), Marker("]")),
+        each=Region(close=Marker(")")),
+        between=Marker(", "),
+    ),
+    _tagged_shape("<function=", "<parameter=", ">", "</function>", "</parameter>"),
+    _tagged_shape('<invoke name="', '<parameter name="', '">', "</invoke>", "</parameter>"),
+)
+
+
+def _other_shapes(calls: Calls) -> list[Calls]:
+    """Return calls in other shapes between the outer tags of these; none if there are no such tags."""
     openers = split_tags(calls.section.open.text) or split_tags(calls.each.open.text)
     closers = split_tags(calls.section.close.text) or split_tags(calls.each.close.text)
-    if not isinstance(calls.call, TaggedCall) or not openers or not closers:
-        return None
-    if calls.call.parts[:1] == ("arguments",):
-        return None  # an object is what follows the tag in any case
-    opener, closer = openers[0], closers[-1]
-    if not is_tag_like(opener) or not is_tag_like(closer) or not opener.rstrip().endswith(">"):
-        return None
+    if isinstance(calls.call, RawCall) or not openers or not closers:
+        return []
+    if isinstance(calls.call, TaggedCall) and calls.call.parts[:1] == ("arguments",):
+        return []  # an object is what follows the tag in any case
+    is_list = openers[0].rstrip().endswith(">[") and closers[0].lstrip().startswith("]")
+    opener, closer = openers[0].rstrip().removesuffix("["), closers[-1].lstrip().removeprefix("]")
+    if not is_tag_like(opener) or not is_tag_like(closer) or not opener.endswith(">"):
+        return []
     written = calls.section.open.text + calls.each.open.text
-    if written.partition(opener)[2].lstrip().startswith(("{", "[")):
-        return None  # its own brackets would be taken for those of an object
-    return Calls(JsonCall(), section=Region(Marker(opener), Marker(closer)))
+    has_bracket = written.partition(opener)[2].lstrip().startswith(("{", "["))
+    if isinstance(calls.call, TaggedCall) and has_bracket and not is_list:
+        return []  # its own brackets would be taken for those of another shape
+    return [
+        replace(
+            shape,
+            section=Region(
+                Marker(opener + shape.section.open.text), Marker(shape.section.close.text + closer)
+            ),
+        )
+        for shape in _SHAPES
+    ]
 
 
 class ChannelHeader(NamedTuple):
@@ -145,12 +195,13 @@ class CompiledGrammar:
         suffix = common_tag_suffix(collect_texts(grammar))
         self.variants = MarkerVariants(detokenizer, tolerances, suffix)
         ways = [calls for calls in (grammar.calls, *grammar.more) if calls is not None]
-        if "objects" in tolerances:
-            ways += filter(None, map(_object_instead, list(ways)))
+        shapes = [shape for calls in ways for shape in _other_shapes(calls)]
         self.call_formats = [
             CallFormat(calls, number, grammar.starts, grammar.stops, self.variants)
-            for number, calls in enumerate(ways)
+            for number, calls in enumerate(ways + (shapes if "shapes" in tolerances else []))
         ]
+        # The other shapes start with the same tags, and have no markers of their own outside of them.
+        self._own_formats = self.call_formats[: len(ways)]
         self._join_ambiguous_openers()
         self.formats_without_opener = [
             format for format in self.call_formats if format.starts_with_name
@@ -321,7 +372,7 @@ class CompiledGrammar:
     def _opener_markers(self) -> list[TaggedText]:
         """Return what calls start with, with the whitespace that the template writes before it."""
         markers: list[TaggedText] = []
-        for format in self.call_formats:
+        for format in self._own_formats:
             calls = format.calls
             lead = whitespace_only(calls.lead) + whitespace_only(calls.section.open)
             openers = format.opening_markers()
@@ -344,7 +395,7 @@ class CompiledGrammar:
     def _closer_markers(self, content_close: list[TaggedText]) -> list[TaggedText]:
         """Return the distinctive closers: a reply may hold one where nothing is open."""
         texts: list[str] = []
-        for format in self.call_formats:
+        for format in self._own_formats:
             texts += (*format.closers, *format.section_closers)
             # Several tags that are written as one marker are one closer; a bracket before them is part of a call.
             for text in (format.calls.each.close.text, format.calls.section.close.text):
