@@ -390,6 +390,9 @@ class Template:
         call_ids: str | IdMaker | CallIds | None = None,
         undeclared_tools: str = "keep",
         reasoning: str = "auto",
+        calls_in_reasoning: str = "read",
+        cut_calls: str = "keep",
+        strip: str = "never",
     ) -> Message:
         """Parse a reply to a message in OpenAI's shape, which `render`, `encode` and sessions take as it is.
 
@@ -405,12 +408,23 @@ class Template:
                 `unknown`, or "refuse" it: its text is content, with the status `undeclared`.
             reasoning: whether it is open where the reply begins: "auto" reads that from the prompt; "assume" is for
                 prompts that opened it out of sight.
+            calls_in_reasoning: "read" calls before the end of the reasoning unless they are only mentioned, read
+                "all", or leave them there as "text".
+            cut_calls: "keep" what was written of a call within which the reply ends, or "drop" it.
+            strip: remove "never" any white space of the content, that between content and "calls", or "all" at its
+                ends and those of the reasoning.
 
         Returns:
             The message. A call that cannot be parsed, or a marker out of place, is in `message.attempts`, no exception.
         """
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        more = {"undeclared_tools": undeclared_tools, "reasoning": reasoning}
+        more = {
+            "undeclared_tools": undeclared_tools,
+            "reasoning": reasoning,
+            "calls_in_reasoning": calls_in_reasoning,
+            "cut_calls": cut_calls,
+            "strip": strip,
+        }
         return self.codec.parse(reply, prompt, tools, known, declared, call_ids=call_ids, **more)
 
     def parser(
@@ -422,10 +436,19 @@ class Template:
         call_ids: str | IdMaker | CallIds | None = None,
         undeclared_tools: str = "keep",
         reasoning: str = "auto",
+        calls_in_reasoning: str = "read",
+        cut_calls: str = "keep",
+        strip: str = "never",
     ) -> Parser:
         """Return a streaming parser, as `parse`: `feed(chunk)` returns events, `close()` the message."""
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        more = {"undeclared_tools": undeclared_tools, "reasoning": reasoning}
+        more = {
+            "undeclared_tools": undeclared_tools,
+            "reasoning": reasoning,
+            "calls_in_reasoning": calls_in_reasoning,
+            "cut_calls": cut_calls,
+            "strip": strip,
+        }
         return self.codec.parser(prompt, tools, known, declared, call_ids=call_ids, **more)
 
     def stops(self, tokenizer: object = None) -> Stops:

@@ -44,6 +44,8 @@ FAMILIES = {
     "cohere-command": "hfjs-CohereLabs--c4ai-command-a-03-2025",
     "llama4": "ollama-llama4-latest",
 }
+# What the source's parser of a family does with calls that it does not hand on.
+POLICIES = {"minicpm5": {"undeclared_tools": "refuse", "cut_calls": "drop"}}
 # vLLM's parsers that leave reasoning in the content.
 APPENDING = ("minimax_m2_append",)
 
@@ -84,7 +86,8 @@ def parser(row: Mapping[str, Any]) -> Parser:
     name = template_name(row)
     assert name is not None
     tools, declared = row.get("tools"), declaration(row)
-    return template(name).parser(prompt(row, name), tools, declared=declared)
+    policy = POLICIES.get(row["family"], {}) if tools else {}
+    return template(name).parser(prompt(row, name), tools, declared=declared, **policy)
 
 
 def declaration(row: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -56,7 +56,8 @@ class Derenderer:
             ids = self._renderer.encode(chat, model).encoded
         may_call = chat is None or read_choice(chat, tools) != NONE or not tools
         declared = None if may_call else WITHOUT_CALLS
-        return model.template.parser(ids or None, tools, model.tokenizer, declared)
+        tokenizer = model.tokenizer
+        return model.template.parser(ids or None, tools, tokenizer, declared, strip="calls")
 
     # -- whole replies
 

@@ -148,7 +148,8 @@ class ChoiceStream:
 
     def __init__(self, plan: GenerationPlan, index: int) -> None:
         declared = WITHOUT_CALLS if plan.choice == NONE and plan.tools else None
-        parser = plan.model.template.parser(plan.text, plan.tools, plan.model.tokenizer, declared)
+        template, tokenizer = plan.model.template, plan.model.tokenizer
+        parser = template.parser(plan.text, plan.tools, tokenizer, declared, strip="calls")
         self._stream = ChunkStream(parser, id="", model="")
         self._stops = StopFilter(plan.sampling.get("stop", []))
         self._plan = plan

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
-from turnwise.replies.events import REASONING, TEXT, Event
+from turnwise.replies.events import CUT, REASONING, TEXT, Event
 from turnwise.replies.parser.markers import MarkerMatch, MarkerMatcher, expect
 from turnwise.replies.parser.message_builder import MessageBuilder
 
@@ -172,9 +172,8 @@ class ParseBuffer:
             match, emit_upto = None, self.position
             if self.position < len(self.text):
                 match, emit_upto = matcher.find(self.text, self.position, self.ended, left)
-            if match is None and self.ended and kind not in (TEXT, REASONING):
-                # The reply breaks off within a marker: that is no part of a value.
-                emit_upto = matcher.partial_match_start(self.text, self.position)
+            if match is None and self.ended:
+                emit_upto = self._end_of_text(matcher, kind)
             size = emit_upto - self.position
             if left is not None and size > left:
                 sink(self.consume(left, kind))
@@ -182,9 +181,23 @@ class ParseBuffer:
             if size:
                 sink(self.consume(size, kind))
             if match is not None or self.ended:
+                if match is None and kind in (TEXT, REASONING):
+                    self._builder.record_marker(CUT, self.consume_rest("marker"))
                 return match
             has_rest = self.position < len(self.text)  # the beginning of a marker
             yield None if has_rest else fast_path
+
+    def _end_of_text(self, matcher: MarkerMatcher, kind: str) -> int:
+        """Return where the text of a reply ends that may break off within a marker.
+
+        The beginning of a marker is no part of a value. It is no part of content or reasoning if it holds a control
+        token, which no model writes as text.
+        """
+        partial = matcher.partial_match_start(self.text, self.position)
+        is_region = kind in (TEXT, REASONING)
+        if is_region and not self._builder.starts_with_control_token(self.text[partial:]):
+            return len(self.text)
+        return partial
 
     def _make_fast_path(
         self, matcher: MarkerMatcher, sink: Callable[[str], object], kind: str

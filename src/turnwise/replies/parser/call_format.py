@@ -349,7 +349,9 @@ class CallFormat:
         if self.list_closer:
             return starts_list_of_names(text) or _PYTHON_CALL.match(text) is not None
         if isinstance(self.calls.call, JsonCall) and not following:
-            return text[:1] in ("{", "[") and not starts_list_of_names(text)
+            # In a list there are objects; a call that is closed by itself is in none.
+            is_list = text[:1] == "[" and not self.openers and not starts_list_of_names(text)
+            return text[:1] == "{" or is_list
         if following:
             marker = following[0].strip()
             return marker.startswith(text[: len(marker)])

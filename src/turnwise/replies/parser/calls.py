@@ -168,7 +168,7 @@ class CallParser(PartParser):
         format = state.grammar.choose_format(state.call_format, text) if text else state.call_format
         if format is state.call_format:
             return False
-        state.call_format = format
+        state.call_format, state.is_section_open = format, bool(format.section_closers)
         if not format.openers:
             yield from self.parse_row()
             return True

@@ -101,7 +101,7 @@ _PYTHON_PAIRS = Pairs(
 
 
 def _tagged_shape(opener: str, key: str, end: str, closer: str, value_closer: str) -> Calls:
-    """Return calls with arguments between tags: opener, name, end, key, name of the argument, end, value and closers."""
+    """Return calls with arguments between tags: a tag with the name, and one with each key around its value."""
     value = Region(Marker(f"{end}\n"), Marker(f"\n{value_closer}\n"))
     pairs = Pairs(key=Marker(key), string=value, other=value)
     call = TaggedCall(("name", Marker(f"{end}\n"), "arguments"), pairs)

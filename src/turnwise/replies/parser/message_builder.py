@@ -9,8 +9,10 @@ be content.
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from io import StringIO
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from turnwise.replies.call_ids import CallIds
 from turnwise.replies.events import (
@@ -37,7 +39,7 @@ from turnwise.replies.parser.values import escape
 class EventQueue:
     """Events in the order of the reply; the last one may still grow."""
 
-    __slots__ = ("_call", "_events", "_kind", "_texts")
+    __slots__ = ("_call", "_events", "_held_from", "_kind", "_texts")
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -45,32 +47,48 @@ class EventQueue:
         self._texts: list[str] = []
         self._kind: Kind = TEXT
         self._call: int | None = None
+        self._held_from: int | None = None  # events from here on may still be dropped
+
+    def hold(self) -> None:
+        """Hold back all events from now on."""
+        self._end_text()
+        self._held_from = len(self._events)
+
+    def release(self, drop: bool = False) -> None:
+        """Hold back no longer, or drop what was held back."""
+        self._end_text()
+        if drop and self._held_from is not None:
+            del self._events[self._held_from :]
+        self._held_from = None
 
     def add(self, event: Event) -> None:
         """Add a whole event."""
-        if self._texts:
-            self._end_text()
+        self._end_text()
         self._events.append(event)
 
     def add_text(self, kind: Kind, text: str, call: int | None = None) -> None:
         """Add text to the last event if it is of the same kind and call, else to a new one."""
         if kind != self._kind or call != self._call:
-            if self._texts:
-                self._end_text()
+            self._end_text()
             self._kind, self._call = kind, call
         self._texts.append(text)
 
     def take(self) -> list[Event]:
         """Return the events since the last time."""
-        if self._texts:
+        if self._texts and self._held_from is None:
             self._end_text()
         events = self._events
         if not events:
             return []
+        if self._held_from is not None:
+            self._events, self._held_from = events[self._held_from :], 0
+            return events[: len(events) - len(self._events)]
         self._events = []
         return events
 
     def _end_text(self) -> None:
+        if not self._texts:
+            return
         texts, self._texts = self._texts, []
         text = texts[0] if len(texts) == 1 else "".join(texts)
         self._events.append(new_text_event(self._kind, text, self._call))
@@ -82,6 +100,19 @@ def new_text_event(kind: Kind, text: str, call: int | None) -> Event:
 
 
 # ---- message builder ----
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyPolicy:
+    """What becomes of what is doubtful in a reply; see the arguments of `Parser`. The first choice is the default."""
+
+    undeclared_tools: Literal["keep", "refuse"] = "keep"
+    calls_in_reasoning: Literal["read", "all", "text"] = "read"
+    cut_calls: Literal["keep", "drop"] = "keep"
+    strip: Literal["never", "calls", "all"] = "never"
+
+
+DEFAULT_POLICY = ReplyPolicy()
 
 
 class ParsedCall:
@@ -96,6 +127,9 @@ class ParsedCall:
         self.id = id
         self.arguments = StringIO()
         self.fields: dict[str, Any] = {}  # of the call in the message, besides OpenAI's
+
+
+CONTROL_TOKEN = re.compile(r"<[|｜][^<>\s]+>|<[^<>\s]+[|｜]>")
 
 
 class AttemptRecord(NamedTuple):
@@ -137,6 +171,11 @@ class TrailingSpace:
         return text
 
     @property
+    def size(self) -> int:
+        """How many characters are held back."""
+        return sum(map(len, self._parts))
+
+    @property
     def is_within_sentence(self) -> bool:
         """Whether the text ends with a word or a comma, and a blank."""
         space = "".join(self._parts)
@@ -147,8 +186,14 @@ class TrailingSpace:
 class MessageBuilder:
     """Collects what the parsers find."""
 
-    def __init__(self, detokenizer: IncrementalDetokenizer, call_ids: CallIds) -> None:
+    def __init__(
+        self,
+        detokenizer: IncrementalDetokenizer,
+        call_ids: CallIds,
+        policy: ReplyPolicy = DEFAULT_POLICY,
+    ) -> None:
         self._detokenizer = detokenizer
+        self._strip, self._drops_cut_calls = policy.strip, policy.cut_calls == "drop"
         self._has_masks = detokenizer.has_masks
         self._call_ids = call_ids
         self.position = 0  # in the reply
@@ -169,6 +214,8 @@ class MessageBuilder:
         self.at_region_start = True
         self._leading_space: list[str] = []
         self.trailing_space = TrailingSpace()  # of reasoning
+        self._content_space = TrailingSpace()  # of content, if it is stripped
+        self._is_before_call = False  # the content so far is followed by a call
         self.events = EventQueue()
 
     # -- spans
@@ -203,7 +250,7 @@ class MessageBuilder:
         There may be one for each character, so the usual case does no more than it must.
         """
         is_usual = self._span_kind == TEXT and not self.at_region_start and self.buffered is None
-        if not is_usual or self._has_masks:
+        if not is_usual or self._has_masks or self._strip != "never":
             self.add_span(text, TEXT)
             self.add_content(text)
             return self.events.take()
@@ -226,8 +273,13 @@ class MessageBuilder:
                 self.relabel_from(self.position - len(text), kind)
                 self._leading_space.clear()
             self.at_region_start = False
+        if self._strip != "never" and not sink.tell() and (self.calls or self._strip == "all"):
+            text = text.lstrip()
         if kind == REASONING:
             text = self.trailing_space.hold_back(text)
+        elif self._strip != "never":
+            text = self._content_space.hold_back(text)
+            self._is_before_call = self._is_before_call and not text
         if text:
             if self._has_masks:
                 text = self._detokenizer.unmask(text)
@@ -237,7 +289,7 @@ class MessageBuilder:
     def keep_trailing_space(self) -> None:
         """Whitespace at the end of reasoning is part of it."""
         text = self.trailing_space.take()
-        if text:
+        if text and self._strip != "all":
             self.reasoning.write(text)
             self.events.add_text(REASONING, text)
 
@@ -253,8 +305,12 @@ class MessageBuilder:
     def keep_held_space(self) -> None:
         """At the end of a reply, keep whitespace after reasoning; whitespace alone is the content."""
         self.keep_trailing_space()
+        space = self._content_space.take()
+        if space and self._strip == "calls" and not self._is_before_call:
+            self.content.write(space)
+            self.events.add_text(TEXT, space)
         is_empty = not (self.content.tell() or self.reasoning.tell() or self.calls)
-        if self._leading_space and is_empty:
+        if self._leading_space and is_empty and self._strip != "all":
             text = "".join(self._leading_space)
             self.end_region()
             self.at_region_start = False
@@ -287,8 +343,11 @@ class MessageBuilder:
         call = ParsedCall(index, name, self._call_ids.make(name, index, id) if is_known else None)
         self.calls.append(call)
         self._open_call = call
+        self._is_before_call = True
         self.buffered = None
         self.at_region_start = False
+        if self._drops_cut_calls:
+            self.events.hold()
         self.events.add(Event(START, "", index, name, call.id))
         return call
 
@@ -309,6 +368,9 @@ class MessageBuilder:
         if call.is_refused:
             return []
         call.arguments.write(text)
+        if self._drops_cut_calls:
+            self.events.add_text(ARGUMENTS, text, call.index)
+            return []
         return [new_text_event(ARGUMENTS, text, call.index)]
 
     def add_argument_text(self, text: str) -> None:
@@ -321,6 +383,13 @@ class MessageBuilder:
         if call.is_refused:
             self.reject_call("undeclared", call.name)
             return
+        if self._drops_cut_calls:
+            is_cut = status == "unterminated"
+            self.events.release(drop=is_cut)
+            if is_cut:
+                self.calls.pop()
+                self.record_attempt(status, call.written_name)
+                return
         new_id: str | None = None
         if call.id is None:
             new_id = call.id = self._call_ids.make(call.name, call.index, late_id)
@@ -337,9 +406,17 @@ class MessageBuilder:
         self.attempts.append(AttemptRecord(status, self.call_start, self.position, name, index))
 
     def record_marker(self, status: str, text: str) -> None:
-        """Record a marker, taken just now, that is out of place."""
+        """Record a marker, taken just now, that is out of place; nothing if there is none."""
+        if not text:
+            return
         start = self.position - len(text.lstrip())
         self.attempts.append(AttemptRecord(status, start, self.position, None, None))
+
+    def starts_with_control_token(self, text: str) -> bool:
+        """Return whether the beginning of a marker holds a whole control token."""
+        text = text.lstrip()
+        is_mask = bool(text) and self._detokenizer.is_mask(text[0])
+        return is_mask or CONTROL_TOKEN.match(text) is not None
 
     @property
     def follows_damaged_call(self) -> bool:

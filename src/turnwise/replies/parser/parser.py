@@ -24,12 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from turnwise.errors import MessageError, TokenizerError, TurnwiseError, did_you_mean, short_repr
 from turnwise.messages import prepared_tools
 from turnwise.replies.call_ids import CallIds, IdMaker, to_call_ids
 from turnwise.replies.events import (
+    CUT,
     MARKER_STATUSES,
     Attempt,
     Event,
@@ -42,7 +43,7 @@ from turnwise.replies.parser.buffer import ParseBuffer
 from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES, CompiledGrammar
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.replies.parser.markers import collect_texts
-from turnwise.replies.parser.message_builder import AttemptRecord, MessageBuilder
+from turnwise.replies.parser.message_builder import AttemptRecord, MessageBuilder, ReplyPolicy
 from turnwise.replies.parser.prefill import prefill_of, prompt_text
 from turnwise.replies.parser.reply import ReplyParser
 from turnwise.replies.parser.state import OpenRegion, ParserState
@@ -56,6 +57,8 @@ _CLOSED_HINT = "another reply has another parser: template.parser()"
 _RENDER_HINT = "render it first: template.render(messages, add_generation_prompt=True)"
 _CACHE_SIZE = 64  # compiled grammars
 REASONING_STATES = ("auto", "assume")
+_OPEN_STATUSES = ("unterminated", CUT)  # with which a reply breaks off
+POLICIES = {name: get_args(choices) for name, choices in get_type_hints(ReplyPolicy).items()}
 _PARSED_STATUSES = ("complete", "unknown", "unclosed")  # of calls whose arguments were all read
 
 
@@ -74,6 +77,13 @@ class Parser:
             `unknown`, or "refuse" it: its text is content, with the status `undeclared`.
         reasoning: Whether reasoning is open where the reply begins: "auto" reads that from the prompt; "assume" is for
             a prompt that opened it out of sight. A prompt that shows that it is closed counts more.
+        calls_in_reasoning: What becomes of a call before the end of the reasoning: "read" it unless it is only
+            mentioned, within a sentence or before prose; read "all", or leave all there as "text". What follows such a
+            call is reasoning up to its closer.
+        cut_calls: What becomes of a call within which the reply ends: "keep" what was written of it, or "drop" it, so
+            that a call is only emitted when it is whole. The attempt has the status `unterminated` in both cases.
+        strip: Which white space of the content is removed: "never" any, that between content and "calls", or "all" at
+            the ends of the content and of the reasoning.
 
     Raises:
         TurnwiseError: if an argument is of another kind.
@@ -98,10 +108,14 @@ class Parser:
         call_ids: str | IdMaker | CallIds | None = None,
         undeclared_tools: str = "keep",
         reasoning: str = "auto",
+        calls_in_reasoning: str = "read",
+        cut_calls: str = "keep",
+        strip: str = "never",
     ) -> None:
         _check_arguments(grammar, prompt)
         _check_reasoning(reasoning, grammar)
-        self._refuses_undeclared = _check_undeclared(undeclared_tools, tools)
+        choices = (undeclared_tools, calls_in_reasoning, cut_calls, strip)
+        self._policy = _read_policy(choices, tools)
         self.grammar = grammar
         self.prefill: list[Event] = []  # events of the part of the message that the prompt holds
         self._tokenizer = tokenizer
@@ -125,11 +139,9 @@ class Parser:
         grammar = _compile_grammar(self.grammar, self._tolerances, tokenizer)
         self._detokenizer = grammar.detokenizer.fork()
         self._raw = StringIO()  # the prefill and the reply, masked
-        self._builder = MessageBuilder(self._detokenizer, self._call_ids)
+        self._builder = MessageBuilder(self._detokenizer, self._call_ids, self._policy)
         self._buffer = ParseBuffer(self._builder)
-        self._state = ParserState(
-            grammar, self._tools, self._buffer, self._builder, self._refuses_undeclared
-        )
+        self._state = ParserState(grammar, self._tools, self._buffer, self._builder, self._policy)
         self._state.reads_whole = self._reads_whole and not self._lacks_opener
         reply_parser = ReplyParser(self._state)
         self._steps = reply_parser.run()
@@ -321,8 +333,8 @@ class Parser:
     def _finish_reason(self) -> FinishReason:
         """Return why the reply ended, as far as its text shows: a caller may have removed the stop."""
         builder = self._builder
-        is_call_open = bool(builder.attempts) and builder.attempts[-1].status == "unterminated"
-        if builder.stop is None and (is_call_open or self.in_reasoning):
+        is_open = bool(builder.attempts) and builder.attempts[-1].status in _OPEN_STATUSES
+        if builder.stop is None and (is_open or self.in_reasoning):
             return "length"
         return "tool_calls" if builder.calls else "stop"
 
@@ -401,22 +413,26 @@ def _check_arguments(grammar: Any, prompt: Any) -> None:
         )
 
 
-def _check_undeclared(policy: Any, tools: Any) -> bool:
-    if policy not in ("keep", "refuse"):
-        raise TurnwiseError(
-            f"undeclared_tools is {short_repr(policy)}", hint='there are "keep" and "refuse"'
-        )
-    if policy == "refuse" and tools is None:
+def _read_policy(choices: Sequence[Any], tools: Any) -> ReplyPolicy:
+    """Return the policy of these choices, in the order of its fields."""
+    for (name, known), choice in zip(POLICIES.items(), choices, strict=True):
+        _check_choice(name, choice, known)
+    policy = ReplyPolicy(*choices)
+    if policy.undeclared_tools == "refuse" and tools is None:
         raise TurnwiseError(
             'undeclared_tools="refuse" needs the tools that are declared', hint="give `tools=` too"
         )
-    return bool(policy == "refuse")
+    return policy
+
+
+def _check_choice(name: str, choice: Any, choices: Sequence[str]) -> None:
+    if choice not in choices:
+        hint = did_you_mean(str(choice), choices, "there are")
+        raise TurnwiseError(f"{name} is {short_repr(choice)}", hint=hint)
 
 
 def _check_reasoning(value: Any, grammar: GrammarParts) -> None:
-    if value not in REASONING_STATES:
-        hint = did_you_mean(str(value), REASONING_STATES, "there are")
-        raise TurnwiseError(f"reasoning is {short_repr(value)}", hint=hint)
+    _check_choice("reasoning", value, REASONING_STATES)
     if value == "assume" and grammar.reasoning is None:
         raise TurnwiseError(
             'reasoning="assume" needs a template with reasoning, and this one has none',
@@ -452,7 +468,7 @@ def parse(
         reply: Text, or token ids.
         prompt: What was sent; see `Parser`.
         tools: The tools that were offered.
-        **more: `tokenizer`, `tolerances`, `call_ids`, `undeclared_tools` and `reasoning` of `Parser`.
+        **more: `tokenizer`, `tolerances`, `call_ids`, `reasoning` and the policies of `Parser`.
 
     Returns:
         The message.

@@ -49,6 +49,7 @@ from turnwise.replies.parser.tool_schema import resolve_name
 
 LOOKAHEAD = 320  # characters that are looked at
 _NAME = re.compile(r"[\w.\-]+")
+_NAME_AND_COLONS = re.compile(r"[\w.\-:]+")  # `call:tide`, `functions.tide:0`
 _CALL_STARTS = frozenset("<{[(")  # of markup, and of arguments
 _FIRST_KEY = re.compile(r'\{\s*"(\w+)"\s*:')
 
@@ -102,7 +103,7 @@ def continues_as_call(text: str, closer: str, is_last: bool) -> bool | None:
         is_last: No more text will come. Then a call that has only begun counts.
     """
     body = text.lstrip()
-    name = _NAME.match(body)
+    name = _NAME_AND_COLONS.match(body)
     if name is not None:
         body = body[name.end() :].lstrip()
     if not body:
@@ -175,10 +176,11 @@ def is_json_call(
                 return None
             return False
         strings += match.groups()
+        strings[1:2] = [resolve_name(name, tool_names) for name in strings[1:2]]
         position = match.end()
         # The strings so far must be the key of the name, a name, and the key of the arguments.
         for string, names in zip(strings, allowed, strict=False):
-            if names and resolve_name(string, names) not in names:
+            if names and string not in names:
                 return False
     return True
 
@@ -210,6 +212,8 @@ class ReplyParser(PartParser):
             False  # the region that is open was opened by a header, so none is to come
         )
         self._ends_message = False  # the marker that was matched last ended such a region
+        self._is_interrupted = False  # a call was read within reasoning, whose closer has not come
+        self._mention_end = -1  # where the last opener ended that reasoning only mentions
 
     def finish_prefill(self, is_assumed: bool) -> None:
         """What is parsed from now on was written by the model; an assumed prompt may have been another."""
@@ -251,6 +255,8 @@ class ReplyParser(PartParser):
             matcher = grammar.content_matcher
             if self._is_delimited:
                 matcher = grammar.delimited_content_matcher
+            if self._is_interrupted:
+                return self._buffer.read_until(matcher, builder.add_reasoning, REASONING)
             return self._buffer.read_until(matcher, builder.add_content, TEXT)
         matcher = grammar.reasoning_matcher
         if self._state.lacks_opener:
@@ -295,25 +301,32 @@ class ReplyParser(PartParser):
         return False
 
     def _confirm_end_of_reasoning(self, match: MarkerMatch) -> Answer:
-        """Confirm an opener within reasoning. If it is part of a sentence, or prose follows, it is only mentioned.
+        """Confirm an opener within reasoning: it is only mentioned if it is part of a sentence, or prose follows.
 
-        Reasoning that the prompt opened is different: models that get it so often leave its closer out.
+        A control token that is not part of a sentence is never mentioned.
         """
-        if self._reasoning_from_prompt:
-            return True
-        buffer, reasoning = self._buffer, self._grammar.grammar.reasoning
+        buffer, builder = self._buffer, self._builder
+        reasoning = self._grammar.grammar.reasoning
         closer = "" if reasoning is None else reasoning.close.core
         size = match.end - match.start
-        is_call: bool | None = None
-        if self._builder.trailing_space.is_within_sentence:
+        choice = self._state.policy.calls_in_reasoning
+        is_call: bool | None = True if choice == "all" else None
+        space = builder.trailing_space
+        # What directly follows an opener that is only mentioned is part of the same mention.
+        follows_mention = builder.position - space.size == self._mention_end
+        is_mention = space.is_within_sentence or follows_mention
+        if choice == "text" or (choice == "read" and is_mention):
             is_call = False
+        elif builder.starts_with_control_token(buffer.text[match.start : match.end]):
+            is_call = True
         while is_call is None:
             window = buffer.text[buffer.position + size : buffer.position + size + LOOKAHEAD]
             is_call = continues_as_call(self._state.unmask(window), closer, buffer.ended)
             if is_call is None:
                 yield None
         if not is_call:
-            self._builder.add_reasoning(buffer.consume_match(match, REASONING))
+            builder.add_reasoning(buffer.consume_match(match, REASONING))
+            self._mention_end = builder.position
         return is_call
 
     def _looks_like_call(
@@ -423,7 +436,7 @@ class ReplyParser(PartParser):
 
     def _open_region(self, region: OpenRegion) -> None:
         self._state.region = region
-        self._is_plain = False
+        self._is_plain = self._is_interrupted = False
         self._is_content_open = region is OpenRegion.CONTENT
         self._reasoning_from_prompt = self._in_prefill
         self._builder.end_region()
@@ -437,7 +450,7 @@ class ReplyParser(PartParser):
 
     def _start_content(self, match: MarkerMatch, status: str | None = None) -> Steps:
         """Take a marker after which content follows; with a status, it is out of place and is recorded."""
-        self._is_plain = False
+        self._is_plain = self._is_interrupted = False
         is_opener = match.tag.kind is MarkerKind.CONTENT_OPEN
         self._is_content_open = is_opener or self._needs_no_opener
         yield from self._state.start_content(match, status)
@@ -464,7 +477,9 @@ class ReplyParser(PartParser):
         a stream the closer stays in the content, as the text before it may be reasoning. A second closer is dropped.
         """
         state, builder = self._state, self._builder
-        if self._ends_message and self._grammar.channel_header_format is not None:
+        if self._is_interrupted:
+            yield from self._on_reasoning_close(match)
+        elif self._ends_message and self._grammar.channel_header_format is not None:
             yield from self._on_content_close(match)  # it ends messages of any channel
         elif builder.at_region_start:
             self._has_reasoned = True
@@ -511,8 +526,10 @@ class ReplyParser(PartParser):
             self._builder.add_reasoning(self._buffer.consume_match(match, REASONING))
 
     def _on_call_open(self, match: MarkerMatch) -> Steps:
-        """The opener of a section or of a call, or a call without one; it ends reasoning that is open."""
+        """The opener of a section or of a call, or a call without one; reasoning that is open goes on after it."""
+        in_reasoning, count = self._is_interrupted, len(self._builder.calls)
         if self._state.region is OpenRegion.REASONING:
+            in_reasoning = True
             space = self._builder.trailing_space.take()
             self._builder.relabel_from(self._builder.position - len(space), "space")
             self._open_region(OpenRegion.CONTENT)
@@ -522,6 +539,8 @@ class ReplyParser(PartParser):
             yield from self._calls.parse_section(match)
         else:
             yield from self._calls.parse_opened_call(match)
+        has_called = len(self._builder.calls) > count and self._builder.stop is None
+        self._is_interrupted = in_reasoning and has_called
 
 
 _Handler = Callable[[ReplyParser, MarkerMatch], Steps]

@@ -23,7 +23,12 @@ from turnwise.replies.parser.markers import (
     trailing_space,
     whitespace_only,
 )
-from turnwise.replies.parser.message_builder import MessageBuilder, ParsedCall
+from turnwise.replies.parser.message_builder import (
+    DEFAULT_POLICY,
+    MessageBuilder,
+    ParsedCall,
+    ReplyPolicy,
+)
 from turnwise.replies.parser.tool_schema import ToolTypes, resolve_name
 
 
@@ -43,15 +48,13 @@ class ParserState:
         tools: ToolTypes,
         buffer: ParseBuffer,
         builder: MessageBuilder,
-        refuses_undeclared: bool = False,
+        policy: ReplyPolicy = DEFAULT_POLICY,
     ) -> None:
         self.grammar = grammar
         self.tools = tools
         self.buffer = buffer
         self.builder = builder
-        self._refuses_undeclared = (
-            refuses_undeclared  # a call of a tool that was not declared is content
-        )
+        self.policy = policy
         self.unmask = grammar.detokenizer.unmask
         self.region = OpenRegion.CONTENT
         # The reply is whole: if an unopened closer shows that it starts with reasoning, that ends the parser, and the
@@ -122,7 +125,7 @@ class ParserState:
         self.last_call_failed = self.is_malformed = self.is_unclosed = False
         written = name.strip()
         name = resolve_name(written, self.tools)
-        if self._refuses_undeclared and name not in self.tools:
+        if self.policy.undeclared_tools == "refuse" and name not in self.tools:
             return self.builder.refuse_call(name)
         call = self.builder.start_call(name, id, id_follows)
         call.written_name = written

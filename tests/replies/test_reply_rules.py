@@ -1,0 +1,287 @@
+"""One set of rules for every family: names, shapes, calls within reasoning, cut replies, white space."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+
+import turnwise
+from turnwise.errors import TurnwiseError
+from turnwise.replies.events import Message
+from turnwise.replies.grammar import Grammar, TaggedCall
+from turnwise.replies.parser.markers import is_tag_like, split_tags
+from turnwise.replies.parser.parser import Parser
+from turnwise.replies.write import write
+
+SIZES = (1, 2, 3, 7)
+MIXED = ("deepseek-v3.1", "gemma-4", "glm-4.7", "kimi-k2", "minimax-m2", "qwen3", "qwen3.5")
+
+
+def declare(*names: str) -> list[dict[str, Any]]:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    return [
+        {"type": "function", "function": {"name": name, "parameters": schema}} for name in names
+    ]
+
+
+TIDE = declare("tide")
+CALL = {"name": "tide", "arguments": {"city": "Oslo"}}
+
+
+@cache
+def grammar(name: str) -> Grammar:
+    return turnwise.load(name).grammar
+
+
+def parse(name: str, reply: str, **options: Any) -> Message:
+    """Parse a reply whole, and in chunks of several sizes: the same message, and events that add up to it."""
+    options.setdefault("tools", TIDE)
+    whole = Parser(grammar(name), **options).read(reply)
+    for size in SIZES:
+        parser = Parser(grammar(name), **options)
+        events = [
+            event
+            for start in range(0, len(reply), size)
+            for event in parser.feed(reply[start : start + size])
+        ]
+        message = parser.close()
+        events += message.events
+        assert (message, message.attempts, message.spans) == (whole, whole.attempts, whole.spans)
+        texts = {"content": "text", "reasoning_content": "reasoning"}
+        for key, kind in texts.items():
+            written = "".join(event.text for event in events if event.kind == kind)
+            assert written == (whole.get(key) or "")
+        starts = [event.name for event in events if event.kind == "start"]
+        assert starts == [call["name"] for call in calls(whole)]
+    return whole
+
+
+def calls(message: Message) -> list[dict[str, Any]]:
+    return [call["function"] for call in message.get("tool_calls", ())]
+
+
+def has_call(message: Message) -> bool:
+    return [json.loads(call["arguments"]) for call in calls(message)] == [{"city": "Oslo"}]
+
+
+def written_call(name: str) -> str:
+    """One call as the template writes it, without the stop."""
+    call = {"id": "functions.tide:0", "type": "function", "function": CALL}
+    reply = write(grammar(name), {"role": "assistant", "content": "", "tool_calls": [call]}, "")
+    message = Parser(grammar(name), "").read(reply)
+    return reply[message.attempts[-1].start :].removesuffix(message.stop or "")
+
+
+# -- names
+
+NAMES = {
+    "itself": ("tide", ["tide"], "tide"),
+    "a name space": ("functions.tide", ["tide"], "tide"),
+    "doubled": ("tide.tide", ["tide"], "tide"),
+    "the longest": ("functions.sea.tide", ["tide", "sea.tide"], "sea.tide"),
+    "without its name space": ("tide", ["sea.tide", "ebb"], "sea.tide"),
+    "two that it may mean": ("tide", ["sea.tide", "bay.tide"], None),
+    "another name space": ("bay.tide", ["sea.tide"], None),
+    "a part of a word": ("lowtide", ["tide"], None),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+@pytest.mark.parametrize("entry", ["qwen3", "glm-4.5", "llama-3.1"])
+def test_a_name_is_that_of_the_tool_that_it_means(case: str, entry: str) -> None:
+    name, declared, found = NAMES[case]
+    reply = written_call(entry).replace("tide", name)
+    message = parse(entry, reply, tools=declare(*declared))
+    if found is None and entry == "llama-3.1":
+        assert (
+            message["content"] == reply
+        )  # without a marker, only the name shows that it is a call
+        return
+    assert [call["name"] for call in calls(message)] == [found or name]
+    (attempt,) = message.attempts
+    assert attempt.name == name and attempt.status == ("complete" if found else "unknown")
+
+
+@pytest.mark.parametrize("recipient", ["functions.tide", "tide"])
+def test_a_recipient_needs_no_name_space(recipient: str) -> None:
+    header = f"<|channel|>commentary to={recipient} <|constrain|>json<|message|>"
+    message = parse("gpt-oss", header + '{"city": "Oslo"}<|call|>')
+    assert has_call(message)
+
+
+def test_a_message_to_a_built_in_tool_is_a_call() -> None:
+    message = parse("gpt-oss", "<|channel|>commentary to=python<|message|>print(1)<|call|>")
+    assert calls(message) == [{"name": "python", "arguments": "print(1)"}]
+    assert message.finish_reason == "tool_calls" and message.attempts[0].status == "malformed"
+    refused = parse(
+        "gpt-oss",
+        '<|channel|>commentary to=browser.open<|message|>{"id": 1}<|call|>',
+        undeclared_tools="refuse",
+    )
+    assert refused.attempts[0].status == "undeclared" and "browser.open" in refused["content"]
+
+
+# -- shapes
+
+SHAPES = {
+    "object": '{"name": "tide", "arguments": {"city": "Oslo"}}',
+    "object with parameters": '{"name": "tide", "parameters": {"city": "Oslo"}}',
+    "list": '[{"name": "tide", "arguments": {"city": "Oslo"}}]',
+    "Python list": '[tide(city="Oslo")]',
+    "Python call": "tide(city='Oslo')",
+    "tags": "<function=tide>\n<parameter=city>\nOslo\n</parameter>\n</function>",
+    "tags with names": '<invoke name="tide">\n<parameter name="city">Oslo</parameter>\n</invoke>',
+}
+
+
+def outer_tags(calls: Any) -> tuple[str, str] | None:
+    openers = split_tags(calls.section.open.text) or split_tags(calls.each.open.text)
+    closers = split_tags(calls.section.close.text) or split_tags(calls.each.close.text)
+    if not openers or not closers:
+        return None
+    opener, closer = openers[0].strip().removesuffix("["), closers[-1].strip().removeprefix("]")
+    if not opener.endswith(">") or not is_tag_like(closer):
+        return None
+    written = (calls.section.open.text + calls.each.open.text).partition(opener)[2].strip()
+    if isinstance(calls.call, TaggedCall) and (written[:1] == "{" or calls.call.parts[0] != "name"):
+        return None
+    return opener, closer
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("entry", ["qwen3", "qwen3-coder", "glm-4.7", "lfm2", "lfm2.5", "hermes-3"])
+def test_any_shape_is_read_between_the_tags_of_calls(entry: str, shape: str) -> None:
+    found = grammar(entry).calls
+    assert found is not None
+    tags = outer_tags(found)
+    assert tags is not None
+    opener, closer = tags
+    reply = f"Aye.{opener}\n{SHAPES[shape]}\n{closer}"
+    message = parse(entry, reply, prompt="")
+    if entry == "glm-4.7" and shape == "Python call":
+        return  # its own calls start with a name, too
+    assert (
+        has_call(message)
+        and message["content"] == "Aye."
+        and message.attempts[0].status == "complete"
+    )
+
+
+def test_two_calls_of_another_shape_in_one_section() -> None:
+    reply = f"<tool_call>\n{SHAPES['tags']}\n{SHAPES['tags']}\n</tool_call>Aye."
+    message = parse("qwen3", reply)
+    assert len(calls(message)) == 2 and message["content"] == "Aye."
+
+
+@pytest.mark.parametrize("text", ["hello", "tide", "<b>x</b>", "(tide)", "tide (at noon)"])
+def test_what_has_no_shape_of_a_call_is_content(text: str) -> None:
+    reply = f"<tool_call>\n{text}\n</tool_call>"
+    message = parse("qwen3", reply)
+    assert message["content"] == reply and message.attempts[0].status == "unreadable"
+    assert parse("qwen3", f"Write <function=tide> then. {SHAPES['tags']}").attempts == ()
+
+
+# -- calls within reasoning
+
+
+@pytest.mark.parametrize("is_opened_by_prompt", [True, False])
+@pytest.mark.parametrize("entry", MIXED)
+def test_a_call_within_reasoning(entry: str, is_opened_by_prompt: bool) -> None:
+    reasoning = grammar(entry).reasoning
+    assert reasoning is not None
+    opener = "" if is_opened_by_prompt else reasoning.open.text
+    options: dict[str, Any] = {"prompt": ""}
+    if is_opened_by_prompt:
+        options = {"reasoning": "assume"}
+    call, end = written_call(entry).strip(), f" more{reasoning.close.text}ok"
+    after_line = f"{opener}plan.\n{call}{end}"
+    message = parse(entry, after_line, **options)
+    assert has_call(message) and message["content"] == "ok"
+    assert message["reasoning_content"] == "plan. more"
+    # Within a sentence it is only mentioned.
+    mentioned = f"{opener}plan {call}{end}"
+    message = parse(entry, mentioned, **options)
+    assert calls(message) == [] and message["content"] == "ok"
+    assert message["reasoning_content"].startswith(f"plan {call[:8]}")
+    assert has_call(parse(entry, mentioned, calls_in_reasoning="all", **options))
+    for reply in (after_line, mentioned):
+        message = parse(entry, reply, calls_in_reasoning="text", **options)
+        assert calls(message) == [] and message["content"] == "ok"
+
+
+# -- cut calls and markers
+
+
+@pytest.mark.parametrize("entry", MIXED)
+def test_a_cut_call_is_kept_or_dropped(entry: str) -> None:
+    call = written_call(entry)
+    whole = "Aye.\n" + call
+    for end in range(len("Aye.\n"), len(whole)):
+        kept, dropped = parse(entry, whole[:end]), parse(entry, whole[:end], cut_calls="drop")
+        statuses = [attempt.status for attempt in kept.attempts]
+        assert [attempt.status for attempt in dropped.attempts] == statuses
+        if "unterminated" in statuses:
+            assert not calls(dropped) and dropped.finish_reason == "length"
+        else:
+            assert calls(dropped) == calls(kept)
+    assert has_call(parse(entry, whole, cut_calls="drop"))
+
+
+def test_a_marker_that_is_cut_after_its_control_token_is_no_text() -> None:
+    template = turnwise.compile(
+        "{% for m in messages %}<|open|>{{ m.role }}<|sep|>{% if m.reasoning_content %}<|open|>think<|sep|>"
+        "{{ m.reasoning_content }}<|close|>think<|sep|>{% endif %}{{ m.content }}<|close|>message<|sep|>{% endfor %}"
+        "{% if add_generation_prompt %}<|open|>assistant<|sep|>{% endif %}"
+    )
+    whole = "<|open|>think<|sep|>why<|close|>think<|sep|>Aye.<|close|>message<|sep|>"
+    for end in range(len(whole)):
+        parser = template.parser("")
+        for char in whole[:end]:
+            parser.feed(char)
+        message = parser.close()
+        assert "<|close|>" not in str(message.get("reasoning_content")) + str(message["content"])
+        if whole[:end].endswith(("<|close|>th", "<|close|>mess")):
+            assert message.attempts[-1].status == "cut" and message.finish_reason == "length"
+    # Without a control token it may be text.
+    assert parse("qwen3", "a </thin")["content"] == "a </thin"
+
+
+# -- white space
+
+SPACES = {
+    # before, between and after two calls: what is left of the content
+    ("never", "Aye. ", "", ""): "Aye. ",
+    ("calls", "Aye. ", "", ""): "Aye.",
+    ("calls", " Aye. ", "", ""): " Aye.",
+    ("all", " Aye. ", "", ""): "Aye.",
+    ("calls", "Aye. ", " and ", " more "): "Aye.  and  more ",
+    ("all", "Aye. ", " and ", " more "): "Aye.  and  more",
+    ("calls", "", "", " more"): "more",
+    ("never", "", "", " more"): " more",
+}
+
+
+@pytest.mark.parametrize(("strip", "before", "between", "after"), SPACES)
+def test_white_space_between_content_and_calls(
+    strip: str, before: str, between: str, after: str
+) -> None:
+    call = "<tool_call>" + SHAPES["object"] + "</tool_call>"
+    reply = before + call + between + call + after
+    expected = SPACES[strip, before, between, after]
+    assert parse("qwen3", reply, strip=strip)["content"] == expected
+
+
+def test_white_space_of_a_reply_without_calls() -> None:
+    for strip, content in (("never", " Aye. "), ("calls", " Aye. "), ("all", "Aye.")):
+        assert parse("qwen3", " Aye. <|im_end|>", strip=strip)["content"] == content
+    message = parse("qwen3", "<think>\n a \n</think>\n\n b ", strip="all")
+    assert (message["reasoning_content"], message["content"]) == ("a", "b")
+
+
+@pytest.mark.parametrize("option", ["strip", "cut_calls", "calls_in_reasoning", "undeclared_tools"])
+def test_an_unknown_choice_is_refused(option: str) -> None:
+    with pytest.raises(TurnwiseError, match=option):
+        Parser(grammar("qwen3"), **{option: "sometimes"})
