@@ -64,6 +64,7 @@ def test_match_prints_the_answer_and_warns_apart() -> None:
         "kind": "chat",
         "source": "official",
         "reason": "a chat model of the entry qwen2.5",
+        "others": "another text for this model: fastchat:qwen-7b-chat (without a system message)",
     }
     result = run("match", "Qwen/Qwen-7B")
     assert (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -54,7 +55,8 @@ def match(
     """
     found = match_model(model, source)
     if as_json:
-        output.write_json({**asdict(found), "name": found.name})
+        others = dict(found.contradictions)
+        output.write_json({**asdict(found), "name": found.name, "contradictions": others})
     else:
         star = "*" if found.star else ""
         facts = {
@@ -63,12 +65,26 @@ def match(
             "source": found.source,
             "reason": found.reason,
         }
+        if found.contradictions:
+            facts["others"] = _describe_contradictions(found.contradictions)
         lines = [
             Text.assemble((f"{key:<8}", "dim"), printable(value)) for key, value in facts.items()
         ]
         output.write_lines(lines, output.use_colour())
     if found.warning:
         output.warn(found.warning)
+
+
+def _describe_contradictions(contradictions: Mapping[str, tuple[str, ...]]) -> str:
+    where = {
+        ("bare",): "without a system message",
+        ("system",): "with a system message",
+    }
+    named = (
+        f"{name} ({where[chats]})" if chats in where else name
+        for name, chats in contradictions.items()
+    )
+    return f"another text for this model: {', '.join(named)}"
 
 
 def _entry_line(entry: Entry, width: int) -> Text:

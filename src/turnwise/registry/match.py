@@ -56,6 +56,7 @@ DEFAULT = "default"
 MAX_ID_LENGTH = 200  # patterns are tried on an id; the ids of hubs have 96 characters at most
 HUB_PREFIXES = ("hf.co/", "huggingface.co/")  # of Ollama's names for models of the hub
 TAG = ":"
+CONTRADICTIONS = ENTRIES.with_name("contradictions.json")
 
 BASE_MODEL = "a base model was not trained on a chat template: it continues text, and need not stop where a turn ends"
 BASE_WITH_SPECIAL_TOKENS = (
@@ -112,6 +113,18 @@ class Match:
         if self.source in (OFFICIAL, OLLAMA, CACHE):
             return self.entry
         return f"{self.source}{SEPARATOR}{self.entry}"
+
+    @property
+    def contradictions(self) -> Mapping[str, tuple[str, ...]]:
+        """What other systems have for the model that writes another text, and in which chats: "bare", "system"."""
+        known = _contradictions().get(self.entry) if self.source == OFFICIAL else None
+        if not known:
+            return {}
+        others = (
+            MATCHERS[source](self.model) for source in (FASTCHAT, LMDEPLOY, XTUNER, LLAMAFACTORY)
+        )
+        names = [other.name for other in others if other is not None]
+        return {name: tuple(known[name]) for name in names if name in known}
 
 
 class UnknownModel(SourceError):
@@ -383,6 +396,15 @@ def _models_file() -> Mapping[str, Any]:
 
     file = ENTRIES.with_name("models.toml")
     return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+@cache
+def _contradictions() -> Mapping[str, Mapping[str, list[str]]]:
+    """Return, by entry, templates of other systems for its models that write another text (scripts/id_claims.py)."""
+    found: Mapping[str, Mapping[str, list[str]]] = json.loads(
+        CONTRADICTIONS.read_text(encoding="utf-8")
+    )
+    return found
 
 
 @cache
