@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ settings.register_profile("turnwise", deadline=None, derandomize=True, print_blo
 settings.load_profile("turnwise")
 
 
-# How many rows of a law the quick run takes: some that never change, and some that change from day to day. The day is
-# kept in the environment, so that worker processes collect the same tests as the process that started them.
+# How many rows of a law the quick run takes: some that never change, and some that change from day to day; fewer of a
+# law with costly rows, as in `law(2)`. The day is kept in the environment, so that worker processes collect the same
+# tests as the process that started them.
 FIXED_ROWS, ROWS_OF_THE_DAY = 10, 4
+GOLDEN_RATIO = (1 + 5**0.5) / 2
 DAY = os.environ.setdefault("TURNWISE_TEST_DAY", date.today().isoformat())
 
 
@@ -49,16 +51,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     A slow test that this run leaves out gets one row: to collect thousands takes seconds.
     """
-    config, marks = metafunc.config, {mark.name for mark in metafunc.definition.iter_markers()}
-    is_left_out = "slow" in marks and "not slow" in config.getoption("-m")
-    is_sampled = "law" in marks and not config.getoption("--laws")
-    if not is_left_out and not is_sampled:
+    config, law = metafunc.config, metafunc.definition.get_closest_marker("law")
+    is_slow = metafunc.definition.get_closest_marker("slow") is not None
+    is_left_out = is_slow and "not slow" in config.getoption("-m")
+    if not is_left_out and (law is None or config.getoption("--laws")):
         return
     parametrize = metafunc.parametrize
 
     def parametrize_sample(names: Any, rows: Any, *args: Any, **more: Any) -> None:
         rows = list(rows)
-        chosen = [0] if is_left_out and rows else choose_rows(len(rows), metafunc.definition.nodeid)
+        chosen = [0] if is_left_out and rows else choose_rows(len(rows), *getattr(law, "args", ()))
         if isinstance(more.get("ids"), list | tuple):
             more["ids"] = [more["ids"][index] for index in chosen]
         parametrize(names, [rows[index] for index in chosen], *args, **more)
@@ -66,24 +68,59 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize = parametrize_sample  # type: ignore[method-assign]
 
 
+@pytest.hookimpl(trylast=True)  # after what `-m` leaves out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave a law without rows, which is a long search, to the run that takes all rows."""
+    """Leave what is too much for the quick run to the run that takes all rows.
+
+    That is a law without rows, which is a long search, unless it takes the fixture `sample`; and most rows of a law
+    that is parametrised more than once.
+    """
     if config.getoption("--laws"):
         return
-    left = [item for item in items if "law" in item.keywords and not hasattr(item, "callspec")]
+    laws: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if "law" in item.keywords:
+            laws.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left: set[pytest.Item] = set()
+    for rows in laws.values():
+        chosen: list[int] = []
+        if hasattr(rows[0], "callspec") or "sample" in rows[0].fixturenames:  # type: ignore[attr-defined]
+            chosen = choose_rows(len(rows), *rows[0].get_closest_marker("law").args)  # type: ignore[union-attr]
+        left.update(set(rows) - {rows[index] for index in chosen})
     if left:
-        config.hook.pytest_deselected(items=left)
-        found = set(left)
-        items[:] = [item for item in items if item not in found]
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
-def choose_rows(count: int, test: str) -> list[int]:
-    """Return the rows that the quick run takes: evenly spread ones, and others by the day and the test's name."""
-    if count <= FIXED_ROWS + ROWS_OF_THE_DAY:
+def choose_rows(count: int, fixed: int = FIXED_ROWS) -> list[int]:
+    """Return the rows that the quick run takes: spread ones that never change, and fewer others by the day.
+
+    They are spread by the golden ratio: equal steps would meet one value only of what is repeated in the rows. Tests
+    over the same rows take the same ones, so that what is compiled or loaded for one serves the others.
+    """
+    of_the_day = min(ROWS_OF_THE_DAY, (fixed + 1) // 2)
+    if count <= fixed + of_the_day:
         return list(range(count))
-    fixed = {index * count // FIXED_ROWS for index in range(FIXED_ROWS)}
-    others = [index for index in range(count) if index not in fixed]
-    return sorted(fixed.union(random.Random(f"{DAY} {test}").sample(others, ROWS_OF_THE_DAY)))
+    always = {int(index * GOLDEN_RATIO % 1 * count) for index in range(fixed)}
+    others = [index for index in range(count) if index not in always]
+    return sorted(always.union(random.Random(f"{DAY} {count}").sample(others, of_the_day)))
+
+
+@pytest.fixture
+def sample(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
+    """Chooses among the rows that a law goes through by itself: all of them, or some in the quick run.
+
+    `sample(rows)` takes ten fixed rows and four by the day, `sample(rows, 30)` thirty fixed ones. For a number of
+    random examples: `len(sample(range(100)))`.
+    """
+
+    def choose(rows: Iterable[Any], fixed: int = FIXED_ROWS) -> list[Any]:
+        rows = list(rows)
+        if request.config.getoption("--laws"):
+            return rows
+        return [rows[index] for index in choose_rows(len(rows), fixed)]
+
+    return choose
 
 
 @pytest.fixture
