@@ -277,7 +277,7 @@ class ForgeryCase(NamedTuple):
 
 
 def find_forged(
-    cases: Iterator[ForgeryCase], tokenizers: Tokenizers
+    cases: Iterable[ForgeryCase], tokenizers: Tokenizers
 ) -> tuple[Counter[str], dict[ForgeryCase, Any]]:
     """How often each field was tried; and the cases whose control tokens are not those of the harmless word."""
     tried: Counter[str] = Counter()
@@ -321,21 +321,32 @@ def together(name: str, templates: Iterable[str]) -> Iterator[ForgeryCase]:
 # ---- the corpus ----
 
 
+@pytest.mark.law(3)
 @pytest.mark.parametrize("name", corpus.TOKENIZERS)
 def test_no_value_forges_a_token_in_the_tokenizers_own_template(
-    name: str, tokenizers: Tokenizers
+    name: str, tokenizers: Tokenizers, sample: Any
 ) -> None:
-    tried, wrong = find_forged(alone(name, [OWN[name]]), tokenizers)
+    cases = list(alone(name, [OWN[name]]))
+    taken = sample(cases, 80)
+    tried, wrong = find_forged(taken, tokenizers)
     assert not wrong
-    assert tried["user content"] == len(values())
+    written = sum(case.field == "user content" for case in taken)
+    assert tried["user content"] == written
+    assert written == len(values()) or len(taken) < len(cases)
 
 
+@pytest.mark.law(3)
 @pytest.mark.parametrize("name", corpus.TOKENIZERS)
-def test_no_value_forges_a_token_in_any_field(name: str, tokenizers: Tokenizers) -> None:
-    tried, wrong = find_forged(together(name, chosen()), tokenizers)
+def test_no_value_forges_a_token_in_any_field(
+    name: str, tokenizers: Tokenizers, sample: Any
+) -> None:
+    taken = sample(chosen(), 6)
+    tried, wrong = find_forged(together(name, taken), tokenizers)
     assert not wrong
     assert len(chosen()) >= 40
-    assert tried.keys() >= (FIELDS.keys() | {"option"}), "some field was never written"
+    assert tried["user content"]
+    if len(taken) == len(chosen()):
+        assert tried.keys() >= (FIELDS.keys() | {"option"}), "some field was never written"
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ HISTORY = {
 REWRITING = {name: count for group in HISTORY.values() for name, count in group.items()}
 
 
-def sample() -> list[str]:
+def chosen_templates() -> list[str]:
     return sorted(
         {
             *list(corpus.load_published())[::EVERY],
@@ -180,16 +180,20 @@ def violations(templates: Iterable[str], tokenizer: Tokenizer) -> dict[str, int]
     return {used: count for used, count in found.items() if count}
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", THREE)
-def test_turns_stand_after_what_serving_sends(name: str, tokenizers: Tokenizers) -> None:
-    expected = {used: REWRITING[used] for used in sample() if used in REWRITING}
-    assert violations(sample(), tokenizers(name)) == expected
+def test_turns_stand_after_what_serving_sends(
+    name: str, tokenizers: Tokenizers, sample: Any
+) -> None:
+    taken = sample(chosen_templates(), 5)
+    expected = {used: REWRITING[used] for used in taken if used in REWRITING}
+    assert violations(taken, tokenizers(name)) == expected
 
 
 def test_normalising_rewrites_history_only_where_it_moves_a_system_text(
     tokenizers: Tokenizers,
 ) -> None:
-    for used in [name for name in sample() if name not in REWRITING][::EVERY]:
+    for used in [name for name in chosen_templates() if name not in REWRITING][::EVERY]:
         for found in broken(used, tokenizers(THREE[0]), normalise=True):
             assert any("system text" in change.what for change in found.rendering.changes), used
 
@@ -304,16 +308,18 @@ def last_word(found: Encoded, message: int) -> int:
     return last
 
 
+@pytest.mark.law
 @pytest.mark.parametrize(
     "name", [THREE[0], *(pytest.param(name, marks=pytest.mark.slow) for name in THREE[1:])]
 )
-def test_examples_hold_both_laws(name: str, tokenizers: Tokenizers) -> None:
+def test_examples_hold_both_laws(name: str, tokenizers: Tokenizers, sample: Any) -> None:
     count: Counter[int] = Counter()
-    for used in sample():
+    taken = sample(chosen_templates(), 5)
+    for used in taken:
         count += hold(used, tokenizers(name))
-    assert count[1] > 1000 and sum(size for samples, size in count.items() if samples > 1) > 20, (
-        count
-    )
+    assert count[1] > 20 * len(taken)
+    if len(taken) == len(chosen_templates()):
+        assert sum(size for samples, size in count.items() if samples > 1) > 20, count
 
 
 @pytest.mark.slow

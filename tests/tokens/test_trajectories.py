@@ -47,7 +47,7 @@ TEMPLATES = (
 )
 TOKENIZERS = ("turnwise", "qwen3", "mistral_v0_1")
 MAX_TURNS = 30
-TRAJECTORIES = 300  # with the slow tests; the others play every fifth
+TRAJECTORIES = 300  # with the slow tests; the law plays every fifth
 SHARE_LOOKED_AT = 0.2  # of the steps: owners, and one encoding of everything
 TOOLS = [
     {
@@ -347,14 +347,20 @@ def play(number: int, tok: Tokenizer, seen: Counter[str]) -> None:
 
 
 @needs_corpus
+@pytest.mark.law
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
-def test_trajectories(name: str, every: int, tokenizers: Callable[[str], Tokenizer]) -> None:
+def test_trajectories(
+    name: str, every: int, tokenizers: Callable[[str], Tokenizer], sample: Any
+) -> None:
     tok = load_tokenizer(name) if name == "turnwise" else tokenizers(name)
     seen: Counter[str] = Counter()
-    first = TOKENIZERS.index(name)
-    for number in range(first, TRAJECTORIES, len(TOKENIZERS) * every):
+    numbers = range(TOKENIZERS.index(name), TRAJECTORIES, len(TOKENIZERS) * every)
+    played = sample(numbers, 2)
+    for number in played:
         play(number, tok, seen)
     print(name, dict(seen))
-    assert seen["to the end"] > 0.8 * TRAJECTORIES / len(TOKENIZERS) / every
-    assert seen["one encoding"] > 10 and seen["keep"] > 20 and seen["rewrite"] > 20
+    assert seen["steps"] > len(played)
+    if len(played) == len(numbers):
+        assert seen["to the end"] > 0.8 * len(numbers)
+        assert seen["one encoding"] > 10 and seen["keep"] > 20 and seen["rewrite"] > 20
