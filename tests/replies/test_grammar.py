@@ -152,6 +152,7 @@ def test_markers_write_what_the_template_writes(name: str) -> None:
 
 
 @needs_corpus
+@pytest.mark.law
 def test_calls_are_derived() -> None:
     """Of the templates that write calls at all, how many give their grammar without a declaration."""
     writing, without = [], []

@@ -7,7 +7,7 @@ it, JSON in other spacings, no section around the calls.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -91,9 +91,9 @@ def strip_texts(value: Any) -> Any:
     return type(value)(map(strip_texts, value)) if isinstance(value, (list, tuple)) else value
 
 
-def calling() -> list[str]:
-    names = [name for name in sorted(corpus.load_published()) if name not in UNREADABLE]
-    calls = {name: template(name).grammar.calls for name in names}
+def keep_calling(names: Iterable[str]) -> list[str]:
+    """Keep the templates whose replies have calls that can be read."""
+    calls = {name: template(name).grammar.calls for name in names if name not in UNREADABLE}
     return [
         name
         for name, found in calls.items()
@@ -102,10 +102,12 @@ def calling() -> list[str]:
 
 
 @needs_corpus
+@pytest.mark.law
 @pytest.mark.parametrize("change", CHANGES)
-def test_written_a_little_differently(change: str) -> None:
+def test_written_a_little_differently(change: str, sample: Any) -> None:
     asked = 0
-    for name in calling():
+    taken = sample(sorted(corpus.load_published()), 20)
+    for name in keep_calling(taken):
         grammar = template(name).grammar
         assert grammar.calls is not None
         content = "" if grammar.calls.excludes_content else "So it is."
@@ -115,4 +117,4 @@ def test_written_a_little_differently(change: str) -> None:
             found = essence(parse(grammar, reply, tools=TOOLS))
             assert strip_texts(found[::2]) == strip_texts(expected[::2]), (name, reply)
             asked += 1
-    assert asked > 300
+    assert asked > (300 if len(taken) == len(corpus.load_published()) else 3)

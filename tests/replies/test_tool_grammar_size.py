@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
 
 import turnwise
 from gbnf_reader import read_gbnf
+from timing import assert_quick, processor_seconds
 from tool_values import ACCEPTED, REFUSED, reply_with, shared_definitions, tool_of
 from turnwise.replies.export.constraint_tree import MAX_REPEATED_DEFINITIONS, NumberType
 from turnwise.replies.export.lark import pattern_of
@@ -50,27 +51,21 @@ SCHEMAS = {
 }
 
 
-def measure(name: str, method: str, tools: list[Any]) -> tuple[float, int]:
-    """Return the seconds of processor time that a grammar takes, the best of three, and its length."""
-    grammar = turnwise.load(name).grammar
-    best = 60.0
-    for _ in range(3):
-        start = time.process_time()
-        made = getattr(grammar, method)(tools, "required")
-        best = min(best, time.process_time() - start)
-    return best, len(str(made))
+def write_grammar(name: str, method: str, tools: list[Any]) -> str:
+    return str(getattr(turnwise.load(name).grammar, method)(tools, "required"))
 
 
 @pytest.mark.once
+@pytest.mark.law
 @pytest.mark.parametrize("kind", SCHEMAS)
 @pytest.mark.parametrize("method", METHODS)
-def test_a_large_schema_takes_its_share(method: str, kind: str) -> None:
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_large_schema_takes_its_share(name: str, method: str, kind: str) -> None:
     make, size = SCHEMAS[kind]
-    for name in TEMPLATES:
-        small, length = measure(name, method, make(size))
-        large, longer = measure(name, method, make(2 * size))
-        assert longer < MAX_GROWTH * length, (name, length, longer)
-        assert large < MAX_GROWTH * small + 0.01, (name, small, large)
+    short, long = (partial(write_grammar, name, method, make(n)) for n in (size, 2 * size))
+    length, longer = len(short()), len(long())
+    assert longer < MAX_GROWTH * length, (name, length, longer)
+    assert_quick(long, MAX_GROWTH * min(processor_seconds(short) for _ in range(2)) + 0.01)
 
 
 # -- definitions that many values refer to are written once, and mean the same
