@@ -116,7 +116,7 @@ def test_corpus_templates(name: str) -> None:
 
 
 @given(st.one_of(SOUP, TAGGED.map("".join)))
-@settings(max_examples=3000)
+@settings(max_examples=1000)
 @example("")
 @example("\n")
 @example("{{ 'a\nb' }}")
