@@ -97,13 +97,14 @@ def compare(row: Row, client: TestClient, upstream: ScriptedUpstream) -> bool:
     return True
 
 
-def test_a_sample_of_the_vectors() -> None:
-    rows = ROWS[::SAMPLE]
+@pytest.mark.law
+def test_a_sample_of_the_vectors(sample: Any) -> None:
+    rows = sample(ROWS[::SAMPLE])
     with serve_rows(rows) as gateways:
         compared = [
             compare(row, *gateways[WAYS[number % len(WAYS)]]) for number, row in enumerate(rows)
         ]
-    assert sum(compared) >= MIN_COMPARED * len(rows)
+    assert len(rows) - sum(compared) <= max(2, (1 - MIN_COMPARED) * len(rows))
 
 
 @pytest.mark.slow
