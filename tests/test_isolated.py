@@ -403,7 +403,7 @@ def survive(count: int) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 def test_survives_hostile_templates() -> None:
-    survive(40)
+    survive(20)
 
 
 @pytest.mark.slow

@@ -54,6 +54,7 @@ def run_kills(data: Path, folder: Path, runs: int, seed: int, workers: int) -> d
 
 
 @needs_proc
+@pytest.mark.law
 @pytest.mark.once
 def test_a_few_killed_runs_end_with_the_same_bytes(data: Path, tmp_path: Path) -> None:
     counts = run_kills(data, tmp_path, runs=4, seed=1, workers=1)
@@ -71,6 +72,7 @@ def test_killed_runs_end_with_the_same_bytes(
 
 
 @needs_proc
+@pytest.mark.law(1)
 @pytest.mark.once
 @pytest.mark.parametrize("victims", [slice(-1, None), slice(0, 1), slice(None)], ids=str)
 def test_killed_processes_are_replaced(victims: slice, data: Path, tmp_path: Path) -> None:

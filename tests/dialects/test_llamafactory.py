@@ -142,10 +142,12 @@ def test_all_rows_are_compared() -> None:
 
 
 @needs_corpus
-def test_without_exact_only_unclosed_calls_differ() -> None:
+@pytest.mark.law
+def test_without_exact_only_unclosed_calls_differ(sample: Any) -> None:
     """The better behaviour changes whole conversations of six templates only, and there the turns with calls alone."""
     different = set()
-    for name, rows in golden().items():
+    taken = dict(sample(golden().items()))
+    for name, rows in taken.items():
         for row in rows:
             chat, tools = fixtures()[row["c"]]
             if "pairs" not in row:
@@ -159,7 +161,8 @@ def test_without_exact_only_unclosed_calls_differ() -> None:
             if text != "".join(map("".join, row["pairs"])):
                 assert any(message.get("tool_calls") for message in chat)
                 different.add(name)
-    assert different == {"glm4_moe", "glm4_5v", "glm4_7", "aeva", "minimax2", "seed_oss"}
+    unclosed = {"glm4_moe", "glm4_5v", "glm4_7", "aeva", "minimax2", "seed_oss"}
+    assert different == unclosed & taken.keys()
 
 
 @needs_corpus

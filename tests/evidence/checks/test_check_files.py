@@ -171,14 +171,17 @@ def test_hostile_templates_of_the_corpus() -> None:
 
 
 @pytest.mark.parametrize("count", [26, 44])
-def test_another_engine_that_does_not_end_is_a_reason(count: int) -> None:
+def test_another_engine_that_does_not_end_is_a_reason(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("minijinja")
+    monkeypatch.setattr(engines, "TIMEOUT", 3)
     text = "{% set ns = namespace(x={}) %}" + "{% set ns.x = {'a': ns.x, 'b': ns.x} %}" * count
     probes = conversations()[:2]
     start = time.monotonic()
     with pytest.raises(engines.EngineMissing, match="did not end"):
         engines.render_with_minijinja(text + "{{ messages[0][ns.x] }}", probes, {})
-    assert time.monotonic() - start < 2 * engines.TIMEOUT
+    assert time.monotonic() - start < 40
     report = turnwise.check(
         turnwise.compile(text + "{% for m in messages %}{{ m.content }}{% endfor %}")
     )
