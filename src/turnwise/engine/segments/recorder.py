@@ -20,10 +20,8 @@ from turnwise.engine.segments.facts import (
     HELPERS,
     Constants,
     FactTree,
-    FindIndex,
     LoopOverMessages,
     ProvenSegment,
-    compile_index,
 )
 from turnwise.engine.segments.sources import UNTRACED, StateTrail, write_output, write_trail
 from turnwise.engine.segments.symbols import (
@@ -70,6 +68,7 @@ class Recorder:
         self.is_in_round = False
         self.is_complete = False
         self.learned = 0  # leaves
+        self.questions = 0  # on the paths to them
         self._own = ""  # source of the index of the message at hand
         # of a conversation of plain turns, see `rows.py`
         self.absent: set[str] = set()  # texts that are in no content
@@ -172,6 +171,7 @@ class Recorder:
             )
             self._section.add(self._path, known)
             self.learned += 1
+            self.questions += len(self._path)
         self.parts += self._resolve(parts)
         self.total_cost += self.cost if not self.is_in_round else 0
         self.round_cost = max(self.round_cost, self.cost)
@@ -206,7 +206,7 @@ class Recorder:
 
     def _find_written_keys(
         self, fields: set[MessageField]
-    ) -> tuple[frozenset[str], tuple[tuple[FindIndex, str], ...]]:
+    ) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
         """Return the keys that are written whole: of the message at hand, and of others."""
         found: dict[str, set[str]] = {}
         for field in fields:
@@ -217,7 +217,7 @@ class Recorder:
             for index, paths in found.items()
         }
         here = frozenset(keys.pop(self._own, ()))
-        others = [(compile_index(index), key) for index, names in keys.items() for key in names]
+        others = [(index, key) for index, names in keys.items() for key in names]
         return here, tuple(others)
 
     def _find_price(self, steps: int, size: int, parts: Parts) -> float:
@@ -257,8 +257,9 @@ class Recorder:
             out,
             LoopOverMessages(
                 index,
-                FactTree(self.constants, (index, messages.count)),
-                FactTree(self.constants),
+                messages.count,
+                FactTree(),
+                FactTree(),
                 messages.skipped,
             ),
         ).loop

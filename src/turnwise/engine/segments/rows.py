@@ -90,7 +90,7 @@ def trace_contents(
     if not pays_for_itself(renderer.limits):
         return None
     constants = Constants()
-    recorder = Recorder(FactTree(constants), constants)
+    recorder = Recorder(FactTree(), constants)
     try:
         renderer.with_programs(partial(instrument, recorder)).render(list(messages), **arguments)
     except (NotRecordable, TurnwiseError):

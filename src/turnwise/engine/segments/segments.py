@@ -18,13 +18,15 @@ from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.splitting import Follower
 from turnwise.engine.provenance.trails import Output
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Limits, Runtime
-from turnwise.engine.segments.facts import Constants, FactTree, ProvenSegment
+from turnwise.engine.segments.code import Unwritten, Walk, compile_walk
+from turnwise.engine.segments.facts import Constants, FactTree
 from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.messages import REASONING_KEYS
 
 MAX_TEXT = 1_000_000  # characters of a conversation; a longer one is rendered
 MAX_LEAVES = 100
+MAX_QUESTIONS = 1_500  # on the paths to all leaves: all of them become one function, which takes time to compile
 FREELY_LEARNED = 16  # recordings; then they become rarer
 MAX_DOUBLINGS = 16  # of the misses between two recordings that failed
 MAX_LEARNED = 64  # messages of a conversation that is recorded
@@ -91,13 +93,15 @@ class Segments:
         self._limits = limits
         self._tools = tools  # kept, so that no others have their identity
         self._constants = Constants()
-        self._entry = FactTree(self._constants)
+        self._entry = FactTree()
+        self._walks: dict[bool, Walk] = {}  # without and with trails
         self._lock = Lock()
         self._misses = 0
         self._failures = 0
         self._recordings = 0
         self._next = 0  # misses until the next is recorded
         self._leaves = 0
+        self._questions = 0
         self._has_origins = True
 
     @property
@@ -134,46 +138,20 @@ class Segments:
     def _write(
         self, messages: list[dict[str, Any]], now: Any, has_tools: bool, with_trails: bool
     ) -> SegmentedText | None:
-        count = len(messages)
-        state: dict[Any, Any] = {"now": now, "carried": (), "price": 0.0}
-        texts: list[str] = []
-        # Fields that are written in other rounds than their message's, and messages that no loop writes whole.
-        others: list[tuple[int, str]] = []
-        missing: list[tuple[int, ProvenSegment]] | None = None
-        cost, steps, size = 0, 0, 0
-        section: FactTree | None = self._entry
-        while section is not None:
-            walk = section.walk_output if with_trails else section.walk
-            segment: Any = walk(messages, count, state, texts.extend)
-            if segment is None:
-                return None
-            noted = [(0, segment)]
-            cost += segment.cost
-            steps += segment.steps
-            size += segment.size
-            loop, section = segment.loop, None
-            if loop is not None:
-                body, section = loop.body, loop.after
-                left: list[tuple[int, ProvenSegment]] = []
-                walk = body.walk_output if with_trails else body.walk
-                if not walk(messages, count, state, texts.extend, noted.append, left.append):
-                    return None
-                cost += body.cost
-                steps += body.steps * count
-                size += body.size * count
-                if body.has_keys and loop.skipped is not None:
-                    left += [(index, segment) for index in range(min(loop.skipped, count))]
-                    missing = _join_missing(missing, left)
-            for number, segment in noted:
-                has_tools = has_tools and not segment.writes_tools
-                others += [(find(number, count), key) for find, key in segment.others]
-        output = texts if with_trails else None
-        text = "".join(texts[::2] if with_trails else texts)
-        excess = state["price"] + self._find_excess(cost, len(text))
+        walk = self._walks.get(with_trails)
+        if walk is None:
+            walk = compile_walk(self._entry, self._constants, with_trails)
+            self._walks[with_trails] = walk
+        walked = walk(messages, len(messages), {"now": now}, has_tools)
+        if walked is None:
+            return None
+        out, missing, others, has_tools, price, cost, steps, size = walked
+        text = "".join(out[::2] if with_trails else out)
+        excess = price + self._find_excess(cost, len(text))
         if len(text) > MAX_TEXT or excess > 1 or not self._can_write(text, messages):
             return None
-        is_whole = missing == [] or _is_whole(messages, missing, [*others, *state["carried"]])
-        is_whole = is_whole and not has_tools
+        is_whole = not has_tools and (missing == [] or _is_whole(messages, missing, others))
+        output = out if with_trails else None
         return SegmentedText(text, output, is_whole, steps, size + cost * len(text))
 
     def _can_write(self, text: str, messages: list[dict[str, Any]]) -> bool:
@@ -206,6 +184,8 @@ class Segments:
             return
         if not 0 < len(messages) <= MAX_LEARNED or self._leaves >= MAX_LEAVES:
             return
+        if self._questions > MAX_QUESTIONS:
+            return
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -220,7 +200,8 @@ class Segments:
             self._failures += 1
             self._next = self._misses + 2 ** min(self._failures, MAX_DOUBLINGS)
         elif written.text != text:  # a defect of the recorder; nothing that it recorded is trusted
-            self._leaves, self._entry = MAX_LEAVES, FactTree(self._constants)
+            self._leaves, self._entry = MAX_LEAVES, FactTree()
+            self._walks.clear()
         if traced is not None and traced.output is not None:
             origins = [_find_origins(one, text, self._limits) for one in (traced.output, output)]
             self._has_origins &= origins[0] == origins[1]
@@ -236,6 +217,8 @@ class Segments:
             instrument(recorder, program).run(runtime, context)
         runtime.now = now
         self._leaves += recorder.learned
+        self._questions += recorder.questions
+        self._walks.clear()
 
 
 def _find_origins(output: Output, text: str, limits: Limits) -> list[tuple[Any, ...]]:
@@ -253,31 +236,21 @@ def _find_origins(output: Output, text: str, limits: Limits) -> list[tuple[Any, 
     return found
 
 
-def _join_missing(
-    missing: list[tuple[int, ProvenSegment]] | None, left: list[tuple[int, ProvenSegment]]
-) -> list[tuple[int, ProvenSegment]]:
-    """Return the messages that neither this loop nor an earlier one, if there is one, writes whole."""
-    if missing is None:
-        return left
-    both = {index for index, _ in missing} & {index for index, _ in left}
-    return [pair for pair in (*missing, *left) if pair[0] in both]
-
-
 def _is_whole(
     messages: list[dict[str, Any]],
-    missing: list[tuple[int, ProvenSegment]] | None,
-    others: list[tuple[int, str]],
+    missing: list[Unwritten] | None,
+    others: tuple[tuple[int, str], ...],
 ) -> bool:
     """Whether all fields of all messages are written that count."""
     if missing is None:
         return False
     written: dict[int, set[str]] = {}
-    for index, leaf in missing:
-        written.setdefault(index, set(UNCOUNTED)).update(leaf.keys)
+    for index, keys in missing:
+        written.setdefault(index, set(UNCOUNTED)).update(keys)
     for index, key in others:
         if index in written:
             written[index].add(key)
-    return all([_has_all(keys, messages[index]) for index, keys in written.items()])
+    return all([_has_all(found, messages[index]) for index, found in written.items()])
 
 
 def _has_all(keys: set[str], message: dict[str, Any]) -> bool:

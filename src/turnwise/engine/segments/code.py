@@ -1,0 +1,221 @@
+"""One Python function of all that is known of a template: it asks each question once and writes what the leaf says.
+
+    def walk(M, n, S, T):
+        out, left, missing, others, carried, price = [], [], None, [], (), 0.0
+        for i in range(n):
+            m = M[i]
+            v1 = m.get('role')
+            if v1 == 'user':
+                if len(m) != 2: left.append((i, keys3))
+                out += ('<|im_start|>user\\n', m['content'], '<|im_end|>\\n',)
+                continue
+            ...
+            return None  # an answer that is new
+        ...
+
+Sections follow each other as the program runs them, so the code after a loop stands after the rounds of that loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from turnwise.engine.segments.facts import (
+    HELPERS,
+    Constants,
+    FactNode,
+    FactTree,
+    LoopOverMessages,
+    ProvenSegment,
+)
+
+NOT_WRITTEN: frozenset[str] = frozenset()  # keys of a message that no loop takes
+BEGIN = [
+    "def walk(M, n, S, T):",
+    "    out, left, missing, others, carried, price = [], [], None, [], (), 0.0",
+]
+
+
+class Unwritten(NamedTuple):
+    """A message that is not written whole, and the keys of it that are."""
+
+    message: int
+    keys: frozenset[str]
+
+
+class Walked(NamedTuple):
+    """What a conversation becomes.
+
+    Attributes:
+        out: the texts; with trails, texts and trails, alternately.
+        missing: the messages that no loop writes whole; None if no loop is over all of them.
+        others: fields that are written in other rounds than their message's: its index, and the key.
+        has_tools: whether there are tools, and nothing of them is written.
+        price: the share of the budgets that it takes, beside what messages add to them.
+        cost: bytes that it pays for each character of a text.
+        steps: that the program pays for it, or some more.
+        size: the bytes that it pays for, beside those for characters.
+    """
+
+    out: list[Any]
+    missing: list[Unwritten] | None
+    others: tuple[tuple[int, str], ...]
+    has_tools: bool
+    price: float
+    cost: int
+    steps: int
+    size: int
+
+
+Walk = Callable[..., Walked | None]
+"""Its arguments are the messages, their number, the state with the clock, and whether there are tools."""
+
+
+def join_missing(missing: list[Unwritten] | None, left: list[Unwritten]) -> list[Unwritten]:
+    """Return the messages that neither this loop nor an earlier one, if there is one, writes whole."""
+    if missing is None:
+        return left
+    both = {one.message for one in missing} & {one.message for one in left}
+    return [one for one in (*missing, *left) if one.message in both]
+
+
+def compile_walk(entry: FactTree, constants: Constants, with_trails: bool) -> Walk:
+    """Return the function of all sections.
+
+    Args:
+        entry: the section with which the program begins.
+        constants: the values that sources name.
+        with_trails: whether it writes trails too.
+    """
+    code = _WalkCode(constants, with_trails)
+    try:
+        code.write_tree(entry.root, 1, None, (0, 0, 0), (0, 0))
+        exec("\n".join(code.lines), code.scope)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _know_nothing  # the code is nested too deeply for Python
+    walk: Walk = code.scope.pop("walk")  # or scope and function would keep each other in memory
+    return walk
+
+
+def _know_nothing(*_: Any) -> None:
+    return None
+
+
+class _WalkCode:
+    def __init__(self, constants: Constants, with_trails: bool) -> None:
+        self.lines = list(BEGIN)
+        self.scope: dict[str, Any] = {
+            **HELPERS,
+            **constants.values,
+            "join_missing": join_missing,
+            "Unwritten": Unwritten,
+            "Walked": Walked,
+            "NOT_WRITTEN": NOT_WRITTEN,
+        }
+        self._with_trails = with_trails
+
+    def write_tree(
+        self,
+        node: FactNode | ProvenSegment | None,
+        depth: int,
+        index: str | None,
+        paid: tuple[int, int, int],
+        each: tuple[int, int],
+    ) -> None:
+        """Write the code of a tree. Each branch leaves the round or the function, so the last is not indented further.
+
+        Args:
+            node: the tree.
+            depth: of its indentation.
+            index: the source of the index of the message, if this is a round of a loop.
+            paid: what the sections before it pay: cost, steps and size.
+            each: what the loops before it pay for each message: steps and size.
+        """
+        lines, indent = self.lines, "    " * depth
+        while isinstance(node, FactNode):
+            *others, (last, following) = node.branches.items()
+            name = f"v{len(lines)}"
+            if others:
+                lines.append(f"{indent}{name} = {node.source}")
+                for answer, branch in others:
+                    lines.append(f"{indent}if {_compare(name, answer)}:")
+                    self.write_tree(branch, depth + 1, index, paid, each)
+            else:
+                name = node.source
+            lines.append(f"{indent}if {_differ(name, last)}: return None")
+            node = following
+        if node is None or node.is_refused or (self._with_trails and node.output is None):
+            lines.append(f"{indent}return None")
+            return
+        self._write_segment(node, indent, index)
+        if index is not None:
+            lines.append(f"{indent}continue")
+            return
+        cost, steps, size = (
+            paid[0] + node.cost,
+            paid[1] + node.steps,
+            paid[2] + node.size,
+        )
+        if node.loop is not None:
+            body = node.loop.body
+            self._write_loop(node.loop, depth)
+            paid = (cost + body.cost, steps, size)
+            each = (each[0] + body.steps, each[1] + body.size)
+            self.write_tree(node.loop.after.root, depth, None, paid, each)
+            return
+        amounts = f"{cost}, {steps} + {each[0]} * n, {size} + {each[1]} * n"
+        lines.append(
+            f"{indent}return Walked(out, missing, (*others, *carried), T, price, {amounts})"
+        )
+
+    def _write_loop(self, loop: LoopOverMessages, depth: int) -> None:
+        indent = "    " * depth
+        self.lines += [
+            f"{indent}left = []",
+            f"{indent}for i in range({loop.count}):",
+            f"{indent}    m = M[{loop.index}]",
+        ]
+        self.write_tree(loop.body.root, depth + 1, loop.index, (0, 0, 0), (0, 0))
+        if loop.body.has_keys and loop.skipped is not None:
+            if loop.skipped:
+                skipped = f"range(min({loop.skipped}, n))"
+                self.lines.append(f"{indent}left += [Unwritten(i, NOT_WRITTEN) for i in {skipped}]")
+            self.lines.append(f"{indent}missing = join_missing(missing, left)")
+
+    def _write_segment(self, node: ProvenSegment, indent: str, index: str | None) -> None:
+        lines = []
+        if node.others:
+            pairs = [f"({place}, {key!r})" for place, key in node.others]
+            lines.append(f"others += ({', '.join(pairs)},)")
+        if node.writes_tools:
+            lines.append("T = False")
+        if node.price:
+            lines += [f"price += {node.price!r}", "if price > 1: return None"]
+        if index is not None:
+            name = f"keys{len(self.scope)}"
+            self.scope[name] = node.keys
+            left = f"left.append(Unwritten({index}, {name}))"
+            lines.append(f"if len(m) != {1 + len(node.keys)}: {left}")
+        texts, state = node.texts, node.state
+        if self._with_trails and node.output is not None:
+            texts, state = node.output, state | node.trails
+        if texts:
+            lines.append(f"out += ({', '.join(texts)},)")
+        lines += [f"carried += S[{key!r}]" for key in node.carried]
+        if state:
+            targets = ", ".join(f"S[{key!r}]" for key in state)
+            lines.append(f"{targets}, = {', '.join(state.values())},")
+        self.lines += [f"{indent}{line}" for line in lines]
+
+
+def _compare(name: str, answer: Any) -> str:
+    if type(answer) is bool:
+        return name if answer else f"not {name}"
+    return f"{name} == {answer!r}"
+
+
+def _differ(name: str, answer: Any) -> str:
+    if type(answer) is bool:
+        return f"not ({name})" if answer else name
+    return f"{name} != {answer!r}"
