@@ -346,14 +346,18 @@ def test_ids_and_labels_are_xtuners(file: Path) -> None:
     for section in sections:
         if "tokenizer" not in section:  # rows of ids
             continue
-        map_fn = str(section["dataset_map_fn"] or "openai_map_fn").rpartition(".")[2]
-        rows = invented_rows()[map_fn.removesuffix("_map_fn")]
+        map_fn = str(section.get("dataset_map_fn") or "openai_map_fn").rpartition(".")[2]
+        (rows,) = (
+            invented_rows()[name]
+            for name, function in xtuner.DATASET_FORMAT_MAPPING.items()
+            if function.__name__ == map_fn
+        )
         ours = {key: value for key, value in section.items() if key != "type"}
-        more = {"dataset": rows, "tokenizer": tokenizer, "map_num_proc": None, "max_length": 64}
+        more = {"dataset": rows, "tokenizer": tokenizer, "map_num_proc": None, "max_length": 256}
         ours |= {**more, "dataset_map_fn": map_fn}
         theirs = {**ours, "dataset": datasets.Dataset.from_list(rows)}
         theirs["dataset_map_fn"] = original[map_fn]
-        if section["template_map_fn"] is not None:
+        if section.get("template_map_fn") is not None:
             template = section["template_map_fn"]["template"]
             names = [name for name, value in PROMPT_TEMPLATE.items() if value is template]
             table = original["PROMPT_TEMPLATE"]
