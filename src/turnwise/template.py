@@ -28,11 +28,16 @@ from turnwise.engine.program import Program, compile_program
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import DEFAULT_LIMITS, MAX_TEMPLATE_CHARACTERS, Limits
-from turnwise.errors import MessageError, SourceError, TemplateSyntaxError, keep_warnings
+from turnwise.errors import (
+    MessageError,
+    SourceError,
+    TemplateRuntimeError,
+    TemplateSyntaxError,
+    keep_warnings,
+)
 from turnwise.messages import ChatMessage, Tool
 from turnwise.normalisation.capabilities import Capabilities
-from turnwise.normalisation.normaliser import Normalised
-from turnwise.normalisation.preprocessor import Preprocessor, Seen, choose_input_arguments
+from turnwise.normalisation.preprocessor import Preprocessor
 from turnwise.normalisation.session_reader import SessionReader
 from turnwise.replies.call_ids import CallIds, IdMaker
 from turnwise.replies.codec import ReplyCodec
@@ -40,7 +45,6 @@ from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
 from turnwise.tokens import tokenizers
-from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded, renumber_turns
 from turnwise.tokens.encoded_batch import EncodedBatch
 from turnwise.tokens.growing import GrowingPrompt
@@ -183,23 +187,36 @@ class Template:
         arguments = (documents, add_generation_prompt, continue_final_message, now)
         if not normalise and not strict:
             return render_unnamed(self.renderer, (messages, tools, *arguments), options, fill=False)
+        rendering = usual = None
         if normalise and documents is None:
-            as_given = self._inputs.try_as_given(messages, tools, arguments, options, strict)
-            if as_given is not None:
-                return as_given
-        rendering, given = self._inputs.run(
-            messages,
-            lambda given: render_unnamed(
-                self.renderer, (given.messages, given.tools, *arguments), options, fill=normalise
-            ),
-            Seen,
-            tools=tools,
-            documents=documents,
-            normalise=normalise,
-            strict=strict,
-        )
-        if given.changes:
-            rendering.note_changes(given.changes, given.positions)
+            # Most conversations: deleting this costs a third of rendering one message.
+            usual = self._inputs.read_usual(messages, tools)
+            if usual is not None:
+                _, chat, known, changes = usual
+                try:
+                    rendering = self.renderer.render(chat, known, *arguments, **options)
+                except TemplateRuntimeError:
+                    pass  # another form may be taken
+                else:
+                    if rendering.is_whole and (rendering.plain_kind or not self.translation.fuller):
+                        rendering.changes = changes
+                        return rendering
+        named = {"tools": tools, "documents": documents, "normalise": normalise, "strict": strict}
+        attempt = self._inputs.begin(messages, named, usual)
+        if rendering is not None:
+            with attempt:
+                attempt.check(rendering)
+        while attempt.is_open:
+            with attempt:
+                given = attempt.given
+                chat = given.read or given.messages
+                rendering = render_unnamed(
+                    self.renderer, (chat, given.tools, *arguments), options, fill=normalise
+                )
+                attempt.check(rendering)
+        assert rendering is not None
+        if attempt.given.changes:
+            rendering.note_changes(attempt.given.changes, attempt.given.positions)
         return rendering
 
     @keep_warnings
@@ -242,18 +259,15 @@ class Template:
         more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
         more |= {"compatible": compatible, "add_stop": add_stop}
 
-        def run(given: Normalised) -> tuple[EncodeRequest, Encoded]:
-            named = {**arguments, "tools": given.tools}
-            request = self._requests.build(given.messages, tokenizer, train_on, named, **more)
-            encode_whole = encode if growing is None else growing.encode
-            return request, encode_whole(request.for_one_call())
-
-        (request, encoded), given = self._inputs.run(
-            messages,
-            run,
-            lambda found: Seen(found[1].rendering, found[1].kept),
-            **choose_input_arguments(arguments, strict),
-        )
+        encode_whole = encode if growing is None else growing.encode
+        attempt = self._inputs.begin(messages, arguments)
+        while attempt.is_open:
+            with attempt:
+                given = attempt.given
+                named = {**arguments, "tools": given.tools}
+                request = self._requests.build(given.messages, tokenizer, train_on, named, **more)
+                encoded = encode_whole(request.for_one_call())
+                attempt.check(encoded.rendering, encoded.kept)
         self._inputs.report_early_replies(messages, given, train_on == "last", strict)
         problems = find_label_problems(request, encoded)
         encoded.note_changes(given.changes, given.positions)
@@ -326,24 +340,20 @@ class Template:
             )
         more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
 
-        def run(given: Normalised) -> list[tuple[Normalised, EncodeRequest, Examples]]:
-            results = []
-            for stage in self._inputs.split_stages(messages, given, train_on == "last"):
-                named = {**arguments, "tools": given.tools}
-                if stage.given is not given:
-                    named["continue_final_message"] = False
-                chat = stage.given.messages
-                request = self._requests.build(chat, tokenizer, train_on, named, **more)
-                found = examples(request.for_one_call(), self.codec, stage.first)
-                results.append((stage.given, request, found))
-            return results
-
-        results, given = self._inputs.run(
-            messages,
-            run,
-            lambda results: Seen(*results[-1][-1].longest, not results[-1][-1].untrained),
-            **choose_input_arguments(arguments, strict),
-        )
+        attempt = self._inputs.begin(messages, {**arguments, "strict": strict})
+        while attempt.is_open:
+            with attempt:
+                given = attempt.given
+                results = []
+                for stage in self._inputs.split_stages(messages, given, train_on == "last"):
+                    named = {**arguments, "tools": given.tools}
+                    if stage.given is not given:
+                        named["continue_final_message"] = False
+                    chat = stage.given.messages
+                    request = self._requests.build(chat, tokenizer, train_on, named, **more)
+                    found = examples(request.for_one_call(), self.codec, stage.first)
+                    results.append((stage.given, request, found))
+                attempt.check(*found.longest, not found.untrained)
         report_no_replies(self.name, given.messages, strict)
         problems = []
         for given, request, found in results:

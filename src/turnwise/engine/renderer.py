@@ -35,6 +35,7 @@ from turnwise.messages import (
     NO_TOOLS,
     REASONING_KEYS,
     InputReader,
+    PlainKind,
     ReadMessages,
     contains_text,
     find_lone_surrogate,
@@ -242,6 +243,7 @@ def _make_segment_table(limits: Limits) -> SizedTable[Segments] | None:
 class _Call:
     """One call of `render`: its arguments as plain data, and the program that they choose."""
 
+    plain_kind: PlainKind
     __slots__ = (
         "add_generation_prompt",
         "aliases",
@@ -277,21 +279,22 @@ class _Call:
         self.segments: Segments | None = None
         self.program, self.tools = renderer.program, NO_TOOLS
         self.now = now or datetime.now
-        self.plain_kind = find_plain_kind(messages)
         self.aliases = NO_ALIASES
         self.with_parts: Any = ()  # messages whose content may have parts; those of a plain chat have none
         if tools is not None:
             self.program = renderer._named.get(TOOL_USE, self.program)
             self.tools = prepared_tools(tools)
         if type(messages) is ReadMessages:
-            self.chat, self.aliases = messages.messages, messages.aliases
-        elif not self.plain_kind:
+            self.chat, self.aliases, self.plain_kind, has_parts = messages
+            if has_parts:
+                self.with_parts = self.chat
+        elif kind := find_plain_kind(messages):
+            # Origins are computed later, and the caller may change a message by then.
+            self.chat, self.plain_kind = list(map(dict.copy, messages)), kind
+        else:
             reader = InputReader()
             self.chat = self.with_parts = reader.read_messages(messages)
-            self.aliases = reader.aliases
-        else:
-            # Origins are computed later, and the caller may change a message by then.
-            self.chat = list(map(dict.copy, messages))
+            self.aliases, self.plain_kind = reader.aliases, ""
         self.options = options
         self.documents = documents
         self.add_generation_prompt = add_generation_prompt
@@ -362,6 +365,7 @@ class _Call:
                 raise MessageError(
                     "continue_final_message and add_generation_prompt exclude each other"
                 )
+            self.chat = list(self.chat)  # its last message is replaced
             self.plain_kind, self.with_parts = "", self.chat
             continuation = Continuation(self.chat, continue_final_message, self.program.text)
         context = self.make_context()

@@ -21,6 +21,7 @@ from turnwise.messages.input_reader import (
     PlainKind,
     ReadMessages,
     find_plain_kind,
+    has_no_reasoning,
 )
 from turnwise.messages.inspection import contains_text, find_lone_surrogate, measure_input
 from turnwise.messages.paths import Path, format_path
@@ -56,6 +57,7 @@ __all__ = [
     "find_lone_surrogate",
     "format_path",
     "find_plain_kind",
+    "has_no_reasoning",
     "measure_input",
     "message_reasoning",
     "message_text",

@@ -30,7 +30,7 @@ MAX_PATH_STEPS = 12  # of a path in an error
 
 PlainKind = Literal["turns", "texts", ""]
 
-_has_no_reasoning = frozenset(REASONING_KEYS).isdisjoint
+has_no_reasoning = frozenset(REASONING_KEYS).isdisjoint
 
 
 def find_plain_kind(messages: Any) -> PlainKind:
@@ -78,15 +78,19 @@ class InvalidValue(Exception):
 
 
 class ReadMessages(NamedTuple):
-    """Messages that were read already; no content has parts.
+    """Messages that were read already.
 
     Attributes:
         messages: the messages.
         aliases: see `InputReader.aliases`.
+        plain_kind: see `find_plain_kind`.
+        has_parts: whether a content may have parts.
     """
 
     messages: list[dict[str, Any]]
     aliases: dict[tuple[int, str], str]
+    plain_kind: PlainKind = ""
+    has_parts: bool = False
 
 
 class InputReader:
@@ -206,7 +210,7 @@ class InputReader:
                     if type(value) is not str and value is not None:
                         message = self.read_message(message, index)
                         break
-            if not _has_no_reasoning(message):
+            if not has_no_reasoning(message):
                 message = self.with_reasoning_aliases(message, index)
             chat.append(message)
         return chat

@@ -23,7 +23,8 @@ CALL_KEYS = frozenset(["id", "type", "function"])
 NINE = 9  # letters and digits of an id, where a template wants so many
 
 MessageDict = dict[str, Any]
-Note = Callable[[str, str, str], None]  # takes the path, what was done and why
+Note = Callable[[str, str, str], None]  # of the path, what was done and why
+PARSED = ("JSON text became a mapping", "the template would quote it again")
 
 
 class CallForms:
@@ -32,7 +33,7 @@ class CallForms:
     Args:
         capabilities: what the template takes.
         parameters: the names of the parameters of each tool.
-        note: is told each change.
+        note: called once for each change.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class CallForms:
         else:
             if not takes_text:
                 function["arguments"] = parsed
-                self._note(where, "JSON text became a mapping", "the template would quote it again")
+                self._note(where, *PARSED)
 
     def _drop_padding(self, name: Any, arguments: Mapping[str, Any], where: str) -> MessageDict:
         """Drop null arguments that the tool does not have: tables give every call the arguments of all tools."""

@@ -16,8 +16,10 @@ from turnwise.messages import REASONING_KEYS
 from turnwise.messages.media import KIND_OF_TYPE, KINDS, TEXT_TYPES, media_kind
 from turnwise.normalisation.calls import MessageDict, Note, has_calls
 from turnwise.normalisation.capabilities import Capabilities
+from turnwise.normalisation.change import Change
 from turnwise.replies.input_format import IN_PARTS
 
+JOINED = ("text parts were joined", "the template takes text only")
 THINKING_TYPES = ("thinking", "reasoning")  # of parts that hold what a model thought
 
 
@@ -26,7 +28,7 @@ class ContentForms:
 
     Args:
         capabilities: what the template takes.
-        note: is told each change.
+        note: called once for each change.
     """
 
     def __init__(self, capabilities: Capabilities, note: Note) -> None:
@@ -102,13 +104,9 @@ class ContentForms:
         )
         if role != "assistant":  # only of assistants is it known what the template makes of null
             wanted = "" if capabilities.takes_text(role) else []
-        given = message.pop("content", ABSENT)
-        if wanted is not ABSENT:
-            message["content"] = wanted
-        if given is not wanted:
-            name = "no content" if given is ABSENT else "null"
-            shown = "no content" if wanted is ABSENT else f"{wanted!r}"
-            self._note(where, f"{name} became {shown}", "the template takes that for an empty one")
+        change = fill_content(message, wanted, where)
+        if change is not None:
+            self._note(*change)
 
     def _normalise_parts(
         self, message: MessageDict, role: str, parts: list[Any], where: str
@@ -142,7 +140,7 @@ class ContentForms:
                 self._note(f"{where}[{number}]", "was left out", "the template takes text only")
                 self.lost.append(f"{where}[{number}]")
         message["content"] = "\n".join(texts)
-        self._note(where, "text parts were joined", "the template takes text only")
+        self._note(where, *JOINED)
 
     def _read_thinking(self, message: MessageDict, part: Any, where: str) -> bool:
         """Move the text of a thinking part to the reasoning of the message; False if it is none."""
@@ -198,6 +196,18 @@ class ContentForms:
             parts = [{"type": "text", "text": content}]
         message["content"] = [{"type": "thinking", "thinking": message[given]}, *parts]
         self._note(where, "became a part of the content", "the template reads it there")
+
+
+def fill_content(message: MessageDict, wanted: Any, where: str) -> Change | None:
+    """Give a message without content the one that is wanted, which may be `ABSENT`; return the change."""
+    given = message.pop("content", ABSENT)
+    if wanted is not ABSENT:
+        message["content"] = wanted
+    if given is wanted:
+        return None
+    name = "no content" if given is ABSENT else "null"
+    shown = "no content" if wanted is ABSENT else f"{wanted!r}"
+    return Change(where, f"{name} became {shown}", "the template takes that for an empty one")
 
 
 def _is_data(content: Any) -> bool:

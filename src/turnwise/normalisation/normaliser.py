@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.form_table import FormTable
 from turnwise.errors import SourceError, TemplateLimitError, short_repr
-from turnwise.messages import InputReader
+from turnwise.messages import InputReader, ReadMessages
 from turnwise.normalisation.calls import CallForms, MessageDict
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.change import Change
@@ -39,7 +39,7 @@ from turnwise.normalisation.results import RESULT_ROLES, CallLink, pair_results,
 from turnwise.normalisation.roles import describe_role
 from turnwise.normalisation.systems import SystemTexts
 from turnwise.normalisation.tools import normalise_tools
-from turnwise.normalisation.usual_forms import UsualForms
+from turnwise.normalisation.usual_reader import UsualChat, UsualReader
 from turnwise.replies.events import Message
 from turnwise.replies.input_format import detect_input_format
 
@@ -54,6 +54,7 @@ class Normalised(NamedTuple):
         positions: the index that each message has in the caller's list; None if all are where they were.
         problems: what is probably wrong with the input.
         lost: the paths of parts that had to be left out.
+        read: the messages as a renderer takes them, if they were read already.
     """
 
     messages: Any
@@ -62,6 +63,7 @@ class Normalised(NamedTuple):
     positions: tuple[int, ...] | None = None
     problems: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    read: ReadMessages | None = None
 
 
 @runtime_checkable
@@ -92,7 +94,7 @@ class Normaliser:
             raise SourceError(f"a Normaliser takes a template, not {short_repr(given)}", hint=hint)
         self._facts = template.facts
         self._capabilities: dict[bool, Capabilities] = {}
-        self._usual_forms: dict[bool, UsualForms] = {}
+        self._readers: dict[bool, UsualReader] = {}
 
     @cached_property
     def _forms(self) -> FormTable:
@@ -104,11 +106,12 @@ class Normaliser:
             self._capabilities[with_tools] = Capabilities(self._forms, with_tools)
         return self._capabilities[with_tools]
 
-    def usual_forms(self, with_tools: bool) -> UsualForms:
-        """Return what recognises conversations that need no change."""
-        if with_tools not in self._usual_forms:
-            self._usual_forms[with_tools] = UsualForms(self.capabilities(with_tools))
-        return self._usual_forms[with_tools]
+    def read_usual(self, messages: Any, with_tools: bool) -> UsualChat | None:
+        """Return a conversation whose messages all have usual forms; None if that is in doubt."""
+        reader = self._readers.get(with_tools)
+        if reader is None:
+            reader = self._readers[with_tools] = UsualReader(self.capabilities(with_tools))
+        return reader.read(messages)
 
     def normalise(
         self, messages: Any, tools: Any = None, first: int = 0, reply: Any = None
@@ -131,9 +134,17 @@ class Normaliser:
         if not isinstance(messages, (list, tuple)):
             messages = InputReader().read_messages(messages)
         try:
+            usual = None if first else self.read_usual(messages, bool(tools))
+            if usual is not None:
+                chat, read, changes = usual
+                found = normalise_tools(tools)
+                return Normalised(
+                    chat if changes else messages,
+                    found.tools or tools,
+                    (*found.changes, *changes),
+                    read=read,
+                )
             work = _Conversation(self.capabilities(bool(tools)), tools, first, reply)
-            if not first and self.usual_forms(bool(tools)).read(messages) is not None:
-                return Normalised(messages, work.tools, tuple(work.changes))
             return self._normalise(messages, work)
         except TemplateLimitError:
             # The probes cost more than probes may; rendering has other limits, and says what is wrong.
@@ -183,7 +194,7 @@ class _Conversation:
         self._links: list[CallLink] = []
         found = normalise_tools(tools)
         self.changes: list[Change] = list(found.changes)
-        self.tools = tools if found.tools is None else found.tools
+        self.tools = found.tools or tools
         self._calls = CallForms(capabilities, found.parameters, self.note)
         self._content = ContentForms(capabilities, self.note)
 

@@ -53,11 +53,6 @@ class ResultOrder(NamedTuple):
     places: list[int]
     problems: list[str]
 
-    @property
-    def is_as_given(self) -> bool:
-        """Whether nothing has to be moved, and nothing is wrong."""
-        return not self.problems and self.places == list(range(len(self.places)))
-
 
 def read_link(index: int, message: Mapping[str, Any]) -> CallLink:
     """Return what a message says about calls."""

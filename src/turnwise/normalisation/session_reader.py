@@ -15,7 +15,7 @@ from typing import Any
 from turnwise.analysis.losses import Loss
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.normalisation.change import Change
-from turnwise.normalisation.preprocessor import Preprocessor, Seen
+from turnwise.normalisation.preprocessor import Preprocessor
 from turnwise.replies.codec import ReplyCodec
 
 
@@ -80,7 +80,7 @@ class SessionReader:
     ) -> None:
         """Warn of text of the messages from `first` on that is not in a rendering."""
         if self._normalise:
-            self._inputs.check_losses(Seen(rendering), messages, tools, first, self._strict)
+            self._inputs.check_losses(rendering, messages, tools, first, self._strict)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SessionReader, (self._codec, self._inputs, self._normalise, self._strict)

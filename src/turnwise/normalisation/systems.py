@@ -27,7 +27,7 @@ class SystemTexts:
     Args:
         capabilities: what the template takes.
         messages: the messages, each with its index in the caller's list.
-        note: is told each change.
+        note: called once for each change.
     """
 
     def __init__(
