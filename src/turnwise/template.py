@@ -463,14 +463,21 @@ class Template:
 
     def stops(self, tokenizer: object = None) -> Stops:
         """Return the texts that end generation: those that the source names, those that the template writes after
-        replies and calls, and the tokenizer's eos. `.ids` are those that are one token of the tokenizer.
+        replies and calls, and the tokenizer's eos. `.ids` are those that are one token of the tokenizer. Of a format
+        of other software that was loaded with `exact` they are those that the source names, and eos.
         """
         eos = getattr(tokenizer, "eos_token", None)
         if tokenizer is None or (isinstance(eos, str) and not tokenizers.library_of(tokenizer)):
             # An object that only names its eos token.
-            return Stops(self.facts.stops_for({"eos_token": eos} if eos else {}))
+            return Stops(self._list_stops({"eos_token": eos} if eos else {}))
         known = tokenizers.tokenizer(tokenizer)
-        return stops_with_ids(self.facts.stops_for(known.named), known)
+        return stops_with_ids(self._list_stops(known.named), known)
+
+    def _list_stops(self, tokens: Mapping[str, str]) -> tuple[str, ...]:
+        if not self.translation.only_stops:
+            return self.facts.stops_for(tokens)
+        texts = (*self.translation.stops, tokens.get("eos_token"))
+        return tuple(dict.fromkeys(text for text in texts if text))
 
     def markers(self, tokenizer: object) -> Markers:
         """Return the control tokens that the template writes, with their ids; `.missing` are those that the

@@ -45,6 +45,8 @@ _TAG = r"<{1,2}/?[^\W\d][\w.:-]{0,60}>{1,2}|\|<\w{1,60}>\|"
 _BRACKETS = r"\[/?[A-Za-z_]{0,20}[A-Z]{3}[A-Z_]{0,20}\]"
 MARKER = re.compile(f"{_CONTROL_TOKEN}|{_TAG}|{_BRACKETS}")
 """What looks like a control token: `<|...|>`, `<...>`, `[INST]`, `<<SYS>>`."""
+# What begins a text by its name. It stands after a reply where software joins rounds (`</s><s>`), and ends nothing.
+_BEGINNING = re.compile(r"<s>|<bos>|<[|｜]?(?:begin|start)[_▁]?of[_▁]?(?:text|sentence)[|｜]?>")
 CONTROL_TOKEN, BRACKETED = re.compile(_CONTROL_TOKEN), re.compile(_BRACKETS)
 
 MAX_SIGN_LENGTH = 40  # characters of a stop that does not look like a control token: `[e~[`
@@ -354,7 +356,8 @@ def _user_ends(conversation: ProbedConversation) -> set[str]:
 
 
 def _closing_markers(conversation: ProbedConversation, closing: str) -> list[str]:
-    """The markers after a reply; without those that begin the conversation too (bos), if there are others."""
+    """The markers after a reply; without those that begin the conversation or a text (bos), if there are others."""
     markers = [marker for marker in MARKER.findall(closing) if COMPUTED not in marker]
-    others = [marker for marker in markers if not conversation.rendering.text.startswith(marker)]
+    text = conversation.rendering.text
+    others = [m for m in markers if not text.startswith(m) and not _BEGINNING.fullmatch(m)]
     return others or markers

@@ -175,4 +175,5 @@ def translate(source: Any, dialect: str, name: str = "", exact: bool = False) ->
         raise (error.within(name) if name else error) from None
     if dialect == "jinja":
         return translation
-    return replace(translation, facts={"template": source, **translation.facts})
+    facts = {"template": source, **translation.facts}
+    return replace(translation, facts=facts, only_stops=exact)

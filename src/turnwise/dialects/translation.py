@@ -33,6 +33,8 @@ class Translation:
     options: Mapping[str, Any] = field(default_factory=dict)
     # How replies look that the template does not show: the table `replies` of a registry entry.
     replies: Mapping[str, Any] = field(default_factory=dict)
+    # Whether these are all stops: those of the original software, which derives none from what it writes.
+    only_stops: bool = False
     # The entry for the same models that writes what this one leaves out, names included; empty if none does.
     fuller: str = ""
     # Everything else in the source, under the dialect's own names.
