@@ -198,6 +198,7 @@ def test_large_texts_take_time_in_proportion() -> None:
 
 
 @corpus.needs_corpus
+@pytest.mark.law(1)
 @pytest.mark.parametrize("name", sorted(corpus.load_published())[5::90])
 def test_every_guard_says_the_same_in_every_script(name: str) -> None:
     row = corpus.load_published()[name]

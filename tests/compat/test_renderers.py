@@ -224,6 +224,7 @@ def facts(response: Any) -> tuple[Any, ...]:
 
 
 @needs_corpus
+@pytest.mark.law(3)
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_same_responses(theirs: Any, corpus: Path, name: str) -> None:
     """Content, reasoning, calls with status, place and text, for all that the template writes."""

@@ -452,6 +452,7 @@ def convert_or_name_obstacle(template: turnwise.Template, dialect: str, **detail
     return source.message.partition(": ")[2]
 
 
+@pytest.mark.law
 @pytest.mark.parametrize(
     ("every", "least"),
     [
@@ -464,11 +465,13 @@ def convert_or_name_obstacle(template: turnwise.Template, dialect: str, **detail
     ],
 )
 def test_official_entries_are_written_or_the_obstacle_is_named(
-    every: int, least: dict[str, int]
+    every: int, least: dict[str, int], sample: Any
 ) -> None:
     """A change of the numbers is worth a look: fewer is a loss; more is fine, since each result is rendered."""
     written: Counter[str] = Counter()
-    for name in OFFICIAL[::every]:
+    names = OFFICIAL[::every]
+    taken = sample(names, 2)
+    for name in taken:
         template = load(name)
         assert (
             template.convert("jinja").endswith(template.text) and template.text == template.source
@@ -478,9 +481,11 @@ def test_official_entries_are_written_or_the_obstacle_is_named(
             for dialect in TARGETS
             if convert_or_name_obstacle(template, dialect) == "written"
         )
-    assert all(written[dialect] >= count for dialect, count in least.items()), written
+    if len(taken) == len(names):
+        assert all(written[dialect] >= count for dialect, count in least.items()), written
 
 
+@pytest.mark.law
 @pytest.mark.parametrize(
     ("every", "least"),
     [
@@ -493,17 +498,20 @@ def test_official_entries_are_written_or_the_obstacle_is_named(
     ],
 )
 def test_entries_of_llamafactory_are_written_or_the_obstacle_is_named(
-    every: int, least: dict[str, int]
+    every: int, least: dict[str, int], sample: Any
 ) -> None:
     """Each of them has tools, which no other dialect can express; without, many can be written."""
     written: Counter[str] = Counter()
-    for name in list(entries(dialect="llamafactory"))[::every]:
+    names = list(entries(dialect="llamafactory"))[::every]
+    taken = sample(names, 2)
+    for name in taken:
         for dialect in least:
             assert convert_or_name_obstacle(load(name), dialect) != "written", name
             written[dialect] += (
                 convert_or_name_obstacle(load(name), dialect, without=["tools"]) == "written"
             )
-    assert all(written[dialect] >= count for dialect, count in least.items()), written
+    if len(taken) == len(names):
+        assert all(written[dialect] >= count for dialect, count in least.items()), written
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
@@ -512,6 +520,7 @@ def test_what_a_template_does_with_messages_is_not_lost(dialect: str) -> None:
     assert isinstance(convert_or_error(load("deepseek-r1"), dialect), turnwise.SourceError)
 
 
+@pytest.mark.law
 @pytest.mark.parametrize(
     ("dialect", "count"),
     [
@@ -521,10 +530,10 @@ def test_what_a_template_does_with_messages_is_not_lost(dialect: str) -> None:
         ("fastchat", 102),
     ],
 )
-def test_an_imported_entry_comes_back(dialect: str, count: int) -> None:
+def test_an_imported_entry_comes_back(dialect: str, count: int, sample: Any) -> None:
     names = FASTCHAT if dialect == "fastchat" else list(entries(dialect=dialect))
     assert len(names) == count
-    for name in names:
+    for name in sample(names):
         source = load(name).convert(dialect)
         assert source == entries()[name].source == load(name).source, name
         assert turnwise.compile(source, dialect).text == load(name).text, name
@@ -573,6 +582,7 @@ def test_a_source_of_another_dialect_comes_back(source: Any) -> None:
     assert turnwise.compile(source, dialect).convert(dialect) == source
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", entries(dialect="xtuner"))
 def test_xtuner_comes_back_from_its_jinja_alone(name: str) -> None:
     """Nothing but the Jinja of what XTuner does is known, with the bos token after each eos token."""
@@ -581,10 +591,12 @@ def test_xtuner_comes_back_from_its_jinja_alone(name: str) -> None:
     assert turnwise.compile(source, "xtuner").text == load(name).text
 
 
-def test_fastchat_comes_back_from_its_jinja_alone() -> None:
+@pytest.mark.law
+def test_fastchat_comes_back_from_its_jinja_alone(sample: Any) -> None:
     """Nothing but the Jinja is known: what is written renders the same, and mostly has the fields that were read."""
     same, refused = 0, []
-    for name in FASTCHAT[::3]:
+    taken = sample(FASTCHAT[::3], 5)
+    for name in taken:
         first = fastchat.parse_spec(load(name).source)
         # A style that writes the bos token can be chosen only if its text is known.
         options = {"bos_token": first.style.bos} if first.style.bos else {}
@@ -605,7 +617,8 @@ def test_fastchat_comes_back_from_its_jinja_alone() -> None:
         )
         same += all(getattr(first, key) == getattr(second, key) for key in used)
     # What the default translation of these does better, FastChat does not do.
-    assert same >= 28 and set(refused) <= {"fastchat:yuan2", "fastchat:gemma"}, (same, refused)
+    assert set(refused) <= {"fastchat:yuan2", "fastchat:gemma"}, refused
+    assert same >= 28 or (len(taken) < len(FASTCHAT[::3]) and same), same
 
 
 @pytest.mark.law
@@ -659,15 +672,16 @@ def raise_exception(text: str) -> None:
     raise ValueError(text)
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("dialect", ["xtuner", "fastchat", "jinja"])
-def test_the_jinja_works_in_minijinja(dialect: str) -> None:
+def test_the_jinja_works_in_minijinja(dialect: str, sample: Any) -> None:
     minijinja = pytest.importorskip("minijinja")
     given = {"raise_exception": raise_exception, "strftime_now": corpus.NOW.strftime}
     engine = minijinja.Environment(
         trim_blocks=True, lstrip_blocks=True, pycompat=True, globals=given
     )
     names = {"fastchat": FASTCHAT, "jinja": OFFICIAL[::8]}
-    for name in names.get(dialect, entries(dialect=dialect)):
+    for name in sample(names.get(dialect, entries(dialect=dialect)), 5):
         template = load(name)
         tokens = {"bos_token": "<bos>", "eos_token": "<eos>", **template.options}
         engine.add_template(name, without_generation(template.convert("jinja")))
@@ -695,10 +709,11 @@ def test_the_jinja_works_in_minijinja(dialect: str) -> None:
             assert theirs == ours.text, (name, probe.covers, opening)
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("dialect", ["xtuner", "fastchat", "llamafactory"])
-def test_the_jinja_works_in_transformers(dialect: str) -> None:
+def test_the_jinja_works_in_transformers(dialect: str, sample: Any) -> None:
     """`chats()` are what users send; the conformance of our engine is another test's."""
-    for name in FASTCHAT if dialect == "fastchat" else entries(dialect=dialect):
+    for name in sample(FASTCHAT if dialect == "fastchat" else entries(dialect=dialect)):
         template = load(name)
         tokens = {"bos_token": "<bos>", "eos_token": "<eos>", **template.options}
         for chat in chats():

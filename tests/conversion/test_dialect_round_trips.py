@@ -98,6 +98,7 @@ def differing(template: turnwise.Template, written: turnwise.Template) -> list[s
     return found
 
 
+@pytest.mark.law
 def test_xtuner() -> None:
     assert Counter(come_back(load(name))[0] for name in entries(dialect="xtuner")) == {"same": 27}
 

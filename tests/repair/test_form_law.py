@@ -61,7 +61,7 @@ def test_a_form_that_is_not_written_is_reported(name: str) -> None:
     assert reported & CHECKS == find_defects(template)
 
 
-@pytest.mark.law
+@pytest.mark.law(4)
 @pytest.mark.parametrize("name", list(list_templates())[date.today().toordinal() % DAYS :: DAYS])
 def test_a_form_that_is_not_written_is_repaired_or_named(name: str) -> None:
     template = make_template(name)

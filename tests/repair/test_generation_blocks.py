@@ -68,6 +68,7 @@ def test_a_template_with_blocks_is_left_alone() -> None:
 
 @corpus.needs_corpus
 @pytest.mark.skipif(not trl_masks.templates(), reason="trl is not installed")
+@pytest.mark.law(0)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_pairs_of_trl(name: str) -> None:
     pair = trl_pairs.compare_pair(name)

@@ -24,7 +24,7 @@ from turnwise.errors import TurnwiseWarning
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.tokenizers import Tokenizer, huggingface, tokenizer
 from turnwise.tokens.tokenizers.alignment import align_tokens
-from vocabularies import PREPEND, REAL, REPLACE, TEXTS, law, load, metaspace, path, variant
+from vocabularies import NAMES, PREPEND, REPLACE, TEXTS, law, load, metaspace, path, variant
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning"),  # markers are missing
@@ -165,13 +165,13 @@ def check_law(found: Encoded, source: Tokenizer) -> None:
 
 @pytest.mark.law
 @pytest.mark.parametrize("compatible", [False, True])
-@pytest.mark.parametrize("kind", [*INVENTED, *OTHERS, "turnwise"])
+@pytest.mark.parametrize("kind", [*INVENTED, *OTHERS])
 def test_every_token_has_a_span(kind: str, compatible: bool) -> None:
     check_spans(kind, compatible)
 
 
 @pytest.mark.law(2)
-@pytest.mark.parametrize("kind", REAL)
+@pytest.mark.parametrize("kind", NAMES)
 def test_every_token_of_a_real_vocabulary_has_a_span(kind: str) -> None:
     check_spans(kind, False)
     check_spans(kind, True)
@@ -196,7 +196,7 @@ def test_compatible_spans_of_invented_tokenizers(kind: str) -> None:
 
 
 @pytest.mark.law(2)
-@pytest.mark.parametrize("kind", REAL)
+@pytest.mark.parametrize("kind", NAMES)
 def test_compatible_spans_are_those_of_the_library(kind: str) -> None:
     check_compatible_spans(kind)
 
