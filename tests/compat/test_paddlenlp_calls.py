@@ -371,7 +371,7 @@ def test_files_of_a_model(tmp_path: Path) -> None:
     assert not (other / "chat_template.json").exists()
     assert compat.Chat.from_pretrained(other, PaddleCallLetters()).chat_template is None
     for place in (tmp_path / "nothing", "no/such/folder", None, 5):
-        with pytest.raises(turnwise.TurnwiseError, match="this is not a folder"):
+        with pytest.raises(turnwise.TurnwiseError, match="there is no|a model is a folder"):
             compat.Chat.from_pretrained(place)  # type: ignore[arg-type]
     config.write_text("[1]", encoding="utf-8")
     with pytest.raises(turnwise.SourceError, match="is a JSON object"):
@@ -424,6 +424,16 @@ def test_special_tokens_of_a_file(tmp_path: Path) -> None:
     assert compat.Chat.from_pretrained(tmp_path / "saved")("a b")["input_ids"] == [1, 2]
     with pytest.raises(turnwise.TokenizerError, match="which special tokens"):
         compat.Chat(BASIC, "turnwise")("hi", add_special_tokens=True)
+
+
+def test_a_model_by_its_id() -> None:
+    """The template is known without any file; ids need a tokenizer, and the error tells where from."""
+    chat = compat.AutoTokenizer.from_pretrained("THUDM/chatglm-6b-v1.1")
+    assert chat.apply_chat_template("hi", tokenize=False) == "[Round 0]\n问：hi\n答："
+    with pytest.raises(turnwise.MessageError, match="needs a tokenizer.*\n.*Hugging Face cache"):
+        chat.apply_chat_template("hi", return_tensors="np")
+    chat = compat.AutoTokenizer.from_pretrained("THUDM/chatglm-6b-v1.1", tokenizer="turnwise")
+    assert chat.decode(chat.apply_chat_template("hi")["input_ids"]) == "[Round 0]\n问：hi\n答："
 
 
 # --- the original

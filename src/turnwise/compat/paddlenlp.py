@@ -56,7 +56,9 @@ from turnwise.compat.paddlenlp_training import (
 from turnwise.compat.tokenizer_shim import call_tokenizer, encode_text, with_calls
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, short_repr
 from turnwise.local_files import error_reason, is_present, read_file
+from turnwise.registry import load
 from turnwise.template import Template, compile_jinja
+from turnwise.tokens.tokenizers.hub_cache import find_cached_model
 
 __all__ = [
     "AutoTokenizer",
@@ -271,24 +273,28 @@ class PaddleChat(ChatTemplateMixin):
         tokenizer: Any = None,
         exact: bool = False,
     ) -> PaddleChat:
-        """Return the tokenizer of a model folder with its chat template.
+        """Return the tokenizer of a model with its chat template.
 
         As in PaddleNLP, a `chat_template.json` counts before the template of the `tokenizer_config.json`.
 
         Args:
-            pretrained_model_name_or_path: A folder.
+            pretrained_model_name_or_path: A folder, or a model id: then its folder in the Hugging Face cache, else the
+                template that `turnwise.load` finds, without a tokenizer. Nothing is downloaded.
             tokenizer: The tokenizer, if it is not that of the folder.
             exact: Behave as PaddleNLP does, with its known defects.
 
         Raises:
-            SourceError: If it is not a folder, or a template in it cannot be read.
+            SourceError: If there is no such model, or a template in its folder cannot be read.
             TokenizerError: If the folder has no tokenizer.
         """
         place = pretrained_model_name_or_path
-        if not isinstance(place, str | os.PathLike) or not os.path.isdir(place):
-            hint = "Models are not downloaded here."
-            raise SourceError(f"this is not a folder: {short_repr(place)}", hint=hint)
-        folder = Path(place)
+        if not isinstance(place, str | os.PathLike):
+            raise SourceError(f"a model is a folder or a model id, not {short_repr(place)}")
+        folder = Path(place) if os.path.isdir(place) else find_cached_model(os.fspath(place))
+        if folder is None:
+            chat = cls(tokenizer=tokenizer, exact=exact)
+            chat.chat_template = load(os.fspath(place), exact=exact)
+            return chat
         chat = cls(tokenizer=folder if tokenizer is None else tokenizer, exact=exact)
         text = _config_of(folder).get("chat_template")
         if is_present(folder / FILE_NAME):
@@ -361,7 +367,10 @@ AutoTokenizer = PaddleChat
 
 
 def _no_tokenizer(call: str) -> MessageError:
-    hint = "Say tokenize=False for the text, or give PaddleChat a tokenizer."
+    hint = (
+        "Say tokenize=False for the text, give one with from_pretrained(id, tokenizer=...), "
+        "or put the model's tokenizer into the Hugging Face cache."
+    )
     return MessageError(f"{call} needs a tokenizer, and there is none", hint=hint)
 
 
