@@ -285,3 +285,47 @@ def test_white_space_of_a_reply_without_calls() -> None:
 def test_an_unknown_choice_is_refused(option: str) -> None:
     with pytest.raises(TurnwiseError, match=option):
         Parser(grammar("qwen3"), **{option: "sometimes"})
+
+
+# -- values
+
+DAYS = {"type": "object", "properties": {"days": {"type": "array"}, "at": {"type": "object"}}}
+PLAN = [{"type": "function", "function": {"name": "tide", "parameters": DAYS}}]
+ESCAPED = {
+    "[1, 2]": [1, 2],
+    '[{\\"id\\": 1}]': [{"id": 1}],
+    '"[{\\"id\\": 1}]"': [{"id": 1}],
+    '[{\\"id\\": \\"a\\\\nb\\"}]': [{"id": "a\nb"}],
+    "[broken": "[broken",
+    '"plain"': '"plain"',
+}
+
+
+@pytest.mark.parametrize("text", ESCAPED)
+def test_a_declared_list_that_arrives_as_escaped_json(text: str) -> None:
+    value = f"<arg_key>days</arg_key><arg_value>{text}</arg_value>"
+    message = parse("glm-4.7", f"<tool_call>tide{value}</tool_call>", prompt="", tools=PLAN)
+    assert json.loads(calls(message)[0]["arguments"]) == {"days": ESCAPED[text]}
+
+
+@pytest.mark.parametrize("entry", ["qwen3", "glm-4.7", "gemma-4", "qwen3-coder", "lfm2"])
+def test_an_argument_twice_is_malformed_in_every_syntax(entry: str) -> None:
+    both = {
+        "qwen3": ('"city": "Oslo"', '"city": "Oslo", "city": "Bergen"'),
+        "lfm2": ('city="Oslo"', 'city="Oslo", city="Bergen"'),
+        "gemma-4": ('city:<|"|>Oslo<|"|>', 'city:<|"|>Oslo<|"|>,city:<|"|>Bergen<|"|>'),
+    }
+    call = written_call(entry).replace("'", '"')
+    if entry in both:
+        assert both[entry][0] in call
+        reply = call.replace(*both[entry])
+    else:
+        start = call.index("<arg_key>" if entry == "glm-4.7" else "<parameter=")
+        closer = "</arg_value>" if entry == "glm-4.7" else "</parameter>\n"
+        end = call.index(closer) + len(closer)
+        reply = call[:end] + call[start:end].replace("Oslo", "Bergen") + call[end:]
+    message = parse(entry, reply, prompt="")
+    (call_,) = calls(message)
+    assert json.loads(call_["arguments"]) == {"city": "Bergen"}
+    assert call_["arguments"].count("city") == 2
+    assert [attempt.status for attempt in message.attempts] == ["malformed"]

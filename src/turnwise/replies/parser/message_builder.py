@@ -194,6 +194,7 @@ class MessageBuilder:
     ) -> None:
         self._detokenizer = detokenizer
         self._strip, self._drops_cut_calls = policy.strip, policy.cut_calls == "drop"
+        self._strips_content = policy.strip != "never"
         self._has_masks = detokenizer.has_masks
         self._call_ids = call_ids
         self.position = 0  # in the reply
@@ -250,7 +251,7 @@ class MessageBuilder:
         There may be one for each character, so the usual case does no more than it must.
         """
         is_usual = self._span_kind == TEXT and not self.at_region_start and self.buffered is None
-        if not is_usual or self._has_masks or self._strip != "never":
+        if not is_usual or self._has_masks or self._strips_content:
             self.add_span(text, TEXT)
             self.add_content(text)
             return self.events.take()
@@ -273,11 +274,11 @@ class MessageBuilder:
                 self.relabel_from(self.position - len(text), kind)
                 self._leading_space.clear()
             self.at_region_start = False
-        if self._strip != "never" and not sink.tell() and (self.calls or self._strip == "all"):
+        if self._strips_content and not sink.tell() and (self.calls or self._strip == "all"):
             text = text.lstrip()
         if kind == REASONING:
             text = self.trailing_space.hold_back(text)
-        elif self._strip != "never":
+        elif self._strips_content:
             text = self._content_space.hold_back(text)
             self._is_before_call = self._is_before_call and not text
         if text:

@@ -92,10 +92,8 @@ class PairParser(PartParser):
             if key is None and not self._buffer.ended:
                 yield from state.keep_as_written(call)
                 return False
-            # JSON with a key twice is legal, but one of the values is lost.
             is_first = not seen
             if key is not None:
-                state.is_malformed = state.is_malformed or key.name in seen
                 seen.add(key.name)
             if key is None or not (yield from self._parse_pair(call, key, is_first)):
                 state.end_truncated_call(call)

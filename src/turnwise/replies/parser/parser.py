@@ -22,6 +22,7 @@ nothing follows that.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from typing import Any, get_args, get_type_hints
@@ -370,11 +371,26 @@ class Parser:
         message.attempts = tuple(attempts)
 
     def _final_status(self, record: AttemptRecord) -> str:
-        """Return the status of an attempt: arguments that were read but are no object make it malformed."""
+        """Return the status of an attempt: it is malformed if its arguments are no object, or have a key twice."""
         if record.call is None or record.status not in _PARSED_STATUSES:
             return record.status
         arguments = self._builder.calls[record.call].arguments.getvalue()
-        return record.status if arguments.lstrip().startswith("{") else "malformed"
+        is_object = arguments.lstrip().startswith("{")
+        return record.status if is_object and not _has_key_twice(arguments) else "malformed"
+
+
+def _has_key_twice(arguments: str) -> bool:
+    """Return whether an object in JSON has a key twice: that is legal, but readers keep only the last value."""
+    repeated: list[bool] = []
+
+    def build(members: list[tuple[str, Any]]) -> None:
+        repeated.append(len(dict(members)) < len(members))
+
+    try:
+        json.loads(arguments, object_pairs_hook=build)
+    except (ValueError, RecursionError):
+        return False
+    return any(repeated)
 
 
 _compiled: dict[tuple[int, int, frozenset[str]], tuple[GrammarParts, Any, CompiledGrammar]] = {}

@@ -96,7 +96,20 @@ def _to_number(text: str) -> str | None:
 
 
 def _to_container(text: str, brackets: tuple[str, ...]) -> str | None:
-    return to_json(text) if text.lstrip().startswith(brackets) else None
+    core = text.strip()
+    if core.startswith(brackets):
+        return to_json(core) or to_json(_unescape(f'"{core}"'))
+    inside = _unescape(core)
+    return to_json(inside) if inside.lstrip().startswith(brackets) else None
+
+
+def _unescape(text: str) -> str:
+    """Return the text that a JSON string holds; "" if this is none. Models write values as JSON within JSON."""
+    try:
+        value = json.loads(text, strict=False) if text.startswith('"') else ""
+    except ValueError:
+        return ""
+    return value if isinstance(value, str) else ""
 
 
 # In the order in which they are tried. A string needs no conversion: it is what is left.
