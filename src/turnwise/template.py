@@ -435,6 +435,7 @@ class Template:
             "cut_calls": cut_calls,
             "strip": strip,
         }
+        self.codec.warn_without_calls(tools, declared)
         return self.codec.parse(reply, prompt, tools, known, declared, call_ids=call_ids, **more)
 
     def parser(
@@ -459,6 +460,7 @@ class Template:
             "cut_calls": cut_calls,
             "strip": strip,
         }
+        self.codec.warn_without_calls(tools, declared)
         return self.codec.parser(prompt, tools, known, declared, call_ids=call_ids, **more)
 
     def stops(self, tokenizer: object = None) -> Stops:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from functools import cache
 from typing import Any
 
@@ -329,3 +330,54 @@ def test_an_argument_twice_is_malformed_in_every_syntax(entry: str) -> None:
     assert json.loads(call_["arguments"]) == {"city": "Bergen"}
     assert call_["arguments"].count("city") == 2
     assert [attempt.status for attempt in message.attempts] == ["malformed"]
+
+
+# -- formats that a template does not show
+
+JSON_CALL = '{"name": "tide", "arguments": {"city": "Oslo"}}'
+DECLARED = {
+    "mistral-small-3.1": f"[TOOL_CALLS][{JSON_CALL}]",
+    "mistral-large": f"[TOOL_CALLS][{JSON_CALL}]",
+    "devstral": f"[TOOL_CALLS][{JSON_CALL}]",
+    "minimax-m1": f"<tool_calls>\n{JSON_CALL}\n</tool_calls>",
+    "command-r": 'Action: ```json\n[{"tool_name": "tide", "parameters": {"city": "Oslo"}}]\n```',
+    "llama-3.1": '<function=tide>{"city": "Oslo"}</function>',
+}
+
+
+@pytest.mark.parametrize("entry", DECLARED)
+def test_models_that_call_have_a_grammar_of_calls(entry: str) -> None:
+    message = parse(entry, DECLARED[entry])
+    assert has_call(message) and message["content"] is None
+    two = parse("minimax-m1", f"<tool_calls>\n{JSON_CALL}\n{JSON_CALL}\n</tool_calls>")
+    assert len(calls(two)) == 2 and two["content"] is None
+
+
+def test_a_declaration_attaches_by_what_a_template_writes() -> None:
+    """As vLLM's template of Llama 4 for Python calls, which never names the tokens around them."""
+    template = turnwise.compile(
+        "{{ bos_token }}{% for m in messages %}<|header_start|>{{ m.role }}<|header_end|>\n\n{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}[{{ c.function.name }}({% for k, v in c.function.arguments | items %}"
+        "{{ k }}={{ v | tojson }}{% endfor %})]{% endfor %}<|eot|>{% endfor %}"
+        "{% if add_generation_prompt %}<|header_start|>assistant<|header_end|>\n\n{% endif %}"
+    )
+    reply = '<|python_start|>[tide(city="Oslo")]<|python_end|><|eot|>'
+    for tools in (TIDE, None):
+        message = template.parse(reply, tools=tools)
+        assert has_call(message) and message["content"] is None
+
+
+def test_tools_without_a_grammar_of_calls_are_a_warning() -> None:
+    template = turnwise.load("chatml")
+    assert template.grammar.calls is None
+    with pytest.warns(turnwise.TurnwiseWarning, match="no calls are read"):
+        template.parse("Aye.", tools=TIDE)
+    with pytest.warns(turnwise.TurnwiseWarning, match="no calls are read"):
+        template.parser(tools=TIDE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        template.parse("Aye.")
+        template.parse("Aye.", tools=TIDE, declared={"without": ["calls"]})
+        template.parse(
+            "Aye.", tools=TIDE, declared={"calls": {"each": ["<c>", "</c>"], "json": {}}}
+        )

@@ -17,7 +17,7 @@ from typing import Any
 from turnwise.analysis.facts import Facts
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import MessageError
+from turnwise.errors import MessageError, warn_caller
 from turnwise.messages import REASONING_KEYS
 from turnwise.replies.call_ids import CallIds, collect_call_ids
 from turnwise.replies.declared import complete_grammar, find_declaration, merge_declaration
@@ -38,6 +38,7 @@ SPAN_FIELDS = {
 }
 """The field of a message that a span of a reply belongs to; the content, if it is not listed here."""
 
+CALLS_HINT = 'declare how they are written: declared={"calls": {...}}'
 MAX_SHARED = 64  # codecs that were unpickled and are kept
 
 
@@ -88,6 +89,14 @@ class ReplyCodec:
         """Return a parser for one reply; `declared` adds to the grammar, `more` is for `Parser`."""
         grammar = self._grammar_for(tokenizer, declared)
         return Parser(grammar, prompt, tools, tokenizer=tokenizer, **more)
+
+    def warn_without_calls(self, tools: Any, declared: Mapping[str, Any] | None) -> None:
+        """Warn a caller whose tools cannot be called: nothing shows how calls are written."""
+        given = declared or {}
+        is_meant = "calls" in given.get("without", ()) or "calls" in given or "more" in given
+        if tools and self.grammar.calls is None and not is_meant:
+            name = self.renderer.name
+            warn_caller(f"{name}: no calls are read, as the template shows none; {CALLS_HINT}")
 
     def parse(
         self,
