@@ -25,6 +25,9 @@ from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser, parse
 
+# Tools are given to templates of all kinds.
+pytestmark = pytest.mark.filterwarnings("ignore:.*no calls are read")
+
 COUNT, MANY = 70, 2000
 SHARE = 0.99
 MESSAGES = 6

@@ -34,6 +34,9 @@ from turnwise.replies.derive.markers import GRAMMAR_PARTS, MAX_GRAMMAR_LENGTH, P
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.markers import collect_texts
 
+# Tools are given to templates of all kinds.
+pytestmark = pytest.mark.filterwarnings("ignore:.*no calls are read")
+
 
 def compile_odd(odd: Odd) -> tuple[turnwise.Template, Grammar]:
     template = turnwise.compile(odd.text, dialect="jinja", options=odd.options)

@@ -31,6 +31,9 @@ from turnwise.replies.grammar import Grammar, JsonCall, TaggedCall
 from turnwise.replies.parser.markers import collect_texts
 from turnwise.replies.write import write
 
+# Tools are given to templates of all kinds.
+pytestmark = pytest.mark.filterwarnings("ignore:.*no calls are read")
+
 FEW, MANY = 4, 100
 ASKED = [{"role": "user", "content": "Q?"}]
 SAMPLED = {"text": "content", "reasoning": "reasoning_content"}

@@ -80,7 +80,7 @@ def _render(folder: ModelFolder, row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parse(template: Template, reply: str) -> dict[str, Any]:
     """Return the message of a reply, without the ids of calls, which are made up."""
-    message: dict[str, Any] = json.loads(json.dumps(template.parse(reply, tools=TOOLS)))
+    message: dict[str, Any] = json.loads(json.dumps(template.codec.parse(reply, tools=TOOLS)))
     for call in message.get("tool_calls") or ():
         call.pop("id", None)
     return message
@@ -141,5 +141,5 @@ def write_replies(template: Template) -> Iterator[tuple[str, dict[str, Any], str
             text = write(grammar, message)
         except TurnwiseError:
             continue  # the grammar has no way to write it
-        if messages_equal(template.parse(text, tools=TOOLS), message):
+        if messages_equal(template.codec.parse(text, tools=TOOLS), message):
             yield name, message, text

@@ -92,9 +92,10 @@ class ReplyCodec:
 
     def warn_without_calls(self, tools: Any, declared: Mapping[str, Any] | None) -> None:
         """Warn a caller whose tools cannot be called: nothing shows how calls are written."""
-        given = declared or {}
-        is_meant = "calls" in given.get("without", ()) or "calls" in given or "more" in given
-        if tools and self.grammar.calls is None and not is_meant:
+        if not tools or self.grammar.calls is not None:
+            return
+        given = declared if isinstance(declared, Mapping) else {}
+        if "calls" not in (*given, *given.get("without", ())) and "more" not in given:
             name = self.renderer.name
             warn_caller(f"{name}: no calls are read, as the template shows none; {CALLS_HINT}")
 

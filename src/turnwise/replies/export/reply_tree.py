@@ -148,7 +148,7 @@ class _ReplyBuilder:
 
     def _find_openers(self) -> tuple[str, ...]:
         texts: list[str] = []
-        for format in CompiledGrammar(self._grammar).call_formats:
+        for format in CompiledGrammar(self._grammar).own_formats:
             markers = [*format.opening_markers(), *format.later_markers()]
             texts += [text.strip() for text, _ in markers]
         return tuple(dict.fromkeys(text for text in texts if text.strip(PUNCTUATION)))

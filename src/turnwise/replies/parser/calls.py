@@ -132,7 +132,8 @@ class CallParser(PartParser):
         index = match.tag.index
         self._builder.start_buffering()
         self._buffer.consume_match(match)
-        if index == 0 and (yield from self._parse_other_format()):
+        is_first = index == 0 and not self._state.call_format.section_openers
+        if is_first and (yield from self._parse_other_format()):
             return
         yield from self._parse_after_opener(index)
 

@@ -201,7 +201,7 @@ class CompiledGrammar:
             for number, calls in enumerate(ways + (shapes if "shapes" in tolerances else []))
         ]
         # The other shapes start with the same tags, and have no markers of their own outside of them.
-        self._own_formats = self.call_formats[: len(ways)]
+        self.own_formats = self.call_formats[: len(ways)]
         self._join_ambiguous_openers()
         self.formats_without_opener = [
             format for format in self.call_formats if format.starts_with_name
@@ -372,7 +372,7 @@ class CompiledGrammar:
     def _opener_markers(self) -> list[TaggedText]:
         """Return what calls start with, with the whitespace that the template writes before it."""
         markers: list[TaggedText] = []
-        for format in self._own_formats:
+        for format in self.own_formats:
             calls = format.calls
             lead = whitespace_only(calls.lead) + whitespace_only(calls.section.open)
             openers = format.opening_markers()
@@ -395,7 +395,7 @@ class CompiledGrammar:
     def _closer_markers(self, content_close: list[TaggedText]) -> list[TaggedText]:
         """Return the distinctive closers: a reply may hold one where nothing is open."""
         texts: list[str] = []
-        for format in self._own_formats:
+        for format in self.own_formats:
             texts += (*format.closers, *format.section_closers)
             # Several tags that are written as one marker are one closer; a bracket before them is part of a call.
             for text in (format.calls.each.close.text, format.calls.section.close.text):
