@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 import corpus
 import turnwise
 from corpus import needs_corpus
+from host_sources import load_functions
 from timing import processor_seconds
 from turnwise.compat import fastchat as compat
 from turnwise.compat.fastchat import (
@@ -147,6 +150,55 @@ def test_a_prompt_costs_at_most_five_times_as_much(name: str) -> None:
         mine, other = (processor_seconds(lambda each=each: call(each)) for each in pair)
         ratios.append(mine / other)
     assert min(ratios) <= 5, ratios
+
+
+# --- training
+
+
+class Tensor(numpy.ndarray):
+    """The two methods of a tensor that FastChat's code calls."""
+
+    def clone(self) -> Any:
+        return self.copy()
+
+    def ne(self, value: int) -> Any:
+        return self != value
+
+
+class Pieces:
+    """A tokenizer with one id for each character, padding, and the two pieces that FastChat counts for Llama."""
+
+    model_max_length, pad_token_id, legacy = 220, 0, True
+
+    def __call__(self, text: Any, **layout: Any) -> Any:
+        if isinstance(text, str):
+            return SimpleNamespace(input_ids=[1, *map(ord, text)])
+        rows = [self(each).input_ids[: self.model_max_length] for each in text]
+        padded = [[*row, *[0] * (self.model_max_length - len(row))] for row in rows]
+        return SimpleNamespace(input_ids=numpy.array(padded).view(Tensor))
+
+
+def test_the_training_flow_of_fastchat() -> None:
+    """`preprocess` of its train.py with the names of either: one import changes, no id and no label does."""
+    theirs = pytest.importorskip("fastchat.conversation")
+    sources = [
+        [
+            {"from": who, "value": text}
+            for who, text in zip(("human", "gpt") * 2, texts, strict=False)
+        ]
+        for texts in (("hi", "hello"), ("one\ntwo", "b", "c", " d "), ("q" * 300, "x"))
+    ]
+    results = []
+    for style, find in (
+        (compat.SeparatorStyle, get_conversation_template),
+        (theirs.SeparatorStyle, lambda _: theirs.get_conv_template("vicuna_v1.1")),
+    ):
+        names = load_functions("fastchat", "train/train.py", "preprocess")
+        names |= {"SeparatorStyle": style, "get_conversation_template": find}
+        names |= {"IGNORE_TOKEN_ID": -100, "rank0_print": lambda *_: None}
+        run = FunctionType(names["preprocess"].__code__, names)
+        results.append({key: value.tolist() for key, value in run(sources, Pieces()).items()})
+    assert results[0] == results[1]
 
 
 # --- adapters
