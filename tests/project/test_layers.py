@@ -202,7 +202,7 @@ def room(module: str) -> str:
 def own_imports(source: Source, within: ast.AST | None = None) -> Iterator[tuple[str, int]]:
     """Pairs of a module of this package and the line that imports it."""
     modules = {other.module for other in sources.package()}
-    for node in ast.walk(within or source.tree):
+    for node in sources.list_nodes(within or source.tree):
         for name in list_imports(source, node):
             # `from turnwise.engine import limits` means the module, `from turnwise.engine import run` the package.
             target = name if name in modules else name.rpartition(".")[0]
@@ -253,7 +253,7 @@ def mentions(tree: ast.Module, names: set[str]) -> Iterator[tuple[str, int]]:
         if forbidden(name, names):
             yield name, line
     own = bound_names(tree) - set(called)
-    for node in ast.walk(tree):
+    for node in sources.list_nodes(tree):
         first, _, rest = to_dotted(node).partition(".")
         if first and first not in own:
             full = called.get(first, first) + (f".{rest}" if rest else "")
@@ -262,7 +262,7 @@ def mentions(tree: ast.Module, names: set[str]) -> Iterator[tuple[str, int]]:
 
 
 def imports_of_others(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+    for node in sources.list_nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -272,7 +272,7 @@ def imports_of_others(tree: ast.Module) -> Iterator[tuple[str, int]]:
 def import_names(tree: ast.Module) -> dict[str, str]:
     """What a name in this file stands for: `{"np": "numpy", "datetime": "datetime.datetime"}`."""
     called: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in sources.list_nodes(tree):
         if isinstance(node, ast.Import):
             called.update({alias.asname: alias.name for alias in node.names if alias.asname})
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -284,7 +284,7 @@ def import_names(tree: ast.Module) -> dict[str, str]:
 
 def bound_names(tree: ast.Module) -> set[str]:
     """Names that the file gives to something of its own: a local called `input` is not the builtin."""
-    nodes = list(ast.walk(tree))
+    nodes = list(sources.list_nodes(tree))
     defined = {node.name for node in nodes if isinstance(node, Function | ast.ClassDef)}
     assigned = {
         node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)

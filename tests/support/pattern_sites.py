@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sources import PACKAGE, Source, package
+from sources import PACKAGE, Source, list_nodes, package
 
 METHODS = ("search", "match", "fullmatch", "finditer", "findall", "sub", "subn", "split")
 SCANS = {
@@ -74,7 +74,7 @@ def find_sites() -> list[Site]:
 
 @cache
 def _list_nodes(source: Source) -> list[Any]:
-    return list(ast.walk(source.tree))
+    return list(list_nodes(source.tree))
 
 
 def _is_call_of_re(node: ast.AST) -> bool:

@@ -32,12 +32,18 @@ class Source:
         return parts[1] if len(parts) > 1 else parts[0]
 
     def functions(self) -> Iterator[Function]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, Function))
+        return (node for node in list_nodes(self.tree) if isinstance(node, Function))
 
 
 def read(path: Path) -> Source:
     text = path.read_text(encoding="utf-8")
     return Source(path, module_name(path), ast.parse(text, str(path)), len(text.splitlines()))
+
+
+@cache
+def list_nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Return all nodes of a tree; each of them is walked through once."""
+    return tuple(ast.walk(tree))
 
 
 def module_name(path: Path) -> str:
