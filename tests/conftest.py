@@ -61,8 +61,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     def parametrize_sample(names: Any, rows: Any, *args: Any, **more: Any) -> None:
         rows = list(rows)
         chosen = [0] if is_left_out and rows else choose_rows(len(rows), *getattr(law, "args", ()))
-        if isinstance(more.get("ids"), list | tuple):
-            more["ids"] = [more["ids"][index] for index in chosen]
+        if more.get("ids") is not None and not callable(more["ids"]):
+            ids = list(more["ids"])
+            more["ids"] = [ids[index] for index in chosen]
         parametrize(names, [rows[index] for index in chosen], *args, **more)
 
     metafunc.parametrize = parametrize_sample  # type: ignore[method-assign]
