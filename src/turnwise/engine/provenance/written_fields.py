@@ -263,24 +263,23 @@ def _find_json(trails: Sequence[Trail], start: int, sources: Collection[Trail]) 
 
 
 def writes_tools(out: Output, count: int) -> bool:
-    """Whether something of each of so many tools is written as JSON; False if that is in doubt."""
+    """Whether something of each of so many tools is written; False if that is in doubt."""
     missing = set(range(count))
-    blocks = [iter(out[1::2])]
+    blocks = [pairs_of(out)]
     while blocks:
-        for trail in blocks[-1]:
+        for text, trail in blocks[-1]:
             if type(trail) is not tuple:
                 continue
             if trail[0] is JOINED and len(blocks) < MAX_STEPS:
-                blocks.append(iter(trail[1][1::2]))
+                blocks.append(pairs_of(trail[1]))
                 break
-            if trail[0] is JSON:
-                source, number = trail[2], None
-                while type(source) is tuple and type(source[0]) is tuple:
-                    source, number = source
-                if source == TOOLS:
-                    missing.discard(number)
-                    if number is None or not missing:
-                        return True
+            source, number = trail[2] if trail[0] is JSON else trail, None
+            while type(source) is tuple and type(source[0]) is tuple:
+                source, number = source
+            if source == TOOLS and text and not text.isspace():
+                missing.discard(number)
+                if number is None or not missing:
+                    return True
         else:
             blocks.pop()
     return False

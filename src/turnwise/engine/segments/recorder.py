@@ -152,7 +152,8 @@ class Recorder:
         changes = {key: eval(source, self._scope, named) for key, source in self.state.items()}
         if known is None:
             fields = {part.field for part in parts if isinstance(part, TextSlot) and part.field}
-            here, others = self._find_written_keys(fields | self._empty)
+            constant = "".join([part for part in parts if type(part) is str])
+            here, others = self._find_written_keys(fields | self._empty, constant)
             output, trails = self._write_origins(written)
             known = ProvenSegment(
                 texts=sources,
@@ -205,15 +206,17 @@ class Recorder:
         return found
 
     def _find_written_keys(
-        self, fields: set[MessageField]
+        self, fields: set[MessageField], constant: str
     ) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
-        """Return the keys that are written whole: of the message at hand, and of others."""
+        """Return the keys that are written whole, beside this text: of the message at hand, and of others."""
         found: dict[str, set[str]] = {}
         for field in fields:
             if not field.state and not OF_CHAT.search(field.message):
                 found.setdefault(field.message, set()).add(field.path)
         keys = {
-            index: _find_keys("m" if index == self._own else f"M[{index}]", paths, self._answers)
+            index: _find_keys(
+                "m" if index == self._own else f"M[{index}]", paths, self._answers, constant
+            )
             for index, paths in found.items()
         }
         here = frozenset(keys.pop(self._own, ()))
@@ -477,22 +480,32 @@ def _write_fields(text: UnknownText) -> str:
     return " + ".join(sources)
 
 
-def _find_keys(owner: str, paths: set[str], answers: dict[str, Any]) -> set[str]:
+def _find_keys(owner: str, paths: set[str], answers: dict[str, Any], constant: str) -> set[str]:
     """Return the keys of a message whose values are written whole."""
     keys = {path[2:-2] for path in paths if KEY_PATH.fullmatch(path)}
-    count = answers.get(f"len({owner}['tool_calls'])", 0)
-    if count and all(_writes_call(f"['tool_calls'][{number}]", paths) for number in range(count)):
+    calls = [
+        f"['tool_calls'][{index}]" for index in range(answers.get(f"len({owner}['tool_calls'])", 0))
+    ]
+    if calls and all(_writes_call(owner, call, paths, answers, constant) for call in calls):
         keys.add("tool_calls")
     return keys
 
 
-def _writes_call(call: str, paths: set[str]) -> bool:
-    """Whether a call is written whole, or its name or id and its arguments."""
+def _writes_call(
+    owner: str, call: str, paths: set[str], answers: dict[str, Any], constant: str
+) -> bool:
+    """Whether a call is written whole, or its name or id and its arguments, or the name and value of each."""
     function = f"{call}['function']"
     if not paths.isdisjoint(["['tool_calls']", call, function]):
         return True
-    has_name = not paths.isdisjoint([f"{function}['name']", f"{call}['id']"])
-    return has_name and f"{function}['arguments']" in paths
+    if paths.isdisjoint([f"{function}['name']", f"{call}['id']"]):
+        return False
+    arguments = f"{function}['arguments']"
+    names = answers.get(f"tuple({owner}{arguments})")
+    return arguments in paths or (
+        names is not None
+        and all(name in constant and f"{arguments}[{name!r}]" in paths for name in names)
+    )
 
 
 CONSTANTS: dict[str, Any] = {"empty": "", "None": None, "True": True, "False": False}
