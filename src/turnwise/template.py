@@ -192,7 +192,7 @@ class Template:
             # Most conversations: deleting this costs a third of rendering one message.
             usual = self._inputs.read_usual(messages, tools)
             if usual is not None:
-                _, chat, known, changes = usual
+                _, known, changes, chat = usual
                 try:
                     rendering = self.renderer.render(chat, known, *arguments, **options)
                 except TemplateRuntimeError:

@@ -39,7 +39,7 @@ from turnwise.normalisation.results import RESULT_ROLES, CallLink, pair_results,
 from turnwise.normalisation.roles import describe_role
 from turnwise.normalisation.systems import SystemTexts
 from turnwise.normalisation.tools import normalise_tools
-from turnwise.normalisation.usual_reader import UsualChat, UsualReader
+from turnwise.normalisation.usual_reader import UsualReader
 from turnwise.replies.events import Message
 from turnwise.replies.input_format import detect_input_format
 
@@ -93,25 +93,21 @@ class Normaliser:
             hint = "Give what `compile` or `load` made."
             raise SourceError(f"a Normaliser takes a template, not {short_repr(given)}", hint=hint)
         self._facts = template.facts
-        self._capabilities: dict[bool, Capabilities] = {}
         self._readers: dict[bool, UsualReader] = {}
 
     @cached_property
     def _forms(self) -> FormTable:
         return FormTable(self._facts, lambda: detect_input_format(self._facts))
 
+    def reader(self, with_tools: bool) -> UsualReader:
+        """Return the reader of usual conversations with or without tools."""
+        if with_tools not in self._readers:
+            self._readers[with_tools] = UsualReader(Capabilities(self._forms, with_tools))
+        return self._readers[with_tools]
+
     def capabilities(self, with_tools: bool = True) -> Capabilities:
         """Return what the template takes in conversations with or without tools; printable."""
-        if with_tools not in self._capabilities:
-            self._capabilities[with_tools] = Capabilities(self._forms, with_tools)
-        return self._capabilities[with_tools]
-
-    def read_usual(self, messages: Any, with_tools: bool) -> UsualChat | None:
-        """Return a conversation whose messages all have usual forms; None if that is in doubt."""
-        reader = self._readers.get(with_tools)
-        if reader is None:
-            reader = self._readers[with_tools] = UsualReader(self.capabilities(with_tools))
-        return reader.read(messages)
+        return self.reader(with_tools).capabilities
 
     def normalise(
         self, messages: Any, tools: Any = None, first: int = 0, reply: Any = None
@@ -134,7 +130,7 @@ class Normaliser:
         if not isinstance(messages, (list, tuple)):
             messages = InputReader().read_messages(messages)
         try:
-            usual = None if first else self.read_usual(messages, bool(tools))
+            usual = None if first else self.reader(bool(tools)).read(messages)
             if usual is not None:
                 chat, read, changes = usual
                 found = normalise_tools(tools)

@@ -29,10 +29,9 @@ from turnwise.normalisation.tools import normalise_tools
 from turnwise.replies.codec import ReplyCodec
 
 OPENAI_DIALECT = "jinja"
-NO_CHANGES: tuple[Change, ...] = ()
 
-# Messages, the same as a renderer takes them, tools as a renderer takes them, and what was changed.
-UsualInput = tuple[list[Any], ReadMessages, PreparedTools | None, tuple[Change, ...]]
+# Messages, tools, what was changed, and the messages as a renderer takes them.
+UsualInput = tuple[list[Any], PreparedTools | None, tuple[Change, ...], ReadMessages]
 
 
 class Preprocessor:
@@ -60,24 +59,16 @@ class Preprocessor:
 
         Plain turns are returned as they are. Others need `check` only if their rendering is not known to be whole.
         """
-        known, changes = None, NO_CHANGES
-        if tools is not None:
-            known = prepared_tools(tools)
-            found = normalise_tools(known)
-            if found.changes:
-                known, changes = prepared_tools(found.tools), found.changes
-        elif find_plain_kind(messages) == "turns":
-            return messages, ReadMessages(list(map(dict.copy, messages)), {}, "turns"), None, ()
-        if not self._is_openai:
+        known = None if tools is None else prepared_tools(tools)
+        if known is None and find_plain_kind(messages) == "turns":
+            return messages, None, (), ReadMessages(list(map(dict.copy, messages)), {}, "turns")
+        if not self._is_openai or (known is not None and normalise_tools(known).changes):
             return None
         try:
-            usual = self.normaliser.read_usual(messages, bool(tools))
+            usual = self.normaliser.reader(bool(tools)).read(messages)
         except TemplateLimitError:
             return None  # what it costs to find out what the template takes
-        if usual is None:
-            return None
-        chat, read, more = usual
-        return chat, read, known, (*changes, *more) if more else changes
+        return usual and (usual[0], known, usual[2], usual[1])
 
     def begin(
         self,
@@ -98,8 +89,7 @@ class Preprocessor:
         tools, strict = arguments.get("tools"), bool(arguments.get("strict"))
         given = Normalised(messages, tools)
         if usual is not None:
-            chat, read, known, changes = usual
-            given = Normalised(chat, known, changes, read=read)
+            given = Normalised(*usual[:3], read=usual[3])
         attempt = self._make_attempt(given, arguments.get("documents"), strict)
         if not arguments.get("normalise", True):
             attempt.is_normalised = attempt.is_read = False

@@ -62,47 +62,33 @@ class SystemTexts:
 
     def _join_systems(self, systems: Sequence[int]) -> None:
         """Join all system texts to one message at the front."""
-        first = self.messages[systems[0]]
-        texts = [self._take_text(place) for place in systems]
-        joined = {
-            **first[1],
-            "content": self._as_content("system", PARAGRAPH.join(filter(None, texts))),
-        }
-        for place in systems:
-            index = self.messages[place][0]
-            if place:
-                self._note(
-                    f"messages[{index}]",
-                    "the system text was joined to the first",
-                    "the template takes one, at the front",
-                )
-        rest = [entry for place, entry in enumerate(self.messages) if place not in systems]
-        self.messages = [(first[0], joined), *rest]
+        index, first = self.messages[systems[0]]
+        late = [place for place in systems if place]
+        what = "the system text was joined to the first"
+        text, rest = self._take_out(systems, late, what, "the template takes one, at the front")
+        joined = {**first, "content": self._as_content("system", text)}
+        self.messages = [(index, joined), *rest]
 
     def _move_to_user(self, systems: Sequence[int]) -> None:
         """Put all system texts before the text of the first user."""
-        text = PARAGRAPH.join(filter(None, map(self._take_text, systems)))
-        for place in systems:
-            index = self.messages[place][0]
-            self._note(
-                f"messages[{index}]",
-                "the system text was put before the first user's",
-                "the template has no system role",
-            )
         first = self.messages[systems[0]][0]
+        what = "the system text was put before the first user's"
+        text, rest = self._take_out(systems, systems, what, "the template has no system role")
+        if rest and rest[0][1].get("role") == "user":
+            index, message = rest[0]
+            self.messages = [(index, _prepend_text(message, text)), *rest[1:]]
+        else:
+            user = {"role": "user", "content": self._as_content("user", text)}
+            self.messages = [(first, user), *rest]
+
+    def _take_out(
+        self, systems: Sequence[int], moved: Sequence[int], what: str, why: str
+    ) -> tuple[str, list[tuple[int, MessageDict]]]:
+        """Return the text of all system messages, and the other messages; note the change of those that are moved."""
+        for place in moved:
+            self._note(f"messages[{self.messages[place][0]}]", what, why)
         rest = [entry for place, entry in enumerate(self.messages) if place not in systems]
-        user = next(
-            (place for place, (_, message) in enumerate(rest) if message.get("role") == "user"),
-            None,
-        )
-        if user != 0:
-            self.messages = [
-                (first, {"role": "user", "content": self._as_content("user", text)}),
-                *rest,
-            ]
-            return
-        index, message = rest[0]
-        self.messages = [(index, _prepend_text(message, text)), *rest[1:]]
+        return PARAGRAPH.join(filter(None, map(self._take_text, systems))), rest
 
     def _move_to_next_users(self, systems: Sequence[int]) -> None:
         """Put each system text before the next user's text, or in a user's message of its own where none follows."""

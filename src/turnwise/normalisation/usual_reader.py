@@ -8,7 +8,6 @@ as one to five renderings; with it, a few per cent of one if nothing has to be c
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 from turnwise.analysis.prober import ABSENT
@@ -42,18 +41,18 @@ MAX_KNOWN = 200  # lists of keys that are remembered
 
 
 # The messages in the form that the template takes, the same as a renderer takes them, and what was changed.
-UsualChat = tuple[list[MessageDict], ReadMessages, list[Change]]
+UsualChat = tuple[list[MessageDict], ReadMessages, tuple[Change, ...]]
 
 
 class UsualReader:
     """Reads conversations of usual messages for one template.
 
-    Args:
+    Attributes:
         capabilities: what the template takes; it is asked only about what some conversation has.
     """
 
     def __init__(self, capabilities: Capabilities) -> None:
-        self._capabilities = capabilities
+        self.capabilities = capabilities
         self._text_roles: set[str] = set()  # of which the template takes a text
         self._keeps_parts: dict[str, bool] = {}
         self._text_keys: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -90,7 +89,7 @@ class UsualReader:
         if has_reasoning:
             pairs = enumerate(chat)
             aliased = [reader.with_reasoning_aliases(message, index) for index, message in pairs]
-        return chat, ReadMessages(aliased, reader.aliases, "", has_parts), changes
+        return chat, ReadMessages(aliased, reader.aliases, "", has_parts), tuple(changes)
 
     def _read_message(
         self, message: MessageDict, index: int, reader: InputReader, changes: list[Change]
@@ -111,7 +110,7 @@ class UsualReader:
             return self._read_parts(copy, index, changes)
         if content is None and message["role"] == "assistant" and calls is not ABSENT:
             change = fill_content(
-                copy, self._capabilities.shape.content, f"messages[{index}].content"
+                copy, self.capabilities.shape.content, f"messages[{index}].content"
             )
             changes += [] if change is None else [change]
             return copy
@@ -136,7 +135,7 @@ class UsualReader:
         reasoning = [key for key in more if key in REASONING_KEYS]
         if "content" not in keys or not TEXT_KEYS.issuperset(more) or len(reasoning) > 1:
             return None
-        if reasoning and self._capabilities.input_format.reasoning not in REASONING_KEYS:
+        if reasoning and self.capabilities.input_format.reasoning not in REASONING_KEYS:
             return None
         if len(self._text_keys) < MAX_KNOWN:
             self._text_keys[keys] = more
@@ -144,7 +143,7 @@ class UsualReader:
 
     def _takes_text(self, role: str) -> bool:
         """Whether the template takes texts of a role, which is remembered."""
-        if role not in USUAL_ROLES or not self._capabilities.takes_text(role):
+        if role not in USUAL_ROLES or not self.capabilities.takes_text(role):
             return False
         self._text_roles.add(role)
         return True
@@ -157,7 +156,7 @@ class UsualReader:
         if role not in USUAL_ROLES:
             return None
         if role not in self._keeps_parts:
-            keeps_parts = self._capabilities.takes_parts(role) or not self._takes_text(role)
+            keeps_parts = self.capabilities.takes_parts(role) or not self._takes_text(role)
             self._keeps_parts[role] = keeps_parts
         if self._keeps_parts[role]:
             message["content"] = list(map(dict.copy, parts))
@@ -170,8 +169,11 @@ class UsualReader:
         self, calls: Any, index: int, reader: InputReader, changes: list[Change]
     ) -> list[MessageDict] | None:
         """Return copies of calls that have nothing but name, arguments and id, in the form that the template takes."""
+        shape = self.capabilities.shape
+        if type(calls) is not list or shape.bare or shape.single:
+            return None
         copies: list[MessageDict] = []
-        for call in calls if type(calls) is list and self._takes_usual_calls else ():
+        for call in calls:
             if type(call) is not dict or not CALL_KEYS.issuperset(call):
                 return None
             function = call.get("function")
@@ -199,11 +201,11 @@ class UsualReader:
                 value = parse_argument_text(given)
             except (NotAnObject, ValueError, RecursionError):
                 return None
-            if self._capabilities.takes_argument_text:
+            if self.capabilities.takes_argument_text:
                 return given
             if given.count("{") + given.count("[") > MAX_BRACKETS:
                 return None
-        elif type(given) is not dict or not self._capabilities.takes_argument_mapping:
+        elif type(given) is not dict or not self.capabilities.takes_argument_mapping:
             return None
         kinds = set(map(type, value.values()))
         if kinds <= FLAT_TYPES and TEXT_ONLY.issuperset(map(type, value)):
@@ -216,12 +218,7 @@ class UsualReader:
             return None
 
     def _is_taken_id(self, given: Any) -> bool:
-        return type(given) is str and (self._capabilities.takes_any_id or has_nine_letters(given))
-
-    @cached_property
-    def _takes_usual_calls(self) -> bool:
-        shape = self._capabilities.shape
-        return not shape.bare and not shape.single
+        return type(given) is str and (self.capabilities.takes_any_id or has_nine_letters(given))
 
 
 def _is_text_part(part: Any) -> bool:
