@@ -126,7 +126,10 @@ class EncodeRequest:
 
     def render(self, messages: Messages) -> Rendering:
         """Render messages as the caller asked. The origins of the text decide about its ids."""
-        return self._render(self.renderer.render_origins, messages, self.arguments)
+        render = self.renderer.render_origins
+        if self.renderings is None:
+            return render(messages, **self.arguments)
+        return self.renderings.render(render, messages, self.arguments)
 
     def render_prompt(self, messages: Messages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""

@@ -52,9 +52,11 @@ def encode(request: EncodeRequest) -> Encoded:
     Raises:
         MessageError: it cannot be made short enough.
     """
-    encoded = encode_newest_rounds(request, encode_once)
     limit = request.max_length
-    if limit is None or len(encoded) <= limit:
+    if limit is None:
+        return encode_once(request)
+    encoded = encode_newest_rounds(request, encode_once)
+    if len(encoded) <= limit:
         return encoded
     if request.overflow == "truncate":
         cut = cut_last_turn(encoded, limit)
