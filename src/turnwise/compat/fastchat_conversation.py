@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
@@ -52,7 +52,16 @@ MAX_FILLED = 1_000_000
 SYSTEM = -1
 SAMPLE = " \r\n\n\ue000{}\ue000aA<|>\r\n\n "
 """A text that strip, replace and changes of case would alter; private characters are around its number."""
-SAMPLE_NUMBER = re.compile(SAMPLE.replace("|", "[|]").format("(-?[0-9]+)"))
+TEXT_FUNCTIONS: dict[str, Callable[[str], str]] = {
+    " | trim": str.strip,
+    r" | replace('\r\n', '\n') | replace('\n\n', '\n')": (
+        lambda text: text.replace("\r\n", "\n").replace("\n\n", "\n")
+    ),
+}
+"""What the filters of a style make of the text of a message."""
+FILTERED_STYLES = {
+    style: TEXT_FUNCTIONS[row.text_filter] for style, row in STYLES.items() if row.text_filter
+}
 
 
 @dataclass
@@ -121,6 +130,9 @@ class Conversation:
         )
         try:
             skeleton = _make_skeleton(fields, tuple(shape))
+            if self.sep_style in FILTERED_STYLES:
+                change = FILTERED_STYLES[self.sep_style]
+                texts = {key: change(text) if key >= 0 else text for key, text in texts.items()}
             parts = [part if isinstance(part, str) else texts[part] for part in skeleton]
             prompt = "".join(parts)
         except TypeError:  # a field that is not hashable
@@ -376,17 +388,20 @@ def _make_skeleton(
     style, name, system_template, has_system, roles, sep, sep2, placeholder, strict, opens = fields
     if strict and style in STYLES and STYLES[style].strip_end:
         return ()  # cuts characters off the whole prompt, which may be those of a message
+    # A style with filters gets a text on which they have nothing to do.
+    text = SAMPLE.strip() if style in FILTERED_STYLES else SAMPLE
     messages = [
-        [role, SAMPLE.format(number) if text is True else text]
-        for number, (role, text) in enumerate(shape)
+        [role, text.format(number) if given is True else given]
+        for number, (role, given) in enumerate(shape)
     ]
-    system = SAMPLE.format(SYSTEM) if has_system else ""
+    system = text.format(SYSTEM) if has_system else ""
     sample = Conversation(name, system_template, system, "", roles, messages)
     sample.sep_style, sample.sep, sample.sep2 = style, sep, sep2
     sample.strict_fastchat, sample.open_empty_turns = strict, opens
     sample.image_placeholder = placeholder
     try:
-        parts = SAMPLE_NUMBER.split(sample.rendering().text)
+        number = re.escape(text).replace(r"\{\}", "(-?[0-9]+)")
+        parts = re.split(number, sample.rendering().text)
     except TurnwiseError:
         return ()
     if any("\ue000" in part for part in parts[::2]):
