@@ -12,6 +12,7 @@ import pytest
 import turnwise
 from turnwise.errors import TurnwiseError
 from turnwise.replies.events import Message
+from turnwise.replies.export.schema_reader import read_signatures
 from turnwise.replies.grammar import Grammar, TaggedCall
 from turnwise.replies.parser.markers import is_tag_like, split_tags
 from turnwise.replies.parser.parser import Parser
@@ -381,3 +382,28 @@ def test_tools_without_a_grammar_of_calls_are_a_warning() -> None:
         template.parse(
             "Aye.", tools=TIDE, declared={"calls": {"each": ["<c>", "</c>"], "json": {}}}
         )
+
+
+# -- the order of arguments
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_sorted"), [("gemma-4", True), ("functiongemma", True), ("qwen3", False)]
+)
+def test_a_tool_grammar_has_the_order_of_keys_of_the_template(entry: str, is_sorted: bool) -> None:
+    calls = grammar(entry).calls
+    assert calls is not None and calls.sorts_keys is is_sorted
+    schema = {
+        "type": "object",
+        "properties": {"when": {"type": "string"}, "at": {"type": "string"}},
+    }
+    tool = {"type": "function", "function": {"name": "tide", "parameters": schema}}
+    (signature,) = read_signatures([tool], calls.sorts_keys)
+    names = [name for name, _ in signature.arguments.members]
+    assert names == (["at", "when"] if is_sorted else ["when", "at"])
+    # The reply that the template writes is one that the grammar of calls accepts.
+    message = {
+        "tool_calls": [{"function": {"name": "tide", "arguments": {"when": "a", "at": "b"}}}]
+    }
+    reply = write(grammar(entry), {"role": "assistant", "content": "", **message}, "")
+    assert (reply.index("when") > reply.rindex("at")) is is_sorted

@@ -30,6 +30,7 @@ from typing import Literal
 Source = Literal["derived", "declared", "searched", "named"]
 
 SLOTS = ("name", "id", "index", "arguments")  # index: a number that the template counts
+NOT_READ_BACK = "calls: parsing the rendered call gives a different call"  # a note in `unreached`
 KEY = "\x00key\x00"  # the place of the key in a marker that repeats it
 
 
@@ -175,6 +176,7 @@ class Calls:
     excludes_content: bool = False  # a reply has content or calls, not both
     lead: Marker = NO_MARKER  # between content and the first call, besides the markers of both
     content_after: bool = False  # content is written after the calls
+    sorts_keys: bool = False  # the arguments of a call are in the order of their names
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,14 +214,15 @@ def _write_call(calls: Calls, given: CallFields, index: int) -> str:
         # The line break before the fence is the end of the opening marker.
         return write_code_block(text, given.arguments.get("lang")).removeprefix("\n")
     parts = call.parts
+    members = _sort_keys(given.arguments) if calls.sorts_keys else given.arguments
     if isinstance(call, JsonCall):
-        arguments = _write_json(given.arguments, call.spacing)
+        arguments = _write_json(members, call.spacing)
         arguments = to_json(arguments) if call.as_text else arguments
         parts = call.parts or default_json_parts(call)
     elif call.pairs is not None:
-        arguments = _write_pairs(call.pairs, given.arguments)
+        arguments = _write_pairs(call.pairs, members)
     else:
-        arguments = _write_json(given.arguments, call.spacing)
+        arguments = _write_json(members, call.spacing)
     slots = {
         "name": given.name,
         "id": _write_id(parts, given, index + calls.first),
@@ -229,6 +230,13 @@ def _write_call(calls: Calls, given: CallFields, index: int) -> str:
         "arguments": arguments,
     }
     return "".join(slots[part] if isinstance(part, str) else part.text for part in parts)
+
+
+def _sort_keys(value: Any) -> Any:
+    """Return a value whose objects have their members in the order of their names, as the filter `dictsort` has it."""
+    if isinstance(value, Mapping):
+        return {key: _sort_keys(value[key]) for key in sorted(value, key=str.lower)}
+    return list(map(_sort_keys, value)) if isinstance(value, list) else value
 
 
 def _write_id(parts: Sequence[Marker | str], given: CallFields, index: int) -> str:

@@ -52,6 +52,7 @@ from turnwise.replies.derive.reasoning import (
 )
 from turnwise.replies.events import messages_equal
 from turnwise.replies.grammar import Grammar, Marker, Region
+from turnwise.replies.grammar_parts import NOT_READ_BACK
 from turnwise.replies.parser.parser import parse
 
 # ---- selfcheck ----
@@ -98,7 +99,7 @@ def roundtrip_failures(
         expected = prober.call(CallShape(), *probe.arguments, content=probe.content)
         if not messages_equal(parse(grammar, reply, "", TOOLS), expected):
             quote = reply if len(reply) <= MAX_QUOTE_LENGTH else reply[:MAX_QUOTE_LENGTH] + "..."
-            yield f"calls: parsing the rendered call gives a different call: {probe.title}, {quote!r}"
+            yield f"{NOT_READ_BACK}: {probe.title}, {quote!r}"
             return
 
 
@@ -149,7 +150,16 @@ def _derive(facts: Facts) -> Grammar:
     grammar = add_named_markers(grammar, facts.prober)
     if results.one_call is None or grammar.calls is None:
         return grammar
+    if _sorts_keys(facts.prober, results.one_call.shape):
+        grammar = replace(grammar, calls=replace(grammar.calls, sorts_keys=True))
     return _check(grammar, results, results.one_call, calls)
+
+
+def _sorts_keys(prober: Prober, shape: CallShape) -> bool:
+    """Whether the arguments of a call are written in the order of their names, whatever order they are given in."""
+    first, *_, last = ARGUMENTS[1]
+    turn = prober.turn(prober.call(shape, {last: ARGUMENTS[1][last], first: ARGUMENTS[1][first]}))
+    return turn is not None and 0 <= turn.text.find(first) < turn.text.find(last)
 
 
 def _check(

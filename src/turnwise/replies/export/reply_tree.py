@@ -40,6 +40,7 @@ from turnwise.replies.export.constraint_tree import (
 )
 from turnwise.replies.export.schema_reader import read_signatures, read_value_type
 from turnwise.replies.grammar_parts import (
+    NOT_READ_BACK,
     Calls,
     GrammarParts,
     JsonCall,
@@ -82,10 +83,16 @@ def build_reply_tree(grammar: GrammarParts, tools: Any, options: ReplyOptions) -
             "the template shows no tool calls, so there is no syntax for a grammar of calls",
             hint="If its model writes calls, declare how: docs/replies.md, Declarations.",
         )
+    lost = next((note for note in grammar.unreached if note.startswith(NOT_READ_BACK)), None)
+    if lost is not None:
+        hint = "Declare how calls are written: docs/replies.md, Declarations."
+        raise TurnwiseError(
+            f"replies by this grammar would not be read as calls ({lost})", hint=hint
+        )
     if options.reasoning not in (None, True, False):
         hint = "None, True and False are accepted."
         raise MessageError(f"reasoning is {short_repr(options.reasoning)}", hint=hint)
-    signatures = choose_tools(read_signatures(tools), options.choice)
+    signatures = choose_tools(read_signatures(tools, written[0].sorts_keys), options.choice)
     return _ReplyBuilder(grammar, written[0], signatures, options).build()
 
 

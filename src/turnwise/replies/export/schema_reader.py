@@ -85,8 +85,8 @@ WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def read_signatures(tools: Any) -> list[ToolSignature]:
-    """Return the signatures of tools in OpenAI's shape.
+def read_signatures(tools: Any, sorts_keys: bool = False) -> list[ToolSignature]:
+    """Return the signatures of tools in OpenAI's shape; the members of objects in their order, or that of their names.
 
     Raises:
         MessageError: what is given are no tools, or a schema cannot be followed; names the tool and the place in it.
@@ -101,7 +101,8 @@ def read_signatures(tools: Any) -> list[ToolSignature]:
             _refuse(path, f"is no tool: {short_repr(tool)}", "A tool has a name and parameters.")
         if name in signatures:
             _refuse(path, f"has the name {name!r}, as another tool has")
-        signatures[name] = _SchemaReader(f"{path}.parameters", schema).read_signature(name)
+        reader = _SchemaReader(f"{path}.parameters", schema, sorts_keys)
+        signatures[name] = reader.read_signature(name)
     if not signatures:
         _refuse("tools", "has no tool", "A grammar of calls needs the tools that may be called.")
     return list(signatures.values())
@@ -132,8 +133,9 @@ def _require_schema(value: Any, path: str) -> Schema:
 
 
 class _SchemaReader:
-    def __init__(self, path: str, root: Any) -> None:
+    def __init__(self, path: str, root: Any, sorts_keys: bool = False) -> None:
         self._path = path
+        self._sorts_keys = sorts_keys
         self._root = root
         self.definitions: dict[str, ValueType] = {}
         # Where each definition was first referred to; those that it refers to come before it, unless they contain it.
@@ -300,9 +302,10 @@ class _SchemaReader:
             declared.setdefault(name, other or {})
         if any(len(name) > MAX_NAME for name in declared):
             _refuse(path, f"has a member with a name of more than {MAX_NAME} characters")
+        names = sorted(declared, key=str.lower) if self._sorts_keys else declared
         members = tuple(
-            (name, self.read_schema(inner, f"{path}.properties[{name!r}]", depth + 1))
-            for name, inner in declared.items()
+            (name, self.read_schema(declared[name], f"{path}.properties[{name!r}]", depth + 1))
+            for name in names
         )
         rest = None
         if other is not False:
