@@ -124,7 +124,7 @@ def test_a_prompt_is_the_text_of_its_rendering(
 
 @pytest.mark.parametrize(
     "field", [{"messages": 5}, {"messages": [["USER", 5]]}, {"messages": [[["a"], "x"]]},
-              {"system_message": 5}, {"messages": [["USER"]]}, {"sep": ["x"]}]
+              {"system_message": 5}, {"messages": [["USER"]]}, {"sep": ["x"]}, {"sep_style": ["x"]}]
 )  # fmt: skip
 def test_a_prompt_that_cannot_be_rendered(field: dict[str, Any]) -> None:
     conversation = get_conv_template("vicuna_v1.1")

@@ -107,37 +107,44 @@ class Conversation:
 
     def get_prompt(self) -> str:
         """Return the prompt: `rendering()` as text, from a skeleton where one is known."""
-        texts = {SYSTEM: self.system_message}
-        shape: list[tuple[str, Any]] = []
-        messages = self.messages
-        if messages.__class__ is not list or self.system_message.__class__ is not str:
-            return str(self.rendering())
-        for index, message in enumerate(messages):
-            if message.__class__ is not list or len(message) != 2:
-                return str(self.rendering())
-            role, text = message
-            if text and text.__class__ is str:
-                texts[index] = text
-                shape.append((role, True))
-            elif text is None or text == "":
-                shape.append((role, text))
-            else:
-                return str(self.rendering())
+        texts: dict[int, str] = {}
+        shape = self._read_shape(texts)
         fields = (
             *(self.sep_style, self.name, self.system_template, bool(self.system_message)),
             *(self.roles, self.sep, self.sep2, self.image_placeholder),
             *(bool(self.strict_fastchat), bool(self.open_empty_turns)),
         )
         try:
-            skeleton = _make_skeleton(fields, tuple(shape))
-            if self.sep_style in FILTERED_STYLES:
-                change = FILTERED_STYLES[self.sep_style]
-                texts = {key: change(text) if key >= 0 else text for key, text in texts.items()}
-            parts = [part if isinstance(part, str) else texts[part] for part in skeleton]
-            prompt = "".join(parts)
+            skeleton = () if shape is None else _make_skeleton(fields, shape)
         except TypeError:  # a field that is not hashable
+            skeleton = ()
+        if skeleton and self.sep_style in FILTERED_STYLES:
+            change = FILTERED_STYLES[self.sep_style]
+            texts = {key: change(text) for key, text in texts.items()}
+        texts[SYSTEM] = self.system_message
+        parts = [part if isinstance(part, str) else texts[part] for part in skeleton]
+        if not parts or sum(map(len, parts)) > MAX_FILLED:
             return str(self.rendering())
-        return prompt if parts and len(prompt) <= MAX_FILLED else str(self.rendering())
+        return "".join(parts)
+
+    def _read_shape(self, texts: dict[int, str]) -> tuple[tuple[str, Any], ...] | None:
+        """Return each message's role and whether it has a text, which is put into `texts`; None for anything else."""
+        messages = self.messages
+        if messages.__class__ is not list or self.system_message.__class__ is not str:
+            return None
+        shape: list[tuple[str, Any]] = []
+        for index, message in enumerate(messages):
+            if message.__class__ is not list or len(message) != 2:
+                return None
+            role, text = message
+            if text.__class__ is str and text:
+                texts[index] = text
+                shape.append((role, True))
+            elif text is None or text == "":
+                shape.append((role, text))
+            else:
+                return None
+        return tuple(shape)
 
     def rendering(self) -> Rendering:
         """Return the prompt with the origin of each character."""
