@@ -58,6 +58,16 @@ def test_fastchat_has_these_stops() -> None:
             )
 
 
+def test_a_converted_dict_loads_in_the_released_package() -> None:
+    conversation = pytest.importorskip("fastchat.conversation")
+    source = load("gemma").convert(
+        "fastchat", without=["system text", "empty messages", "white space"]
+    )
+    style = conversation.SeparatorStyle[source.pop("sep_style")]
+    made = conversation.Conversation(**source, sep_style=style)
+    assert made.name == "template"
+
+
 @corpus.needs_corpus
 def test_lmdeploy_has_these_stops() -> None:
     rows = [row for row in corpus.lines("golden/lmdeploy.jsonl") if row["kind"] == "template"]

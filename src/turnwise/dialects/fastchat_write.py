@@ -89,6 +89,9 @@ REQUIREMENTS: tuple[tuple[str, ...], ...] = (
 """The texts that a row must write, fewer and fewer; first the one that settles most unknowns."""
 
 
+UNRELEASED_FIELDS = ("system_message_vision", "max_image_size_mb")
+
+
 def write(
     turns: Turns, name: str = "template", eos_token: str | None = None
 ) -> list[dict[str, Any]]:
@@ -139,7 +142,9 @@ def _rank(spec: FastChatSpec) -> tuple[bool, bool, int, int]:
 
 
 def _to_source(spec: FastChatSpec) -> dict[str, Any]:
-    return spec.to_dict() | {"roles": list(spec.roles), "messages": []}
+    fields = spec.to_dict() | {"roles": list(spec.roles), "messages": []}
+    # Nothing writes them, and the package that FastChat released (0.2.36) does not know them.
+    return {name: value for name, value in fields.items() if name not in UNRELEASED_FIELDS}
 
 
 # -- solving for the unknowns ----------------------------------------------------------------------
