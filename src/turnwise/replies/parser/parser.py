@@ -379,18 +379,27 @@ class Parser:
         return record.status if is_object and not _has_key_twice(arguments) else "malformed"
 
 
+class _KeyTwice(Exception):
+    """An object has a key twice."""
+
+
+def _check_members(members: list[tuple[str, Any]]) -> None:
+    if len(members) > 1 and len(dict(members)) < len(members):
+        raise _KeyTwice
+
+
+_decode_members = json.JSONDecoder(object_pairs_hook=_check_members).decode
+
+
 def _has_key_twice(arguments: str) -> bool:
     """Return whether an object in JSON has a key twice: that is legal, but readers keep only the last value."""
-    repeated: list[bool] = []
-
-    def build(members: list[tuple[str, Any]]) -> None:
-        repeated.append(len(dict(members)) < len(members))
-
     try:
-        json.loads(arguments, object_pairs_hook=build)
+        _decode_members(arguments)
+    except _KeyTwice:
+        return True
     except (ValueError, RecursionError):
         return False
-    return any(repeated)
+    return False
 
 
 _compiled: dict[tuple[int, int, frozenset[str]], tuple[GrammarParts, Any, CompiledGrammar]] = {}
