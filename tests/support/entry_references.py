@@ -214,6 +214,7 @@ def read_back(used: turnwise.Template) -> Iterator[tuple[str, Any, Any]]:
         tools for tools in (TOOLS, PLAIN_TOOLS) if _render_turns(used, [ASK], {"tools": tools})
     )
     tools = next(known, None)
+    callable_tools = tools if used.grammar.calls else None  # parsing warns of tools without calls
     for options in _switches(used):
         options["tools"] = tools
         prompt = _render_turns(used, [ASK], options, add_generation_prompt=True) or ""
@@ -231,7 +232,7 @@ def read_back(used: turnwise.Template) -> Iterator[tuple[str, Any, Any]]:
                     continue
                 expected = _written_part(message, reply)
                 if expected is not None:
-                    found = used.parse(reply, opening, tools)
+                    found = used.parse(reply, opening, callable_tools)
                     yield kind, _comparable(expected), _comparable(found)
                     break
 
