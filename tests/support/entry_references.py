@@ -4,7 +4,8 @@
 the name of its file. Where a model has two templates, a default one and one named tool_use, a reference ends in
 ` without tools` or ` with tools`: the one is compared on conversations without tools, the other on those with tools,
 and on the rest with tools of plain types. One that ends in ` on plain chats` is compared on chats of system, user and
-assistant with texts alone: the entry writes more, of which the published template has nothing.
+assistant with texts alone: the entry writes more, of which the published template has nothing. (LMDeploy's `qwen` has
+no role for results of tools, and writes their bare text.)
 
 The published template is rendered by turnwise, which gives transformers' text on all of them; the tests compare a
 sample with transformers itself. Both templates have the special tokens of the entry.
