@@ -108,7 +108,9 @@ class Conversation:
     def get_prompt(self) -> str:
         """Return the prompt: `rendering()` as text, from a skeleton where one is known."""
         texts: dict[int, str] = {}
-        shape = self._read_shape(texts)
+        shape = None
+        if self.messages.__class__ is list and self.system_message.__class__ is str:
+            shape = _read_shape(self.messages, texts)
         fields = (
             *(self.sep_style, self.name, self.system_template, bool(self.system_message)),
             *(self.roles, self.sep, self.sep2, self.image_placeholder),
@@ -126,25 +128,6 @@ class Conversation:
         if not parts or sum(map(len, parts)) > MAX_FILLED:
             return str(self.rendering())
         return "".join(parts)
-
-    def _read_shape(self, texts: dict[int, str]) -> tuple[tuple[str, Any], ...] | None:
-        """Return each message's role and whether it has a text, which is put into `texts`; None for anything else."""
-        messages = self.messages
-        if messages.__class__ is not list or self.system_message.__class__ is not str:
-            return None
-        shape: list[tuple[str, Any]] = []
-        for index, message in enumerate(messages):
-            if message.__class__ is not list or len(message) != 2:
-                return None
-            role, text = message
-            if text.__class__ is str and text:
-                texts[index] = text
-                shape.append((role, True))
-            elif text is None or text == "":
-                shape.append((role, text))
-            else:
-                return None
-        return tuple(shape)
 
     def rendering(self) -> Rendering:
         """Return the prompt with the origin of each character."""
@@ -381,6 +364,23 @@ def _image_key(image: Any) -> Any:
     """Return an address as it is, and the digest of an image object's data."""
     known = read_image(image)
     return known.digest() if known.data and not isinstance(image, str) else image
+
+
+def _read_shape(messages: list[Any], texts: dict[int, str]) -> tuple[tuple[str, Any], ...] | None:
+    """Return each message's role and whether it has a text, which is put into `texts`; None for anything else."""
+    shape: list[tuple[str, Any]] = []
+    for index, message in enumerate(messages):
+        if message.__class__ is not list or len(message) != 2:
+            return None
+        role, text = message
+        if text.__class__ is str and text:
+            texts[index] = text
+            shape.append((role, True))
+        elif text is None or text == "":
+            shape.append((role, text))
+        else:
+            return None
+    return tuple(shape)
 
 
 @lru_cache(maxsize=512)
