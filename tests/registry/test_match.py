@@ -22,6 +22,7 @@ from timing import assert_quick
 from turnwise import registry
 from turnwise.errors import SourceError
 from turnwise.registry import entries, load, match, register, unregister
+from turnwise.registry.fastchat import all_words, rules
 from turnwise.registry.match import (
     FASTCHAT,
     MAX_ID_LENGTH,
@@ -294,6 +295,20 @@ def test_ten_thousand_ids_in_a_second(source: str | None, long: bool) -> None:
     assert_quick(match_all, 1)
     assert (unknown > 0) == (source != FASTCHAT)  # which has an answer to everything
     assert long or unknown < len(models)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_words_leave_out_no_rule_of_fastchat(exact: bool) -> None:
+    """A pattern is only tried on names that have its word: that is never one which it would have matched."""
+    draw = random.Random(2)
+    words = sorted(all_words())
+    names = ["-".join(draw.choices(words, k=draw.randint(1, 3))) for _ in range(2000)]
+    patterns = [rule.pattern for rule in rules(exact)]
+    assert sum(bool(pattern.word) for pattern in patterns) > len(patterns) / 2
+    for name in [*names, *map(str.upper, names)]:
+        lower = name.lower()
+        for pattern in patterns:
+            assert pattern.word in lower or not pattern.matches(name, lower), (name, pattern.text)
 
 
 def test_an_id_is_not_a_text() -> None:

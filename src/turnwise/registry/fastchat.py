@@ -33,16 +33,20 @@ MAX_ADAPTER_CONFIG = 2**20  # bytes
 ANY_MODEL = ("one_shot", "zero_shot")
 """FastChat's templates for models of which it knows nothing."""
 API_STYLE = "DEFAULT"
+FIRST_WORD = re.compile(r"(?:\^\(\?=\.\*)?(?:\(\?<!\[a-z\]\))?([a-z\d-]+)(?=\)|\\\.|$)")
+"""The word with which a pattern begins, also in `^(?=.*word)` or after `(?<![a-z])`, and which nothing repeats."""
 
 
 class ModelPattern:
     """A regular expression, compiled when it is first used; it sees lower case unless it has `(?-i:`."""
 
-    __slots__ = ("_search", "case_sensitive", "text")
+    __slots__ = ("_search", "case_sensitive", "text", "word")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.case_sensitive = "(?-i:" in text
+        needed = None if "|" in text else FIRST_WORD.match(text)
+        self.word = needed[1] if needed else ""  # every match has it; `in` is quicker than a search
         self._search: Callable[[str], Any] | None = None
 
     def matches(self, text: str, lower: str) -> bool:
@@ -190,7 +194,7 @@ def find_rule(path: str, exact: bool) -> tuple[AdapterRule, str]:
     for text in (base, path) if base != path else (path,):
         lower = text.lower()
         for rule in candidates:
-            if rule.pattern.matches(text, lower):
+            if rule.pattern.word in lower and rule.pattern.matches(text, lower):
                 return rule, text
     return fallback, path
 
