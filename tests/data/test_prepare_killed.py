@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,10 @@ import pytest
 
 import kill_runs
 from prepared_folders import (
+    interrupt_prepare,
     make_folder_recipe,
     make_rows,
     read_folder,
-    start_prepare,
     write_jsonl,
 )
 from turnwise.data import prepare
@@ -111,14 +110,8 @@ def test_a_task_that_kills_its_workers_is_named(
 @pytest.mark.once
 def test_an_interrupt_leaves_a_folder_that_is_resumed(data: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    process = start_prepare(data, output, workers=2, chunk_bytes=1024)
-    deadline = time.monotonic() + 120
-    while not list((output / WORK / DONE).glob("*.json")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    workers = kill_runs.list_workers(process.pid)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate()
-    assert process.returncode != 0 and b"KeyboardInterrupt" in errors
+    process, workers = interrupt_prepare(data, output, workers=2, chunk_bytes=1024)
+    assert process.returncode != 0 and "KeyboardInterrupt" in process.stderr
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
     assert not list(output.glob("train*")) and not (output / "manifest.json").exists()
     report = prepare(make_folder_recipe(data, output, chunk_bytes=1024))

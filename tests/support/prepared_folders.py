@@ -68,22 +68,38 @@ def read_folder(folder: Path) -> dict[str, bytes]:
 
 
 CHILD = """
-import sys
+import os, signal, sys
 sys.path[:] = {path!r}
+from kill_runs import list_workers
 from prepared_folders import make_folder_recipe
 from turnwise.data import prepare
-from turnwise.errors import TurnwiseError
-try:
-    prepare(make_folder_recipe({data!r}, {output!r}, **{values!r}), workers={workers!r})
-except TurnwiseError as error:
-    print(error, file=sys.stderr)
-    sys.exit(3)
+
+workers = []
+
+def interrupt_soon(progress):
+    if progress.stage == "encode" and progress.rows and not workers:
+        workers.extend(list_workers(os.getpid()))
+        print(*workers, flush=True)
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+
+signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+prepare(
+    make_folder_recipe({data!r}, {output!r}, **{values!r}),
+    workers={workers!r},
+    on_progress=interrupt_soon,
+)
 """
 
 
-def start_prepare(data: Path, output: Path, workers: int, **values: Any) -> subprocess.Popen[bytes]:
-    """Run `prepare` in a process of its own; exit code 3 and the text of the error if it raises one of ours."""
+def interrupt_prepare(
+    data: Path, output: Path, workers: int, **values: Any
+) -> tuple[subprocess.CompletedProcess[str], list[int]]:
+    """Run `prepare` in a process that gets SIGINT a millisecond after its first chunk; return it and its workers.
+
+    The process has a timer of its own: a signal of the test could come after the end of the run.
+    """
     code = CHILD.format(
         path=sys.path, data=str(data), output=str(output), values=values, workers=workers
     )
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    return done, [int(worker) for worker in done.stdout.split()]
