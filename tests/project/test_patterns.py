@@ -22,6 +22,7 @@ import turnwise
 from pattern_sites import Site, find_sites, record_patterns
 from pattern_texts import CLASSES, find_slowness, list_texts
 from turnwise.compat.fastchat import get_conversation_template
+from turnwise.compat.fastchat_conversation import _make_skeleton
 from turnwise.registry.fastchat import ModelPattern
 from turnwise.registry.match import tables
 from turnwise.replies.export.constraint_tree import CharacterNode
@@ -42,7 +43,8 @@ OWN_SAMPLE = 16
 
 def make_parts() -> None:
     """Make patterns of names, tokens, quotes, tags and schemas; most makers keep what they made."""
-    get_conversation_template("vicuna-7b")
+    _make_skeleton.cache_clear()
+    get_conversation_template("vicuna-7b").get_prompt()
     for known in gc.get_objects():
         if isinstance(known, ModelPattern):
             ModelPattern(known.text)._compile()
