@@ -53,7 +53,7 @@ from turnwise.tokens.loss import TrainOn
 from turnwise.tokens.markers import Markers, tokenize_markers
 from turnwise.tokens.request_builder import RequestBuilder
 from turnwise.tokens.session import Session
-from turnwise.tokens.stop_ids import Stops, stops_with_ids
+from turnwise.tokens.stop_ids import Stops, find_stops
 from turnwise.tokens.truncation import encode
 from turnwise.training import Examples, examples, report_no_replies
 
@@ -468,18 +468,8 @@ class Template:
         replies and calls, and the tokenizer's eos. `.ids` are those that are one token of the tokenizer. Of a format
         of other software that was loaded with `exact` they are those that the source names, and eos.
         """
-        eos = getattr(tokenizer, "eos_token", None)
-        if tokenizer is None or (isinstance(eos, str) and not tokenizers.library_of(tokenizer)):
-            # An object that only names its eos token.
-            return Stops(self._list_stops({"eos_token": eos} if eos else {}))
-        known = tokenizers.tokenizer(tokenizer)
-        return stops_with_ids(self._list_stops(known.named), known)
-
-    def _list_stops(self, tokens: Mapping[str, str]) -> tuple[str, ...]:
-        if not self.translation.only_stops:
-            return self.facts.stops_for(tokens)
-        texts = (*self.translation.stops, tokens.get("eos_token"))
-        return tuple(dict.fromkeys(text for text in texts if text))
+        exact = self.translation.stops if self.translation.only_stops else None
+        return find_stops(self.facts, exact, tokenizer)
 
     def markers(self, tokenizer: object) -> Markers:
         """Return the control tokens that the template writes, with their ids; `.missing` are those that the

@@ -132,6 +132,7 @@ SLOW: dict[str, str] = {
         "%s",
         "{% set q = namespace(v=m.content) %}{% for k in range(3000) %}{% set q.v = q.v[0:] %}{% endfor %}{{ q.v }}",
     ),
+    "loops": "{% for i in range(3000) %}{% for m in messages %}{{ m.role }}{% endfor %}{% endfor %}",
     "selections": "{{ (messages" + "|selectattr('role', 'ne', 'x')" * 9 + "|list)|length }}",
     "values": "{% set l = range(30000)|list %}"
     + LOOP.replace(

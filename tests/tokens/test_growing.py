@@ -149,7 +149,8 @@ def test_only_new_turns_are_analysed(name: str, resumed_calls: list[Any]) -> Non
         chat.append(
             {"role": "assistant", "content": f"Reply {number}", "reasoning_content": reasoning}
         )
-    assert len(resumed_calls) >= 10
+    # of 12 calls, the first begins, and the first that is written from segments has other trails than the one before
+    assert len(resumed_calls) >= 9
     last = growing.prefix.checkpoints[-1]
     assert last.message >= len(chat) - 4
 

@@ -108,7 +108,7 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         with monkeypatch.context() as patch:
             unproven = property(lambda _: 0, lambda *_: None)
             patch.setattr(TurnCache, "least", unproven, raising=False)
-            patch.setattr(Segments, "write", lambda *_: None)
+            patch.setattr(Segments, "write", lambda *_, **__: None)
             return find_turns(template, chat)
 
     yield find

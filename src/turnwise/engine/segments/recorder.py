@@ -23,7 +23,7 @@ from turnwise.engine.segments.facts import (
     LoopOverMessages,
     ProvenSegment,
 )
-from turnwise.engine.segments.sources import UNTRACED, StateTrail, write_output, write_trail
+from turnwise.engine.segments.sources import UNTRACED, StateTrail, write_origins
 from turnwise.engine.segments.symbols import (
     CHARACTER,
     MAX_LIST,
@@ -47,6 +47,7 @@ from turnwise.engine.segments.symbols import (
 MESSAGE_SHARE = 0.5  # of what a message adds to the budgets, for one round of one loop
 OTHERS_PRICE = 0.3  # of a round that does something with texts of other messages
 MAX_ANSWER = 200  # characters of a role, or of all keys of a mapping
+MAX_LOOPS = 24  # over messages, one after another; each has trees of its own
 MAX_PATH = 120  # questions of one section
 NAMED_FIELDS = frozenset(["role", "type"])  # fields with few values: they are known, once read
 IS_OF_SECTION = re.compile(r"\b[im]\b|\bS\[")
@@ -69,6 +70,7 @@ class Recorder:
         self.is_complete = False
         self.learned = 0  # leaves
         self.questions = 0  # on the paths to them
+        self._loops = 0  # over messages
         self._own = ""  # source of the index of the message at hand
         # of a conversation of plain turns, see `rows.py`
         self.absent: set[str] = set()  # texts that are in no content
@@ -154,7 +156,7 @@ class Recorder:
             fields = {part.field for part in parts if isinstance(part, TextSlot) and part.field}
             constant = "".join([part for part in parts if type(part) is str])
             here, others = self._find_written_keys(fields | self._empty, constant)
-            output, trails = self._write_origins(written)
+            output, trails = write_origins(self, written, self._trails)
             known = ProvenSegment(
                 texts=sources,
                 output=output,
@@ -180,15 +182,6 @@ class Recorder:
         self._done = len(out)
         self._paid = (steps, size)
         return known
-
-    def _write_origins(self, written: list[Any]) -> tuple[list[str] | None, dict[str, str]]:
-        """Return the sources of the output with its trails, and of the trails of texts in namespaces."""
-        output = write_output(self, written)
-        try:
-            trails = {key: write_trail(self, trail) for key, trail in self._trails.items()}
-        except (NotRecordable, RecursionError):
-            return None, {}
-        return output, trails
 
     def _resolve(self, parts: Parts) -> list[str | TextSlot | None]:
         """Return parts of the text with the index of each message, not the source of it."""
@@ -251,7 +244,8 @@ class Recorder:
             raise NotRecordable  # each round would look for its message again
         frame = sys._getframe(1)
         out = frame.f_locals["out"]
-        if self.is_in_round or frame.f_code.co_name != "run":
+        self._loops += 1
+        if self.is_in_round or frame.f_code.co_name != "run" or self._loops > MAX_LOOPS:
             raise NotRecordable
         del frame
         self._output = out

@@ -8,7 +8,7 @@ another message; one without unknown values is a constant. Where a function cann
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.text_rules import JOINED
@@ -34,30 +34,27 @@ class StateTrail(NamedTuple):
     key: str
 
 
-def write_output(recorder: Any, items: Sequence[Any]) -> list[str] | None:
-    """Return the sources of texts and trails, alternately; None if some trail cannot be written.
+def write_origins(
+    recorder: Any, items: Sequence[Any], trails: Mapping[str, Trail]
+) -> tuple[list[str] | None, dict[str, str]]:
+    """Return the sources of texts and trails, alternately, and of other trails; None if one cannot be written.
 
     Args:
         recorder: names constants.
         items: what the program wrote.
+        trails: of texts that namespaces got, by their keys.
     """
     sources: list[str] = []
     try:
         for text, trail in _flatten(items):
-            sources += (_write_text(recorder, text), write_trail(recorder, trail))
-            if len(sources) > 2 * MAX_PARTS:
-                return None
+            sources += (_write_text(recorder, text), _write_trail(recorder, trail))
+        state = {key: _write_trail(recorder, trail) for key, trail in trails.items()}
     except (NotRecordable, RecursionError):
-        return None
-    return sources
+        return None, {}
+    return (sources, state) if len(sources) <= 2 * MAX_PARTS else (None, {})
 
 
-def write_trail(recorder: Any, trail: Trail) -> str:
-    """Return the source of a trail.
-
-    Raises:
-        NotRecordable: it has none, or a long one.
-    """
+def _write_trail(recorder: Any, trail: Trail) -> str:
     return check_length(_write(recorder, trail) or recorder.constants.keep(trail))
 
 
