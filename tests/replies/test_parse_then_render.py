@@ -140,7 +140,7 @@ def test_it_holds_after_a_result(name: str) -> None:
 
 # The writer
 
-SORTED = "keys are sorted"
+NONE = "a null within a value is written as None"
 EMPTY = "beside calls, markers are written around nothing"
 BOTH = "objects are written as JSON and lists as Python does"
 LAST = "one call alone has no end of its section"
@@ -158,8 +158,8 @@ OTHERWISE = {
     "trl-nemotron_3_nano_training": EMPTY,
     "trl-nemotron_3_super": EMPTY,
     "trl-nemotron_3_super_training": EMPTY,
-    "llamacpp-google-gemma-4-31B-it": SORTED,
-    "llamacpp-google-gemma-4-31B-it-interleaved": SORTED,
+    "llamacpp-google-gemma-4-31B-it": NONE,
+    "llamacpp-google-gemma-4-31B-it-interleaved": NONE,
     "hfjs-LiquidAI--LFM2.5-VL-450M": BOTH,
     "llamacpp-LFM2.5-8B-A1B": BOTH,
     "npm-deepseek_v3": LAST,
