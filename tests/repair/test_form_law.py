@@ -19,7 +19,7 @@ from turnwise.analysis.forms import load_forms
 from turnwise.repair.defects import DEFECTS
 from turnwise.repair.generation_prompt import GENERATION_PROMPT
 
-DAYS = 4  # `fix` takes a second for a template: a part of them each day
+DAYS = 8  # `fix` takes a second for a template: a part of them each day
 CHECKS = {form.check for form in load_forms().values() if form.check}
 REPAIRS = {check: defect.name for defect in DEFECTS for check in defect.checks}
 
