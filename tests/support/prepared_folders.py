@@ -76,17 +76,16 @@ from turnwise.data import prepare
 
 workers = []
 
-def interrupt_soon(progress):
+def interrupt(progress):
     if progress.stage == "encode" and progress.rows and not workers:
         workers.extend(list_workers(os.getpid()))
         print(*workers, flush=True)
-        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        os.kill(os.getpid(), signal.SIGINT)
 
-signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
 prepare(
     make_folder_recipe({data!r}, {output!r}, **{values!r}),
     workers={workers!r},
-    on_progress=interrupt_soon,
+    on_progress=interrupt,
 )
 """
 
@@ -94,9 +93,9 @@ prepare(
 def interrupt_prepare(
     data: Path, output: Path, workers: int, **values: Any
 ) -> tuple[subprocess.CompletedProcess[str], list[int]]:
-    """Run `prepare` in a process that gets SIGINT a millisecond after its first chunk; return it and its workers.
+    """Run `prepare` in a process that sends itself SIGINT after its first chunk; return it and its workers.
 
-    The process has a timer of its own: a signal of the test could come after the end of the run.
+    A signal of the test could come after the end of the run.
     """
     code = CHILD.format(
         path=sys.path, data=str(data), output=str(output), values=values, workers=workers

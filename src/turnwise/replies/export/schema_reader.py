@@ -302,15 +302,16 @@ class _SchemaReader:
             declared.setdefault(name, other or {})
         if any(len(name) > MAX_NAME for name in declared):
             _refuse(path, f"has a member with a name of more than {MAX_NAME} characters")
-        names = sorted(declared, key=str.lower) if self._sorts_keys else declared
-        members = tuple(
-            (name, self.read_schema(declared[name], f"{path}.properties[{name!r}]", depth + 1))
-            for name in names
-        )
+        members = [
+            (name, self.read_schema(inner, f"{path}.properties[{name!r}]", depth + 1))
+            for name, inner in declared.items()
+        ]
+        if self._sorts_keys:
+            members.sort(key=lambda member: member[0].lower())
         rest = None
         if other is not False:
             rest = self.read_schema(other, f"{path}.additionalProperties", depth + 1)
-        return ObjectType(members, frozenset(required), rest)
+        return ObjectType(tuple(members), frozenset(required), rest)
 
     def _read_array(self, schema: Schema, path: str, depth: int) -> ValueType:
         items, leading = schema.get("items", True), schema.get("prefixItems", ())

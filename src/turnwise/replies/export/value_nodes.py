@@ -272,6 +272,9 @@ PYTHON_NOTATION = ValueNotation(
 )
 
 
+MAX_DEPTH = 20  # of rules that are made while others are
+
+
 class ValueNodes:
     """Makes the nodes of values in one notation; shared parts become rules of a tree."""
 
@@ -279,6 +282,8 @@ class ValueNodes:
         self._tree = tree
         self._notation = notation
         self._rules: dict[ValueType, RuleNode] = {}
+        self._depth = 0  # of rules that are being made
+        self._waiting: list[tuple[RuleNode, ValueType]] = []  # rules that are made afterwards
         if notation.space == RuleNode("space"):
             # One blank, or a line break and an indentation: a model cannot write blanks without end.
             indent = RepeatNode(characters(" \t"), 0, 40)
@@ -314,8 +319,18 @@ class ValueNodes:
         if value not in self._rules:
             rule = self._tree.add_rule(f"{self._notation.name}-{_rule_name(name)}", NOTHING)
             self._rules[value] = rule  # for references within it
-            self._tree.rules[rule.name] = self.make(target)
+            self._waiting.append((rule, target))
+            if self._depth < MAX_DEPTH:
+                self._make_waiting()
         return self._rules[value]
+
+    def _make_waiting(self) -> None:
+        """Make the rules that wait. A long chain of definitions is deeper than Python's stack, so its end waits."""
+        self._depth += 1
+        while self._waiting:
+            rule, target = self._waiting.pop()
+            self._tree.rules[rule.name] = self.make(target)
+        self._depth -= 1
 
     # -- strings
 
