@@ -39,8 +39,9 @@ test: lint types tests  ## lint, types and the tests: laws on a sample of their 
 tests: $(TESTING)  ## the tests alone, on two processes
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
+# PARTS=2 takes half of the rows of a law that has many, the other half on the next day.
 laws: $(TESTING)  ## the laws alone, each on all of its rows: all entries, all templates of the corpus
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'law and not slow' --laws
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'law and not slow' --laws $(if $(PARTS),--parts $(PARTS))
 
 lint: $(TESTING)  ## ruff: mistakes and formatting
 	$(BIN)/ruff check .

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ settings.load_profile("turnwise")
 # law with costly rows, as in `law(2)`. The day is kept in the environment, so that worker processes collect the same
 # tests as the process that started them.
 FIXED_ROWS, ROWS_OF_THE_DAY = 10, 4
+MANY_ROWS = 20
 GOLDEN_RATIO = (1 + 5**0.5) / 2
 DAY = os.environ.setdefault("TURNWISE_TEST_DAY", date.today().isoformat())
 
@@ -37,6 +38,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--laws",
         action="store_true",
         help="run tests marked `law` on all of their rows, not on a sample",
+    )
+    parser.addoption(
+        "--parts",
+        type=int,
+        default=1,
+        help="with --laws: of a law with many rows, run one of so many parts, another each day",
     )
     parser.addoption(
         "--accept",
@@ -71,12 +78,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(trylast=True)  # after what `-m` leaves out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what is too much for the quick run to the run that takes all rows.
+    """Leave what is too much for this run to another.
 
-    That is a law without rows, which is a long search, unless it takes the fixture `sample`; and most rows of a law
-    that is parametrised more than once.
+    For the quick run that is a law without rows, which is a long search, unless it takes the fixture `sample`; and most
+    rows of a law that is parametrised more than once. With `--laws` it is the other parts of laws with many rows.
     """
-    if config.getoption("--laws"):
+    parts, takes_all = config.getoption("--parts"), config.getoption("--laws")
+    if takes_all and parts <= 1:
         return
     laws: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -84,8 +92,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             laws.setdefault(item.nodeid.partition("[")[0], []).append(item)
     left: set[pytest.Item] = set()
     for rows in laws.values():
-        chosen: list[int] = []
-        if hasattr(rows[0], "callspec") or "sample" in rows[0].fixturenames:  # type: ignore[attr-defined]
+        chosen: Sequence[int] = []
+        if takes_all:
+            step = parts if len(rows) >= MANY_ROWS else 1
+            chosen = range(date.fromisoformat(DAY).toordinal() % step, len(rows), step)
+        elif hasattr(rows[0], "callspec") or "sample" in rows[0].fixturenames:  # type: ignore[attr-defined]
             chosen = choose_rows(len(rows), *rows[0].get_closest_marker("law").args)  # type: ignore[union-attr]
         left.update(set(rows) - {rows[index] for index in chosen})
     if left:
