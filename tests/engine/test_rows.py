@@ -122,6 +122,15 @@ def test_published_templates_are_traced() -> None:
     assert len(traced) > 0.8 * len(names)
 
 
+def test_a_namespace_is_read_before_it_is_written() -> None:
+    template = turnwise.compile(
+        "{% set ns = namespace(text='') %}{% for m in messages %}{{ ns.text }}{{ m.content }}"
+        "{% set ns.text = ns.text ~ '<' ~ m.role ~ '>' %}{% endfor %}"
+    )
+    found = trace(template, ("user", "assistant", "user"))
+    assert found is not None and found.fill("abc") == "a<user>b<user><assistant>c"
+
+
 @pytest.mark.parametrize("body", LOOKING)
 def test_a_template_that_looks_at_contents_is_not_traced(body: str) -> None:
     template = turnwise.compile(LOOP.replace("%s", body))

@@ -80,6 +80,7 @@ class Recorder:
             str | TextSlot | None
         ] = []  # of the whole text; None for a slot that is no field
         self._state_parts: dict[str, list[str | TextSlot | None]] = {}  # of texts of namespaces
+        self._new_parts: dict[str, list[str | TextSlot | None]] = {}  # that this section writes
         self.total_cost = 0  # for each character of a content, beside rounds
         self.round_cost = 0  # of the round that costs most
         self.constants = constants
@@ -176,6 +177,8 @@ class Recorder:
             self.learned += 1
             self.questions += len(self._path)
         self.parts += self._resolve(parts)
+        self._state_parts |= self._new_parts  # not before: what this section read is what was there
+        self._new_parts = {}
         self.total_cost += self.cost if not self.is_in_round else 0
         self.round_cost = max(self.round_cost, self.cost)
         self._scope["S"].update(changes)
@@ -400,13 +403,13 @@ class Recorder:
                 raise NotRecordable  # a text that doubles in every round
             self.state[key] = value.source
             self.state[f"{key}#"] = _write_fields(value)
-            self._state_parts[f"{key}#"] = self._resolve(value.parts)
+            self._new_parts[f"{key}#"] = self._resolve(value.parts)
         elif isinstance(value, UnknownNumber):
             self.state[key] = value.source
         elif value is None or type(value) in (bool, int, str):
             self.state[key] = self.name(value)
             self.state[f"{key}#"] = "()"
-            self._state_parts[f"{key}#"] = [value] if type(value) is str else [None]
+            self._new_parts[f"{key}#"] = [value] if type(value) is str else [None]
         elif self.is_in_round or holds_unknown(self, value):
             raise NotRecordable
         else:

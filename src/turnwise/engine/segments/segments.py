@@ -32,6 +32,7 @@ MAX_DOUBLINGS = 16  # of the misses between two recordings that failed
 MAX_LEARNED = 64  # messages of a conversation that is recorded
 MIN_MISSES = 2  # what comes once only is not worth recording
 MAX_MESSAGES = 10_000
+CHECKED_ORIGINS = 20_000  # steps of following trails, when segments are compared with the program
 LEAF_BYTES = 4_000
 CONTAINER_BYTES = 400
 # What the walk over a conversation may raise: the program then raises an error with its place, or not.
@@ -223,7 +224,7 @@ class Segments:
 
 def _find_origins(output: Output, text: str, limits: Limits) -> list[tuple[Any, ...]]:
     """Return where each stretch of a text came from: leaf, message, whether it is generated, content part; its end."""
-    table = PieceTable(output, text, QuietFollower(limits.origins))
+    table = PieceTable(output, text, QuietFollower(min(limits.origins, CHECKED_ORIGINS)))
     found: list[tuple[Any, ...]] = []
     end = 0
     for index, (_, _, message, is_generated) in enumerate(table.rows()):
