@@ -119,7 +119,7 @@ def test_published_templates_are_traced() -> None:
     dice = random.Random(0)
     names = list(corpus.load_published())
     traced = [name for name in names if check_trace(compile_published(name), dice, 8)]
-    assert len(traced) > 0.8 * len(names)
+    assert len(traced) >= 0.8 * len(names)
 
 
 def test_a_namespace_is_read_before_it_is_written() -> None:

@@ -45,6 +45,8 @@ def write_origins(
         trails: of texts that namespaces got, by their keys.
     """
     sources: list[str] = []
+    if len(items) > 2 * MAX_PARTS:
+        return None, {}
     try:
         for text, trail in _flatten(items):
             sources += (_write_text(recorder, text), _write_trail(recorder, trail))
