@@ -126,31 +126,23 @@ class EncodeRequest:
 
     def render(self, messages: Messages) -> Rendering:
         """Render messages as the caller asked. The origins of the text decide about its ids."""
-        render = self.renderer.render_origins
-        if self.renderings is None:
-            return render(messages, **self.arguments)
-        return self.renderings.render(render, messages, self.arguments)
+        return self._render(messages, self.arguments)
 
     def render_prompt(self, messages: Messages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""
-        return self._render(self.renderer.render, messages, self.prompt_arguments)
+        return self._render(messages, self.prompt_arguments)
 
     def make_prompt_renderer(self) -> RenderPrompt:
         """Return a function that renders prompts, for a caller who needs many: tools are prepared once."""
         arguments = self.prompt_arguments
         if arguments.get("tools") is not None:
             arguments["tools"] = prepared_tools(arguments["tools"])
-        return lambda messages: self._render(self.renderer.render, messages, arguments)
+        return lambda messages: self._render(messages, arguments)
 
-    def _render(
-        self,
-        render: Callable[..., Rendering],
-        messages: Messages | ReadMessages,
-        arguments: Mapping[str, Any],
-    ) -> Rendering:
+    def _render(self, messages: Messages | ReadMessages, arguments: Mapping[str, Any]) -> Rendering:
         if self.renderings is None or isinstance(messages, ReadMessages):
-            return render(messages, **arguments)
-        return self.renderings.render(render, messages, arguments)
+            return self.renderer.render(messages, **arguments)
+        return self.renderings.render(self.renderer.render, messages, arguments)
 
 
 class RenderingCache:

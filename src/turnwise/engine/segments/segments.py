@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from turnwise.engine.program import Program
 from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.splitting import Follower
-from turnwise.engine.provenance.trails import Output
+from turnwise.engine.provenance.trails import UNFOLLOWED, Output
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Limits, Runtime
 from turnwise.engine.segments.code import Unwritten, Walk, compile_walk
 from turnwise.engine.segments.facts import Constants, FactTree
@@ -205,7 +205,8 @@ class Segments:
             self._walks.clear()
         if traced is not None and traced.output is not None:
             origins = [_find_origins(one, text, self._limits) for one in (traced.output, output)]
-            self._has_origins &= origins[0] == origins[1]
+            is_followed = not any(origin[0] == UNFOLLOWED for origin in origins[1])
+            self._has_origins &= is_followed and origins[0] == origins[1]
         self._recordings += 1
         if self._recordings > FREELY_LEARNED:
             self._next = max(self._next, self._misses + self._recordings)

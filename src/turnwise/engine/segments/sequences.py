@@ -39,6 +39,7 @@ SEQUENCE_FUNCTIONS = frozenset(
     ["filter_first", "filter_last", "filter_reverse", "spread_arguments", "unpack_values"]
 )
 JSON_SLICES = ((None, -1, None), (1, None, None), (1, -1, None))
+REJECT = NAMES["filter_rejectattr"]
 FIRST, LAST = NAMES["filter_first"], NAMES["filter_last"]
 EQUALITIES = {"==": True, "eq": True, "equalto": True, "!=": False, "ne": False}
 
@@ -115,7 +116,7 @@ def run_sequence_function(recorder: Recorder, function: Any, *args: Any, **more:
     return function(*args, **more)
 
 
-def run_filter_selectattr(
+def run_filter_by_role(
     recorder: Recorder,
     function: Any,
     rt: Runtime,
@@ -124,32 +125,7 @@ def run_filter_selectattr(
     *args: Pair,
     **more: Pair,
 ) -> Any:
-    return _select(recorder, function, "", rt, value, trail, *args, **more)
-
-
-def run_filter_rejectattr(
-    recorder: Recorder,
-    function: Any,
-    rt: Runtime,
-    value: Any,
-    trail: Any,
-    *args: Pair,
-    **more: Pair,
-) -> Any:
-    return _select(recorder, function, "not ", rt, value, trail, *args, **more)
-
-
-def _select(
-    recorder: Recorder,
-    function: Any,
-    sign: str,
-    rt: Runtime,
-    value: Any,
-    trail: Any,
-    *args: Pair,
-    **more: Pair,
-) -> Any:
-    """Select messages by their roles."""
+    """Run `selectattr` or `rejectattr` on the roles of messages."""
     if type(value) is not UnknownMessages:
         return run_guarded(recorder, function, rt, value, trail, *args, **more)
     attribute, test, wanted = [*(pair[0] for pair in args), None, None, None][:3]
@@ -164,7 +140,8 @@ def _select(
         roles, is_among = tuple(wanted), True
     else:
         raise NotRecordable
-    chosen = f"select(S, M, {value.skipped}, {roles!r}, {is_among is not bool(sign)})"
+    keeps_them = is_among is not (function is REJECT)
+    chosen = f"select(S, M, {value.skipped}, {roles!r}, {keeps_them})"
     found = UnknownMessages(recorder, (f"{chosen}[", "]"), f"len({chosen})")
     return found, InTrail(found)
 
