@@ -35,6 +35,7 @@ LAYERS = (
     ("registry",),
     ("data",),
     ("evidence", "isolation"),
+    ("oracles",),
     ("repair",),
     ("publishing",),
     ("turnwise",),

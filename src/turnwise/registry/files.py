@@ -45,6 +45,8 @@ CONFIG_FILE = "tokenizer_config.json"
 PROCESSOR_FILE = "chat_template.json"
 TOKENS_FILE = "special_tokens_map.json"
 
+ENCODER_FILES = ("encoding*.py", "encoding/encoding*.py", "chat_template.py")
+
 MAX_TEXT = 4 * 2**20  # the largest template known is some 20 kB
 MAX_JSON = 64 * 2**20  # configurations with a whole vocabulary of added tokens reach several MB
 MAX_TEMPLATES = 100
@@ -240,9 +242,23 @@ def _read_gguf_folder(folder: Path, pick: str | None) -> TemplateSource:
 def _no_template_in_folder_hint(folder: Path) -> str:
     places = f"{TEMPLATE_FILE}, {TEMPLATE_FOLDER}/, {CONFIG_FILE}, {PROCESSOR_FILE} and *.gguf"
     hint = f"Looked for {places}."
+    if encoder := find_encoder_file(folder):
+        return (
+            f"{hint} Its maker ships an encoder instead: {encoder.relative_to(folder)}. Load the entry of"
+            " the model by its name, or compare a template with it: turnwise conform --oracle."
+        )
     if is_present(folder / CONFIG_FILE):
         hint += f" Its {CONFIG_FILE} has no chat_template, as is usual for a base model."
     return hint
+
+
+def find_encoder_file(folder: Path) -> Path | None:
+    """Return the file with the maker's own encoder in a model folder; None if there is none."""
+    for pattern in ENCODER_FILES:
+        for path in sorted(folder.glob(pattern)):
+            if is_present(path):
+                return path
+    return None
 
 
 def _read_gguf(path: Path, pick: str | None) -> TemplateSource:

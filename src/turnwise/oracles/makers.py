@@ -1,0 +1,296 @@
+"""The encoders that makers publish as packages, one class each; `ORACLES` has them by name.
+
+A class translates a request in OpenAI's shape to what its package accepts, as the maker documents it, and nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cached_property, partial
+from typing import Any
+
+from turnwise.errors import SourceError
+from turnwise.evidence.conform import Prompt
+from turnwise.oracles.encoder_file import EncoderFile
+from turnwise.oracles.oracle import Oracle
+
+Request = Mapping[str, Any]
+
+
+class DeepSeekRecipe(Oracle):
+    """DeepSeek V4 and V4.1, by deepseek-recipe; requests are converted by its own reader of chat completions."""
+
+    package = "deepseek-recipe"
+
+    def __init__(self, name: str, encoding: str, model: str) -> None:
+        super().__init__(name)
+        self._encoding, self._model = encoding, model
+
+    def write(self, request: Request) -> Prompt:
+        import deepseek_recipe
+
+        body = {"model": self._model, "messages": request["messages"]}
+        for key in ("tools", "tool_choice", "response_format", "reasoning_effort"):
+            if request.get(key) is not None:
+                body[key] = request[key]
+        if request.get("thinking") is not None:
+            body["thinking"] = {"type": "enabled" if request["thinking"] else "disabled"}
+        options = deepseek_recipe.ConversionOptions()
+        converted = deepseek_recipe.ChatCompletionRequest(body).convert(options)
+        encoding = getattr(deepseek_recipe, self._encoding)()
+        return Prompt(text=encoding.render_conversation(converted.conversation).prompt)
+
+
+class Harmony(Oracle):
+    """gpt-oss, by openai-harmony; it gives ids.
+
+    Its vocabulary is read from the folder that the variable TIKTOKEN_ENCODINGS_BASE of the environment names, or
+    downloaded.
+    """
+
+    package = "openai-harmony"
+    only_prompts = False
+
+    @cached_property
+    def _encoding(self) -> Any:
+        from openai_harmony import HarmonyEncodingName, load_harmony_encoding
+
+        return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
+
+    def write(self, request: Request) -> Prompt:
+        from openai_harmony import Conversation, Role
+
+        conversation = Conversation.from_messages(list(self._list_messages(request)))
+        if request.get("add_generation_prompt", True):
+            ids = self._encoding.render_conversation_for_completion(conversation, Role.ASSISTANT)
+        else:
+            ids = self._encoding.render_conversation_for_training(conversation)
+        return Prompt(text=self._encoding.decode_utf8(ids), ids=tuple(ids))
+
+    def _list_messages(self, request: Request) -> Iterator[Any]:
+        """Yield the messages of harmony: two that set the rules, then one or more for each of the conversation."""
+        from openai_harmony import (
+            DeveloperContent,
+            Message,
+            ReasoningEffort,
+            Role,
+            SystemContent,
+            ToolDescription,
+        )
+
+        options = request.get("chat_template_kwargs") or {}
+        system = SystemContent.new()
+        if request.get("reasoning_effort"):
+            effort = ReasoningEffort(request["reasoning_effort"].capitalize())
+            system = system.with_reasoning_effort(effort)
+        if options.get("conversation_start_date"):
+            system.conversation_start_date = options["conversation_start_date"]
+        yield Message.from_role_and_content(Role.SYSTEM, system)
+        messages = list(request["messages"])
+        rules = DeveloperContent.new()
+        if messages and messages[0]["role"] in ("system", "developer"):
+            rules.instructions = messages.pop(0)["content"]
+        tools = [tool["function"] for tool in request.get("tools") or ()]
+        if tools:
+            described = [
+                ToolDescription.new(
+                    tool["name"], tool.get("description") or "", tool.get("parameters")
+                )
+                for tool in tools
+            ]
+            rules = rules.with_function_tools(described)
+        if tools or rules.instructions:
+            yield Message.from_role_and_content(Role.DEVELOPER, rules)
+        names: dict[str, str] = {}
+        for message in messages:
+            yield from self._translate(message, names)
+
+    def _translate(self, message: Mapping[str, Any], names: dict[str, str]) -> Iterator[Any]:
+        from openai_harmony import Author, DeveloperContent, Message, Role
+
+        role, content = message["role"], message.get("content") or ""
+        if role == "user":
+            yield Message.from_role_and_content(Role.USER, content)
+        elif role in ("system", "developer"):
+            rules = DeveloperContent.new().with_instructions(content)
+            yield Message.from_role_and_content(Role.DEVELOPER, rules)
+        elif role == "tool":
+            author = Author.new(Role.TOOL, f"functions.{names.get(message['tool_call_id'], '')}")
+            result = Message.from_author_and_content(author, content)
+            yield result.with_recipient("assistant").with_channel("commentary")
+        else:
+            said = partial(Message.from_role_and_content, Role.ASSISTANT)
+            calls = message.get("tool_calls") or ()
+            if thought := message.get("reasoning_content") or message.get("reasoning"):
+                yield said(thought).with_channel("analysis")
+            if content or not calls:
+                yield said(content).with_channel("commentary" if calls else "final")
+            for call in calls:
+                function = call["function"]
+                names[call["id"]] = function["name"]
+                made = said(function["arguments"]).with_channel("commentary")
+                made = made.with_recipient(f"functions.{function['name']}")
+                yield made.with_content_type("<|constrain|>json")
+
+
+class MistralCommon(Oracle):
+    """Mistral's models by mistral-common, with the rules of one version of its tokenizers.
+
+    Args:
+        name: The name of the oracle.
+        tokenizer_version: The version in a model's tekken.json, such as "v13".
+    """
+
+    package = "mistral-common"
+
+    def __init__(self, name: str, tokenizer_version: str) -> None:
+        super().__init__(name)
+        self._rules = tokenizer_version
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        """The rules on a vocabulary of single bytes: the text is wanted, and decoding gives it back."""
+        import base64
+
+        from mistral_common.protocol.instruct.normalize import get_normalizer
+        from mistral_common.protocol.instruct.validator import ValidationMode, get_validator
+        from mistral_common.tokens.tokenizers import instruct, mistral
+        from mistral_common.tokens.tokenizers.base import SpecialTokens, TokenizerVersion
+        from mistral_common.tokens.tokenizers.model_settings_builder import ModelSettingsBuilder
+        from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+
+        rules = TokenizerVersion(self._rules)
+        vocabulary: list[Any] = [
+            {"rank": n, "token_bytes": base64.b64encode(bytes([n])).decode(), "token_str": None}
+            for n in range(256)
+        ]
+        special: list[Any] = [
+            {"rank": n, "token_str": token.value, "is_control": True}
+            for n, token in enumerate(SpecialTokens)
+        ]
+        settings = None
+        if rules.supports_model_settings:
+            efforts = {"type": "enum", "accepts_none": True, "default": "none"}
+            efforts["values"] = ["none", "high"]
+            settings = ModelSettingsBuilder.model_validate({"reasoning_effort": efforts})
+        size = len(vocabulary) + len(special)
+        tekken = Tekkenizer(
+            vocabulary,
+            special,
+            r"[\s\S]",
+            size,
+            len(special),
+            rules,
+            model_settings_builder=settings,
+        )
+        write = getattr(instruct, f"InstructTokenizer{self._rules.upper()}")(tekken)
+        validator = get_validator(rules, mode=ValidationMode.test)
+        normalizer = get_normalizer(rules, settings)
+        return mistral.MistralTokenizer(write, validator, normalizer)
+
+    def write(self, request: Request) -> Prompt:
+        from mistral_common.protocol.instruct.request import ChatCompletionRequest
+        from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy
+
+        asked = {
+            key: request[key] for key in ("reasoning_effort", "tool_choice") if request.get(key)
+        }
+        messages = [dict(message) for message in request["messages"]]
+        for message in messages:
+            message.pop("name", None)
+        converted = ChatCompletionRequest.from_openai(messages, request.get("tools"), **asked)
+        ids = self._tokenizer.encode_chat_completion(converted).tokens
+        return Prompt(text=self._tokenizer.decode(ids, SpecialTokenPolicy.KEEP))
+
+
+class CohereMelody(Oracle):
+    """Command models, by cohere-melody.
+
+    Args:
+        name: The name of the oracle.
+        function: The function that writes the format.
+    """
+
+    package = "cohere-melody"
+    roles = {"assistant": "chatbot", "developer": "system"}
+    tool_keys = ("name", "description", "parameters")
+
+    def __init__(self, name: str, function: str) -> None:
+        super().__init__(name)
+        self._function = function
+
+    def write(self, request: Request) -> Prompt:
+        import cohere_melody
+
+        config: dict[str, Any] = {"messages": list(map(self._translate, request["messages"]))}
+        tools = [tool["function"] for tool in request.get("tools") or ()]
+        config["available_tools"] = [
+            {"description": "", **{key: tool[key] for key in self.tool_keys if key in tool}}
+            for tool in tools
+        ]
+        if effort := request.get("reasoning_effort"):
+            config["reasoning_type"] = "disabled" if effort == "none" else "enabled"
+        return Prompt(text=getattr(cohere_melody, self._function)(config))
+
+    def _translate(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        parts = []
+        if thought := message.get("reasoning_content") or message.get("reasoning"):
+            parts.append({"type": "thinking", "thinking": thought})
+        if message.get("content"):
+            parts.append({"type": "text", "text": message["content"]})
+        role = message["role"]
+        translated = {"role": self.roles.get(role, role), "content": parts}
+        if role == "tool":
+            translated["tool_call_id"] = message["tool_call_id"]
+        if message.get("tool_calls"):
+            translated["tool_calls"] = [
+                {
+                    "id": call["id"],
+                    "name": call["function"]["name"],
+                    "parameters": call["function"]["arguments"],
+                }
+                for call in message["tool_calls"]
+            ]
+        return translated
+
+
+ORACLES: dict[str, Callable[[str], Oracle]] = {
+    "deepseek-v4": partial(DeepSeekRecipe, encoding="DeepseekV4Encoding", model="DeepSeek-V4-Pro"),
+    "deepseek-v4.1": partial(
+        DeepSeekRecipe, encoding="DeepseekV41Encoding", model="DeepSeek-V4.1-Flash"
+    ),
+    "harmony": Harmony,
+    "mistral-v11": partial(MistralCommon, tokenizer_version="v11"),
+    "mistral-v13": partial(MistralCommon, tokenizer_version="v13"),
+    "mistral-v15": partial(MistralCommon, tokenizer_version="v15"),
+    "cmd3": partial(CohereMelody, function="render_cmd3"),
+    "cmd4": partial(CohereMelody, function="render_cmd4"),
+    "cmd5": partial(CohereMelody, function="render_cmd5"),
+}
+"""What makes each oracle, by its name."""
+
+
+def find_oracle(name: str | os.PathLike[str], *, trust_encoder: bool = False) -> Oracle:
+    """Return the oracle with a name, or the encoder in a model's folder.
+
+    Args:
+        name: A name of `ORACLES`, or the path of a folder or of an encoder's file.
+        trust_encoder: True to allow that the code of such a file is run, in a locked process.
+
+    Raises:
+        SourceError: there is no such oracle, its package is not installed, or there is no consent.
+
+    Example:
+        >>> turnwise.oracles.find_oracle("deepseek-v4").package
+        'deepseek-recipe'
+    """
+    if isinstance(name, str) and name in ORACLES:
+        return ORACLES[name](name)
+    if isinstance(name, (str, os.PathLike)) and os.path.exists(name):
+        return EncoderFile(name, trust_encoder=trust_encoder)
+    close = get_close_matches(str(name), ORACLES, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(ORACLES)}."
+    raise SourceError(f"there is no oracle {json.dumps(str(name))}", hint=hint)
