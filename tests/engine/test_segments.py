@@ -257,3 +257,23 @@ def test_budgets_hold() -> None:
     many = [{"role": "user", "content": "a"}] * 3000
     with pytest.raises(turnwise.TemplateLimitError):
         template.render(many)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("mistral-tekken", 15), ("llama-3.1", 60), ("qwen3", 60)]
+)
+def test_tools_pay_for_their_own_text(name: str, count: int) -> None:
+    """Also where there are many, and where their keys and values are written one by one."""
+    template = turnwise.load(name)
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": f"tide_{number}", "description": "When? " * 60, "parameters": {}},
+        }
+        for number in range(count)
+    ]
+    chat = [{"role": role, "content": "Hi"} for role in ["user", "assistant", "user"]]
+    *_, last = [template.render(chat, tools=tools) for _ in range(4)]
+    assert last.is_whole and not isinstance(last._out, list)
+    program = template.with_limits(turnwise.Limits(deadline=60))  # runs each time
+    assert last.text == program.render(chat, tools=tools).text

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from turnwise.engine.provenance.container_rules import SPLIT
+from turnwise.engine.provenance.container_rules import PAIRS, SPLIT
 from turnwise.engine.provenance.piece_table import WRITTEN_BY_TEMPLATE, is_message
 from turnwise.engine.provenance.splitting import Follower, OutOfBudget, pairs_of
 from turnwise.engine.provenance.text_rules import (
@@ -274,8 +274,8 @@ def writes_tools(out: Output, count: int) -> bool:
                 blocks.append(pairs_of(trail[1]))
                 break
             source, number = trail[2] if trail[0] is JSON else trail, None
-            while type(source) is tuple and type(source[0]) is tuple:
-                source, number = source
+            while type(source) is tuple and (type(source[0]) is tuple or source[0] is PAIRS):
+                source, number = source if source[0] is not PAIRS else (source[1], number)
             if source == TOOLS and text and not text.isspace():
                 missing.discard(number)
                 if number is None or not missing:

@@ -221,12 +221,14 @@ class Recorder:
 
     def _find_price(self, steps: int, size: int, parts: Parts) -> float:
         """Return the share of the budgets that this section takes."""
-        limits = self._runtime.limits
-        constant = sum(len(part) for part in parts if type(part) is str)
+        runtime, limits = self._runtime, self._runtime.limits
+        written = sum(len(part.encode()) for part in parts if type(part) is str)
+        if not self.is_in_round and runtime.tools_size is not None:
+            written -= limits.share_of(*runtime.tools_size)["output"]  # tools pay for their text
         amounts = (
             (self._paid[0] - steps, limits.steps_per_value, limits.steps),
             (self._paid[1] - size, limits.bytes_per_value, limits.bytes),
-            (MAX_CHARACTER_SIZE * constant, limits.output_per_value, limits.output),
+            (written, limits.output_per_value, limits.output),
         )
         added = MESSAGE_SHARE if self.is_in_round else 0
         prices = [max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts]

@@ -93,6 +93,7 @@ class Segments:
     def __init__(self, limits: Limits, tools: object = None) -> None:
         self._limits = limits
         self._tools = tools  # kept, so that no others have their identity
+        self._tools_size: tuple[int, int] = getattr(tools, "size", (0, 0))
         self._constants = Constants()
         self._entry = FactTree()
         self._walks: dict[bool, Walk] = {}  # without and with trails
@@ -108,7 +109,7 @@ class Segments:
     @property
     def size(self) -> int:
         """The estimated bytes."""
-        containers, characters = getattr(self._tools, "size", (0, 0))
+        containers, characters = self._tools_size
         tools = CONTAINER_BYTES * containers + 4 * characters
         return tools + 2 * self._constants.size + LEAF_BYTES * (1 + self._leaves)
 
@@ -161,7 +162,8 @@ class Segments:
         if size <= self._limits.output:
             return True
         texts = [len(value) for one in messages for value in one.values() if type(value) is str]
-        shares = self._limits.share_of(len(messages), sum(texts))
+        containers, characters = self._tools_size
+        shares = self._limits.share_of(len(messages) + containers, sum(texts) + characters)
         return size <= self._limits.output + shares["output"]
 
     def _find_excess(self, cost: int, length: int) -> float:

@@ -45,15 +45,30 @@ def write_origins(
         trails: of texts that namespaces got, by their keys.
     """
     sources: list[str] = []
-    if len(items) > 2 * MAX_PARTS:
-        return None, {}
     try:
-        for text, trail in _flatten(items):
-            sources += (_write_text(recorder, text), _write_trail(recorder, trail))
+        for constants, pair in _group_constants(recorder, _flatten(items)):
+            if constants:
+                sources.append(f"*{recorder.constants.keep(constants)}")
+            if pair is not None:
+                sources += (_write_text(recorder, pair[0]), _write_trail(recorder, pair[1]))
         state = {key: _write_trail(recorder, trail) for key, trail in trails.items()}
     except (NotRecordable, RecursionError):
         return None, {}
     return (sources, state) if len(sources) <= 2 * MAX_PARTS else (None, {})
+
+
+def _group_constants(
+    recorder: Any, pairs: Iterable[tuple[Any, Trail]]
+) -> Iterable[tuple[list[Any], tuple[Any, Trail] | None]]:
+    """Yield each text with its trail, and before it those that are the same for every message, in one list."""
+    constants: list[Any] = []
+    for text, trail in pairs:
+        if type(text) is str and _write(recorder, trail) is None:
+            constants += (text, trail)
+        else:
+            yield constants, (text, trail)
+            constants = []
+    yield constants, None
 
 
 def _write_trail(recorder: Any, trail: Trail) -> str:
