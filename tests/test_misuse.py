@@ -318,7 +318,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no folder": (lambda: turnwise.release(None), "a model folder, not of None"),  # type: ignore[arg-type]
     "no template": (lambda: turnwise.Normaliser(None), "a template, not None"),  # type: ignore[arg-type]
     "no rows": (lambda: list(evidence.scan(None)), "not NoneType"),  # type: ignore[arg-type]
-    "no engine": (lambda: evidence.conform(None, None), "NoneType is no Engine"),  # type: ignore[arg-type]
+    "no engine": (lambda: evidence.conform(None, None), "NoneType is no Template"),  # type: ignore[arg-type]
 }
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         diff,
         stability,
     )
+    from turnwise.evidence.conform import Conformance, conform
     from turnwise.isolation import IsolatedTemplate, WorkerPool, isolated
     from turnwise.messages import (
         ChatMessage,
@@ -80,6 +81,7 @@ __all__ = [
     "CheckReport",
     "ChunkStream",
     "Comparison",
+    "Conformance",
     "ContentPart",
     "Encoded",
     "EncodedBatch",
@@ -125,6 +127,7 @@ __all__ = [
     "WorkerPool",
     "check",
     "compile",
+    "conform",
     "diff",
     "entries",
     "fix",
@@ -150,6 +153,7 @@ _NAMES_BY_MODULE = {
         "diff",
         "stability",
     ),
+    "turnwise.evidence.conform": ("Conformance", "conform"),
     "turnwise.isolation": ("IsolatedTemplate", "WorkerPool", "isolated"),
     "turnwise.messages": (
         "ChatMessage",

@@ -103,7 +103,7 @@ def test_ids_that_differ_are_shown_as_text() -> None:
     ) as server:
         client = JsonClient(server.url, 10)
         template = turnwise.compile(TEMPLATE, options={"bos_token": ""})
-        found = conform(detect_engine(client.ask), template, limit=5)
+        found = conform(template, detect_engine(client.ask), limit=5)
     assert not found and found.difference is not None and found.differing == 5
     assert found.difference.got == found.difference.expected + "\n"
     assert "engine:" in str(found) and "⟪" in str(found)
@@ -116,7 +116,7 @@ def test_arguments_are_text_on_the_wire() -> None:
         asked.append(body)
         return EngineReply(200, {"token_ids": [1], "tokens": [1]})
 
-    assert conform(Vllm(answer, "m"), turnwise.load("chatml"))
+    assert conform(turnwise.load("chatml"), Vllm(answer, "m"))
     sent = [body["messages"] for body in asked if "messages" in body]
     calls = [call for chat in sent for message in chat for call in message.get("tool_calls") or ()]
     assert calls and all(isinstance(call["function"]["arguments"], str) for call in calls)

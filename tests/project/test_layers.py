@@ -27,6 +27,7 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 EDGES = {"cli", "serve"}
 """Rooms that may print, read the clock and touch the network."""
 FILE_READERS = EDGES | {
+    "oracles",
     "registry",
     "compat",
     "integrations",

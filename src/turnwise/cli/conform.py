@@ -1,9 +1,10 @@
-"""`turnwise conform`: the prompts of a running engine against those of its template."""
+"""`turnwise conform`: the prompts of a running engine, or of a maker's encoder, against those of a template."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,13 +13,18 @@ from turnwise.cli import inputs, output
 from turnwise.cli.http_client import JsonClient
 from turnwise.cli.render import JsonOption, NowOption, PickOption
 from turnwise.evidence.conform import ENGINES, Conformance, Engine, conform, detect_engine
+from turnwise.oracles import ORACLES, find_oracle
+from turnwise.registry.files import find_encoder_file
 from turnwise.template import Template, compile_jinja
 
 
 def conform_engine(
     url: Annotated[
         str,
-        typer.Argument(metavar="URL", help="A server of vLLM or llama.cpp: http://localhost:8000"),
+        typer.Argument(
+            metavar="URL",
+            help="A server of vLLM or llama.cpp: http://localhost:8000; with --oracle, a template.",
+        ),
     ],
     template: Annotated[
         str | None,
@@ -26,6 +32,19 @@ def conform_engine(
             "--template", "-t", help="What it serves, if it does not tell: a file, a name."
         ),
     ] = None,
+    oracle: Annotated[
+        str | None,
+        typer.Option(
+            "--oracle",
+            help="The maker's encoder: a name, a model's folder; or another template.",
+        ),
+    ] = None,
+    trust_encoder: Annotated[
+        bool,
+        typer.Option(
+            "--trust-encoder", help="Run the encoder of that folder, in a locked process."
+        ),
+    ] = False,
     engine: Annotated[
         str | None, typer.Option("--engine", help=f"{' or '.join(ENGINES)}, if not found out.")
     ] = None,
@@ -41,16 +60,32 @@ def conform_engine(
 ) -> None:
     """Compare the prompts of a running engine with its template; show the smallest conversation that differs.
 
+    With --oracle, compare a template with the encoder that its maker publishes, or with another template.
     Exits with 0 if there is no difference, with 1 if there is one, and with 2 on any error.
 
     Example: turnwise conform http://localhost:8080
     """
+    time = inputs.parse_time(now) or datetime.now()
+    if oracle is not None:
+        given = inputs.load_template(url, pick)
+        found = conform(given, _find_other(oracle, trust_encoder), time, limit)
+        output.finish(found, _as_data(found), as_json, found.equal)
+        return
     inputs.check_choice(engine, ENGINES, "--engine")
     client = JsonClient(url, timeout, _parse_headers(header or []))
     asked = ENGINES[engine](client.ask, model) if engine else detect_engine(client.ask, model)
     served = _find_template(asked, template, pick)
-    found = conform(asked, served, inputs.parse_time(now) or datetime.now(), limit)
+    found = conform(served, asked, time, limit)
     output.finish(found, _as_data(found), as_json, found.equal)
+
+
+def _find_other(name: str, trust_encoder: bool) -> Engine | Template:
+    """Return what a template is compared with: an oracle, the encoder of a folder, or a template."""
+    path = Path(name)
+    has_encoder = path.suffix == ".py" or (path.is_dir() and find_encoder_file(path))
+    if name in ORACLES or has_encoder:
+        return find_oracle(name, trust_encoder=trust_encoder)
+    return inputs.load_template(name, None)
 
 
 def _parse_headers(pairs: list[str]) -> dict[str, str]:
@@ -79,7 +114,8 @@ def _find_template(engine: Engine, template: str | None, pick: str | None) -> Te
 
 
 def _as_data(found: Conformance) -> dict[str, Any]:
-    data = output.select_fields(found, "engine", "equal", "tried", "refused", "differing", "also")
+    names = ("engine", "version", "equal", "tried", "refused", "declined", "differing", "also")
+    data = output.select_fields(found, *names)
     difference = found.difference
     if difference is not None:
         data["difference"] = {

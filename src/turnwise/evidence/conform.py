@@ -1,4 +1,4 @@
-"""`conform`: does a running engine make the same prompts as the template that it serves?
+"""`conform`: does a running engine, or the maker's own encoder, make the same prompts as a template?
 
 Engines render templates with programs of their own (minijinja, a C++ interpreter) and change messages before. Here an
 engine is asked for the prompts of made-up conversations, and each is compared with what the template writes. Where
@@ -14,6 +14,9 @@ touches the network:
     llamacpp   POST /apply-template returns the text; GET /props has the template and the special tokens. Its
                prompts always end with a generation prompt and lack the bos token, which it adds as an id.
 
+Another template may stand in the place of an engine, and an `Oracle` (`oracles/`) is one. These are compared with what
+`Template.render` writes, and on random conversations too (`analysis/request_probes.py`).
+
 Conversations are sent in OpenAI's shape, so arguments of calls are JSON text. Engines parse it, and the reference gets
 them as the template takes them. A refusal by both is agreement.
 """
@@ -24,22 +27,25 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import Probe, conversations
 from turnwise.analysis.counterexample import MAX_SHRINK_STEPS, passed_arguments, smaller_probes
 from turnwise.analysis.decisions import Decision, map_branches
+from turnwise.analysis.request_probes import REQUEST_OPTIONS, make_request_probes
 from turnwise.analysis.rewrites import common_length, pieces_from
 from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import TOOL_USE
-from turnwise.errors import SourceError, TurnwiseError, short_repr
+from turnwise.errors import SourceError, TurnwiseError, WarningLog, short_repr
 from turnwise.template import Template
 
 WIRE_ROLES = ("system", "user", "assistant", "tool", "developer")
 ENGINE_SHRINK_STEPS = MAX_SHRINK_STEPS // 4  # each is a request or two
+RANDOM_PROBES = 300  # that are made for an oracle or another template
 CONTEXT_BEFORE, CONTEXT_AFTER = 30, 50  # characters shown around the first difference
-TEXT, IDS, REFUSAL = "text", "ids", "refusal"
+TEXT, IDS, REFUSAL, DECLINED = "text", "ids", "refusal", "declined"
 
 
 class EngineReply(NamedTuple):
@@ -72,6 +78,8 @@ class Engine:
 
     name = ""
     only_prompts = False  # conversations that are no prompts cannot be asked for
+    normalises = False  # the reference is what `Template.render` writes, not the bare template
+    has_own_rules = False  # its refusals are rules about requests, which no template has
 
     def __init__(self, ask: Ask, model: str | None = None) -> None:
         self._ask = ask
@@ -175,6 +183,31 @@ class Vllm(Engine):
         return text
 
 
+class OtherTemplate(Engine):
+    """A template in the place of an engine.
+
+    Args:
+        template: The template.
+    """
+
+    normalises = True
+
+    def __init__(self, template: Template) -> None:
+        self.name = template.name
+        self._template = template
+
+    def render(self, request: Mapping[str, Any]) -> Prompt:
+        known = ("messages", "tools", "add_generation_prompt")
+        arguments = {name: request[name] for name in known if name in request}
+        asked = request.get("chat_template_kwargs") or {}
+        options = {name: asked[name] for name in asked if name in self._template.variables}
+        try:
+            with WarningLog(is_quiet=True):
+                return Prompt(text=self._template.render(**arguments, **options).text)
+        except TurnwiseError as error:
+            return Prompt(refusal=error.message)
+
+
 ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Vllm, LlamaCpp)}
 
 
@@ -274,17 +307,21 @@ class Conformance:
         engine: The name of the engine.
         tried: The number of conversations that were compared.
         refused: How many of them both refuse.
+        declined: How many of them a maker's encoder refuses by rules of its own.
         differing: How many differ.
         difference: The smallest conversation that was found for the first difference.
         also: What the other differing conversations are about.
+        version: The version of the engine, where it is known.
     """
 
     engine: str
     tried: int
     refused: int
+    declined: int = 0
     differing: int = 0
     difference: EngineDifference | None = None
     also: tuple[str, ...] = field(default=())
+    version: str = ""
 
     @property
     def equal(self) -> bool:
@@ -296,21 +333,28 @@ class Conformance:
 
     def __str__(self) -> str:
         tried = f"{self.tried} conversations, {self.refused} refused by both"
+        if self.declined:
+            tried += f", {self.declined} by {self.engine} alone"
+        name = f"{self.engine} {self.version}".strip()
         if self.difference is None:
-            return f"{self.engine} makes the prompts of the template: {tried}"
-        summary = f"{self.engine} differs on {self.differing} of {tried}"
+            return f"{name} makes the prompts of the template: {tried}"
+        summary = f"{name} differs on {self.differing} of {tried}"
         also = f"\nalso on: {', '.join(self.also)}" if self.also else ""
         return f"{summary}\n{self.difference}{also}"
 
 
 def conform(
-    engine: Engine, template: Template, now: datetime | None = None, limit: int | None = None
+    template: Template,
+    other: Engine | Template,
+    now: datetime | None = None,
+    limit: int | None = None,
 ) -> Conformance:
-    """Compare the prompts of a running engine with those of a template.
+    """Compare the prompts of a template with those of an engine, a maker's encoder or another template.
 
     Args:
-        engine: The engine, made with a function that sends requests: `detect_engine(ask)`.
-        template: What it serves, with its special tokens as options.
+        template: The template, with its special tokens as options.
+        other: An engine that was made with a function that sends requests (`detect_engine(ask)`), an oracle
+            (`turnwise.oracles.find_oracle`), or a template.
         now: The time, for templates that ask for it; the engine has a clock of its own.
         limit: The most conversations to try.
 
@@ -318,45 +362,75 @@ def conform(
         The result; `str()` of it shows the smallest difference.
 
     Raises:
-        SourceError: this is no engine or no template; the engine does not answer, or not as engines do; or both refuse
+        SourceError: this is no template or no engine; the engine does not answer, or not as engines do; or both refuse
             everything.
+
+    Example:
+        >>> print(turnwise.conform(turnwise.load("chatml"), turnwise.load("chatml"), limit=20))
+        chatml makes the prompts of the template: 20 conversations, 0 refused by both
     """
-    wanted: tuple[tuple[Any, type], ...] = ((engine, Engine), (template, Template))
+    given: Any = other
+    engine = OtherTemplate(given) if isinstance(given, Template) else given
+    wanted: tuple[tuple[Any, type], ...] = ((template, Template), (engine, Engine))
     for value, needed in wanted:
         if not isinstance(value, needed):
             problem = f"{type(value).__name__} is no {needed.__name__}"
-            raise SourceError(f"conform compares an Engine with a Template; {problem}")
+            raise SourceError(f"conform compares a Template with an Engine; {problem}")
     comparison = EngineComparison(engine, template, now)
-    tried = refused = 0
+    outcomes: dict[str | None, int] = dict.fromkeys((None, DECLINED), 0)
+    tried = 0
     differing: list[tuple[Probe, str]] = []
-    for probe in list(wire_probes(engine.only_prompts))[:limit]:
+    for probe in islice(comparison.list_probes(), limit):
         outcome = comparison.compare(probe)
         tried += 1
-        refused += outcome is None
-        if outcome:
+        if outcome in outcomes:
+            outcomes[outcome] += 1
+        elif outcome:
             differing.append((probe, outcome))
-    if tried == refused:
+    refused, declined = outcomes[None], outcomes[DECLINED]
+    if tried == refused + declined:
         raise SourceError(f"the engine and the template refuse all {tried} conversations")
+    found = Conformance(
+        engine.name, tried, refused, declined, version=getattr(engine, "version", "")
+    )
     if not differing:
-        return Conformance(engine.name, tried, refused)
+        return found
     first, kind = min(differing, key=lambda found: len(json.dumps(found[0].messages)))
-    others = tuple(probe.covers for probe, _ in differing if probe is not first)
-    smallest = comparison.shrink(first, kind)
-    difference = comparison.describe(smallest, kind)
-    return Conformance(engine.name, tried, refused, len(differing), difference, others)
+    others = dict.fromkeys(probe.covers for probe, _ in differing if probe is not first)
+    difference = comparison.describe(comparison.shrink(first, kind), kind)
+    return replace(found, differing=len(differing), difference=difference, also=tuple(others))
 
 
 class EngineComparison:
     """Compares the prompts of an engine with those of a template; the arguments are those of `conform`."""
 
-    def __init__(self, engine: Engine, template: Template, now: datetime | None) -> None:
+    def __init__(self, engine: Engine, template: Template, now: datetime | None = None) -> None:
         self._engine = engine
         self._template = template
         self._now = now
 
+    def list_probes(self, seed: int = 0, count: int = RANDOM_PROBES) -> Iterator[Probe]:
+        """Yield the conversations to try: fixed ones, and random ones for what has no server to wait for."""
+        yield from wire_probes(self._engine.only_prompts)
+        if not self._engine.normalises:
+            return
+        options = {
+            name: values
+            for name, values in REQUEST_OPTIONS.items()
+            if name in self._template.variables
+        }
+        random = make_request_probes(options, seed)
+        fitting = (probe for probe in random if is_wire_probe(probe, self._engine.only_prompts))
+        yield from islice(fitting, count)
+
     def compare(self, probe: Probe) -> str | None:
-        """Return how the two differ: "text", "ids", "refusal", or "" if they agree; None if both refuse."""
+        """Return how the two differ: "text", "ids", "refusal", or "" if they agree; None if both refuse.
+
+        "declined" is no difference: a maker's encoder has rules about requests that a template has not.
+        """
         expected, got = self._render(probe), self._engine.render(wire_request(probe))
+        if self._engine.has_own_rules and got.refusal is not None:
+            return DECLINED if isinstance(expected, Rendering) else None
         if not isinstance(expected, Rendering):
             return None if got.refusal is not None else REFUSAL
         if got.refusal is not None:
@@ -408,6 +482,8 @@ class EngineComparison:
 
     def _render(self, probe: Probe) -> Rendering | TurnwiseError:
         """Return what the template writes, with arguments in the form that it takes; or its refusal."""
+        if self._engine.normalises:
+            return self._render_normalised(probe)
         refusal: TurnwiseError | None = None
         arguments = {**probe.arguments(), "now": self._now}
         for form in (probe, with_text_arguments(probe)):
@@ -419,6 +495,14 @@ class EngineComparison:
                 refusal = refusal or error
         assert refusal is not None  # the first form is never None
         return refusal
+
+    def _render_normalised(self, probe: Probe) -> Rendering | TurnwiseError:
+        arguments = {**probe.arguments(), "now": self._now}
+        with WarningLog(is_quiet=True):
+            try:
+                return self._template.render(wire_request(probe)["messages"], **arguments)
+            except TurnwiseError as error:
+                return error
 
 
 def wire_probes(only_prompts: bool) -> Iterator[Probe]:

@@ -32,7 +32,12 @@ class DeepSeekRecipe(Oracle):
     def write(self, request: Request) -> Prompt:
         import deepseek_recipe
 
-        body = {"model": self._model, "messages": request["messages"]}
+        messages = [
+            # "developer" is OpenAI's newer name of the same author.
+            {**message, "role": "system"} if message["role"] == "developer" else message
+            for message in request["messages"]
+        ]
+        body: dict[str, Any] = {"model": self._model, "messages": messages}
         for key in ("tools", "tool_choice", "response_format", "reasoning_effort"):
             if request.get(key) is not None:
                 body[key] = request[key]

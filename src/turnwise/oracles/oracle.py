@@ -27,6 +27,7 @@ class Oracle(Engine):
 
     package = ""
     only_prompts = True
+    normalises = has_own_rules = True
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -52,6 +52,7 @@ class Entry:
         untrained: True if the markers are special tokens that base models have not learnt.
         notes: One sentence for people.
         verified: Published templates whose output it equals on the corpus.
+        oracle: The maker's encoder that it is held to, as `turnwise.oracles` names it; empty if there is none.
         replies: Declarations about replies that the template does not show.
         fuller: The entry for the same models that writes what this one leaves out; empty if none does.
         unusable: Why the template cannot be loaded; empty if it can.
@@ -74,6 +75,7 @@ class Entry:
     untrained: bool = False
     notes: str = ""
     verified: tuple[str, ...] = ()
+    oracle: str = ""
     replies: Mapping[str, Any] = field(default_factory=dict)
     fuller: str = ""
     unusable: str = ""
@@ -99,7 +101,7 @@ class Entry:
 
 ENTRY_RULES = {
     **dict.fromkeys(("name", "source"), NON_EMPTY_STRING),
-    **dict.fromkeys(("dialect", "family", "notes", "fuller"), STRING),
+    **dict.fromkeys(("dialect", "family", "notes", "fuller", "oracle"), STRING),
     **dict.fromkeys(("aliases", "stops", "models", "base", "verified"), STRINGS),
     **dict.fromkeys(("untrained", "override"), BOOLEAN),
     **dict.fromkeys(("options", "replies"), TABLE),

@@ -1,0 +1,30 @@
+"""Entries write what their makers' encoders write, on random conversations."""
+
+from itertools import islice
+
+import pytest
+
+import turnwise
+from turnwise.evidence.conform import EngineComparison
+from turnwise.oracles import ORACLES, find_oracle
+
+HELD = {name: entry.oracle for name, entry in turnwise.entries().items() if entry.oracle}
+MODULES = {"deepseek": "deepseek_recipe", "mistral": "mistral_common", "cmd": "cohere_melody"}
+
+
+def test_oracles_of_entries_exist():
+    assert set(HELD.values()) <= set(ORACLES)
+    assert {"deepseek-v4", "deepseek-v4.1"} <= set(HELD)
+
+
+@pytest.mark.parametrize("name", sorted(HELD))
+def test_an_entry_writes_what_its_maker_writes(name):
+    wanted = [module for start, module in MODULES.items() if HELD[name].startswith(start)]
+    for module in wanted or ["no vocabulary of harmony here"]:
+        pytest.importorskip(module)
+    comparison = EngineComparison(find_oracle(HELD[name]), turnwise.load(name))
+    probes = islice(comparison.list_probes(seed=7, count=150), 60, None)
+    outcomes = [(comparison.compare(probe), probe) for probe in probes]
+    differing = [probe for outcome, probe in outcomes if outcome in ("text", "refusal", "ids")]
+    assert not differing, comparison.describe(differing[0], "text")
+    assert sum(outcome == "" for outcome, _ in outcomes) > 60
