@@ -494,7 +494,7 @@ class Template:
             eos_token: the text of the token, where the template writes it and has no default for it; "" for none.
             bos_token: the same for the first token.
             without: what may be lost: "tools", "reasoning", "images", "audio", "documents", "names", "white space",
-                "empty messages", "system text", "no system text", "options", or an option.
+                "empty messages", "system text", "no system text", "late system text", "options", or an option.
             details: what the target's writer takes, such as a `name`.
 
         Raises:
@@ -503,7 +503,9 @@ class Template:
         target = dialects.get_dialect(dialect)
         tokens = {"eos_token": eos_token, "bos_token": bos_token}
         stops = self.translation.stops
-        conversion = Conversion(self.renderer, stops, target, tokens, without)
+        # `render` changes conversations for templates of OpenAI's messages only.
+        normaliser = self._inputs.normaliser if self.dialect == "jinja" else None
+        conversion = Conversion(self.renderer, stops, target, tokens, without, normaliser)
         if dialect == "jinja":
             return conversion.keep_jinja(self.translation, details)
         if dialect == self.dialect:

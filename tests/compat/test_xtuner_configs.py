@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
-import sys
-import types
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -19,6 +15,7 @@ import pytest
 import corpus
 import turnwise
 from corpus import needs_corpus
+from originals import find_checkout, load_xtuner
 from turnwise.compat import xtuner
 from turnwise.compat.xtuner import (
     BUILDER,
@@ -34,7 +31,7 @@ from turnwise.tokens.tokenizers import tokenizer as load_shipped_tokenizer
 pytestmark = pytest.mark.filterwarnings("ignore")  # of `datasets`
 datasets = pytest.importorskip("datasets")
 
-SOURCE = Path(os.environ.get("TURNWISE_XTUNER", "/nonexistent"))
+SOURCE = find_checkout("xtuner")
 """A checkout of XTuner whose configs are read, and whose code is run beside ours."""
 needs_source = pytest.mark.skipif(not SOURCE.is_dir(), reason="TURNWISE_XTUNER: no checkout")
 CONFIG = """
@@ -256,53 +253,6 @@ def test_every_config_is_read() -> None:
 
 
 @cache
-def load_original() -> dict[str, Any]:
-    """Run XTuner's own code; what it imports of mmengine, torch and PIL is replaced by as much as it uses."""
-
-    added: list[str] = []
-
-    def module(name: str, **values: Any) -> None:
-        made = types.ModuleType(name)
-        made.__dict__.update(values)
-        if sys.modules.setdefault(name, made) is made:
-            added.append(name)
-
-    class Registry:
-        def __init__(self, name: str) -> None: ...
-
-        def get(self, name: str) -> None: ...
-
-    class Dict(dict[str, Any]):
-        def __init__(self, *given: Any, **fields: Any) -> None:
-            super().__init__(*given, **fields)
-            for key, value in self.items():
-                self[key] = Dict(value) if isinstance(value, dict) else value
-
-        __getattr__ = dict.__getitem__
-
-    module("mmengine", print_log=lambda *_, **__: None)
-    module("mmengine.config", Config=Dict, ConfigDict=Dict)
-    module("mmengine.registry", Registry=Registry)
-    module("mmengine.utils")
-    module("mmengine.utils.misc", get_object_from_string=None)
-    module("torch", distributed=types.SimpleNamespace(is_available=lambda: False))
-    module("PIL", Image=None)
-    module("requests")
-    for package in ("xtuner", "xtuner.dataset", "xtuner.utils"):
-        module(package)
-        sys.modules[package].__path__ = [str(SOURCE.joinpath(*package.split(".")))]
-    names: dict[str, Any] = {}
-    utils = sys.modules["xtuner.utils"]
-    for part in ("utils.constants", "utils.templates"):
-        utils.__dict__.update(vars(importlib.import_module(f"xtuner.{part}")))
-    for part in ("dataset.map_fns", "dataset.huggingface", "utils.templates"):
-        names.update(vars(importlib.import_module(f"xtuner.{part}")))
-    for name in added:  # other libraries look whether they are there
-        del sys.modules[name]
-    return names
-
-
-@cache
 def invented_rows() -> dict[str, list[dict[str, Any]]]:
     """Return rows for each map function that make one table, and have an answer."""
     found: dict[str, list[dict[str, Any]]] = {}
@@ -334,7 +284,7 @@ def load_tokenizer() -> Any:
 @pytest.mark.parametrize("file", find_configs(), ids=lambda file: file.stem)
 def test_ids_and_labels_are_xtuners(file: Path) -> None:
     tokenizer = load_tokenizer()
-    original = load_original()
+    original = load_xtuner()
     config = read_config(file)
     sections = [
         each

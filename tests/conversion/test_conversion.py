@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -35,7 +35,12 @@ from turnwise.registry import entries
 
 pytestmark = pytest.mark.once
 
-LOST = {"fastchat": ("empty messages",)}  # to FastChat, an empty message is an open turn
+# To FastChat, an empty message is an open turn; XTuner and LMDeploy write a late system text where it is.
+LOST = {
+    "fastchat": ("empty messages",),
+    "xtuner": ("late system text",),
+    "lmdeploy": ("late system text",),
+}
 OFFICIAL = [name for name, entry in entries().items() if entry.dialect == "jinja"]
 # Names, as a new entry must not change which ones are counted.
 SOME_OFFICIAL = [
@@ -57,12 +62,12 @@ SOME_OFFICIAL = [
     "tulu-3",
 ]
 SAID = ("chatml", "yi", "zephyr", "mistral")
-EMPTY = ("chatml", "zephyr")  # FastChat has no way to leave a system turn out
+EMPTY = ("chatml", "zephyr")  # FastChat and LMDeploy have no way to leave a system turn out
 PLAIN = [
     (name, dialect)
     for name in SAID
     for dialect in TARGETS
-    if dialect != "fastchat" or name not in EMPTY
+    if dialect not in ("fastchat", "lmdeploy") or name not in EMPTY
 ]
 FASTCHAT = list(entries(dialect="fastchat"))
 NAMED = re.compile(
@@ -120,10 +125,12 @@ def convert_or_error(template: turnwise.Template, dialect: str, **details: Any) 
         return error
 
 
-def disagreements(template: turnwise.Template, source: Any, dialect: str) -> list[Any]:
+def disagreements(
+    template: turnwise.Template, source: Any, dialect: str, lost: Collection[str] = ()
+) -> list[Any]:
     """The conversations that the written source says otherwise."""
     target = Target(dialect, source, dict(template.options))
-    return find_differences(template, target, list(chats()), ())[1]
+    return find_differences(template, target, list(chats()), lost)[1]
 
 
 # What can be written
@@ -131,9 +138,10 @@ def disagreements(template: turnwise.Template, source: Any, dialect: str) -> lis
 
 @pytest.mark.parametrize(("name", "dialect"), PLAIN)
 def test_plain_templates_are_written_in_every_dialect(name: str, dialect: str) -> None:
-    source = load(name).convert(dialect, **bos(load(name)), without=LOST.get(dialect, ()))
+    lost = [*LOST.get(dialect, ()), *(["system text"] if name == "mistral" else [])]
+    source = load(name).convert(dialect, **bos(load(name)), without=lost)
     assert dialects.guess_dialect(source) == dialect
-    assert disagreements(load(name), source, dialect) == []
+    assert disagreements(load(name), source, dialect, lost) == []
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
@@ -153,7 +161,7 @@ def test_what_is_written() -> None:
         "SUFFIX_AS_EOS": True,
         "SEP": "\n",
     }  # after an eos token of its own XTuner would insert bos_token again
-    assert load("mistral").convert("xtuner") == {
+    assert load("mistral").convert("xtuner", without=["system text"]) == {
         "INSTRUCTION": "[INST] {input} [/INST]",
         "SUFFIX": "</s>",
         "SUFFIX_AS_EOS": True,
@@ -172,7 +180,8 @@ def test_what_is_written() -> None:
         "format_assistant": [" {{content}}", ["eos_token"]],  # a prompt ends before the space
     }
     assert load("mistral-v1").convert("llamafactory")["template_class"] == "Llama2Template"
-    assert "{{query | trim}}" in load("gemma").convert("paddlenlp")["query"]
+    trimming = load("gemma").convert("paddlenlp", without=["system text"])
+    assert "{{query | trim}}" in trimming["query"]
     modelfile = chatml.convert("ollama")
     assert modelfile.startswith("FROM .\nTEMPLATE") and modelfile.endswith(
         'PARAMETER stop "<|im_end|>"\n'
@@ -226,8 +235,9 @@ def test_rounds_are_counted() -> None:
     assert read_turns(load("chatglm2").renderer).user[:2] == ("[Round ", Slot("round"))
     counted = turnwise.compile(load("xtuner:chatglm2").text)
     for dialect in ("xtuner", "paddlenlp"):
-        source = counted.convert(dialect, eos_token="</s>", bos_token="<s>")
-        assert disagreements(counted, source, dialect) == []
+        lost = ["system text"]
+        source = counted.convert(dialect, eos_token="</s>", bos_token="<s>", without=lost)
+        assert disagreements(counted, source, dialect, lost) == []
 
 
 def test_a_token_whose_text_is_asked_for() -> None:
@@ -267,7 +277,7 @@ def test_tools_are_an_obstacle(dialect: str) -> None:
     error = convert_or_error(load("qwen2.5"), dialect, without=lost)
     assert isinstance(error, turnwise.SourceError)
     unable = f"{dialect} cannot express"
-    if dialect in ("llamafactory", "ollama"):  # which have words for tools
+    if dialect in ("llamafactory", "ollama", "lmdeploy"):  # which have words for tools
         unable = f"turnwise's writer for {dialect} does not express"
     assert error.message == f"{unable} this template: tools"
     shown = [line.strip() for line in str(error).splitlines()]
@@ -348,12 +358,7 @@ def test_what_may_be_lost_has_a_name() -> None:
         ("chatglm2", "ollama", "the number of the round: '1, 2, 3'", "FOS"),
         ("mistral-v1", "xtuner", "the text before a reply in the history: ' [/INST] '", "FO"),
         ("gemma-3", "fastchat", "a system text in the first user turn", "RF"),
-        (
-            "phi-3-medium",
-            "llamafactory",
-            "a system text that is left out, or that is not first",
-            "RF",
-        ),
+        ("phi-3-medium", "xtuner", "a system text in the first user turn", "RF"),
         (
             "deepseek",
             "xtuner",
@@ -366,12 +371,7 @@ def test_what_may_be_lost_has_a_name() -> None:
             "a last reply that begins unlike earlier ones: '<|im_start|>assistant\\n<think>",
             "FO",
         ),
-        (
-            "phi-3",
-            "llamafactory",
-            "a last reply that ends unlike earlier ones: '</s>'",
-            "FO",
-        ),
+        ("phi-3", "llamafactory", "a last reply that ends unlike earlier ones: '</s>'", "FO"),
         ("chatml", "fastchat", "leaving out the system turn where no system text is given", "F"),
         (
             "falcon",
@@ -380,15 +380,14 @@ def test_what_may_be_lost_has_a_name() -> None:
             None,
         ),
         ("llama-3", "ollama", "white space around a message, which the template changes", None),
-        # A result needs its call, so there is a reply with one and without a text.
-        ("deepseek-r1-0528", "xtuner", "tool calls", ("F", "", "r")),
+        ("deepseek-r1-0528", "xtuner", "tool calls", ("F", "")),
     ],
 )
 def test_the_obstacle_is_named(
     name: str, dialect: str, feature: str, turns: Iterable[str] | None
 ) -> None:
     """`turns` are the texts of the smallest conversation."""
-    error = convert_or_error(load(name), dialect, eos_token="</s>")
+    error = convert_or_error(load(name), dialect, eos_token="</s>", without=LOST.get(dialect, ()))
     assert isinstance(error, turnwise.SourceError)
     assert error.message.partition(": ")[2].startswith(feature), error.message
     assert turns is None or re.findall(r"'content': '(.*?)'", str(error)) == list(turns)
@@ -439,7 +438,8 @@ def test_a_token_inside_a_turn() -> None:
     "dialect", [dialect for dialect in TARGETS if dialect not in ("fastchat", "llamafactory")]
 )
 def test_the_token_can_be_passed_as_the_error_says(dialect: str) -> None:
-    source = turnwise.compile(INSIDE).convert(dialect, eos_token="</s>")
+    lost = ["no system text"] if dialect == "lmdeploy" else []
+    source = turnwise.compile(INSIDE).convert(dialect, eos_token="</s>", without=lost)
     assert "user</s>" in str(source)
 
 
@@ -463,7 +463,7 @@ def convert_or_name_obstacle(template: turnwise.Template, dialect: str, **detail
     without = (*details.pop("without", ()), *LOST.get(dialect, ()))
     source = convert_or_error(template, dialect, **eos, **bos(template), without=without, **details)
     if not isinstance(source, turnwise.SourceError):
-        assert disagreements(template, source, dialect) == [], (template.name, dialect)
+        assert disagreements(template, source, dialect, without) == [], (template.name, dialect)
         return "written"
     assert NAMED.fullmatch(source.message), source.message
     assert "{'role': 'user'" in str(source), (template.name, dialect)
@@ -606,7 +606,9 @@ def test_a_source_of_another_dialect_comes_back(source: Any) -> None:
 def test_xtuner_comes_back_from_its_jinja_alone(name: str) -> None:
     """Nothing but the Jinja of what XTuner does is known, with the bos token after each eos token."""
     reading = xtuner.read(load(name).source, exact=True)
-    source = turnwise.compile(reading.jinja, options=reading.options).convert("xtuner")
+    alone = turnwise.compile(reading.jinja, options=reading.options)
+    lost = [] if load(name).source.get("SYSTEM") else ["system text"]
+    source = alone.convert("xtuner", without=lost)
     assert turnwise.compile(source, "xtuner").text == load(name).text
 
 

@@ -1,18 +1,23 @@
 """The law of conversion: the software of the target writes what the template writes.
 
 Every entry is converted to every dialect, giving up what the errors offer to leave out, and the source is run by that
-software (FastChat itself where it is installed, else the exact translation) on conversations that nothing in the
-package has seen. Not one text may differ: what cannot be expressed is refused. An error offers a loss once.
+software (FastChat where it is installed, XTuner, PaddleNLP and LMDeploy where there is a checkout, else the exact
+translation) on conversations that nothing in the package has seen: with system texts, late ones where the software
+takes them, and bos tokens. Not one text may differ from what `render` gives: what cannot be expressed is refused. An
+error offers a loss once.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import random
 from typing import Any
 
 import pytest
 
 import turnwise
 from target_texts import TARGETS, Converted, Target, convert_losing, find_differences, invent_chats
+from turnwise.compat.lmdeploy import ChatTemplateConfig
 from turnwise.registry import entries
 
 pytestmark = pytest.mark.once
@@ -62,6 +67,62 @@ def test_a_sample_of_all_pairs(sample: Any) -> None:
         assert sum(result.error is None for result, _ in results) >= len(results) // 2
 
 
+ORIGINALS = ("fastchat", "xtuner", "paddlenlp", "lmdeploy")
+
+
+@pytest.mark.law(2)
+@pytest.mark.parametrize(
+    ("name", "dialect"),
+    random.Random(5).sample([pair for pair in pairs() if pair[1] in ORIGINALS], 240),
+)
+def test_pairs_in_the_originals(name: str, dialect: str) -> None:
+    """240 pairs; those that are refused even without all that can be left out are about a third."""
+    differences(name, dialect, 40, 3)
+
+
+def test_the_originals_take_what_is_written_for_them() -> None:
+    """Whatever is a field of the released classes, and nothing else."""
+    template = turnwise.load("qwen2.5")
+    source = convert_losing(template, "fastchat").source
+    conversation = pytest.importorskip("fastchat.conversation").Conversation
+    assert source.keys() <= {field.name for field in dataclasses.fields(conversation)}
+    source = convert_losing(template, "lmdeploy").source
+    assert source.keys() <= {field.name for field in dataclasses.fields(ChatTemplateConfig)}
+
+
+# System texts
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("name", ["gemma", "phi-4-reasoning", "mistral"])
+def test_a_system_text_is_where_render_puts_it(name: str, dialect: str) -> None:
+    """These templates have no place for it, and `render` puts it before the first user's text."""
+    template = turnwise.load(name)
+    chat = [{"role": "system", "content": "Be brief."}, USER]
+    lost = ["white space", "empty messages"]
+    try:
+        source = template.convert(dialect, without=lost)
+    except turnwise.SourceError as error:
+        assert "system text" in str(error) or "every conversation starts with" in str(error)
+        return
+    text = Target(dialect, source, dict(template.options)).write(chat, True, TOKENS)
+    expected = template.render(chat, add_generation_prompt=True).text
+    for bos in (str(template.options.get("bos_token") or ""), TOKENS["bos_token"]):
+        text, expected = text.removeprefix(bos), expected.removeprefix(bos)
+    assert text == expected
+
+
+@pytest.mark.parametrize("dialect", ["xtuner", "lmdeploy"])
+def test_a_late_system_text_is_not_misplaced(dialect: str) -> None:
+    """`render` joins it to the first, which this template takes alone; both would write it where it is."""
+    yi = turnwise.load("yi")
+    with pytest.raises(turnwise.SourceError, match="a system text after the first round") as error:
+        yi.convert(dialect)
+    assert "without=['late system text'] leaves that out." in str(error.value)
+    assert yi.convert(dialect, without=["late system text"])
+    assert turnwise.load("qwen2.5").convert(dialect, without=["tools", "no system text"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "dialect"), pairs())
 def test_all_pairs(name: str, dialect: str) -> None:
@@ -80,7 +141,7 @@ def real_text(dialect: str, source: Any, chat: list[dict[str, str]] = CHAT) -> s
 
 @pytest.mark.parametrize("dialect", [dialect for dialect in TARGETS if dialect != "fastchat"])
 def test_a_bos_token_of_every_round_is_neither_lost_nor_repeated(dialect: str) -> None:
-    source = turnwise.compile(ROUNDS, options=TOKENS).convert(dialect)
+    source = turnwise.compile(ROUNDS, options=TOKENS).convert(dialect, without=["system text"])
     expected = "<s>[INST] hi [/INST]ho</s><s>[INST] hi [/INST]"
     assert real_text(dialect, source) == expected
 
@@ -88,7 +149,8 @@ def test_a_bos_token_of_every_round_is_neither_lost_nor_repeated(dialect: str) -
 def test_fastchat_would_repeat_it_after_the_last_reply() -> None:
     """There is one separator after replies, and the last reply has it, too."""
     with pytest.raises(turnwise.SourceError, match="the end of a reply") as error:
-        turnwise.compile(ROUNDS, options=TOKENS).convert("fastchat", without=["empty messages"])
+        lost = ["empty messages", "system text"]
+        turnwise.compile(ROUNDS, options=TOKENS).convert("fastchat", without=lost)
     assert "in fastchat: [INST] F [/INST]O</s>⟪<s>⟫" in str(error.value)
 
 
@@ -103,7 +165,7 @@ def test_llama_2_in_fastchat() -> None:
 @pytest.mark.parametrize("name", ["mistral", "zephyr"])
 def test_xtuner_inserts_no_bos_token_after_a_reply(name: str) -> None:
     template = turnwise.load(name)
-    source = template.convert("xtuner")
+    source = template.convert("xtuner", without=["system text"])
     assert real_text("xtuner", source).count("<s>") == 1
     assert source["SUFFIX"] == "</s>" and source["SUFFIX_AS_EOS"]
 
@@ -111,9 +173,11 @@ def test_xtuner_inserts_no_bos_token_after_a_reply(name: str) -> None:
 def test_an_unknown_bos_token_is_not_lost_either() -> None:
     template = turnwise.compile(ROUNDS, options={"eos_token": "</s>"})
     # XTuner inserts one after each eos token, whatever its text.
-    assert template.convert("xtuner") == {"INSTRUCTION": "[INST] {input} [/INST]"}
+    lost = ["system text"]
+    expected = {"INSTRUCTION": "[INST] {input} [/INST]"}
+    assert template.convert("xtuner", without=lost) == expected
     with pytest.raises(turnwise.SourceError, match=r"pass bos_token=\.\.\."):
-        template.convert("ollama")
+        template.convert("ollama", without=lost)
 
 
 def test_the_end_of_a_prompt_is_compared_to_the_letter() -> None:

@@ -1,8 +1,9 @@
 """What a converted source makes the software of its dialect write, on conversations of our own.
 
 The conversations are random, so the probes with which `convert` verifies itself have no part in them. A source of
-FastChat is given to FastChat itself where it is installed and has the style; any other is rendered by the exact
-translation of its dialect, which the golden outputs of that software prove elsewhere.
+FastChat is given to FastChat itself where it is installed and has the style, one of XTuner, PaddleNLP or LMDeploy to
+their code where there is a checkout; any other is rendered by the exact translation of its dialect, which the golden
+outputs of that software prove elsewhere. The template writes what `render` gives, system texts as it places them.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ import random
 import re
 from collections.abc import Collection, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import corpus
 import turnwise
 from fastchat_goldens import fill_conversation
+from originals import WRITERS, has_original
 from turnwise.dialects import DIALECTS
 from turnwise.dialects.translation import Dialect
 from turnwise.template import Template, compile_jinja
 
 Chat = list[dict[str, str]]
-TARGETS = ("xtuner", "fastchat", "paddlenlp", "llamafactory", "ollama")
+TARGETS = ("xtuner", "fastchat", "paddlenlp", "llamafactory", "ollama", "lmdeploy")
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}  # of a template that names none
 LOSS = re.compile(r"without=\['(.+?)'\] leaves that out\.")
 WORDS = (
@@ -117,7 +120,7 @@ def invent_text(dice: random.Random) -> str:
 
 
 def invent_chats(count: int, seed: int) -> Iterator[Chat]:
-    """Rounds with a system text or without, of one to nine messages."""
+    """Rounds with a system text or without, and some with a late one, of one to nine messages."""
     dice = random.Random(seed)
     for _ in range(count):
         length = dice.choice((1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9))
@@ -125,21 +128,22 @@ def invent_chats(count: int, seed: int) -> Iterator[Chat]:
             {"role": ("user", "assistant")[at % 2], "content": invent_text(dice)}
             for at in range(length)
         ]
+        later_rounds = range(2, length, 2)
+        if later_rounds and dice.random() < 0.3:
+            turns.insert(dice.choice(later_rounds), {"role": "system", "content": "From now on."})
         system = invent_text(dice)
         # An empty system text counts as none.
-        yield (
-            [{"role": "system", "content": system}, *turns]
-            if dice.random() < 0.5 and system.strip()
-            else turns
-        )
+        if dice.random() < 0.5 and system.strip():
+            turns.insert(0, {"role": "system", "content": system})
+        yield turns
 
 
 def simplify(chat: Chat, without: Collection[str]) -> Chat | None:
     """The conversation without what was given up; None if nothing is left of it."""
-    has_system = chat[0]["role"] == "system"
-    if "system text" in without and has_system:
-        return simplify(chat[1:], without)
-    if "no system text" in without and not has_system:
+    for name, first in (("system text", 0), ("late system text", 1)):
+        if name in without:
+            chat = chat[:first] + [each for each in chat[first:] if each["role"] != "system"]
+    if "no system text" in without and chat[0]["role"] != "system":
         return simplify([{"role": "system", "content": "Be kind."}, *chat], without)
     found = []
     for message in chat:
@@ -161,7 +165,11 @@ class Target:
         self.dialect, self.source, self.options = DIALECTS[dialect], source, options
         reading = self.dialect.read(source, exact=True)
         self.template = compile_jinja(reading.jinja, options={**reading.options, **options})
-        self.write = self._write_fastchat if self._is_known_to_fastchat() else self._write_exactly
+        self.write = self._write_exactly
+        if has_original(dialect):
+            self.write = partial(WRITERS[dialect], source)
+        elif self._is_known_to_fastchat():
+            self.write = self._write_fastchat
 
     def _is_known_to_fastchat(self) -> bool:
         if self.dialect.name != "fastchat" or importlib.util.find_spec("fastchat") is None:
@@ -178,11 +186,8 @@ class Target:
     def _write_fastchat(self, chat: Chat, is_prompt: bool, tokens: dict[str, str]) -> str:
         from fastchat.conversation import Conversation, SeparatorStyle
 
-        known = ("name", "system_template", "system_message", "roles", "offset", "sep", "sep2")
-        fields = {key: self.source[key] for key in known}
-        conversation = Conversation(
-            **fields, messages=[], sep_style=SeparatorStyle[self.source["sep_style"]]
-        )
+        style = SeparatorStyle[self.source["sep_style"]]
+        conversation = Conversation(**{**self.source, "messages": [], "sep_style": style})
         return str(fill_conversation(conversation, chat, is_prompt).get_prompt())
 
 
@@ -201,6 +206,8 @@ def find_differences(
     """How many conversations were compared; and those that the two write otherwise, with both texts."""
     tokens = TOKENS | {name: template.options[name] for name in TOKENS if name in template.options}
     bos = tokens["bos_token"]
+    if not target.dialect.late_systems:
+        without = [*without, "late system text"]
     compared, found = 0, []
     for invented in chats:
         chat = simplify(invented, without)
@@ -209,7 +216,7 @@ def find_differences(
             continue
         try:
             expected = template.render(
-                chat, add_generation_prompt=is_prompt, now=target.now, normalise=False, **tokens
+                chat, add_generation_prompt=is_prompt, now=target.now, **tokens
             ).text
         except turnwise.TurnwiseError:
             continue

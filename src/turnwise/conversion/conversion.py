@@ -37,6 +37,7 @@ from turnwise.dialects.turns import TOKEN_MARKS, Turns, fill_slots, replace_toke
 from turnwise.engine.program import compile_program
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import SourceError, did_you_mean, short_repr
+from turnwise.normalisation.normaliser import Normaliser
 from turnwise.schema import STRING, check, or_null
 
 MISPLACED_SYSTEM = "a system text that is left out, or that is not first"
@@ -63,6 +64,8 @@ class Conversion:
         dialect: the target.
         tokens: texts of special tokens by name; "" if there is none, null if it is not known.
         without: the names of what may be lost.
+        normaliser: what `render` asks which form of a conversation the template takes; null if it
+            renders each as it is.
 
     Raises:
         SourceError: an argument is malformed.
@@ -75,7 +78,9 @@ class Conversion:
         dialect: Dialect,
         tokens: Mapping[str, str | None],
         without: Collection[str] | None = (),
+        normaliser: Normaliser | None = None,
     ) -> None:
+        self.normaliser = normaliser
         self.renderer = renderer = renderer.allow(CONVERTING)
         self.stops = tuple(stops)
         self.dialect = dialect
@@ -152,13 +157,15 @@ class Conversion:
         if "eos_token" not in self.dialect.names:
             arguments["eos_token"] = self.known_tokens.get("eos_token")
         tokens = TOKEN_MARKS | self.known_tokens
-        observed = observe_turns(self.renderer, self.marks, tokens["bos_token"])
+        observed = observe_turns(
+            self.renderer, self.marks, tokens["bos_token"], normaliser=self.normaliser
+        )
         starts_with_bos = any(
             _starts_with_bos(observed, bos)
             for bos in (self.marks["bos_token"], tokens["bos_token"])
         )
         verification = Verification(
-            self.renderer, self.dialect, tokens, self.without, starts_with_bos
+            self.renderer, self.dialect, tokens, self.without, starts_with_bos, self.normaliser
         )
         turns = self._prepare_turns(observed, starts_with_bos)
         sources = write(turns, **arguments)
@@ -214,7 +221,7 @@ class Conversion:
         if failure.probe is not None:
             smallest = verification.shrink(failure.translated, failure.probe)
             obstacle = self._find_obstacle(failure, smallest, verification)
-            hints.append(str(self._show(failure.translated, smallest)))
+            hints.append(str(self._show(failure.translated, smallest, verification)))
         if obstacle.loss:
             hints.append(f"without=[{obstacle.loss!r}] leaves that out.")
         name = self.dialect.name
@@ -223,14 +230,17 @@ class Conversion:
             problem = f"turnwise's writer for {name} does not express this template"
         return SourceError(f"{problem}: {obstacle.description}", hint="\n".join(hints) or None)
 
-    def _show(self, translated: Renderer, probe: Probe) -> Counterexample:
+    def _show(
+        self, translated: Renderer, probe: Probe, verification: Verification
+    ) -> Counterexample:
         options = probe.options
         names = ("the template", f"in {self.dialect.name}")
-        outcomes = try_render(self.renderer, probe), try_render(translated, probe)
+        render = verification.render_normalised
+        outcomes = render(self.renderer, probe), try_render(translated, probe)
         if self.dialect.inserts_bos:
             # One bos token is left to the software: without any, the texts show what differs.
             quiet = replace(probe, options=probe.options | {"bos_token": ""})
-            without_bos = try_render(self.renderer, quiet), try_render(translated, quiet)
+            without_bos = render(self.renderer, quiet), try_render(translated, quiet)
             if rendered_text(without_bos[0]) != rendered_text(without_bos[1]):
                 outcomes = without_bos
                 options = quiet.options
@@ -287,7 +297,7 @@ class Conversion:
         known = {name: text for name, text in self.known_tokens.items() if self.marks.get(name)}
         tokens = self.marks | known
         try:
-            wanted = observe_turns(self.renderer, tokens)
+            wanted = observe_turns(self.renderer, tokens, normaliser=self.normaliser)
             written = observe_turns(self._read(source, exact=False)[1], tokens)
         except SourceError:
             return ""

@@ -29,8 +29,8 @@ from turnwise.errors import short_repr
 from turnwise.messages import REASONING_KEYS
 
 WHITE_SPACE, OPTIONS, EMPTY = "white space", "options", "empty messages"
-SYSTEM, NO_SYSTEM = "system text", "no system text"
-LOSSES = (WHITE_SPACE, EMPTY, SYSTEM, NO_SYSTEM, OPTIONS)
+SYSTEM, NO_SYSTEM, LATE_SYSTEM = "system text", "no system text", "late system text"
+LOSSES = (WHITE_SPACE, EMPTY, SYSTEM, NO_SYSTEM, LATE_SYSTEM, OPTIONS)
 """What `without` accepts beside the topics and the options of a template."""
 
 ProbeTest = Callable[[Probe], bool]
@@ -95,6 +95,11 @@ def has_system_text(probe: Probe) -> bool:
     return any(message["role"] == "system" for message in probe.messages)
 
 
+def has_late_system(probe: Probe) -> bool:
+    """Return True if a message of the system's is not the first."""
+    return any(message["role"] == "system" for message in probe.messages[1:])
+
+
 def has_empty_text(probe: Probe) -> bool:
     """Return True if the text of a message is empty."""
     return "" in list_texts(probe)
@@ -147,6 +152,7 @@ CONTENTS: tuple[tuple[Obstacle, ProbeTest], ...] = (
         _has_padding,
     ),
     (Obstacle("an empty message", EMPTY), has_empty_text),
+    (Obstacle("a system text after the first round", LATE_SYSTEM), has_late_system),
 )
 
 

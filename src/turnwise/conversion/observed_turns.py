@@ -36,6 +36,8 @@ from turnwise.dialects.turns import (
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import SourceError, TurnwiseError, short_repr
+from turnwise.normalisation.normaliser import Normaliser
+from turnwise.normalisation.systems import PARAGRAPH
 
 EOS = TOKEN_MARKS["eos_token"]
 SYSTEM = make_message("system", "Xsystem")
@@ -69,13 +71,19 @@ class PromptTexts(NamedTuple):
     before_reply: str
 
 
-def observe_turns(renderer: Renderer, tokens: Mapping[str, str], bos_token: str = "") -> Turns:
+def observe_turns(
+    renderer: Renderer,
+    tokens: Mapping[str, str],
+    bos_token: str = "",
+    normaliser: Normaliser | None = None,
+) -> Turns:
     """Render known conversations and read the turns off them.
 
     Args:
         renderer: the template.
         tokens: the special tokens, or marks for them.
         bos_token: the text of the bos token, which a template may also write as text.
+        normaliser: gives conversations the form that the template takes, if `render` does so.
     """
     rounds = _read_surroundings(renderer, ROUNDS, tokens)
     prompt = _read_surroundings(renderer, ROUNDS[:1], tokens, generation_prompt=True)
@@ -100,6 +108,8 @@ def observe_turns(renderer: Renderer, tokens: Mapping[str, str], bos_token: str 
     if with_system is None:
         text = _find_system_in_last_user(renderer, tokens, start, reply_to_user)
         system = SystemTurn(start.removesuffix(first_user), text, in_last_user=text is not None)
+        if text is None and normaliser is not None and _joins_system(normaliser):
+            system = system._replace(text=(MESSAGE, PARAGRAPH), in_user=True)
     else:
         system = _find_system(start.removesuffix(first_user), with_system, first_user, bos)
     if system.after_bos:
@@ -233,6 +243,12 @@ def _find_system_in_last_user(
     return _make_text(around[2].removeprefix(reply_to_user), MESSAGE, around[3])
 
 
+def _joins_system(normaliser: Normaliser) -> bool:
+    """Return True if a system text is put before the first user's, since the template has no place for it."""
+    first = normaliser.normalise([SYSTEM, *ROUNDS]).messages[0]
+    return bool(first == {**ROUNDS[0], "content": f"Xsystem{PARAGRAPH}Xfirst"})
+
+
 def _find_system(start: str, with_system: list[str], user_start: str, bos: str) -> SystemTurn:
     """Compare conversations with and without a system text.
 
@@ -274,11 +290,12 @@ def _find_trimmed_roles(renderer: Renderer, tokens: Mapping[str, str]) -> tuple[
     options = dict(tokens)
     outcome = try_render(renderer, Probe("white space", chat, options=options))
     if isinstance(outcome, TurnwiseError):
-        outcome = try_render(renderer, Probe("white space", chat[1:], options=options))
+        del chat[0]
+        outcome = try_render(renderer, Probe("white space", chat, options=options))
     if isinstance(outcome, TurnwiseError):
         return ()
-    untouched = {message["role"] for message in chat if message["content"] in outcome.text}
-    return tuple(role for role in ("system", "user", "assistant") if role not in untouched)
+    touched = [message["role"] for message in chat if message["content"] not in outcome.text]
+    return tuple(dict.fromkeys(touched))
 
 
 def _make_text(*parts: str | Slot) -> Text:

@@ -1,10 +1,14 @@
 """Compare a template with its translation on every conversation that the dialect is for.
 
-A declarative dialect is for rounds: an optional system text, then user and assistant in turn. The
-probes of `analysis/conversations.py` that are such rounds are rendered by both; then, if the
-template reads the clock, on another day, and with each value of each option that it reads. Probes
-about a topic that the template does not support, or that the caller gave up (`without`), are
-skipped.
+A declarative dialect is for rounds: an optional system text, then user and assistant in turn; some
+software takes a system text before later rounds, too. The probes of `analysis/conversations.py` that
+are such rounds are rendered by both; then, if the template reads the clock, on another day, and with
+each value of each option that it reads. Probes about a topic that the template does not support, or
+that the caller gave up (`without`), are skipped.
+
+What the template writes is what `Template.render` gives: a probe that the template refuses, or does
+not write all of, is normalised first. So a system text that has no place of its own in the template,
+which `render` puts into the user's turn, has to be there in the translation, too.
 
 The translation is an exact one: it does what the software of the dialect does. Some software
 inserts `bos_token` before the conversation by itself. Then that one is not compared, and every other
@@ -29,9 +33,11 @@ from turnwise.analysis.conversations import (
     option_names,
     vary_options,
 )
-from turnwise.analysis.counterexample import shrink, try_render
+from turnwise.analysis.counterexample import RenderOutcome, shrink, try_render
+from turnwise.analysis.losses import find_losses
 from turnwise.conversion.features import (
     EMPTY,
+    LATE_SYSTEM,
     NO_SYSTEM,
     OPTIONS,
     SYSTEM,
@@ -39,13 +45,17 @@ from turnwise.conversion.features import (
     WHITE_SPACE,
     ProbeTest,
     has_empty_text,
+    has_late_system,
     has_system_text,
     list_texts,
 )
 from turnwise.conversion.observed_turns import CLOCK
 from turnwise.dialects.translation import Dialect
+from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
+from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import SourceError, TurnwiseError
+from turnwise.normalisation.normaliser import Normaliser
 
 COMMENT = re.compile(
     r"\{#.*?(#\}|\Z)", re.S
@@ -63,6 +73,7 @@ class Verification:
         tokens: the special tokens with which both are rendered.
         without: the names of what may be lost.
         starts_with_bos: conversations start with the bos token.
+        normaliser: gives conversations the form that the template takes, if `render` does so.
     """
 
     def __init__(
@@ -72,12 +83,14 @@ class Verification:
         tokens: Mapping[str, str],
         without: Collection[str],
         starts_with_bos: bool,
+        normaliser: Normaliser | None = None,
     ) -> None:
         self.renderer = renderer
         self.dialect = dialect
         self.tokens = dict(tokens)
         self.without = without
         self.starts_with_bos = starts_with_bos
+        self.normaliser = normaliser
         self._text = COMMENT.sub(lambda found: "" if found[1] else found[0], renderer.text)
 
     def find_difference(self, translated: Renderer) -> tuple[Probe | None, int]:
@@ -118,9 +131,10 @@ class Verification:
     def _compare_as_sent(self, a: Renderer, b: Renderer, probe: Probe) -> str:
         """Return one of DIFFERENCES, SAME, or "" for a probe that is not to be compared."""
         is_open = probe.add_generation_prompt or not self.dialect.prompts_only
-        if not is_open or not is_dialogue(probe.messages) or not self._is_relevant(probe):
+        has_rounds = is_dialogue(probe.messages, self.dialect.late_systems)
+        if not is_open or not has_rounds or not self._is_relevant(probe):
             return ""
-        expected, written = try_render(a, probe), try_render(b, probe)
+        expected, written = self.render_normalised(a, probe), try_render(b, probe)
         if isinstance(expected, TurnwiseError):
             return ""
         if isinstance(written, TurnwiseError):
@@ -135,6 +149,24 @@ class Verification:
             # After a final reply white space is never sent to a model.
             wanted, text = wanted.rstrip(), text.rstrip()
         return SAME if wanted == text else "text"
+
+    def render_normalised(self, template: Renderer, probe: Probe) -> RenderOutcome:
+        """Render a probe as `Template.render` does: as it is, or normalised if the template does not write it all."""
+        outcome = try_render(template, probe)
+        if self.normaliser is None:
+            return outcome
+        if isinstance(outcome, Rendering) and not find_losses(outcome, probe.messages, probe.tools):
+            return outcome
+        try:
+            given = self.normaliser.normalise(probe.messages, probe.tools)
+        except TurnwiseError as error:
+            raise_if_call_ended(error)
+            return outcome
+        if not given.changes:
+            return outcome
+        return try_render(
+            template, replace(probe, messages=list(given.messages), tools=given.tools)
+        )
 
     def _list_probes(self) -> Iterator[Probe]:
         yield from self._plain_probes
@@ -153,6 +185,8 @@ class Verification:
         probes = [*conversations(), *_place_contents()]
         if self.dialect.prompts_only:
             probes += [_ask_again(probe) for probe in conversations() if _is_answered(probe)]
+        if self.dialect.late_systems:
+            probes += _place_late_systems()
         return [probe for probe in probes if self._is_relevant(probe)]
 
     @cached_property
@@ -198,6 +232,15 @@ def _place_contents() -> Iterator[Probe]:
         yield replace(probe, messages=[*(system or [rules]), second, two, *turns])
 
 
+def _place_late_systems() -> Iterator[Probe]:
+    """Return conversations with a system text before the second round, with and without a first one."""
+    first, one, second, two, rules = name_values("first", "one", "second", "two", "rules")
+    late = rules | {"content": f"{rules['content']} later"}
+    for system in ([], [rules]):
+        for end in ([second], [second, two]):
+            yield Probe("a late system text", [*system, first, one, late, *end])
+
+
 def _is_answered(probe: Probe) -> bool:
     return bool(probe.messages) and probe.messages[-1]["role"] == "assistant"
 
@@ -223,21 +266,31 @@ LOST_PROBES: dict[str, ProbeTest] = {
     WHITE_SPACE: _is_oddly_spaced,
     EMPTY: has_empty_text,
     SYSTEM: has_system_text,
-    NO_SYSTEM: lambda probe: not has_system_text(probe),
+    NO_SYSTEM: lambda probe: [message["role"] for message in probe.messages[:1]] != ["system"],
+    LATE_SYSTEM: has_late_system,
 }
 """The probes that are not compared if one of the losses is accepted."""
 
 
-def is_dialogue(messages: list[MessageDict]) -> bool:
+def is_dialogue(messages: list[MessageDict], late_systems: bool = False) -> bool:
     """Return True for rounds in which every message has content, after an optional system text.
 
     An empty system text counts as none, and dialects cannot express it: then it is no dialogue.
+
+    Args:
+        messages: the conversation.
+        late_systems: a system text may be before any user message.
     """
-    roles = [message["role"] for message in messages]
-    if roles[:1] == ["system"]:
-        if not str(messages[0].get("content")).strip():
+    roles: list[str] = []
+    for index, message in enumerate(messages):
+        if message["role"] != "system":
+            roles.append(message["role"])
+            continue
+        is_before_user = [each["role"] for each in messages[index + 1 : index + 2]] == ["user"]
+        if not str(message.get("content")).strip() or not is_before_user:
             return False
-        roles = roles[1:]
+        if index and not late_systems:
+            return False
     if roles[:1] != ["user"] or not set(roles) <= ROUND_ROLES:
         return False
     alternates = all(role != next_role or role == "tool" for role, next_role in pairwise(roles))

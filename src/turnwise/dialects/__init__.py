@@ -40,8 +40,15 @@ __all__ = [
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
-        Dialect("xtuner", writer="xtuner", inserts_bos=True),
-        Dialect("lmdeploy"),
+        Dialect("xtuner", writer="xtuner", inserts_bos=True, late_systems=True),
+        Dialect(
+            "lmdeploy",
+            writer="lmdeploy",
+            inserts_bos=True,
+            prompts_only=True,
+            late_systems=True,
+            unwritten=("tools", "reasoning", "images"),
+        ),
         Dialect("internlm2"),
         Dialect("xtuner_v1"),
         Dialect(

@@ -50,16 +50,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from turnwise.dialects.lmdeploy_jinja import write_jinja
 from turnwise.dialects.lmdeploy_styles import STYLES
 from turnwise.dialects.translation import Translation, object_in, to_mapping
+from turnwise.dialects.turns import Slot, Turns, fill_slots, split_at_text
 from turnwise.errors import SourceError
 from turnwise.schema import BOOLEAN, STRING, STRINGS, TABLE, check_table, one_of
 
 DATA_FILE = "lmdeploy.json"
+MESSAGE = Slot("text")
 CAPABILITIES = ("chat", "completion", "infilling", "python", "voice")
 """LMDeploy's, and the one of its tests; all but the first three are like "chat", except for codellama."""
 TEXTS = (
@@ -142,3 +145,37 @@ def _check_style(fields: Mapping[str, Any]) -> None:
         raise SourceError(
             "codellama has no capability 'voice'", hint=f"It has: {', '.join(CAPABILITIES[:-1])}."
         )
+
+
+def write(turns: Turns, eos_token: str | None = None) -> dict[str, Any]:
+    """Return the fields of `ChatTemplateConfig` for these turns; empty ones are left out.
+
+    Not expressed: leaving out the system turn where no system text is given, a system text in the
+    user turn, numbers of rounds, a text before replies that is not the generation prompt.
+
+    Args:
+        turns: what the template writes.
+        eos_token: the text of the token that ends a reply, if one does.
+    """
+    first, *rest = turns.user
+    separator = turns.separator
+    if turns.has_bos_in_user:
+        # LMDeploy's tokenizers insert the first one; the others end what separates the rounds.
+        turns = replace(turns, user=(str(first).removeprefix(turns.bos), *rest))
+        separator += turns.bos
+    before, after = split_at_text(turns.user)
+    is_in_user = turns.system_in_user or turns.system_in_last_user
+    system, eosys = split_at_text((not is_in_user and turns.system) or (MESSAGE,))
+    texts = {
+        "system": turns.prefix.removeprefix(turns.bos) + fill_slots(system, 0),
+        "meta_instruction": turns.default_system or "",
+        "eosys": fill_slots(eosys, 0),
+        "user": fill_slots(before, 0),
+        "eoh": fill_slots(after, 0),
+        "assistant": turns.generation_prompt,
+        "eoa": turns.reply_suffix + ((eos_token or "") if turns.eos else ""),
+        "separator": separator,
+    }
+    required = {key: texts[key] for key in ("user", "eoh", "assistant")}
+    source = required | {key: text for key, text in texts.items() if text}
+    return source | ({"stop_words": list(turns.stops)} if turns.stops else {})

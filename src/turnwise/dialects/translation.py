@@ -55,6 +55,7 @@ class Dialect:
     unwritten: tuple[str, ...] = ()
     stops: bool = True  # it has a place for texts that end generation
     prompts_only: bool = False  # it always leaves a final assistant message open
+    late_systems: bool = False  # its software takes a system text in any round
 
     @property
     def module(self) -> ModuleType:

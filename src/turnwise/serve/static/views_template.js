@@ -5,7 +5,7 @@ import { sourceOf, templateOf } from "./state.js";
 
 const FILES = { jinja: "chat_template.jinja", ollama: "Modelfile" };
 const SEVERITIES = ["error", "warning", "note"];
-const TARGETS = ["jinja", "fastchat", "llamafactory", "xtuner", "paddlenlp", "ollama"]; // the dialects that can be written
+const TARGETS = ["jinja", "fastchat", "llamafactory", "lmdeploy", "xtuner", "paddlenlp", "ollama"]; // the dialects that can be written
 const REMEDY = /without=\[([^\]]*)\] leaves that out/; // in the hint of a refusal
 const CAPABILITY = /^(.+?)\s{2,}(\S+(?: \S+)?)\s*(.*)$/;
 
