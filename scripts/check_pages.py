@@ -20,9 +20,23 @@ HEAD = """\
 What `turnwise check` and `turnwise.check` look for. Written by `python scripts/check_pages.py` from the docstrings of
 the checks; a test holds that it is up to date.
 
-An *error* is a conversation that people send and for which the template fails or writes wrong text. A *warning* is a
-refusal that the template states, a cost, or a risk. A *note* is something to know. The exit code is 1 if there is a
-warning or an error (`--fail-on error` for errors alone), 2 on an error.
+A report begins with what the template is for (text only; tools; reasoning; images), which decides what matters.
+Severity follows from harm: an *error* is text that is lost or wrong, or a request that fails; a *warning* is the same
+in a form beside the plain ones, such as text beside a call; a *note* is a stated refusal, a cost, or style.
+
+| `--for` | what users send besides text | then an error is |
+|---|---|---|
+| (none) | what the template writes: tools, images | a plain form that is lost; the other forms are warnings |
+| `chat` | nothing | a lost system message, user or reply |
+| `tools` | tools, calls, results | also a lost tool, arguments in another form, a schema that fails |
+| `agents` | parallel calls, text and reasoning beside calls, late system messages, `developer` | also each of these |
+| `vision` | images | also an image without a placeholder |
+| `training` | conversations that end with a reply | also an open last turn, a prompt that no turn begins with |
+| `all` | every known form, also those that servers convert before they render | everything that is not written |
+
+Servers join text parts, parse arguments and fill null content before they render; without `--for`, a form that they
+convert is reported only if the template has code for it. The exit code is 1 if there is an error (`--fail-on` names
+another severity), 2 if the call is wrong.
 
 ```console
 $ turnwise check --explain string-arguments

@@ -31,7 +31,7 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_text_names_line_conversation_and_fix(broken: Path) -> None:
-    result = run("check", broken.name)
+    result = run("check", broken.name, "--for", "all")
     assert result.exit_code == 1
     text = result.stdout
     assert f"chat_template.jinja:{LINE}:" in text and "^" in text
@@ -39,7 +39,7 @@ def test_text_names_line_conversation_and_fix(broken: Path) -> None:
 
 
 def test_json_has_the_same_facts(broken: Path) -> None:
-    result = run("check", broken.name, "--format", "json")
+    result = run("check", broken.name, "--for", "all", "--format", "json")
     (report,) = json.loads(result.stdout)
     found = [one for one in report["findings"] if one["code"] == "T201"]
     assert found[0]["line"] == LINE and found[0]["messages"] and found[0]["fix"]
@@ -47,13 +47,13 @@ def test_json_has_the_same_facts(broken: Path) -> None:
 
 
 def test_github_annotations_are_one_line_each(broken: Path) -> None:
-    lines = run("check", broken.name, "--format", "github").stdout.splitlines()
+    lines = run("check", broken.name, "--for", "all", "--format", "github").stdout.splitlines()
     assert lines and all(line.startswith(("::error ", "::warning ", "::notice ")) for line in lines)
     assert any(f"file=chat_template.jinja,line={LINE},col=" in line for line in lines)
 
 
 def test_sarif_has_rules_and_regions(broken: Path) -> None:
-    log = json.loads(run("check", broken.name, "--format", "sarif").stdout)
+    log = json.loads(run("check", broken.name, "--for", "all", "--format", "sarif").stdout)
     (entry,) = log["runs"]
     rules = entry["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == [check.code for check in CHECKS]
@@ -67,7 +67,7 @@ def test_sarif_has_rules_and_regions(broken: Path) -> None:
 def test_a_template_in_json_has_no_lines_of_the_file(broken: Path) -> None:
     config = broken.with_name("tokenizer_config.json")
     config.write_text(json.dumps({"chat_template": BROKEN}), encoding="utf-8")
-    log = json.loads(run("check", config.name, "--format", "sarif").stdout)
+    log = json.loads(run("check", config.name, "--for", "all", "--format", "sarif").stdout)
     result = next(one for one in log["runs"][0]["results"] if one["ruleId"] == "T201")
     assert "region" not in result["locations"][0]["physicalLocation"]
     assert f"line {LINE} of the template" in result["message"]["text"]
@@ -77,7 +77,7 @@ def test_a_template_in_json_has_no_lines_of_the_file(broken: Path) -> None:
 def test_checks_are_left_out_by_configuration(broken: Path, name: str) -> None:
     head = "[tool.turnwise]\n" if name == "pyproject.toml" else ""
     broken.with_name(name).write_text(f'{head}ignore = ["T201", "content-parts"]\n')
-    (report,) = json.loads(run("check", broken.name, "--format", "json").stdout)
+    (report,) = json.loads(run("check", broken.name, "--for", "all", "--format", "json").stdout)
     codes = {one["code"] for one in report["findings"]}
     assert codes and not codes & {"T201", "T204"} and report["ignored"] >= 2
 

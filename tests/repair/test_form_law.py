@@ -57,8 +57,20 @@ def find_defects(template: turnwise.Template) -> set[str]:
 @pytest.mark.parametrize("name", list_templates())
 def test_a_form_that_is_not_written_is_reported(name: str) -> None:
     template = make_template(name)
-    reported = {finding.name for finding in turnwise.check(template)}
+    report = turnwise.check(template, profile="all")
+    reported = {name for finding in report for name in (finding.name, *finding.also)}
     assert reported & CHECKS == find_defects(template)
+
+
+@pytest.mark.law(4)
+@pytest.mark.parametrize("name", list_templates())
+@pytest.mark.parametrize("profile", [None, "chat", "agents"])
+def test_a_profile_reports_a_part_and_names_the_rest(name: str, profile: str | None) -> None:
+    template = make_template(name)
+    report = turnwise.check(template, profile=profile)
+    reported = {name for finding in report for name in (finding.name, *finding.also)}
+    assert reported & CHECKS | set(report.others) == find_defects(template)
+    assert not reported & set(report.others)
 
 
 @pytest.mark.law(4)

@@ -10,7 +10,7 @@ from turnwise.evidence.checks.findings import Symptom
 from turnwise.evidence.checks.subject import Subject
 
 
-def run_check(code: str, template: turnwise.Template) -> list[Symptom]:
+def run_check(code: str, template: turnwise.Template, profile: str | None = "all") -> list[Symptom]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return list(find_check(code).run(Subject(template)))
+        return list(find_check(code).run(Subject(template, profile=profile)))

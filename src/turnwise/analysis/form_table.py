@@ -101,6 +101,11 @@ class FormTable:
         self._allowance: Allowance | None = Allowance(facts.renderer.limits, ASKING)
         self._rows: dict[tuple[str, bool | None], FormRow | None] = {}
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts of the template and of those beside it."""
+        return tuple(self._facts.renderer.texts)
+
     @cached_property
     def alone(self) -> FormTable:
         """A table that shares no allowance, for questions with words that anybody may have written."""

@@ -14,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
+Audience = Literal["chat", "tools", "agents", "vision", "training", "rarely"]
 CONTENT_ROLES = ("user", "system", "assistant", "tool")
 # Where a message of each role usually stands; those of other roles are results of a call.
 CONTENT_CHATS = {
@@ -48,6 +49,8 @@ class Form:
         must_not_fail: whether an error that the template does not state is a defect, whatever is written.
         otherwise: another conversation that has the form, if it is not written in the first.
         reasons: whether it is asked with the options that turn reasoning on.
+        sent_by: whose clients send it (`profiles.py`).
+        converted: whether servers bring it into its plain form before they render.
     """
 
     name: str
@@ -66,6 +69,8 @@ class Form:
     must_not_fail: bool = False
     otherwise: str = ""
     reasons: bool = False
+    sent_by: Audience = "chat"
+    converted: bool = False
 
 
 @cache
@@ -104,6 +109,8 @@ def make_content_form(role: str, kind: str) -> Form:
         plain=chat.format("text"),
         plainly="the same text",
         compared="text",
+        sent_by="agents" if role == "tool" else "chat",
+        converted=True,
     )
 
 

@@ -213,7 +213,9 @@ class Prober:
             raise
         except TurnwiseError:
             return False
-        return not self.cache.is_too_long(rendering)
+        # A template for texts may drop parts, which is no form that it accepts.
+        is_dropped = self.settings.parts and USER.lower() not in rendering.text.lower()
+        return not is_dropped and not self.cache.is_too_long(rendering)
 
     def reasoning_options(self, values: Sequence[Any] = (True, False)) -> Iterator[dict[str, Any]]:
         """Values of the options that may turn reasoning on or off."""

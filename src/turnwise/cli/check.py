@@ -1,7 +1,7 @@
 """`turnwise check`: what is wrong with a template, before people find out.
 
-A report is text, JSON, GitHub's annotations or SARIF. Exit codes: 0 if there is nothing worse than a note, 1 if there
-is a finding, 2 if the call is wrong or a template cannot be read.
+A report is text, JSON, GitHub's annotations or SARIF. Exit codes: 0 if there is no error, 1 if there is one
+(`--fail-on` names another severity), 2 if the call is wrong or a template cannot be read.
 
 Checks are left out by `ignore` in `turnwise.toml`, or in the table `tool.turnwise` of `pyproject.toml`:
 
@@ -18,19 +18,20 @@ import json
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
+from turnwise.analysis.profiles import PROFILES, SEVERITIES, Severity
 from turnwise.cli import inputs, output
 from turnwise.cli.render import PickOption, make_flag
 from turnwise.errors import SourceError, did_you_mean, short_repr
 from turnwise.evidence.checks import CHECKS, CheckReport, find_check
 from turnwise.evidence.checks import check as check_template
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import SEVERITIES, Severity
 from turnwise.evidence.checks.formats import to_github, to_sarif
 from turnwise.evidence.compare import diff
 from turnwise.local_files import error_reason, is_present, read_file
@@ -88,10 +89,18 @@ def check(
         list[str] | None,
         typer.Option("--ignore", metavar="CODE", help="Leave a check out; may be repeated."),
     ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option("--select", metavar="CODE", help="Run this check alone; may be repeated."),
+    ] = None,
     fail_on: Annotated[
         str,
         typer.Option("--fail-on", metavar="SEVERITY", help="Exit with 1 from this severity on."),
-    ] = "warning",
+    ] = "error",
+    profile: Annotated[
+        str | None,
+        typer.Option("--for", metavar="PROFILE", help=f"What users send: {', '.join(PROFILES)}."),
+    ] = None,
     form: Annotated[
         str, typer.Option("--format", metavar="NAME", help="text, json, github or sarif.")
     ] = "text",
@@ -102,7 +111,9 @@ def check(
     as_json: Annotated[bool, make_flag("--json", help="Print JSON: --format json.")] = False,
     pick: PickOption = None,
 ) -> None:
-    """Check templates against what people send to them; exit with 1 if there is a finding.
+    """Check templates against what users send to them; exit with 1 if there is an error.
+
+    The first line is what the template is for; without --for, that decides what is reported.
 
     Of a model's folder, the first line says if its template is not the one that is known of that model. Checks are
     left out with --ignore, or with `ignore` in turnwise.toml or under tool.turnwise in pyproject.toml.
@@ -120,19 +131,19 @@ def check(
         raise typer.BadParameter("give a TEMPLATE, or --explain CODE", param_hint="TEMPLATE")
     inputs.check_choice(form, FORMATS, "--format")
     inputs.check_choice(fail_on, SEVERITIES, "--fail-on")
+    inputs.check_choice(profile, PROFILES, "--for")
     inputs.check_stdin(*templates)
     ignored = (*(ignore or ()), *read_ignored())
     other = None if reference is None else inputs.load_template(reference, None)
-    reports = []
-    for place in templates:
-        found = inputs.load_template(place, pick)
-        if found.dialect != "jinja":
-            output.note(
-                f"{place} is written in {found.dialect}: lines are those of its text in Jinja"
-            )
-        declared = _read_response_template(place)
-        report = check_template(found, tokenizer, other, ignore=ignored, response_template=declared)
-        reports.append(replace(report, about_model=_compare_with_entry(place, pick, found)))
+    run = partial(
+        check_template,
+        tokenizer=tokenizer,
+        reference=other,
+        ignore=ignored,
+        select=select or (),
+        profile=profile,
+    )
+    reports = [_check_place(place, pick, run) for place in templates]
     if form in WRITERS:
         WRITERS[form](reports)
     else:
@@ -141,6 +152,15 @@ def check(
     worst = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     if any(finding.severity in worst for report in reports for finding in report):
         raise typer.Exit(output.FOUND)
+
+
+def _check_place(place: str, pick: str | None, run: Callable[..., CheckReport]) -> CheckReport:
+    """Return the report on a template, with what is known about its model."""
+    found = inputs.load_template(place, pick)
+    if found.dialect != "jinja":
+        output.note(f"{place} is written in {found.dialect}: lines are those of its text in Jinja")
+    report = run(found, response_template=_read_response_template(place))
+    return replace(report, about_model=_compare_with_entry(place, pick, found))
 
 
 def _describe_checks(checks: Sequence[Check], form: str, is_list: bool) -> None:

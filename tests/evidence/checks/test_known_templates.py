@@ -50,6 +50,53 @@ def test_good_templates_have_no_errors(name: str) -> None:
     assert [str(finding) for finding in report if finding.severity == "error"] == []
 
 
+FAMOUS = {
+    "chatml": "text only",
+    "qwen2.5": "text and tools",
+    "qwen3": "text and tools, reasoning",
+    "llama-3.1": "text and tools",
+    "gemma-3": "text and images",
+    "mistral-v3": "text and tools",
+    "deepseek-v3": "text and tools",
+    "gpt-oss": "text and tools, reasoning",
+    "glm-4.5": "text and tools, reasoning",
+    "hermes-3": "text and tools",
+}
+
+
+@pytest.mark.parametrize("name", FAMOUS)
+def test_famous_templates_have_no_errors(name: str) -> None:
+    report = turnwise.check(name)
+    assert report and report.kind == FAMOUS[name]
+    assert [str(finding) for finding in report if finding.severity == "error"] == []
+
+
+def test_what_a_profile_sends_is_an_error() -> None:
+    """llama-3.1 drops the text beside a call: agents send it, chats do not."""
+    found = {}
+    for profile in (None, "chat", "tools", "agents"):
+        report = turnwise.check("llama-3.1", profile=profile)
+        found[profile] = {one.name: one.severity for one in report}.get("text-beside-call")
+    assert found == {None: "warning", "chat": None, "tools": None, "agents": "error"}
+    with pytest.raises(turnwise.SourceError, match="no profile 'agent'"):
+        turnwise.check("llama-3.1", profile="agent")
+
+
+def test_refusals_for_one_reason_are_one_finding() -> None:
+    found = [one for one in turnwise.check("mistral-v3") if one.name == "late-system"]
+    assert [one.also for one in found] == [("second-system", "developer-role")]
+
+
+def test_parts_that_are_dropped_are_not_accepted() -> None:
+    """A test that Jinja lacks: every text fails, and parts are dropped: a broken template."""
+    text = (
+        "{% for m in messages %}{{ m.role }}: {% if m.content is string %}"
+        "{{ m.content is startingwith('x') }}{% endif %}\n{% endfor %}"
+    )
+    (finding,) = [one for one in turnwise.check(turnwise.compile(text)) if one.code == "T101"]
+    assert "startingwith" in finding.message and finding.severity == "error"
+
+
 @corpus.needs_corpus
 def test_a_sample_of_the_corpus_is_quick() -> None:
     published = list(corpus.load_published().items())[::SAMPLE]

@@ -11,11 +11,10 @@ from turnwise.analysis.probe_chats import ARGUMENTS, TOOL_NAME, TOOLS
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TurnwiseError
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Place, Severity, Symptom
+from turnwise.evidence.checks.findings import Place, Symptom
 from turnwise.evidence.checks.subject import Subject, describe_failure
 from turnwise.evidence.checks.symptoms import report_forms, show_from
 
-REFUSED: dict[str, Severity] = {"stated": "warning"}
 ARGUMENTS_FIX = "Test it: `arguments if arguments is string else arguments | tojson`."
 
 
@@ -66,7 +65,7 @@ def check_several_calls(subject: Subject) -> Iterator[Symptom]:
     Loop over `message.tool_calls`, and write what separates two calls.
     """
     fix = "Loop over message.tool_calls, and write what separates two calls."
-    yield from report_forms(subject, "several-calls", fix, REFUSED)
+    yield from report_forms(subject, "several-calls", fix)
 
 
 def check_calls_read_back(subject: Subject) -> Iterator[Symptom]:
@@ -146,7 +145,7 @@ def check_text_beside_call(subject: Subject) -> Iterator[Symptom]:
     Write the content of a message before its calls.
     """
     fix = "Write the content of a message before its calls."
-    yield from report_forms(subject, "text-beside-call", fix, REFUSED)
+    yield from report_forms(subject, "text-beside-call", fix)
 
 
 def check_tools_written(subject: Subject) -> Iterator[Symptom]:
@@ -164,7 +163,7 @@ def check_tools_written(subject: Subject) -> Iterator[Symptom]:
     Write the tools, or refuse them with `raise_exception`.
     """
     fix = "Write the tools, the calls and their results, or refuse them with raise_exception."
-    yield from report_forms(subject, "tools-dropped", fix, {"tools dropped": "warning", **REFUSED})
+    yield from report_forms(subject, "tools-dropped", fix)
 
 
 UNIONS: dict[str, Any] = {
@@ -222,7 +221,6 @@ def check_schemas(subject: Subject) -> Iterator[Symptom]:
                 "Write tools with tojson, or test each key of a schema before it is used.",
                 place,
                 probe,
-                severity="warning" if what.startswith("no ") else None,
             )
 
 
@@ -277,14 +275,14 @@ def check_call_ids(subject: Subject) -> Iterator[Symptom]:
 
 CHECKS = (
     Check("T301", "string-arguments", "error", check_string_arguments),
-    Check("T302", "mapping-arguments", "warning", check_mapping_arguments),
+    Check("T302", "mapping-arguments", "error", check_mapping_arguments),
     Check("T303", "several-calls", "error", check_several_calls),
-    Check("T304", "calls-not-parsed", "warning", check_calls_read_back),
+    Check("T304", "calls-not-parsed", "error", check_calls_read_back, sent_by="agents"),
     Check("T305", "tools-not-resent", "error", check_tools_not_resent),
     Check("T306", "text-beside-call", "error", check_text_beside_call),
     Check("T307", "tools-dropped", "error", check_tools_written),
-    Check("T308", "tool-schemas", "error", check_schemas),
+    Check("T308", "tool-schemas", "error", check_schemas, sent_by="tools"),
     Check("T309", "python-values", "error", check_python_values),
     Check("T310", "result-without-name", "error", check_result_names),
-    Check("T311", "call-ids", "warning", check_call_ids),
+    Check("T311", "call-ids", "error", check_call_ids),
 )

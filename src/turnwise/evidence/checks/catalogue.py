@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from inspect import cleandoc
 
-from turnwise.evidence.checks.findings import Severity, Symptom
+from turnwise.analysis.forms import Audience
+from turnwise.analysis.profiles import Severity
+from turnwise.evidence.checks.findings import Symptom
 from turnwise.evidence.checks.subject import Subject
 
 SECTIONS = ("What it does", "Why it matters", "How to fix")
@@ -22,9 +24,10 @@ class Check:
     Attributes:
         code: a letter and three digits; the first digit is the topic.
         name: a few words with hyphens.
-        severity: how bad a finding is, unless the finding says otherwise.
+        severity: how bad a finding is for those who send it, unless the finding says otherwise.
         run: yields what is wrong with a template.
         reads_source: it reads the text alone, so it works for a template that refuses every message, too.
+        sent_by: to whom it matters, if no form of input tells (`analysis/profiles.py`).
     """
 
     code: str
@@ -32,6 +35,7 @@ class Check:
     severity: Severity
     run: Callable[[Subject], Iterator[Symptom]]
     reads_source: bool = False
+    sent_by: Audience = "chat"
 
     @property
     def title(self) -> str:

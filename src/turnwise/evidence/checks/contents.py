@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Severity, Symptom
+from turnwise.evidence.checks.findings import Symptom
 from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import report_first_form, report_forms
 
@@ -14,10 +14,6 @@ PARTS_FIX = (
     "Write the text of each part: `{%- for part in message.content %}{{ part.text }}{%- endfor %}` where the content "
     "is not a string."
 )
-NULL_SEVERITIES: dict[str, Severity] = {
-    "null content": "warning",
-    **{f"null {role} content": "note" for role in ("user", "system", "tool")},
-}
 
 
 def check_null_content(subject: Subject) -> Iterator[Symptom]:
@@ -25,8 +21,7 @@ def check_null_content(subject: Subject) -> Iterator[Symptom]:
 
     ## What it does
     Renders an assistant message with `"content": null`, beside a tool call if the template writes calls, and compares
-    it with the same message with an empty text, or in the form in which the template writes the call. Null content of
-    other roles, which few clients send, is a note.
+    it with the same message with an empty text, or in the form in which the template writes the call.
 
     ## Why it matters
     Every OpenAI client sends null beside a tool call. A template that calls a string method on it fails in the second
@@ -36,7 +31,7 @@ def check_null_content(subject: Subject) -> Iterator[Symptom]:
     `{%- set content = message.content or "" %}`, and use `content` from there on. turnwise gives the template an empty
     text by itself (`normalise`).
     """
-    yield from report_first_form(subject, "null-content", EMPTY_FIX, NULL_SEVERITIES)
+    yield from report_first_form(subject, "null-content", EMPTY_FIX)
 
 
 def check_absent_content(subject: Subject) -> Iterator[Symptom]:
@@ -51,7 +46,6 @@ def check_absent_content(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     `{%- set content = message.content or "" %}`: an undefined value is false, too.
     """
-    # Servers add the key before they render, so this is no error.
     yield from report_first_form(subject, "absent-content", EMPTY_FIX)
 
 
@@ -69,7 +63,7 @@ def check_reasoning_alone(subject: Subject) -> Iterator[Symptom]:
     Test the content before string methods, and write the reasoning whether or not there is content.
     """
     fix = "Write the reasoning whether or not there is content, and test content before string methods."
-    yield from report_first_form(subject, "reasoning-alone", fix, {"dropped": "warning"})
+    yield from report_first_form(subject, "reasoning-alone", fix)
 
 
 def check_parts(subject: Subject) -> Iterator[Symptom]:
@@ -87,7 +81,7 @@ def check_parts(subject: Subject) -> Iterator[Symptom]:
     `{%- if message.content is string %}` write it, else write the text of each part. turnwise joins text parts by
     itself (`normalise`).
     """
-    yield from report_forms(subject, "content-parts", PARTS_FIX, {"refused": "warning"})
+    yield from report_first_form(subject, "content-parts", PARTS_FIX)
 
 
 def check_reasoning_beside_call(subject: Subject) -> Iterator[Symptom]:
@@ -128,9 +122,9 @@ def check_media(subject: Subject) -> Iterator[Symptom]:
 
 CHECKS = (
     Check("T201", "null-content", "error", check_null_content),
-    Check("T202", "absent-content", "warning", check_absent_content),
+    Check("T202", "absent-content", "error", check_absent_content),
     Check("T203", "reasoning-alone", "error", check_reasoning_alone),
     Check("T204", "content-parts", "error", check_parts),
-    Check("T205", "reasoning-beside-call", "warning", check_reasoning_beside_call),
-    Check("T206", "media-dropped", "warning", check_media),
+    Check("T205", "reasoning-beside-call", "error", check_reasoning_beside_call),
+    Check("T206", "media-dropped", "error", check_media),
 )

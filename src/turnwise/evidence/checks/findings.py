@@ -8,8 +8,8 @@
       writes: '"arguments": "{\\"harbour\\"'
       fix: ...
 
-Severities. An *error* is a conversation that people send and for which the template fails or writes wrong text. A
-*warning* is a refusal that the template states, a cost, or a risk. A *note* is something to know.
+Severities follow from harm (`analysis/profiles.py`): an *error* is text that is lost or wrong, or a request that fails;
+a *warning* the same in a form beside the plain ones; a *note* a stated refusal, a cost, or style.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import NOW, Probe
+from turnwise.analysis.profiles import SEVERITIES, Severity
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.errors import TemplateError, printable, truncate_text
 
-Severity = Literal["error", "warning", "note"]
-SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 MAX_SHOWN_MESSAGE = 400  # characters of one message in a text report
 MAX_SHOWN_OUTPUT = 200
 
@@ -85,6 +84,7 @@ class CheckFinding:
         place: where in the template, None if it is not one place.
         probe: the smallest conversation that shows it, None if no conversation is needed.
         output: what the template writes, or its error.
+        also: the names of other checks that found the same at this place.
     """
 
     code: str
@@ -95,6 +95,7 @@ class CheckFinding:
     place: Place | None = None
     probe: Probe | None = None
     output: str = ""
+    also: tuple[str, ...] = ()
 
     def to_data(self) -> dict[str, Any]:
         """Return the finding as JSON data."""
@@ -111,6 +112,7 @@ class CheckFinding:
             "messages": self.probe.messages if self.probe else None,
             "arguments": shown_arguments(self.probe) if self.probe else None,
             "output": self.output or None,
+            "also": list(self.also),
         }
 
     def __str__(self) -> str:
@@ -136,7 +138,7 @@ class CheckFinding:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """All findings of one template; true if there is none of severity "error" or "warning".
+    """All findings of one template; true if none is an error.
 
     Attributes:
         template: the name of the template.
@@ -144,6 +146,8 @@ class CheckReport:
         not_run: the checks that could not be run, by code, with the reason.
         ignored: how many findings were left out by their codes.
         about_model: that it is not the template of its model, if that is known; no finding, since models are tuned.
+        kind: what the template is for, in a few words.
+        others: the names of checks whose findings this profile does not need.
     """
 
     template: str
@@ -151,13 +155,15 @@ class CheckReport:
     not_run: tuple[tuple[str, str], ...] = ()
     ignored: int = 0
     about_model: str = ""
+    kind: str = ""
+    others: tuple[str, ...] = ()
 
     def count(self, severity: Severity) -> int:
         """Return how many findings have a severity."""
         return sum(finding.severity == severity for finding in self.findings)
 
     def __bool__(self) -> bool:
-        return all(finding.severity == "note" for finding in self.findings)
+        return not self.count("error")
 
     def __iter__(self) -> Iterator[CheckFinding]:
         return iter(self.findings)
@@ -181,6 +187,8 @@ class CheckReport:
             "findings": [finding.to_data() for finding in self.findings],
             "not_run": dict(self.not_run),
             "ignored": self.ignored,
+            "kind": self.kind,
+            "others": list(self.others),
         }
 
     def summary(self) -> str:
@@ -192,6 +200,8 @@ class CheckReport:
 
     def __str__(self) -> str:
         lines = [printable(self.about_model), ""] if self.about_model else []
+        if self.kind:
+            lines += [f"{printable(self.template)}: {self.kind}", ""]
         for place, group in self.by_cause():
             if place is None or len(group) == 1:
                 lines += [str(group[0]), ""]
@@ -202,6 +212,8 @@ class CheckReport:
             reasons.setdefault(reason, []).append(code)
         for reason, codes in reasons.items():
             lines.append(f"not run: {', '.join(codes)}: {printable(reason)}")
+        if self.others:
+            lines.append(f"not needed here, see --for all: {', '.join(self.others)}")
         return "\n".join([*lines, self.summary()])
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from turnwise.analysis.profiles import Severity
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import CheckFinding, CheckReport, Severity
+from turnwise.evidence.checks.findings import CheckFinding, CheckReport
 
 GITHUB_COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "notice"}
 SARIF_LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "note"}

@@ -412,11 +412,11 @@ def check_trailing_space(subject: Subject) -> Iterator[Symptom]:
 
 
 CHECKS = (
-    Check("T401", "history-rewritten", "warning", check_history),
-    Check("T402", "prompt-not-prefix", "warning", check_prompt_is_prefix),
+    Check("T401", "history-rewritten", "note", check_history),
+    Check("T402", "prompt-not-prefix", "error", check_prompt_is_prefix, sent_by="training"),
     Check("T403", "unbalanced-markers", "error", check_markers_balance),
-    Check("T404", "last-turn-open", "warning", check_last_turn),
-    Check("T406", "clock", "warning", check_clock),
+    Check("T404", "last-turn-open", "error", check_last_turn, sent_by="training"),
+    Check("T406", "clock", "note", check_clock),
     Check("T407", "generation-prompt", "error", check_generation_prompt),
-    Check("T408", "trailing-space", "warning", check_trailing_space),
+    Check("T408", "trailing-space", "note", check_trailing_space),
 )

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Severity, Symptom
+from turnwise.evidence.checks.findings import Symptom
 from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import report_failure, report_first_form, report_forms
 
-REFUSED: dict[str, Severity] = {"stated": "warning"}
 WRITE_LATE = (
     "Write a system message where it stands, with the same markers as the first, instead of raising an error; or join "
     "its text to the first."
@@ -69,7 +68,7 @@ def check_second_system(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write every system message, or join their texts. turnwise joins them by itself (`normalise`).
     """
-    yield from report_forms(subject, "second-system", WRITE_LATE, REFUSED)
+    yield from report_forms(subject, "second-system", WRITE_LATE)
 
 
 def check_system(subject: Subject) -> Iterator[Symptom]:
@@ -86,7 +85,7 @@ def check_system(subject: Subject) -> Iterator[Symptom]:
     Write the text before that of the first user message, or raise an error with `raise_exception`.
     """
     fix = "Write its text, at least before that of the first user message, or refuse it with raise_exception."
-    yield from report_forms(subject, "system-message", fix, REFUSED)
+    yield from report_forms(subject, "system-message", fix)
 
 
 def check_system_with_tools(subject: Subject) -> Iterator[Symptom]:
@@ -136,7 +135,7 @@ def check_same_role_twice(subject: Subject) -> Iterator[Symptom]:
     Write each message as a turn of its own, or join their texts.
     """
     fix = "Write each message as a turn of its own, or join their texts."
-    yield from report_forms(subject, "two-users", fix, {"stated": "note"})
+    yield from report_forms(subject, "two-users", fix)
 
 
 CHECKS = (
@@ -145,6 +144,6 @@ CHECKS = (
     Check("T103", "second-system", "error", check_second_system),
     Check("T104", "system-message", "error", check_system),
     Check("T105", "system-lost-later", "error", check_system_with_tools),
-    Check("T106", "developer-role", "warning", check_developer),
+    Check("T106", "developer-role", "error", check_developer),
     Check("T108", "two-users", "error", check_same_role_twice),
 )

@@ -8,17 +8,14 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from turnwise.analysis.forms import load_forms
+from turnwise.analysis.profiles import PROFILES, SEVERITIES
 from turnwise.errors import SourceError, TurnwiseError, did_you_mean
 from turnwise.evidence.checks import calls, contents, history, roles, source, vocabulary
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.engines import EngineMissing
-from turnwise.evidence.checks.findings import (
-    SEVERITIES,
-    CheckFinding,
-    CheckReport,
-    Symptom,
-)
-from turnwise.evidence.checks.subject import Subject
+from turnwise.evidence.checks.findings import CheckFinding, CheckReport, Symptom
+from turnwise.evidence.checks.subject import REFUSES, Subject
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
@@ -56,7 +53,9 @@ def check(
     reference: Template | str | None = None,
     *,
     ignore: Collection[str] = (),
+    select: Collection[str] = (),
     response_template: Mapping[str, Any] | None = None,
+    profile: str | None = None,
 ) -> CheckReport:
     """Check a template: what users send to it, and what breaks training and serving.
 
@@ -66,13 +65,16 @@ def check(
             checked.
         reference: a template that it should write the same as, or its name.
         ignore: codes or names of checks that are not reported.
+        select: codes or names of the only checks that are run; all, if empty.
         response_template: the `response_template` of the model's files, which is then compared with the template.
+        profile: what users send: "chat", "tools", "agents", "vision", "training" or "all". What it needs is an error
+            if it is lost. None for what the template shows: its plain forms are errors, others warnings.
 
     Returns:
         The findings: each with its place in the template, the smallest conversation that shows it, and a fix.
 
     Raises:
-        SourceError: a template cannot be loaded, or a code is not that of a check.
+        SourceError: a template cannot be loaded, or there is no such check or profile.
         TokenizerError: the tokenizer is not one.
 
     Example:
@@ -81,36 +83,83 @@ def check(
         0
     """
     ignored = {find_check(code).code for code in ignore}
+    selected = {find_check(code).code for code in select}
     known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
     subject = Subject(
         load(template) if isinstance(template, str) else template,
         known,
         load(reference) if isinstance(reference, str) else reference,
         response_template,
+        profile,
     )
+    kind = _describe(subject)
+    audiences = PROFILES[profile or "all"] if kind is None else subject.profile.audiences
+    chosen = [one for one in CHECKS if one.sent_by in audiences]
     findings: list[CheckFinding] = []
     not_run: list[tuple[str, str]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what a template drops: that is reported here
-        for one in CHECKS:
-            try:
-                if not one.reads_source and not subject.facts.is_accepting:
-                    not_run.append((one.code, NOT_ACCEPTED))
-                    continue
-                for symptom in islice(one.run(subject), MAX_PER_CHECK):
-                    findings.append(_to_finding(one, symptom))
-            except TurnwiseError as error:  # a budget, mostly: the other checks may be cheaper
-                not_run.append((one.code, error.message))
-            except EngineMissing as error:
-                not_run.append((one.code, str(error)))
-    kept = [finding for finding in _join_same(findings) if finding.code not in ignored]
-    kept.sort(key=_sort_key)
+        for one in filter(lambda one: not selected or one.code in selected, chosen):
+            symptoms, reason = _run_check(one, subject)
+            findings += [_to_finding(one, symptom, profile) for symptom in symptoms]
+            not_run.append((one.code, reason))
+        others = [] if selected else _list_others(subject, findings)
+    kept = [one for one in _join_same(findings) if one.code not in ignored]
     return CheckReport(
         subject.template.name,
-        tuple(kept),
-        tuple(not_run),
+        tuple(sorted(_join_refusals(kept), key=_sort_key)),
+        tuple((code, reason) for code, reason in not_run if reason),
         sum(finding.code in ignored for finding in findings),
+        kind=kind or "",
+        others=tuple(others),
     )
+
+
+def _run_check(check: Check, subject: Subject) -> tuple[list[Symptom], str]:
+    """Return what a check found, and why it could not be run to its end."""
+    found: list[Symptom] = []
+    try:
+        if not check.reads_source and not subject.facts.is_accepting:
+            return found, NOT_ACCEPTED
+        for symptom in islice(check.run(subject), MAX_PER_CHECK):
+            found.append(symptom)
+    except TurnwiseError as error:  # a budget, mostly: the other checks may be cheaper
+        return found, error.message
+    except EngineMissing as error:
+        return found, str(error)
+    return found, ""
+
+
+def _describe(subject: Subject) -> str | None:
+    """Return what the template is for; None if it refuses a user message, or costs too much to tell."""
+    try:
+        return subject.profile.describe() if subject.facts.is_accepting else None
+    except TurnwiseError:
+        return None
+
+
+def _list_others(subject: Subject, findings: Iterable[CheckFinding]) -> list[str]:
+    """Return the names of the checks that another profile would report."""
+    reported = {finding.name for finding in findings}
+    names = dict.fromkeys(form.check for form in load_forms().values() if form.check)
+    left = [name for name in names if name not in reported]
+    try:
+        return [name for name in left if subject.forms.find_defects(name)]
+    except TurnwiseError:  # a budget
+        return []
+
+
+def _join_refusals(findings: Iterable[CheckFinding]) -> Iterator[CheckFinding]:
+    """Yield one finding for all refusals that one `raise_exception` states: they have one cause."""
+    groups: dict[Any, list[CheckFinding]] = {}
+    for number, finding in enumerate(findings):
+        _, is_stated, reason = finding.message.partition(REFUSES)
+        key = (finding.place, reason) if is_stated and finding.place else number
+        groups.setdefault(key, []).append(finding)
+    for first, *others in groups.values():
+        also = tuple(other.name for other in others)
+        more = f" (also {', '.join(also)})" if also else ""
+        yield replace(first, message=first.message + more, also=also)
 
 
 def _join_same(findings: Iterable[CheckFinding]) -> Iterator[CheckFinding]:
@@ -124,8 +173,10 @@ def _join_same(findings: Iterable[CheckFinding]) -> Iterator[CheckFinding]:
         yield replace(first, message=first.message + more)
 
 
-def _to_finding(check: Check, symptom: Symptom) -> CheckFinding:
+def _to_finding(check: Check, symptom: Symptom, profile: str | None) -> CheckFinding:
     severity = symptom.severity or check.severity
+    if profile is None and check.sent_by != "chat" and severity == "error":
+        severity = "warning"
     rest = (symptom.message, symptom.fix, symptom.place, symptom.probe, symptom.output)
     return CheckFinding(check.code, check.name, severity, *rest)
 

@@ -32,7 +32,7 @@ from turnwise.evidence.checks.engines import (
     render_with_minijinja,
     render_with_node,
 )
-from turnwise.evidence.checks.findings import Place, Severity, Symptom
+from turnwise.evidence.checks.findings import Place, Symptom
 from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import first_difference, show_from
 from turnwise.evidence.compare import diff
@@ -58,7 +58,8 @@ def check_variables(subject: Subject) -> Iterator[Symptom]:
 
     ## What it does
     Lists the names that the template reads from outside, without those that callers pass, that it assigns itself, that
-    it has an option for, or that it reads with a test or a default.
+    it has an option for, that it reads with a test or a default, or that decide a condition, as options do. A name that
+    is nearly one of those that callers pass is an error.
 
     ## Why it matters
     A misspelt name is undefined, which prints as nothing and is false in every test, so a part of the template never
@@ -79,16 +80,15 @@ def check_variables(subject: Subject) -> Iterator[Symptom]:
         guarded, asked = _guarded_names(tree), _asked_names(tree)
         for variable in unknown:
             used = [node for node in tree.find_all(nodes.Name) if node.name == variable]
-            if not used or variable in guarded:
-                continue
             near = get_close_matches(variable, names, 1, CLOSE_NAME)
-            severity: Severity = "note" if variable in asked and not near else "warning"
+            if not used or variable in guarded or (variable in asked and not near):
+                continue
             hint = f" Did you mean {near[0]}?" if near else ""
             yield Symptom(
                 f"the variable {variable} is read, and callers do not pass it by themselves",
                 f"Correct its name, or read it with a default.{hint}",
                 subject.places.by_position(*unpack_position(used[0].lineno), name),
-                severity=severity,
+                severity="error" if near else None,
             )
 
 
@@ -461,9 +461,9 @@ CHECKS = (
     Check("T602", "hidden-characters", "error", check_hidden_characters, reads_source=True),
     Check("T603", "encoded-text", "warning", check_encoded_text, reads_source=True),
     Check("T604", "word-triggers", "warning", check_text_branches),
-    Check("T605", "old-revision", "warning", check_revision, reads_source=True),
+    Check("T605", "old-revision", "note", check_revision, reads_source=True),
     Check("T606", "differs-from-reference", "error", check_reference),
-    Check("T607", "minijinja", "warning", check_minijinja),
-    Check("T608", "huggingface-jinja", "warning", check_huggingface_jinja),
+    Check("T607", "minijinja", "note", check_minijinja),
+    Check("T608", "huggingface-jinja", "note", check_huggingface_jinja),
     Check("T609", "response-template", "error", check_response_template),
 )

@@ -21,6 +21,7 @@ from turnwise.analysis.conversations import Probe
 from turnwise.analysis.counterexample import RenderOutcome, shrink, try_render
 from turnwise.analysis.losses import find_losses
 from turnwise.analysis.probe_chats import ASKED_AGAIN, ProbeChats
+from turnwise.analysis.profiles import Profile
 from turnwise.engine.compiler.syntax import parse
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
@@ -32,6 +33,7 @@ from turnwise.template import Template
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
 CHECKING = 12  # times the budgets of one rendering, for all conversations of all checks
+REFUSES = "refuses it: "  # how a refusal that the template states is described
 KIND = "same"  # what `shrink` compares
 
 
@@ -43,6 +45,7 @@ class Subject(ProbeChats):
         tokenizer: the tokenizer that it is used with, for the checks that need one.
         reference: another template that it should write the same as.
         response_template: what the model's files say about replies.
+        profile: what users send; None for what the template itself shows.
     """
 
     def __init__(
@@ -51,11 +54,13 @@ class Subject(ProbeChats):
         tokenizer: Tokenizer | None = None,
         reference: Template | None = None,
         response_template: Mapping[str, Any] | None = None,
+        profile: str | None = None,
     ) -> None:
         forms = template.capabilities.forms
         named = tokenizer.named if tokenizer is not None else {}
         super().__init__(template.facts, lambda: forms.chats.input_format, named)
         self.forms = forms
+        self.profile = Profile(forms, profile)
         self.template = template
         self.tokenizer = tokenizer
         self.reference = reference
@@ -156,5 +161,5 @@ class Subject(ProbeChats):
 def describe_failure(error: TurnwiseError) -> str:
     """Return how a template fails: what it raises, or its error."""
     if isinstance(error, TemplateRaised):
-        return f"refuses it: {error.message}"
+        return f"{REFUSES}{error.message}"
     return f"fails: {error.message}"

@@ -5,13 +5,14 @@ Each comes with the place in the template and the smallest conversation that sho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from turnwise.analysis.conversations import MessageDict, Probe
 from turnwise.analysis.form_table import FormRow
+from turnwise.analysis.profiles import SEVERITIES, Severity
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TemplateError, TurnwiseError, short_repr
-from turnwise.evidence.checks.findings import Severity, Symptom
+from turnwise.evidence.checks.findings import Symptom
 from turnwise.evidence.checks.subject import Subject, describe_failure
 
 CONTEXT = 30  # characters shown before the first difference
@@ -54,33 +55,33 @@ def _is_same(outcome: object, failure: TurnwiseError) -> bool:
     return True
 
 
-def report_forms(
-    subject: Subject, check: str, fix: str, severities: Mapping[str, Severity] | None = None
-) -> Iterator[Symptom]:
-    """Yield a symptom for each defect of the table of forms that a check reports.
+def report_forms(subject: Subject, check: str, fix: str) -> Iterator[Symptom]:
+    """Yield a symptom for each defect of the table of forms that a check reports and the profile sends.
 
     Args:
         subject: the template.
         check: the name of the check.
         fix: what to do.
-        severities: those that are not the check's own, by the name of a form and its verdict, by its name, by "stated"
-            if the template itself refuses it with `raise_exception`, or by verdict; the first that fits counts.
     """
-    known = severities or {}
-    for row in subject.forms.find_defects(check):
-        keys = (f"{row.name} {row.verdict}", row.name, "stated" * row.is_stated, row.verdict)
-        severity = next((known[key] for key in keys if key in known), None)
+    for severity, row in _list_defects(subject, check):
         yield _describe_row(subject, row, fix)._replace(severity=severity)
 
 
-def report_first_form(
-    subject: Subject, check: str, fix: str, severities: Mapping[str, Severity] | None = None
-) -> Iterator[Symptom]:
-    """Yield the first symptom of those that `report_forms` yields, for forms that mostly fail together."""
-    found = list(report_forms(subject, check, fix, severities))
+def report_first_form(subject: Subject, check: str, fix: str) -> Iterator[Symptom]:
+    """Yield the worst symptom of those that `report_forms` yields, for forms that mostly fail together."""
+    found = _list_defects(subject, check)
     if found:
-        more = f" (and {len(found) - 1} more of its forms)" if len(found) > 1 else ""
-        yield found[0]._replace(message=found[0].message + more)
+        severity, row = min(found, key=lambda one: SEVERITIES.index(one[0]))
+        symptom = _describe_row(subject, row, fix)
+        others = [other.form.what for _, other in found if other is not row]
+        more = f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
+        yield symptom._replace(message=symptom.message + more, severity=severity)
+
+
+def _list_defects(subject: Subject, check: str) -> list[tuple[Severity, FormRow]]:
+    """Return the defects that the profile sends, with their severities."""
+    graded = [(subject.profile.grade(row), row) for row in subject.forms.find_defects(check)]
+    return [(severity, row) for severity, row in graded if severity is not None]
 
 
 def _describe_row(subject: Subject, row: FormRow, fix: str) -> Symptom:

@@ -181,7 +181,7 @@ def check_double_bos(subject: Subject) -> Iterator[Symptom]:
 
 
 CHECKS = (
-    Check("T501", "no-stop", "warning", check_stop_written),
+    Check("T501", "no-stop", "error", check_stop_written, sent_by="training"),
     Check("T502", "stop-not-declared", "error", check_stop_declared),
     Check("T503", "stop-not-a-token", "error", check_stop_is_token),
     Check("T504", "markers-not-tokens", "warning", check_markers_are_tokens),
