@@ -277,3 +277,19 @@ def test_tools_pay_for_their_own_text(name: str, count: int) -> None:
     assert last.is_whole and not isinstance(last._out, list)
     program = template.with_limits(turnwise.Limits(deadline=60))  # runs each time
     assert last.text == program.render(chat, tools=tools).text
+
+
+def test_texts_of_other_messages_are_paid_by_their_length() -> None:
+    question = "{% if (messages[0].content + '!') == '!!' %}x{% endif %}"
+    template = turnwise.compile(
+        f"{{% for m in messages %}}{question}{{{{ m.content }}}}{{% endfor %}}"
+    )
+
+    def render(size: int) -> turnwise.Rendering:
+        chat = [{"role": "user", "content": "a" * size}, *[{"role": "user", "content": "b"}] * 400]
+        return template.render(chat[: 40 if size < 10 else None], normalise=False)
+
+    *_, last = [render(9) for _ in range(4)]
+    assert not isinstance(last._out, list)
+    with pytest.raises(turnwise.TemplateLimitError):
+        render(200_000)

@@ -190,8 +190,9 @@ class _WalkCode:
             lines.append(f"others += ({', '.join(pairs)},)")
         if node.writes_tools:
             lines.append("T = False")
-        if node.price:
-            lines += [f"price += {node.price!r}", "if price > 1: return None"]
+        if node.price or node.per_character:
+            each = [f" + {share!r} * len({text})" for text, share in node.per_character.items()]
+            lines += [f"price += {node.price!r}{''.join(each)}", "if price > 1: return None"]
         if index is not None:
             name = f"keys{len(self.scope)}"
             self.scope[name] = node.keys

@@ -89,6 +89,7 @@ class ProvenSegment:
         steps: that the program paid for.
         size: the bytes that it paid for, beside those for characters of texts.
         price: the share of the budgets of a rendering that it takes, beside what a message adds to them.
+        per_character: what each character of texts of other messages takes in addition, by the sources of these texts.
         is_refused: whether the program has to run.
         loop: the loop over messages that follows; None at the end of the program.
     """
@@ -105,6 +106,7 @@ class ProvenSegment:
     steps: int = 0
     size: int = 0
     price: float = 0.0
+    per_character: dict[str, float] = field(default_factory=dict)
     is_refused: bool = False
     loop: LoopOverMessages | None = None
 

@@ -45,7 +45,6 @@ from turnwise.engine.segments.symbols import (
 )
 
 MESSAGE_SHARE = 0.5  # of what a message adds to the budgets, for one round of one loop
-OTHERS_PRICE = 0.3  # of a round that does something with texts of other messages
 MAX_ANSWER = 200  # characters of a role, or of all keys of a mapping
 MAX_LOOPS = 24  # over messages, one after another; each has trees of its own
 MAX_PATH = 120  # questions of one section
@@ -90,7 +89,7 @@ class Recorder:
         self.state: dict[str, str] = {}  # sources of what this section writes to namespaces
         self._trails: dict[str, Any] = {}  # of the texts among that
         self._empty: set[MessageField] = set()  # fields without text
-        self._uses_others = False
+        self._others: dict[str, float] = {}  # see `ProvenSegment.per_character`
         self.cost = 0  # bytes that this section pays for each character
         self.serial = 0  # of this section
         self.namespaces = 0
@@ -171,6 +170,7 @@ class Recorder:
                 steps=self._paid[0] - steps,
                 size=self._paid[1] - size,
                 price=self._find_price(steps, size, parts),
+                per_character=self._others,
                 loop=loop,
             )
             self._section.add(self._path, known)
@@ -232,14 +232,13 @@ class Recorder:
         )
         added = MESSAGE_SHARE if self.is_in_round else 0
         prices = [max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts]
-        price: float = max(prices) + OTHERS_PRICE * self._uses_others
-        return price
+        return float(max(prices))
 
     def _begin_section(self, section: FactTree, number: int) -> None:
         self._section = section
         self._path, self._answers, self.state, self._trails = [], {}, {}, {}
         self._empty = set()
-        self.cost, self._uses_others = 0, False
+        self.cost, self._others = 0, {}
         self.serial += 1
         self._scope["i"] = number
 
@@ -461,7 +460,9 @@ class Recorder:
         self.cost += each
         for part in text.parts:
             if isinstance(part, TextSlot):
-                self._uses_others |= self.is_in_round and bool(OF_CHAT.search(part.source))
+                if self.is_in_round and OF_CHAT.search(part.source):
+                    share = each / max(self._runtime.limits.bytes, 1)
+                    self._others[part.source] = self._others.get(part.source, 0) + share
             else:
                 self._runtime.charge_bytes(each * len(part))
 
