@@ -8,7 +8,8 @@ import turnwise
 from turnwise.evidence.conform import EngineComparison
 from turnwise.oracles import ORACLES, find_oracle
 
-HELD = {name: entry.oracle for name, entry in turnwise.entries().items() if entry.oracle}
+NAMED = {name: entry.oracle for name, entry in turnwise.entries().items() if entry.oracle}
+HELD = {name: oracle for name, oracle in NAMED.items() if not oracle.endswith(".py")}
 MODULES = {"deepseek": "deepseek_recipe", "mistral": "mistral_common", "cmd": "cohere_melody"}
 
 

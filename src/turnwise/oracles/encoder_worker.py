@@ -79,25 +79,25 @@ def limit_memory(megabytes: int) -> None:
 
 
 def match_arguments(write: Callable[..., Any], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a request by the names that the function has for them."""
-    options = request.get("chat_template_kwargs") or {}
-    thinking = options.get("thinking", options.get("enable_thinking", True))
-    messages = request["messages"]
-    known = {
-        "messages": messages,
-        "conversation": messages,
-        "add_generation_prompt": bool(request.get("add_generation_prompt", True)),
-        "tokenize": False,
-        "thinking_mode": "thinking" if thinking else "chat",
-        "thinking": bool(thinking),
-        "enable_thinking": bool(thinking),
-        **{name: request[name] for name in request if name != "messages"},
-        **options,
-    }
+    """Return the arguments of a request by the names that the function has for them.
+
+    What the request does not ask is left to the function, but for a mode that it has to be given.
+    """
+    options = dict(request.get("chat_template_kwargs") or {})
     parameters = inspect.signature(write).parameters
+    messages = request["messages"]
     if "tools" not in parameters and request.get("tools"):
         # DeepSeek's files read the tools of a conversation from its first system message.
-        known["messages"] = attach_tools(messages, request["tools"])
+        messages = attach_tools(messages, request["tools"])
+    known = {"tokenize": False, **request, **options, "messages": messages}
+    known["conversation"] = messages
+    thinking = options.get("thinking", options.get("enable_thinking"))
+    mode = parameters.get("thinking_mode")
+    if thinking is None and mode is not None and mode.default is inspect.Parameter.empty:
+        thinking = False
+    if thinking is not None:
+        known |= {"thinking": bool(thinking), "enable_thinking": bool(thinking)}
+        known["thinking_mode"] = "thinking" if thinking else "chat"
     return {name: known[name] for name in parameters if name in known}
 
 
