@@ -40,9 +40,9 @@ def test_an_encoder_writes_the_prompt_of_a_request(tmp_path):
     file = write_encoder(tmp_path, POLITE)
     assert find_encoder_file(tmp_path) == file
     with EncoderFile(tmp_path, trust_encoder=True) as oracle:
-        assert oracle.render(REQUEST).text == "<user>Hi<thinking>"
-        asked = {**REQUEST, "chat_template_kwargs": {"thinking": False}}
-        assert oracle.render(asked).text == "<user>Hi<chat>"
+        assert oracle.render(REQUEST).text == "<user>Hi<chat>"
+        asked = {**REQUEST, "chat_template_kwargs": {"thinking": True}}
+        assert oracle.render(asked).text == "<user>Hi<thinking>"
         assert oracle.version.startswith("sha256:")
 
 

@@ -20,6 +20,12 @@ REQUEST_OPTIONS: dict[str, Sequence[Any]] = {
     "reasoning_effort": ("none", "low", "medium", "high", "max"),
     "thinking": (True, False),
     "enable_thinking": (True, False),
+    "thinking_effort": ("low", "high", "max"),
+    "tool_choice": ("auto", "none", "required"),
+    "response_format": (
+        {"type": "json_object"},
+        {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
+    ),
 }
 """What a request may ask, and its values."""
 SHARE_OF_SHUFFLED = 0.3  # of the conversations with several results

@@ -14,6 +14,7 @@ from typing import Any
 
 from turnwise.errors import SourceError
 from turnwise.isolation.lockdown import lock_process
+from turnwise.oracles.oracle import REQUEST_FACTS
 
 FUNCTIONS = (
     "encode_messages",
@@ -84,13 +85,18 @@ def match_arguments(write: Callable[..., Any], request: Mapping[str, Any]) -> di
     What the request does not ask is left to the function, but for a mode that it has to be given.
     """
     options = dict(request.get("chat_template_kwargs") or {})
-    parameters = inspect.signature(write).parameters
+    parameters: Mapping[str, Any] = inspect.signature(write).parameters
     messages = request["messages"]
     if "tools" not in parameters and request.get("tools"):
         # DeepSeek's files read the tools of a conversation from its first system message.
         messages = attach_tools(messages, request["tools"])
     known = {"tokenize": False, **request, **options, "messages": messages}
     known["conversation"] = messages
+    effort = options.get("reasoning_effort")
+    if effort == "none":
+        options.setdefault("thinking", False)
+    elif effort is not None:
+        known.setdefault("thinking_effort", effort)
     thinking = options.get("thinking", options.get("enable_thinking"))
     mode = parameters.get("thinking_mode")
     if thinking is None and mode is not None and mode.default is inspect.Parameter.empty:
@@ -98,6 +104,8 @@ def match_arguments(write: Callable[..., Any], request: Mapping[str, Any]) -> di
     if thinking is not None:
         known |= {"thinking": bool(thinking), "enable_thinking": bool(thinking)}
         known["thinking_mode"] = "thinking" if thinking else "chat"
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        parameters = {**parameters, **dict.fromkeys(("thinking_effort", *REQUEST_FACTS))}
     return {name: known[name] for name in parameters if name in known}
 
 
