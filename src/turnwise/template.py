@@ -39,6 +39,7 @@ from turnwise.messages import ChatMessage, Tool
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.preprocessor import Preprocessor
 from turnwise.normalisation.session_reader import SessionReader
+from turnwise.normalisation.systems import LateSystem
 from turnwise.replies.call_ids import CallIds, IdMaker
 from turnwise.replies.codec import ReplyCodec
 from turnwise.replies.events import Message
@@ -152,22 +153,23 @@ class Template:
         now: datetime | None = None,
         normalise: bool = True,
         strict: bool = False,
+        late_system: LateSystem | None = None,
         **options: Any,
     ) -> Rendering:
         """Render a conversation.
 
         Args:
             messages: the conversation, in OpenAI's shape.
-            tools: the tools that are offered: JSON schemas, functions with type hints and docstrings as transformers
-                takes them, or pydantic models.
+            tools: the tools: JSON schemas, functions with type hints and docstrings, or pydantic models.
             documents: documents for retrieval, for templates that take them.
             add_generation_prompt: end with the prompt after which the assistant speaks.
             continue_final_message: leave the final message open; a name continues that field.
             now: the time that `strftime_now` returns; the present if not given.
-            normalise: give messages and tools the forms that the template takes (`changes` tells which were
-                changed), refuse misspelt options, and warn of text that is not written. False does as
-                transformers does: messages as they are, any option.
+            normalise: give messages and tools the forms that the template takes (see `changes`), refuse misspelt
+                options, and warn of text that is not written. False does as transformers does.
             strict: raise an error if something that was given is not in the rendering, or a role is misspelt.
+            late_system: where late system texts go: "in_place", to a "user" turn, or to the "front"; by default the
+                first of these that the template writes without a change of earlier text.
             options: values of the template's own variables (`enable_thinking=False`).
 
         Returns:
@@ -202,6 +204,7 @@ class Template:
                         rendering.changes = changes
                         return rendering
         named = {"tools": tools, "documents": documents, "normalise": normalise, "strict": strict}
+        named["late_system"] = late_system
         attempt = self._inputs.begin(messages, named, usual)
         if rendering is not None:
             with attempt:
@@ -268,7 +271,7 @@ class Template:
                 request = self._requests.build(given.messages, tokenizer, train_on, named, **more)
                 encoded = encode_whole(request.for_one_call())
                 attempt.check(encoded.rendering, encoded.kept)
-        self._inputs.report_early_replies(messages, given, train_on == "last", strict)
+        self._inputs.report_early_replies(given, train_on == "last", strict)
         problems = find_label_problems(request, encoded)
         encoded.note_changes(given.changes, given.positions)
         report_problems(self.name, renumber_turns(problems, given.positions), strict, REMEDY)
@@ -387,7 +390,8 @@ class Template:
         normalise, strict = options.get("normalise", True), bool(options.get("strict"))
         options["tools"] = self._inputs.normalise([], tools).tools if normalise else tools
         request = self._requests.build([], tokenizer, "assistant", options, trust=trust)
-        reader = SessionReader(self.codec, self._inputs, normalise, strict)
+        settings = (normalise, strict, options.get("late_system"))
+        reader = SessionReader(self.codec, self._inputs, *settings)
         return Session(request, (*self.stops(), *request.stops), reader)
 
     def parse(

@@ -17,6 +17,7 @@ from turnwise.errors import SourceError
 
 OTHER_VALUES: dict[str, Any] = {
     "inputs": ("other.jsonl",),
+    "late_system": "front",
     "template": "qwen3",
     "tokenizer": "other",
     "output": "out",

@@ -157,11 +157,11 @@ def test_a_system_text_before_a_reply_becomes_a_users() -> None:
     assert render_normalised(NO_SYSTEM, chat)[0] == "<user>Be brief.<assistant>Hello"
 
 
-def test_a_late_system_text_is_joined_to_the_first() -> None:
-    late = {"role": "system", "content": "In French."}
-    text, changes = render_normalised(SYSTEM_FIRST, [RULE, HI, late, HI])
-    assert text == "<system>Be brief.\n\nIn French.<user>Hi<user>Hi"
-    assert changes == ["messages[2]"]
+def test_a_second_system_text_is_joined_to_the_first() -> None:
+    more = {"role": "system", "content": "In French."}
+    text, changes = render_normalised(SYSTEM_FIRST, [RULE, more, HI])
+    assert text == "<system>Be brief.\n\nIn French.<user>Hi"
+    assert changes == ["messages[1]"]
 
 
 @pytest.mark.parametrize(

@@ -78,16 +78,18 @@ def test_encode_warns_about_a_reply_after_a_later_system_text() -> None:
     chat = [HI, YES, LATE, HI, YES]
     moved = r"messages\[2\], a system text, was moved to before messages\[1\]"
     with pytest.warns(TurnwiseWarning, match=moved):
-        template.encode(chat, "turnwise")
+        template.encode(chat, "turnwise", late_system="front")
     with pytest.raises(MessageError, match=moved):
-        template.encode(chat, "turnwise", strict=True)
+        template.encode(chat, "turnwise", strict=True, late_system="front")
 
 
 def test_a_last_reply_after_all_system_texts_is_fine() -> None:
     template = turnwise.load("gemma-2")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TurnwiseWarning)
-        template.encode([HI, YES, LATE, HI, YES], "turnwise", train_on="last")
+        chat = [HI, YES, LATE, HI, YES]
+        template.encode(chat, "turnwise", train_on="last", late_system="front")
+        template.encode(chat, "turnwise")
     assert not any("was moved" in str(one.message) for one in caught)
 
 

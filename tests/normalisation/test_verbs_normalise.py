@@ -17,6 +17,7 @@ HI = {"role": "user", "content": "Hi"}
 YES = {"role": "assistant", "content": "Yes."}
 RULE = {"role": "system", "content": "Be brief."}
 LATE = {"role": "system", "content": "In French."}
+MARKED = "<system-reminder>\nIn French.\n</system-reminder>"
 TOOLS = [
     {
         "type": "function",
@@ -196,7 +197,7 @@ def test_a_session_takes_messages_as_people_have_them() -> None:
     session.add_reply("Yes.<end_of_turn>")
     before = session.text
     session.extend([LATE, HI])
-    assert session.text.startswith(before) and "In French.\n\nHi" in session.text
+    assert session.text.startswith(before) and f"{MARKED}\n\nHi" in session.text
     assert session.changes[-1].path == "messages[2]"
 
 
@@ -205,7 +206,7 @@ def test_a_session_puts_a_late_system_text_into_a_turn_of_its_own() -> None:
     session.prompt([HI])
     session.add_reply("Yes.<end_of_turn>")
     session.extend([LATE])
-    assert session.messages[-1] == {"role": "user", "content": "In French."}
+    assert session.messages[-1] == {"role": "user", "content": MARKED}
 
 
 def test_a_session_as_it_is() -> None:

@@ -20,6 +20,7 @@ from turnwise.cli.render import (
     ContinueOption,
     GenerationOption,
     JsonOption,
+    LateSystemOption,
     LineOption,
     NowOption,
     PickOption,
@@ -90,6 +91,7 @@ def encode(
     generation: GenerationOption = False,
     continued: ContinueOption = False,
     now: NowOption = None,
+    late_system: LateSystemOption = None,
     line: LineOption = None,
     shape: ShapeOption = None,
     pick: PickOption = None,
@@ -105,7 +107,7 @@ def encode(
     inputs.check_choice(overflow, OVERFLOW, "--overflow")
     loaded, known = inputs.load_template(template, pick), load_tokenizer(tokenizer)
     messages, arguments = inputs.render_arguments(
-        loaded, request, option, generation, continued, now
+        loaded, request, option, generation, continued, now, late_system
     )
     with WarningLog(is_quiet=True) as log:
         encoded = loaded.encode(

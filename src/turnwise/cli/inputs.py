@@ -27,6 +27,7 @@ from turnwise.engine.option_names import (
 from turnwise.errors import MessageError, SourceError, did_you_mean, short_repr
 from turnwise.local_files import error_reason, read_file
 from turnwise.messages import InputReader
+from turnwise.normalisation.systems import LATE_SYSTEM, LateSystem
 from turnwise.registry import compile_source, find_source
 from turnwise.registry.files import names_in_folder, read_bytes
 from turnwise.replies.declared import DECLARATION_KEYS
@@ -67,6 +68,12 @@ def check_choice(value: str | None, known: Iterable[str], flag: str) -> None:
     if value is not None and value not in names:
         hint = did_you_mean(value, names, "One of")
         raise typer.BadParameter(f"{short_repr(value)} is not known. {hint}", param_hint=flag)
+
+
+def check_late_system(given: str | None) -> LateSystem | None:
+    """Return the value of --late-system; None if it was not given."""
+    check_choice(given, LATE_SYSTEM, "--late-system")
+    return next((name for name in LATE_SYSTEM if name == given), None)
 
 
 def check_url(url: str | None, flag: str) -> None:
@@ -120,11 +127,13 @@ def render_arguments(
     generation: bool,
     continued: bool,
     now: str | None,
+    late_system: str | None = None,
 ) -> tuple[Any, dict[str, Any]]:
     """Return the messages and the other arguments of `Template.render`; flags override the chat."""
     options = parse_options(option or [])
     check_options(options, template)
-    arguments = {**chat.arguments, **options, "now": parse_time(now)}
+    policy = check_late_system(late_system)
+    arguments = {**chat.arguments, **options, "now": parse_time(now), "late_system": policy}
     if generation:
         arguments["add_generation_prompt"] = True
     if continued:

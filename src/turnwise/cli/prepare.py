@@ -41,6 +41,7 @@ from turnwise.data.recipe import (
 )
 from turnwise.data.report import REPORT
 from turnwise.errors import DataError, SourceError, printable
+from turnwise.normalisation.systems import LATE_SYSTEM
 from turnwise.tokens.loss import POLICIES
 
 if TYPE_CHECKING:
@@ -152,6 +153,10 @@ def prepare(
     chunk_bytes: Annotated[
         int | None, typer.Option("--chunk-bytes", help="Bytes of input for one shard, about.")
     ] = None,
+    late_system: Annotated[
+        str | None,
+        _choice(LATE_SYSTEM, "--late-system", help="Where late system texts are put"),
+    ] = None,
     now: Annotated[
         str | None, typer.Option(metavar="ISO", help="The time, for templates that ask for it.")
     ] = None,
@@ -207,6 +212,7 @@ def prepare(
         "on_flaw": on_flaw,
         "shard_format": shard_format,
         "chunk_bytes": chunk_bytes,
+        "late_system": late_system,
         "now": inputs.parse_time(now),
         "options": options,
     }

@@ -9,6 +9,7 @@ import typer
 from turnwise.cli import inputs, output
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import printable
+from turnwise.normalisation.systems import LATE_SYSTEM
 from turnwise.shapes import SHAPES
 
 if TYPE_CHECKING:
@@ -67,6 +68,14 @@ ContinueOption = Annotated[
 NowOption = Annotated[
     str | None, typer.Option(metavar="ISO", help="The time, for templates that ask for it.")
 ]
+LateSystemOption = Annotated[
+    str | None,
+    typer.Option(
+        "--late-system",
+        metavar="NAME",
+        help=f"Where a late system text is put: {', '.join(LATE_SYSTEM)}; what fits the template, if not given.",
+    ),
+]
 LineOption = Annotated[int | None, typer.Option(min=1, help="Which line of a JSON Lines file.")]
 ShapeOption = Annotated[
     str | None,
@@ -84,6 +93,7 @@ def render(
     generation: GenerationOption = False,
     continued: ContinueOption = False,
     now: NowOption = None,
+    late_system: LateSystemOption = None,
     line: LineOption = None,
     shape: ShapeOption = None,
     pick: PickOption = None,
@@ -107,7 +117,7 @@ def render(
     request = inputs.read_chat(chat, user, system, tools, line, shape)
     loaded = inputs.load_template(template, pick, exact)
     messages, arguments = inputs.render_arguments(
-        loaded, request, option, generation, continued, now
+        loaded, request, option, generation, continued, now, late_system
     )
     rendering = loaded.render(messages, strict=strict, **arguments)
     if as_json:

@@ -11,7 +11,7 @@ import typer
 
 from turnwise.cli import inputs, output
 from turnwise.cli.extras import import_extra
-from turnwise.cli.render import JsonOption, make_flag
+from turnwise.cli.render import JsonOption, LateSystemOption, make_flag
 from turnwise.errors import SourceError
 from turnwise.local_files import error_reason
 from turnwise.serve.models import ServedModel, ServedModels, load_model
@@ -69,6 +69,7 @@ def serve(
     max_body: Annotated[
         int, typer.Option("--max-body", min=1, metavar="MB", help="The largest request.")
     ] = 8,
+    late_system: LateSystemOption = None,
     no_request_templates: Annotated[
         bool, make_flag("--no-request-templates", help="Refuse a chat_template in a request.")
     ] = False,
@@ -95,6 +96,7 @@ def serve(
         max_body=max_body * MEGABYTE,
         memory_bytes=memory * MEGABYTE,
         threads=threads or defaults.threads,
+        late_system=inputs.check_late_system(late_system),
         request_templates=not no_request_templates,
         playground=not no_playground,
         upstream=upstream,

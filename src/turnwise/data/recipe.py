@@ -32,6 +32,7 @@ from typing import Any
 from turnwise import shapes
 from turnwise.errors import SourceError
 from turnwise.local_files import error_reason
+from turnwise.normalisation.systems import LATE_SYSTEM, LateSystem
 from turnwise.schema import (
     BOOLEAN,
     NON_EMPTY_STRING,
@@ -107,6 +108,7 @@ RULES: Mapping[str, ValueRule] = {
     "on_flaw": one_of(ON_FLAW),
     "shard_format": one_of(SHARD_FORMATS),
     "chunk_bytes": CHUNK_BYTES,
+    "late_system": or_null(one_of(LATE_SYSTEM)),
     "now": or_null(TIME),
     "options": TABLE,
 }
@@ -144,6 +146,7 @@ class Recipe:
         on_flaw: "reject" rows of which the template would not write or train everything, or "keep" them.
         shard_format: "parquet" or "arrow".
         chunk_bytes: the bytes of input for one shard, about.
+        late_system: where system texts after other messages are put, as for `Template.render`.
         now: the time that the template's `strftime_now` returns; needed by templates that write the date.
         options: values of the template's own variables, for all rows.
 
@@ -175,6 +178,7 @@ class Recipe:
     on_flaw: str = "reject"
     shard_format: str = "parquet"
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
+    late_system: LateSystem | None = None
     now: datetime | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 

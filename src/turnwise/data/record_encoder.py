@@ -87,7 +87,8 @@ class RecordEncoder:
     @cached_property
     def _arguments(self) -> dict[str, Any]:
         """The arguments of `encode` for all rows, but `strict`."""
-        return {**self.recipe.options, "now": self.recipe.now}
+        recipe = self.recipe
+        return {**recipe.options, "now": recipe.now, "late_system": recipe.late_system}
 
     @cached_property
     def _is_strict(self) -> bool:

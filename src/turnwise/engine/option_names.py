@@ -22,6 +22,7 @@ RENDER_ARGUMENTS = (
     "now",
     "normalise",
     "strict",
+    "late_system",
 )
 ENCODE_ARGUMENTS = ("train_on", "max_length", "overflow", "trust", "compatible", "add_stop")
 SPECIAL_TOKENS = (

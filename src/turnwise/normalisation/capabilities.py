@@ -16,14 +16,25 @@ An answer is computed when it is first asked for, and kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import MessageDict, make_message, option_names
 from turnwise.analysis.form_table import HAS_WORDS, MAX_EVIDENCE, FormTable, Verdict
 from turnwise.analysis.forms import CONTENT_ROLES, make_content_form, make_part_form
-from turnwise.analysis.probe_chats import ARGUMENTS, ASKED_AGAIN, CALL_IDS
+from turnwise.analysis.probe_chats import (
+    ARGUMENTS,
+    ASKED,
+    ASKED_AGAIN,
+    CALL_IDS,
+    FOUND,
+    MORE_RULES,
+    RULES,
+    SAID,
+    SAID_NEXT,
+    FormChats,
+)
 from turnwise.analysis.prober import ABSENT, CallShape
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.errors import did_you_mean, short_repr
@@ -32,6 +43,8 @@ from turnwise.sized_cache import SizedTable, make_digest
 
 MAX_NAMES_BYTES = 1 << 18
 OPTION_VALUES = (True, False)  # of an option that is only tested
+SYSTEM_ROLES = ("system", "developer")
+EARLIER = (ASKED, SAID, FOUND)  # texts before a late system text
 
 
 class Capability(NamedTuple):
@@ -66,6 +79,7 @@ class Capabilities:
     def __init__(self, forms: FormTable, with_tools: bool = True) -> None:
         self.forms = forms
         self._with_tools = with_tools
+        self._late: dict[str, bool] = {}
         # Of names that conversations have, which are any texts.
         self._answers: SizedTable[Verdict] = SizedTable(MAX_NAMES_BYTES)
 
@@ -128,10 +142,7 @@ class Capabilities:
         reply = make_message("assistant", content)
         if content is ABSENT:
             del reply["content"]
-        tools = chats.tools if self._with_tools else None
-        return self.forms.write(
-            chats.chat(chats.user(), reply, chats.user(ASKED_AGAIN), tools=tools)
-        )
+        return self._write_chat(chats.user(), reply, chats.user(ASKED_AGAIN))
 
     # Roles
 
@@ -139,15 +150,36 @@ class Capabilities:
         """Whether the text of a message with this role is written, where such a message usually stands."""
         return self.takes_text(role) or self._judge(role, "parts") in HAS_WORDS
 
-    @property
-    def takes_late_system(self) -> bool:
-        """Whether a system message after other messages is written."""
-        return self.forms.is_written("system late", self._with_tools)
+    def writes_late(self, role: str) -> bool:
+        """Whether a system text is written where it stands: after a reply, a result or a user, and nothing moves it."""
+        if role not in self._late:
+            is_known = role == "system" and not self.forms.is_written(
+                "system late", self._with_tools
+            )
+            pairs = () if is_known else _list_late_chats(self.forms.chats, role, self._with_tools)
+            texts = [(self._write_chat(*chat), self._write_chat(*late)) for chat, late in pairs]
+            self._late[role] = not is_known and all(
+                without is None or _is_inserted(MORE_RULES, written, without)
+                for without, written in texts
+            )
+        return self._late[role]
 
-    @property
-    def takes_two_systems(self) -> bool:
-        """Whether two system messages at the front are written."""
-        return self.forms.is_written("system twice", self._with_tools)
+    def takes_systems(self, roles: Sequence[str]) -> bool:
+        """Whether several system messages of these roles at the front are written."""
+        if len(roles) < 2 or set(roles) == {"system"}:
+            return len(roles) < 2 or self.forms.is_written("system twice", self._with_tools)
+        chats = self.forms.chats
+        texts = [f"{RULES} {number}" for number in range(len(roles))]
+        pairs = zip(texts, roles, strict=True)
+        systems = [{**chats.system(text), "role": role} for text, role in pairs]
+        written = self._write_chat(*systems, chats.user())
+        return written is not None and all(text in written for text in texts)
+
+    def _write_chat(self, *messages: MessageDict) -> str | None:
+        chats = self.forms.chats
+        return self.forms.write(
+            chats.chat(*messages, tools=chats.tools if self._with_tools else None)
+        )
 
     # Calls
 
@@ -245,3 +277,31 @@ class Capabilities:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.rows))
+
+
+def _list_late_chats(
+    chats: FormChats, role: str, with_tools: bool
+) -> Iterator[tuple[list[MessageDict], list[MessageDict]]]:
+    """Yield conversations without and with a late system text, after each kind of message that it may follow."""
+    late = {**chats.system(MORE_RULES), "role": role}
+    user, again, reply = chats.user(), chats.user(ASKED_AGAIN), chats.reply(SAID_NEXT)
+    starts = [([user, chats.reply()], [again, reply, user]), ([user], [reply, again])]
+    if with_tools:
+        starts.append(([user, chats.call(), chats.result()], [reply, again]))
+    for start, rest in starts:
+        yield [*start, *rest], [*start, late, *rest]
+
+
+def _is_inserted(text: str, written: str | None, without: str) -> bool:
+    """Return whether a conversation is written as it is without a message, up to the text of that message.
+
+    Args:
+        text: the text of the message, which is after those of `EARLIER`.
+        written: the conversation with the message; None if the template refuses it.
+        without: the conversation without it.
+    """
+    ends = [without.find(one) + len(one) for one in EARLIER if one in without]
+    end = max(ends, default=0)
+    if written is None or written[:end] != without[:end]:
+        return False
+    return text in written[end:] and ASKED_AGAIN in written[end:].partition(text)[2]

@@ -14,8 +14,9 @@ what the template takes (`capabilities.py`) and changes only what it does not ta
     results out of order   are put into the order of their calls where the template writes no ids
     keys that are null     are dropped, as SDKs and Arrow add them
     developer, function    become system and tool where the template does not know them
-    system late or twice   is joined to the first system text where it would not be written
+    system twice           is joined to the first where the template takes one
     system at all          is put before the first user's text where there is no system role
+    system late            is put into a turn of a user where it is not written in its place (`systems.py`)
     image_url              becomes image, or the other way round
 
 Messages that need nothing are passed on as they are. The caller's objects are never changed.
@@ -37,7 +38,7 @@ from turnwise.normalisation.change import Change
 from turnwise.normalisation.content import ContentForms
 from turnwise.normalisation.results import RESULT_ROLES, CallLink, pair_results, read_link
 from turnwise.normalisation.roles import describe_role
-from turnwise.normalisation.systems import SystemTexts
+from turnwise.normalisation.systems import LateSystem, SystemTexts, check_late_system
 from turnwise.normalisation.tools import normalise_tools
 from turnwise.normalisation.usual_reader import UsualReader
 from turnwise.replies.events import Message
@@ -55,6 +56,7 @@ class Normalised(NamedTuple):
         problems: what is probably wrong with the input.
         lost: the paths of parts that had to be left out.
         read: the messages as a renderer takes them, if they were read already.
+        hoisted: the indices in the caller's list of system texts that were moved to before earlier messages.
     """
 
     messages: Any
@@ -64,6 +66,7 @@ class Normalised(NamedTuple):
     problems: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     read: ReadMessages | None = None
+    hoisted: tuple[int, ...] = ()
 
 
 @runtime_checkable
@@ -110,7 +113,12 @@ class Normaliser:
         return self.reader(with_tools).capabilities
 
     def normalise(
-        self, messages: Any, tools: Any = None, first: int = 0, reply: Any = None
+        self,
+        messages: Any,
+        tools: Any = None,
+        first: int = 0,
+        reply: Any = None,
+        late_system: LateSystem | None = None,
     ) -> Normalised:
         """Return a conversation in OpenAI's shape in the forms that the template takes.
 
@@ -119,14 +127,17 @@ class Normaliser:
             tools: JSON schemas of the tools.
             first: how many messages the model has read already, if these follow others. Nothing is moved to those.
             reply: the last of those, to whose calls these messages may have the results.
+            late_system: where system texts after other messages are put: "in_place", in a "user" turn, or at the
+                "front"; None for the first of these that the template writes without a change of earlier text.
 
         Returns:
             Messages and tools for `render`, `encode` and `examples`, what was changed and why, and what is
             probably wrong with the input.
 
         Raises:
-            MessageError: the input is not a conversation.
+            MessageError: the input is not a conversation, or there is no such policy.
         """
+        policy = check_late_system(late_system)
         if not isinstance(messages, (list, tuple)):
             messages = InputReader().read_messages(messages)
         try:
@@ -141,14 +152,16 @@ class Normaliser:
                     read=read,
                 )
             work = _Conversation(self.capabilities(bool(tools)), tools, first, reply)
-            return self._normalise(messages, work)
+            return self._normalise(messages, work, policy)
         except TemplateLimitError:
             # The probes cost more than probes may; rendering has other limits, and says what is wrong.
             reader = InputReader()
             plain = [reader.read_message(one, index) for index, one in enumerate(messages)]
             return Normalised(plain, tools)
 
-    def _normalise(self, messages: Any, work: _Conversation) -> Normalised:
+    def _normalise(
+        self, messages: Any, work: _Conversation, policy: LateSystem | None
+    ) -> Normalised:
         texts = self._facts.renderer.texts
         problems = []
         for index, message in enumerate(messages, work.first):
@@ -157,7 +170,7 @@ class Normaliser:
             if problem is not None:
                 problems.append(problem)
         problems += [*work.problems, *work.order_results()]
-        work.place_systems()
+        hoisted = work.place_systems(policy)
         positions = tuple(index for index, _ in work.messages)
         as_given = tuple(range(work.first, work.first + len(messages)))
         return Normalised(
@@ -167,6 +180,7 @@ class Normaliser:
             None if positions == as_given else positions,
             tuple(problems),
             tuple(work.lost),
+            hoisted=hoisted,
         )
 
 
@@ -265,8 +279,9 @@ class _Conversation:
             return []  # the calls may be in the messages before
         return order.problems
 
-    def place_systems(self) -> None:
-        """Put every system text where the template writes it."""
+    def place_systems(self, policy: LateSystem | None) -> tuple[int, ...]:
+        """Put every system text where the template writes it; return the indices of those that went to the front."""
         systems = SystemTexts(self.capabilities, self.messages, self.note)
-        systems.place(follows=self.first > 0)
+        systems.place(self.first > 0, policy)
         self.messages = systems.messages
+        return tuple(systems.hoisted)

@@ -24,7 +24,8 @@ from turnwise.messages import PreparedTools, ReadMessages, find_plain_kind, prep
 from turnwise.normalisation.attempt import InputAttempt, Reporter
 from turnwise.normalisation.change import Change
 from turnwise.normalisation.normaliser import Normalised, Normaliser
-from turnwise.normalisation.stages import Stage, find_early_replies, split_stages
+from turnwise.normalisation.stages import Stage, find_early_reply, split_stages
+from turnwise.normalisation.systems import LateSystem, check_late_system
 from turnwise.normalisation.tools import normalise_tools
 from turnwise.replies.codec import ReplyCodec
 
@@ -80,13 +81,16 @@ class Preprocessor:
 
         Args:
             messages: the conversation as the caller has it.
-            arguments: those of `render`, of which `tools`, `documents`, `normalise` and `strict` are read.
+            arguments: those of `render`, of which `tools`, `documents`, `normalise`, `strict` and `late_system` are
+                read.
             usual: what `read_usual` returned.
 
         Raises:
-            MessageError: the input is not a conversation; or, with `strict`, a role is misspelt.
+            MessageError: the input is not a conversation, or there is no such policy; or, with `strict`, a role is
+                misspelt.
         """
         tools, strict = arguments.get("tools"), bool(arguments.get("strict"))
+        policy = check_late_system(arguments.get("late_system"))
         given = Normalised(messages, tools)
         if usual is not None:
             given = Normalised(*usual[:3], read=usual[3])
@@ -98,11 +102,17 @@ class Preprocessor:
         elif usual is None:
             attempt.is_read = self._is_openai
             with attempt:
-                attempt.given = self.normalise(messages, tools, strict)
+                attempt.given = self.normalise(messages, tools, strict, late_system=policy)
         return attempt
 
     def normalise(
-        self, messages: Any, tools: Any, strict: bool = False, first: int = 0, reply: Any = None
+        self,
+        messages: Any,
+        tools: Any,
+        strict: bool = False,
+        first: int = 0,
+        reply: Any = None,
+        late_system: LateSystem | None = None,
     ) -> Normalised:
         """Return a conversation in the form that the template takes, and warn of what is probably wrong with it.
 
@@ -112,13 +122,14 @@ class Preprocessor:
             strict: raise an error, not a warning.
             first: how many messages the model has read before these.
             reply: the last of those.
+            late_system: where system texts after other messages are put; see `Normaliser.normalise`.
 
         Raises:
             MessageError: the input is not a conversation; or, with `strict`, a role is misspelt.
         """
         if not self._is_openai:
             return Normalised(self._codec.to_input(messages), tools)
-        given = self.normaliser.normalise(messages, tools, first, reply)
+        given = self.normaliser.normalise(messages, tools, first, reply, late_system)
         Reporter(self._name, self._fuller, strict).report(given.problems)
         return given
 
@@ -130,25 +141,20 @@ class Preprocessor:
             given: the conversation in the form that the template takes.
             only_last: leave out the replies of all stages but the last that has one.
         """
-        if given.positions is None:
-            return [Stage(given)]
         stages = split_stages(self.normaliser, messages, given)
-        if not only_last:
+        if not only_last or len(stages) == 1:
             return stages
         return stages[-1:] if stages[-1].first < len(given.messages) else stages[-2:]
 
-    def report_early_replies(
-        self, messages: Any, given: Normalised, only_last: bool, strict: bool
-    ) -> None:
+    def report_early_replies(self, given: Normalised, only_last: bool, strict: bool) -> None:
         """Warn of replies that are trained after a system text that came after them.
 
         Args:
-            messages: the conversation as the caller has it.
             given: the conversation in the form that the template takes.
             only_last: no reply but the last is trained.
             strict: raise an error, not a warning.
         """
-        moved = find_early_replies(messages, given, only_last)
+        moved = find_early_reply(given, only_last)
         if moved is not None:
             system, reply = moved
             problem = (

@@ -1,8 +1,7 @@
 """The messages of a session, in the form that the template takes.
 
 A prompt is normalised like any conversation. What follows a reply is normalised too, with one difference: the model has
-read the messages before it, so nothing is moved to them. A system text that the template does not write there is put
-before the next user's text, or becomes a user's message.
+read the messages before it, so nothing is moved to them, whatever `late_system` says.
 
 A session numbers messages as in `Session.messages`, where moved texts are where they were put.
 """
@@ -16,6 +15,7 @@ from turnwise.analysis.losses import Loss
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.normalisation.change import Change
 from turnwise.normalisation.preprocessor import Preprocessor
+from turnwise.normalisation.systems import LateSystem, check_late_system
 from turnwise.replies.codec import ReplyCodec
 
 
@@ -27,6 +27,7 @@ class SessionReader:
         inputs: prepares messages.
         normalise: give messages the forms that the template takes; else only those that were parsed from replies.
         strict: raise an error, not a warning, if text is lost or a role is misspelt.
+        late_system: where system texts after other messages are put.
     """
 
     def __init__(
@@ -35,11 +36,13 @@ class SessionReader:
         inputs: Preprocessor,
         normalise: bool = True,
         strict: bool = False,
+        late_system: LateSystem | None = None,
     ) -> None:
         self._codec = codec
         self._inputs = inputs
         self._normalise = normalise
         self._strict = strict
+        self._late_system = check_late_system(late_system)
 
     def read(
         self,
@@ -71,7 +74,9 @@ class SessionReader:
         """
         if not self._normalise:
             return self._codec.to_input(messages), ()
-        given = self._inputs.normalise(messages, tools, self._strict, first, reply)
+        given = self._inputs.normalise(
+            messages, tools, self._strict, first, reply, self._late_system
+        )
         self._inputs.report_losses(list(map(Loss, given.lost)), self._strict)
         return given.messages, given.changes
 
@@ -83,4 +88,5 @@ class SessionReader:
             self._inputs.check_losses(rendering, messages, tools, first, self._strict)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SessionReader, (self._codec, self._inputs, self._normalise, self._strict)
+        settings = (self._normalise, self._strict, self._late_system)
+        return SessionReader, (self._codec, self._inputs, *settings)

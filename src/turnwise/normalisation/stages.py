@@ -1,7 +1,7 @@
-"""The stages of a conversation in which system texts were moved to the front.
+"""The stages of a conversation in which late system texts were moved to the front (`late_system="front"`).
 
-A template that takes one system text gets all of them in the first message. The replies before a late system text were
-given to a conversation that did not have it yet, so they are trained in the conversation up to it:
+The replies before a late system text were given to a conversation that did not have it yet, so they are trained in the
+conversation up to it:
 
     user  reply  system  user  reply      moved:   system  user  reply  user  reply      trains the second reply
                                           before:  user  reply                           trains the first
@@ -12,9 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from turnwise.messages import InputReader
 from turnwise.normalisation.normaliser import Normalised, Normaliser
-from turnwise.normalisation.results import RESULT_ROLES
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 
 
@@ -38,62 +36,40 @@ def split_stages(normaliser: Normaliser, messages: Any, given: Normalised) -> li
         messages: the conversation as the caller has it.
         given: the conversation, normalised.
     """
-    if not isinstance(messages, (list, tuple)):
-        messages = InputReader().read_messages(messages)
-    cuts = _find_cuts(given, len(messages))
+    if not given.hoisted:
+        return [Stage(given)]
     stages = []
-    for start, end in pairwise([0, *cuts, len(messages)]):
+    for start, end in pairwise([0, *given.hoisted, len(messages)]):
         is_whole = end == len(messages)
-        part = given if is_whole else normaliser.normalise(messages[:end], given.tools)
+        part = given
+        if not is_whole:
+            part = normaliser.normalise(messages[:end], given.tools, late_system="front")
         positions = part.positions or range(len(part.messages))
-        replies = [
-            index
-            for index, message in enumerate(part.messages)
-            if positions[index] >= start and message.get("role") in ASSISTANT_ROLES
-        ]
+        replies = [place for place in find_replies(part) if positions[place] >= start]
         if replies or is_whole:
             stages.append(Stage(part, replies[0] if replies else len(part.messages)))
     return stages
 
 
-def find_early_replies(messages: Any, given: Normalised, only_last: bool) -> tuple[int, int] | None:
-    """Return the indices of a system text that was moved and of a reply that came before it; None if there are none.
+def find_early_reply(given: Normalised, only_last: bool) -> tuple[int, int] | None:
+    """Return the indices in the caller's list of a system text that was moved and of a reply before it, if any is.
 
     Args:
-        messages: the conversation as the caller has it.
         given: the conversation, normalised.
         only_last: look at the last reply only.
     """
-    if given.positions is None or not isinstance(messages, (list, tuple)):
+    positions = given.positions or range(len(given.messages))
+    replies = [positions[place] for place in find_replies(given)]
+    if not replies or not given.hoisted:
         return None
-    replies = _list_replies(given)
-    cuts = _find_cuts(given, len(messages))
-    reply = replies[-1] if only_last and replies else min(replies, default=0)
-    late = [index for index in cuts if index > reply]
-    return (late[0], reply) if late else None
+    reply = replies[-1] if only_last else min(replies)
+    return next(((index, reply) for index in given.hoisted if index > reply), None)
 
 
-def _list_replies(given: Normalised) -> list[int]:
-    """Return the indices in the caller's list of the replies."""
+def find_replies(given: Normalised) -> list[int]:
+    """Return the places of the replies in a conversation."""
     return [
-        position
-        for position, message in zip(given.positions or (), given.messages, strict=True)
+        place
+        for place, message in enumerate(given.messages)
         if message.get("role") in ASSISTANT_ROLES
     ]
-
-
-def _find_cuts(given: Normalised, count: int) -> list[int]:
-    """Return the indices in the caller's list of the messages that were moved to before a reply."""
-    positions = given.positions
-    if positions is None:
-        return []
-    replies = _list_replies(given)
-    moved = {*range(count)} - {*positions}
-    # Results are only moved among each other.
-    placed = [
-        position
-        for position, message in zip(positions, given.messages, strict=True)
-        if message.get("role") not in RESULT_ROLES
-    ]
-    moved.update(before for before, after in pairwise(placed) if before > after)
-    return sorted(index for index in moved if replies and index > min(replies))

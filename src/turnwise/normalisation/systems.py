@@ -1,120 +1,184 @@
-"""System texts where a template writes them.
+"""System texts where a template writes them, without a change of what comes before them.
 
-Some templates have no system role, some refuse or drop a system message that is not the first. Every text stays in the
-prompt:
+A server reuses what it computed for a prompt as far as the next prompt begins alike. So a system text that comes after
+other messages (a reminder, a change of rules) is placed by a policy, `late_system`:
 
-    no system role            before the first user's text, with an empty line between
-    late, or a second one     joined to the first, with an empty line between
-    late in a session         before the next user's text: the model has read the first
+    in_place   the message stays where it is; the default where the template writes it there
+    user       marked, in a turn that the model has not answered yet; the default elsewhere:
+               before the text of a user that follows; else after the text of the user or the result before it;
+               else in a user's message of its own
+    front      joined to the first system text; every prompt then differs from the one before near its beginning
+
+System texts at the front belong to every prompt of the conversation. They are joined where the template writes one
+only, and put before the first user's text where it has no system role, as makers of such templates do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, get_args
 
 from turnwise.analysis.conversations import make_message
+from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.normalisation.calls import MessageDict, Note
-from turnwise.normalisation.capabilities import Capabilities
+from turnwise.normalisation.capabilities import SYSTEM_ROLES, Capabilities
 from turnwise.normalisation.content import part_text
+from turnwise.normalisation.results import RESULT_ROLES
 
+LateSystem = Literal["in_place", "user", "front"]
+LATE_SYSTEM: tuple[LateSystem, ...] = get_args(LateSystem)
 PARAGRAPH = "\n\n"  # between a system text and the text that it is joined to
+# Models that agents are used with have seen reminders in such a tag; without one, some answer them.
+OPEN_MARK, CLOSE_MARK = "<system-reminder>", "</system-reminder>"
+
+Numbered = tuple[int, MessageDict]  # a message, after its index in the caller's list
+
+
+def check_late_system(given: Any) -> LateSystem | None:
+    """Return a policy for late system texts; None for the one that fits the template.
+
+    Raises:
+        MessageError: there is no such policy.
+    """
+    if given is None or given in LATE_SYSTEM:
+        return given  # type: ignore[no-any-return]
+    hint = did_you_mean(given, LATE_SYSTEM, "One of") if isinstance(given, str) else None
+    names = ", ".join(map(repr, LATE_SYSTEM))
+    problem = f"late_system is {names} or None, not {short_repr(given)}"
+    raise MessageError(problem, path="late_system", hint=hint)
 
 
 class SystemTexts:
-    """Moves the system texts of one conversation.
+    """Places the system texts of one conversation.
 
     Args:
         capabilities: what the template takes.
         messages: the messages, each with its index in the caller's list.
         note: called once for each change.
+
+    Attributes:
+        hoisted: the indices in the caller's list of texts that were moved to before earlier messages.
     """
 
-    def __init__(
-        self, capabilities: Capabilities, messages: list[tuple[int, MessageDict]], note: Note
-    ) -> None:
+    def __init__(self, capabilities: Capabilities, messages: list[Numbered], note: Note) -> None:
         self._capabilities = capabilities
         self.messages = messages
         self._note = note
+        self.hoisted: list[int] = []
 
-    def place(self, follows: bool) -> None:
-        """Put every system text where the template writes it; `follows` if the model has read other messages."""
-        systems = [
+    def place(self, follows: bool, policy: LateSystem | None = None) -> None:
+        """Put every system text where the template writes it.
+
+        Args:
+            follows: whether the model has read other messages, which cannot be changed any more.
+            policy: where late texts are put; None for the first place that leaves earlier text as it is.
+        """
+        messages = self.messages
+        places = [
             place
-            for place, (_, message) in enumerate(self.messages)
-            if message.get("role") == "system"
+            for place, (_, message) in enumerate(messages)
+            if message.get("role") in SYSTEM_ROLES
         ]
-        if not systems or all(not self.messages[place][1].get("content") for place in systems):
+        if not any(messages[place][1].get("content") for place in places):
             return
-        capabilities = self._capabilities
-        if follows:
-            if not capabilities.takes_late_system:
-                self._move_to_next_users(systems)
-            return
-        late = [place for number, place in enumerate(systems) if place != number]
-        twice = len(systems) - len(late) > 1
-        if not capabilities.writes_role("system"):
-            self._move_to_user(systems)
-        elif (late and not capabilities.takes_late_system) or (
-            twice and not capabilities.takes_two_systems
-        ):
-            self._join_systems(systems)
+        front = [place for number, place in enumerate(places) if place == number and not follows]
+        if policy == "front" and not follows:
+            front = places
+        roles = [messages[place][1]["role"] for place in front]
+        self._place_late(places[len(front) :], policy)
+        if not all(map(self._capabilities.writes_role, roles)):
+            self._move_to_user(front)
+        elif front != [*range(len(front))] or not self._capabilities.takes_systems(roles):
+            self._join_systems(front)
 
-    def _join_systems(self, systems: Sequence[int]) -> None:
-        """Join all system texts to one message at the front."""
-        index, first = self.messages[systems[0]]
-        late = [place for place in systems if place]
+    def _place_late(self, places: Sequence[int], policy: LateSystem | None) -> None:
+        """Put late system texts where a policy wants them, if they do not stay where they are."""
+        if policy is None:
+            writes_late = self._capabilities.writes_late
+            moved = [place for place in places if not writes_late(self.messages[place][1]["role"])]
+            self._move_late(moved, "the template does not write a system message there")
+        elif policy != "in_place":
+            self._move_late(places, 'late_system="user"')
+
+    def _join_systems(self, places: Sequence[int]) -> None:
+        """Join system texts to one message at the front."""
+        index, first = self.messages[places[0]]
+        late = [place for place in places if place]
         what = "the system text was joined to the first"
-        text, rest = self._take_out(systems, late, what, "the template takes one, at the front")
+        text, rest = self._take_out(places, late, what, "the template takes one, at the front")
         joined = {**first, "content": self._as_content("system", text)}
         self.messages = [(index, joined), *rest]
 
-    def _move_to_user(self, systems: Sequence[int]) -> None:
-        """Put all system texts before the text of the first user."""
-        first = self.messages[systems[0]][0]
+    def _move_to_user(self, places: Sequence[int]) -> None:
+        """Put system texts before the text of the first user."""
+        first = self.messages[places[0]][0]
         what = "the system text was put before the first user's"
-        text, rest = self._take_out(systems, systems, what, "the template has no system role")
+        text, rest = self._take_out(places, places, what, "the template has no system role")
         if rest and rest[0][1].get("role") == "user":
             index, message = rest[0]
-            self.messages = [(index, _prepend_text(message, text)), *rest[1:]]
+            self.messages = [(index, _join_text(text, message)), *rest[1:]]
         else:
-            user = {"role": "user", "content": self._as_content("user", text)}
+            user = make_message("user", self._as_content("user", text))
             self.messages = [(first, user), *rest]
 
     def _take_out(
-        self, systems: Sequence[int], moved: Sequence[int], what: str, why: str
-    ) -> tuple[str, list[tuple[int, MessageDict]]]:
-        """Return the text of all system messages, and the other messages; note the change of those that are moved."""
+        self, places: Sequence[int], moved: Sequence[int], what: str, why: str
+    ) -> tuple[str, list[Numbered]]:
+        """Return the text of system messages, and all other messages; note the change of those that are moved."""
         for place in moved:
             self._note(f"messages[{self.messages[place][0]}]", what, why)
-        rest = [entry for place, entry in enumerate(self.messages) if place not in systems]
-        return PARAGRAPH.join(filter(None, map(self._take_text, systems))), rest
+        self.hoisted = [
+            self.messages[place][0] for number, place in enumerate(places) if place != number
+        ]
+        rest = [entry for place, entry in enumerate(self.messages) if place not in places]
+        texts = [_take_text(self.messages[place][1]) for place in places]
+        return PARAGRAPH.join(filter(None, texts)), rest
 
-    def _move_to_next_users(self, systems: Sequence[int]) -> None:
-        """Put each system text before the next user's text, or in a user's message of its own where none follows."""
-        merged: list[tuple[int, MessageDict]] = []
-        waiting: list[str] = []
-        for place, (index, message) in enumerate(self.messages):
-            if place in systems:
-                waiting.append(self._take_text(place))
-                why = "the template does not write a system message there"
-                self._note(f"messages[{index}]", "the system text was given to the user", why)
+    def _move_late(self, places: Collection[int], why: str) -> None:
+        """Put system texts, marked, into the messages next to them, or into messages of users."""
+        placed: list[Numbered] = []
+        waiting: list[Numbered] = []
+        for place, entry in enumerate(self.messages):
+            if place in places:
+                waiting.append(entry)
                 continue
-            if waiting and message.get("role") == "user":
-                message = _prepend_text(message, PARAGRAPH.join(filter(None, waiting)))
-                waiting = []
-            merged.append((index, message))
-        text = PARAGRAPH.join(filter(None, waiting))
-        if text:
-            index = self.messages[systems[-1]][0]
-            merged.append((index, make_message("user", self._as_content("user", text))))
-        self.messages = merged
+            placed.append(self._give_texts(waiting, placed, entry, why) or entry)
+            waiting = []
+        self._give_texts(waiting, placed, None, why)
+        self.messages = placed
 
-    def _take_text(self, place: int) -> str:
-        content = self.messages[place][1].get("content")
-        if isinstance(content, str):
-            return content
-        return "\n".join(filter(None, map(part_text, content or [])))
+    def _give_texts(
+        self, waiting: Sequence[Numbered], before: list[Numbered], after: Numbered | None, why: str
+    ) -> Numbered | None:
+        """Put system texts into the message before them, or return that after them with the texts.
+
+        What is chosen depends on nothing after the next message, so it stays as it is when the conversation grows.
+        """
+        text = PARAGRAPH.join(filter(None, (_mark(_take_text(message)) for _, message in waiting)))
+        if not text:
+            return after
+        last, following = (entry[1] if entry else {} for entry in (before and before[-1], after))
+        where = "into a user's message of its own"
+        if following.get("role") == "user":
+            where = "before the next user's text"
+        elif self._can_hold(last):
+            where = "after the text of the message before"
+            before[-1] = (before[-1][0], _join_text(text, last, is_first=False))
+        elif self._can_hold(following):
+            where = "before the next result"
+        else:
+            user = make_message("user", self._as_content("user", text))
+            before.append((waiting[-1][0], user))
+        for index, _ in waiting:
+            self._note(f"messages[{index}]", f"the system text was put, marked, {where}", why)
+        if after is not None and "before the next" in where:
+            return after[0], _join_text(text, following)
+        return after
+
+    def _can_hold(self, message: MessageDict) -> bool:
+        """Whether a system text may be joined to a message: it is a user's, or a result that the template writes."""
+        role = message.get("role")
+        return role == "user" or (role in RESULT_ROLES and self._capabilities.writes_role(role))
 
     def _as_content(self, role: str, text: str) -> Any:
         if self._capabilities.takes_text(role):
@@ -122,17 +186,33 @@ class SystemTexts:
         return [{"type": "text", "text": text}]
 
 
-def _prepend_text(message: MessageDict, text: str) -> MessageDict:
-    """Return a message with a text before its own."""
+def _take_text(message: MessageDict) -> str:
     content = message.get("content")
-    if isinstance(content, (list, tuple)):
-        return {**message, "content": _put_before(text, list(content))}
-    return {**message, "content": f"{text}{PARAGRAPH}{content}" if content else text}
+    if isinstance(content, str):
+        return content
+    return "\n".join(filter(None, map(part_text, content or [])))
 
 
-def _put_before(text: str, parts: list[Any]) -> list[Any]:
-    """Return parts with a text before that of the first, or before all of them if the first is no text."""
-    first = part_text(parts[0]) if parts else None
-    if first is None:
-        return [{"type": "text", "text": text}, *parts]
-    return [{"type": "text", "text": f"{text}{PARAGRAPH}{first}"}, *parts[1:]]
+def _mark(text: str) -> str:
+    """Return a system text in a tag, unless its sender wrote the tag."""
+    is_marked = not text or text.lstrip().startswith(OPEN_MARK)
+    return text if is_marked else f"{OPEN_MARK}\n{text}\n{CLOSE_MARK}"
+
+
+def _join_text(text: str, message: MessageDict, is_first: bool = True) -> MessageDict:
+    """Return a message with a text before its own, or after it."""
+
+    def join(own: Any) -> str:
+        return PARAGRAPH.join(filter(None, (text, own) if is_first else (own, text)))
+
+    content = message.get("content")
+    if not isinstance(content, (list, tuple)):
+        return {**message, "content": join(content)}
+    parts = list(content)
+    place = 0 if is_first else len(parts) - 1
+    own = part_text(parts[place]) if parts else None
+    if own is None:  # a media part is next to the text
+        parts.insert(place if is_first else place + 1, {"type": "text", "text": text})
+    else:
+        parts[place] = {"type": "text", "text": join(own)}
+    return {**message, "content": parts}

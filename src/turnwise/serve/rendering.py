@@ -141,6 +141,8 @@ class ChatRenderer:
             check_role(message, index)
             check_calls(message, index)
         arguments = read_template_options(body)
+        if self.settings.late_system is not None:
+            arguments["late_system"] = self.settings.late_system
         if body.tools:
             arguments["tools"] = body.tools
         if body.documents is not None:

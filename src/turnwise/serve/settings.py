@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnwise.normalisation.systems import LateSystem
+
 MEBIBYTE = 1 << 20
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
@@ -24,6 +26,7 @@ class ServeSettings:
         max_waiting: how many requests may wait for a thread; more are refused with 429.
         memory_bytes: the memory for conversations, and for what else requests leave in caches; 0 remembers no
             conversation.
+        late_system: where system texts after other messages are put, as for `Template.render`.
         request_templates: whether a request may bring a `chat_template` of its own, which runs in a worker process.
         workers: how many such worker processes there are.
         worker_seconds, worker_megabytes: what one call of them may take.
@@ -49,6 +52,7 @@ class ServeSettings:
     threads: int = 1
     max_waiting: int = 512
     memory_bytes: int = 256 * MEBIBYTE
+    late_system: LateSystem | None = None
     request_templates: bool = True
     workers: int = 2
     worker_seconds: float = 2.0

@@ -20,7 +20,19 @@ FLAGS = ("add_generation_prompt", "continue_final_message")
 OPTION_COLUMNS = ("options", "template_kwargs", "chat_template_kwargs")
 SHARED_COLUMNS = {"tools", "documents", *FLAGS, *OPTION_COLUMNS}
 """Columns that mean the same in every shape."""
-RENDER_NAMES = {"self", "messages", "tools", "documents", *FLAGS, "now", "normalise", "strict"}
+RENDER_NAMES = {
+    *(
+        "self",
+        "messages",
+        "tools",
+        "documents",
+        *FLAGS,
+        "now",
+        "normalise",
+        "strict",
+        "late_system",
+    ),
+}
 ENCODE_NAMES = {
     "tokenizer",
     "train_on",

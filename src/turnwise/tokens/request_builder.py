@@ -95,6 +95,7 @@ class RequestBuilder:
                 _check_special_token(given.get(name), name, known)
         fit = self._check_tokenizer(known, given.pop("strict", False))
         normalise = given.pop("normalise", True)
+        given.pop("late_system", None)
         given["now"] = given.get("now") or datetime.now()  # one time for all prompts
         given = fit.special_tokens | given
         if normalise:
