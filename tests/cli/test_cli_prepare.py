@@ -82,6 +82,7 @@ FLAGS: dict[str, tuple[tuple[str, ...], Any]] = {
     "on_flaw": (("--on-flaw", "keep"), "keep"),
     "shard_format": (("--shard-format", "arrow"), "arrow"),
     "chunk_bytes": (("--chunk-bytes", "65536"), 65536),
+    "late_system": (("--late-system", "front"), "front"),
     "now": (("--now", "2026-11-16"), datetime(2026, 11, 16)),
     "options": (("--options", "enable_thinking=false"), {"enable_thinking": False}),
 }
