@@ -47,6 +47,14 @@ SAME_ROWS: dict[str, Any] = {
     "alpaca": {"instruction": "Hi", "input": "", "output": "Hello!"},
     "prompt": {"prompt": "Hi", "completion": "Hello!"},
     "fastchat": [["USER", "Hi"], ["ASSISTANT", "Hello!"]],
+    "anthropic": {"messages": HELLO, "stop_sequences": []},
+    "responses": {"model": "m", "input": HELLO},
+    "gemini": {
+        "contents": [
+            {"role": "user", "parts": [{"text": "Hi"}]},
+            {"role": "model", "parts": [{"text": "Hello!"}]},
+        ]
+    },
     "paddlenlp": {"src": ["Hi"], "tgt": ["Hello!"]},
     "preference": {"prompt": "Hi", "chosen": "Hello!", "rejected": "Go away."},
 }

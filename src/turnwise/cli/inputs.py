@@ -236,6 +236,8 @@ def _to_chat(value: Any, name: str, shape: str | None) -> ChatInput:
         raise MessageError(f"{name}: {error.message}", hint=error.hint) from error
     if shape is None and found.shape not in OPENAI_SHAPES:
         note(f"{name} is read as {found.shape} data")
+    for unknown in found.notes:
+        note(f"{name}: {unknown}")
     if found.rest:
         note(f"{name} also has {', '.join(sorted(found.rest))}: not used")
     arguments = found.arguments

@@ -37,6 +37,7 @@ from turnwise.errors import SourceError, printable
 from turnwise.local_files import read_file
 from turnwise.replies.events import STATUSES, Event, Message
 from turnwise.replies.parser.parser import Parser
+from turnwise.shapes import REPLY_WRITERS, write_reply
 from turnwise.template import Template
 
 CHUNK = re.compile(r"\s*\S{1,8}|\s+")  # about as long as a token
@@ -86,12 +87,23 @@ def parse(
     now: NowOption = None,
     pick: PickOption = None,
     as_json: JsonOption = False,
+    as_api: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="API",
+            help="JSON as the answer of openai, anthropic, responses or gemini.",
+        ),
+    ] = None,
 ) -> None:
     """Parse a reply into a message: reasoning, content, tool calls, and the stop.
 
     Example: turnwise parse qwen2.5 'Hello!<|im_end|>'
     """
     inputs.check_stdin(template, reply, chat, tools, declared)
+    inputs.check_choice(as_api, REPLY_WRITERS, "--as")
+    if as_api and stream:
+        raise typer.BadParameter("it is a whole answer, without --stream", param_hint="--as")
     loaded = inputs.load_template(template, pick)
     prompt, offered = _render_prompt(loaded, chat, user, tools, option, now)
     parser = _make_parser(loaded, prompt, offered, tokenizer, declared, reasoning)
@@ -104,7 +116,9 @@ def parse(
         _show_events(message.events, as_json, painted)
     else:
         message = parser.read(next(chunks, ""))
-    if as_json:
+    if as_api:
+        output.write_json(write_reply(message, as_api, message.finish_reason))
+    elif as_json:
         output.write_json(message_data(message), indent=None if stream else 2)
     elif not stream:
         output.write_lines(_message_lines(message), painted)

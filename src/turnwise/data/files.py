@@ -55,7 +55,7 @@ FOREIGN_MAGIC = {
 # Lists that are part of a conversation: an object that has one is a row, not a list of rows.
 LISTS_IN_ROWS = frozenset(
     {*TURN_COLUMNS, "tools", "history", "prompt", "completion", "chosen", "rejected", "documents"}
-    | {"src", "tgt", "label", "input_ids", "labels", "images"}
+    | {"src", "tgt", "label", "input_ids", "labels", "images", "input", "contents"}
 )
 DATASETS_NOTES = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")
 GLOB = re.compile(r"[*?\[]")

@@ -41,7 +41,7 @@ from turnwise.shapes.row import SHARED_COLUMNS
 
 BOM = b"\xef\xbb\xbf"
 PREFERENCE_COLUMNS = ("chosen", "rejected")
-NOT_PLAIN = frozenset([*SHARED_COLUMNS, *PREFERENCE_COLUMNS])
+NOT_PLAIN = frozenset([*SHARED_COLUMNS, *PREFERENCE_COLUMNS, "system"])
 WEIGHTS = (None, 0, 1)
 LABELS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 MAX_SHOWN_ROW = 40  # characters of a text that is no JSON

@@ -13,6 +13,9 @@ turn, which becomes several messages, are an error, and columns that are not par
 `images`) are kept in `.rest`. Nothing is lost when writing either: `write` reads its result back, and names the path of
 the first value that the shape cannot hold.
 
+Requests and replies of Anthropic, Responses and Gemini are shapes, too. Their parts become those of Chat Completions by
+a table for each API (`part_forms.py`); a part of another type is an error.
+
 Not kept: the names of roles (`human`, `USER`), whether tools were text or a list, Alpaca's split into `instruction` and
 `input`, and the name of the column. Ambiguous: pairs of texts are PaddleNLP's rounds, unless the first text of one pair
 is the name of a role, which makes them FastChat's. Not read: preference data, which holds two conversations, and
@@ -28,7 +31,8 @@ from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import Path, format_path
-from turnwise.shapes import fastchat, plain, rounds, sharegpt
+from turnwise.shapes import anthropic, fastchat, gemini, plain, responses, rounds, sharegpt
+from turnwise.shapes.part_forms import simplify_messages
 from turnwise.shapes.row import (
     EXAMPLES,
     TURN_COLUMNS,
@@ -51,7 +55,11 @@ __all__ = [
     "conversation",
     "parse_transcript",
     "write",
+    "write_reply",
 ]
+
+API_SHAPES = ("anthropic", "responses", "gemini")
+"""Shapes of requests and replies whose parts have other types than those of Chat Completions."""
 
 TRANSCRIPT_MARKERS = ("<|im_start|>", "[UNUSED_TOKEN_146]")
 MISSING = object()
@@ -70,9 +78,16 @@ def _has_turns(shape: str, row: Any) -> bool:
     return guess_turn_shape(row) == shape
 
 
+def _is_openai(row: Any) -> bool:
+    return _has_turns("openai", row) or plain.is_reply(row)
+
+
 # In the order in which they are tried; the last takes every text and every list of lists that is left.
 SHAPES: dict[str, DataShape] = {
-    "openai": DataShape(partial(_has_turns, "openai"), plain.read_openai, plain.write_openai),
+    "anthropic": DataShape(anthropic.is_anthropic, anthropic.read, anthropic.write),
+    "responses": DataShape(responses.is_responses, responses.read, responses.write),
+    "gemini": DataShape(gemini.is_gemini, gemini.read, gemini.write),
+    "openai": DataShape(_is_openai, plain.read_openai, plain.write_openai),
     "list": DataShape(plain.is_message_list, plain.read_list, plain.write_list),
     "sharegpt": DataShape(partial(_has_turns, "sharegpt"), sharegpt.read, sharegpt.write),
     "xtuner": DataShape(partial(_has_turns, "xtuner"), rounds.read_xtuner, rounds.write_xtuner),
@@ -80,6 +95,14 @@ SHAPES: dict[str, DataShape] = {
     "prompt": DataShape(plain.is_prompt_row, plain.read_prompt, plain.write_prompt),
     "fastchat": DataShape(fastchat.is_fastchat_row, fastchat.read, fastchat.write),
     "paddlenlp": DataShape(rounds.is_paddlenlp_row, rounds.read_paddlenlp, rounds.write_paddlenlp),
+}
+
+
+REPLY_WRITERS: dict[str, Callable[..., Row]] = {
+    "openai": plain.write_reply,
+    "anthropic": anthropic.write_reply,
+    "responses": responses.write_reply,
+    "gemini": gemini.write_reply,
 }
 
 
@@ -140,11 +163,36 @@ def write(conversation: ParsedRow, shape: str) -> Any:
     target = _get_shape(shape)
     _check_parsed(conversation)
     row = target.write(conversation)
-    lost = _find_difference(_essential(conversation), _essential(target.read(row)), ())
+    ours, theirs = (_essential(one, shape) for one in (conversation, target.read(row)))
+    lost = _find_difference(ours, theirs, ())
     if lost is not None:
         hint = f"An example of its rows: {EXAMPLES[shape]}."
         raise MessageError(f"{shape} data cannot hold this", path=format_path(lost), hint=hint)
     return row
+
+
+def write_reply(
+    message: Mapping[str, Any], shape: str, finish_reason: str = "stop", **fields: Any
+) -> Row:
+    """Write a message of an assistant as the answer of an API; `conversation` reads it.
+
+    Args:
+        message: What a parser returned, or a message in OpenAI's shape.
+        shape: "openai", "anthropic", "responses" or "gemini".
+        finish_reason: Why it ended: "stop", "length" or "tool_calls".
+        fields: Other fields of the answer, such as `id`, `model` and `usage`.
+
+    Raises:
+        MessageError: If the API cannot hold a value; `.path` names it.
+
+    Example:
+        >>> write_reply({"role": "assistant", "content": "Noon."}, "anthropic")["content"]
+        [{'type': 'text', 'text': 'Noon.'}]
+    """
+    if shape not in REPLY_WRITERS:
+        hint = did_you_mean(str(shape), REPLY_WRITERS, "One of")
+        raise MessageError(f"there are no replies of the shape {short_repr(shape)}", hint=hint)
+    return REPLY_WRITERS[shape](dict(message), finish_reason, **fields)
 
 
 def _check_parsed(value: object) -> None:
@@ -208,8 +256,11 @@ def _explain_columns(row: Mapping[str, Any]) -> str:
     return f"It has: {join_names(row)}.{rendered} {best}"
 
 
-def _essential(row: ParsedRow) -> Row:
+def _essential(row: ParsedRow, shape: str) -> Row:
     """Return what writing must keep: null equals absence, and so does empty content beside a call."""
+    others = {"options": row.options, "rest": row.rest, **tools_and_documents(row)}
+    if shape in API_SHAPES:
+        return {"messages": simplify_messages(row.messages), **others}
     messages = []
     for message in row.messages:
         kept = {key: value for key, value in message.items() if value is not None}
@@ -218,8 +269,7 @@ def _essential(row: ParsedRow) -> Row:
         if message.get("tool_calls") == []:
             del kept["tool_calls"]
         messages.append(kept)
-    others = {"options": row.options, "rest": row.rest}
-    return {"messages": messages, **others, **tools_and_documents(row)}
+    return {"messages": messages, **others}
 
 
 def _find_difference(ours: Any, theirs: Any, path: Path) -> Path | None:

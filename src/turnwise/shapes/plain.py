@@ -58,8 +58,18 @@ def _read_messages(values: Any, column: str) -> list[Row]:
     return [_read_message(value, column, index) for index, value in enumerate(values)]
 
 
+def is_reply(row: Any) -> bool:
+    """Return True for the answer of `POST /v1/chat/completions`."""
+    choices = row.get("choices") if isinstance(row, Mapping) else None
+    first = choices[0] if is_list(choices) and choices else None
+    return isinstance(first, Mapping) and "message" in first
+
+
 def read_openai(row: Any) -> ParsedRow:
-    """Read `{"messages": [...], "tools": [...]}`."""
+    """Read `{"messages": [...], "tools": [...]}`, or the first choice of a reply."""
+    if is_reply(row):
+        message = _read_message(row["choices"][0]["message"], "choices", 0, "message")
+        return build_row("openai", row, ("choices",), [message])
     column, turns = find_turns(row, "openai", "a conversation")
     return build_row("openai", row, (column,), _read_messages(turns, column))
 
@@ -127,3 +137,15 @@ def write_prompt(row: ParsedRow) -> Row:
     if start < len(row.messages):
         columns["completion"] = row.messages[start:]
     return columns
+
+
+def write_reply(message: Row, finish_reason: str = "stop", **fields: Any) -> Row:
+    """Return a message as the answer of `POST /v1/chat/completions`.
+
+    Args:
+        message: the message.
+        finish_reason: why it ended.
+        fields: `id`, `model`, `usage` and others that the answer has.
+    """
+    choice = {"index": 0, "message": dict(message), "finish_reason": finish_reason}
+    return {"object": "chat.completion", "choices": [choice], **fields}

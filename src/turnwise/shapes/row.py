@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import InputReader, Path, format_path
@@ -49,6 +49,9 @@ TURN_COLUMNS = {"messages": "openai", "conversations": "sharegpt", "conversation
 """Columns that hold turns, and the shape of turns that do not show it themselves."""
 
 EXAMPLES = {
+    "anthropic": "{system, messages: [{role, content: text or blocks}], tools: [{name, input_schema}]}",
+    "responses": "{instructions, input: text or items, tools: [{type: function, name, parameters}]}",
+    "gemini": "{systemInstruction, contents: [{role, parts}], tools: [{functionDeclarations}]}",
     "openai": "{messages: [{role, content, ...}], tools, documents, chat_template_kwargs}",
     "list": "[{role, content, ...}]",
     "sharegpt": "{conversations: [{from: human | gpt | function_call | observation, value}], system, tools}",
@@ -75,6 +78,7 @@ class ParsedRow:
         options: Variables of the template that the row sets.
         shape: The name of the shape that was read.
         rest: The columns that are not part of the conversation, such as `id` or `source`.
+        notes: Keys with text that are not known, which were kept as they are.
     """
 
     messages: list[Row]
@@ -83,6 +87,7 @@ class ParsedRow:
     options: Row = field(default_factory=dict)
     shape: str = "openai"
     rest: Row = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> Row:
@@ -105,6 +110,7 @@ def build_row(
     used: Iterable[str],
     messages: list[Row],
     options: Row | None = None,
+    notes: Iterable[str] = (),
 ) -> ParsedRow:
     """Return the parsed row, with the shared columns; `used` are the columns that the shape has read."""
     found = dict(options or {})
@@ -120,7 +126,7 @@ def build_row(
     rest = {key: row[key] for key in row if key not in SHARED_COLUMNS.union(used, empty)}
     tools = _read_tools(row.get("tools"), wrap=shape in ("sharegpt", "alpaca"))
     documents = InputReader().read_documents(row.get("documents"))
-    return ParsedRow(messages, tools, documents, found, shape, rest)
+    return ParsedRow(messages, tools, documents, found, shape, rest, tuple(notes))
 
 
 def check_options(value: Any, where: str) -> Mapping[str, Any]:
@@ -231,7 +237,7 @@ def check_text(value: Any, path: Path) -> str:
     return value
 
 
-def is_list(value: Any) -> bool:
+def is_list(value: Any) -> TypeGuard[Sequence[Any]]:
     """Return True for a list or a tuple."""
     return isinstance(value, list | tuple)
 

@@ -1,0 +1,327 @@
+"""Anthropic's Messages: requests, and replies.
+
+The first system text is a field of the request, later ones are turns. Results are blocks of the next user's turn, and
+become messages of their own. Reasoning that is signed or encrypted is kept as it came, in `reasoning_details`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from turnwise.errors import MessageError, short_repr
+from turnwise.messages import Path, format_path
+from turnwise.shapes.part_forms import (
+    CALL,
+    DETAILS,
+    FILE,
+    IMAGE,
+    RESULT,
+    TEXT,
+    ApiForms,
+    Item,
+    KeyForm,
+    PartForm,
+    join_items,
+    make_data_url,
+    make_thought,
+    read_arguments,
+    read_data_url,
+    split_message,
+    take_reasoning,
+    write_data,
+)
+from turnwise.shapes.row import (
+    ParsedRow,
+    Row,
+    describe,
+    is_list,
+    require_mapping,
+    require_text,
+    translate_role,
+)
+from turnwise.shapes.tool_forms import build_api_row, write_api_columns
+
+ROLES = ("user", "assistant", "system")
+OWN_BLOCKS = frozenset(
+    ["tool_use", "tool_result", "redacted_thinking", "document", "search_result"]
+)
+"""Types of blocks that Chat Completions does not have."""
+REQUEST_KEYS = frozenset(["anthropic_version", "anthropic_beta", "stop_sequences"])
+REPLY_KEYS = ("id", "type", "role", "content", "model", "stop_reason", "stop_sequence", "usage")
+
+
+def _read_source(value: Any, path: Path, data_key: str, url_key: str) -> Row:
+    source = value if isinstance(value, Mapping) else {}
+    match source.get("type"):
+        case "base64":
+            return {data_key: make_data_url(source.get("media_type"), source.get("data"))}
+        case "url":
+            return {url_key: source.get("url")}
+        case "file":
+            return {"file_id": source.get("file_id")}
+        case "text" | "content" if data_key != url_key:
+            return {"source": dict(source)}
+    problem = f"a source of type {short_repr(source.get('type'))} cannot be kept"
+    raise MessageError(problem, path=format_path((*path, "type")))
+
+
+def _read_image_source(api: ApiForms, value: Any, path: Path) -> Row:
+    return _read_source(value, path, "url", "url")
+
+
+def _read_file_source(api: ApiForms, value: Any, path: Path) -> Row:
+    return _read_source(value, path, "file_data", "file_url")
+
+
+def _write_source(api: ApiForms, value: Any, path: Path) -> Row:
+    """Return the source of an image or a file."""
+    if isinstance(value, str):
+        value = {"url": value}
+    if not isinstance(value, Mapping) or len(value) != 1:
+        raise api.no_place(path)
+    [(key, found)] = value.items()
+    data = read_data_url(found)
+    if data is not None and key in ("url", "file_data"):
+        return {"type": "base64", "media_type": data[0], "data": data[1]}
+    if key in ("url", "file_url"):
+        return {"type": "url", "url": found}
+    if key == "file_id":
+        return {"type": "file", "file_id": found}
+    if key == "source" and isinstance(found, Mapping):
+        return dict(found)
+    raise api.no_place((*path, key))
+
+
+def _read_result(api: ApiForms, value: Any, path: Path) -> Any:
+    if isinstance(value, str):
+        return value
+    [message] = join_items("tool", api.read_content(value, path))
+    return message["content"]
+
+
+def _write_result(api: ApiForms, value: Any, path: Path) -> Any:
+    return api.write_content(value, path, "tool")
+
+
+CACHE = ("cache_control",)
+FORMS = (
+    PartForm("text", TEXT, {"text": "text"}, kept=(*CACHE, "citations"), required=("text",)),
+    PartForm(
+        "image",
+        IMAGE,
+        {"source": KeyForm("image_url", _read_image_source, _write_source)},
+        kept=(*CACHE, "transformations"),
+        required=("source",),
+    ),
+    PartForm(
+        "document",
+        FILE,
+        {"title": "file.filename", "source": KeyForm("file", _read_file_source, _write_source)},
+        kept=(*CACHE, "citations", "context"),
+        required=("source",),
+    ),
+    PartForm(
+        "tool_use",
+        CALL,
+        {
+            "id": "id",
+            "name": "function.name",
+            "input": KeyForm("function.arguments", read_arguments, write_data),
+        },
+        kept=(*CACHE, "caller", "toolset_name"),
+        required=("name",),
+    ),
+    PartForm(
+        "tool_result",
+        RESULT,
+        {
+            "tool_use_id": "tool_call_id",
+            "content": KeyForm("content", _read_result, _write_result),
+        },
+        kept=(*CACHE, "is_error", "toolset_name"),
+        required=("tool_use_id",),
+    ),
+)
+THOUGHTS = {"thinking": "thinking", "redacted_thinking": ""}
+"""Types of blocks of reasoning, and the key of their text."""
+
+
+class AnthropicForms(ApiForms):
+    """The table, and blocks of reasoning, which are kept whole."""
+
+    def __init__(self) -> None:
+        super().__init__("anthropic", FORMS)
+
+    def begin(self) -> ApiForms:
+        return AnthropicForms()
+
+    def read_part(self, part: Any, path: Path) -> Item:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind not in THOUGHTS:
+            return super().read_part(part, path)
+        text = part.get(THOUGHTS[kind]) or ""
+        is_signed = bool(part.get("signature")) or kind != "thinking"
+        return make_thought(text, part, is_opaque=is_signed)
+
+
+API = AnthropicForms()
+
+
+def is_anthropic(row: Any) -> bool:
+    """Return True for a request of Anthropic's Messages, a reply, or a list of its turns."""
+    if isinstance(row, Mapping):
+        if row.get("type") == "message" and row.get("role") == "assistant":
+            return is_list(row.get("content"))
+        turns = row.get("messages")
+        if not is_list(turns) or not all(_is_turn(turn) for turn in turns[:1]):
+            return False
+        tools = row.get("tools")
+        first_tool = tools[0] if is_list(tools) and tools else None
+        if isinstance(first_tool, Mapping) and "input_schema" in first_tool:
+            return True
+        if row.get("system") or row.keys() & REQUEST_KEYS:
+            return True
+    else:
+        turns = row
+    return is_list(turns) and any(_has_own_block(turn) for turn in turns)
+
+
+def _is_turn(turn: Any) -> bool:
+    return isinstance(turn, Mapping) and "role" in turn
+
+
+def _has_own_block(turn: Any) -> bool:
+    content = turn.get("content") if _is_turn(turn) else None
+    if not is_list(content):
+        return False
+    return any(is_own_block(block) for block in content)
+
+
+def is_own_block(block: Any) -> bool:
+    """Return True for a block that Chat Completions does not have."""
+    if not isinstance(block, Mapping):
+        return False
+    kind = block.get("type")
+    if kind in ("image", "thinking"):
+        return isinstance(block.get("source"), Mapping) or "signature" in block
+    return kind in OWN_BLOCKS or (
+        isinstance(kind, str) and kind.endswith(("_tool_use", "_tool_result"))
+    )
+
+
+def read_turn(api: ApiForms, turn: Any, path: Path) -> list[Row]:
+    """Return the messages that a turn is.
+
+    Raises:
+        MessageError: it is no turn, or has a block that cannot be kept.
+    """
+    if not isinstance(turn, Mapping):
+        raise MessageError(f"a turn is a mapping, not {describe(turn)}", path=format_path(path))
+    role = require_text(turn, "role", path)
+    if "content" not in turn and "tool_calls" not in turn:
+        raise MessageError("there is no 'content'", path=format_path(path))
+    others = {key: value for key, value in turn.items() if key not in ("role", "content")}
+    content = turn.get("content")
+    if not is_list(content):
+        return [{"role": role, "content": content, **others}]
+    return list(join_items(role, api.read_content(content, (*path, "content")), others))
+
+
+def read(row: Any) -> ParsedRow:
+    """Read a request, a reply, or a list of turns."""
+    api = API.begin()
+    if is_list(row):
+        messages = _read_turns(api, row)
+        return ParsedRow(messages, shape="anthropic", notes=tuple(api.notes.values()))
+    row = require_mapping(row, "anthropic")
+    if row.get("type") == "message":
+        items = api.read_content(row.get("content"), ("content",))
+        return build_api_row(api, row, REPLY_KEYS, [*join_items("assistant", items)])
+    turns = row.get("messages")
+    if not is_list(turns):
+        raise MessageError(f"turns are a list, not {describe(turns)}", path="messages")
+    messages = []
+    if row.get("system"):
+        messages += join_items("system", api.read_content(row["system"], ("system",)))
+    messages += _read_turns(api, turns)
+    return build_api_row(api, row, ("messages", "system"), messages)
+
+
+def _read_turns(api: ApiForms, turns: Any) -> list[Row]:
+    found = []
+    for index, turn in enumerate(turns):
+        found += read_turn(api, turn, ("messages", index))
+    return found
+
+
+def write(row: ParsedRow) -> Row:
+    """Write a request; results that follow each other are blocks of one turn."""
+    columns = write_api_columns(API, row)
+    turns: list[Row] = []
+    is_results = False
+    for index, message in enumerate(row.messages):
+        path = ("messages", index)
+        if message.get("role") == "tool":
+            value = {key: item for key, item in message.items() if key != "name"}
+            block = API.write_item(Item(RESULT, value), path)
+            if is_results:
+                turns[-1]["content"].append(block)
+            else:
+                turns.append({"role": "user", "content": [block]})
+            is_results = True
+            continue
+        is_results = False
+        role = translate_role(message, index, "anthropic", dict(zip(ROLES, ROLES, strict=True)))
+        content = write_blocks(message, path)
+        if role == "system" and index == 0:
+            columns["system"] = content
+        else:
+            turns.append({"role": role, "content": content})
+    return {**columns, "messages": turns}
+
+
+def write_blocks(message: Row, path: Path = ("message",)) -> Any:
+    """Return the content of a turn: a text if there is nothing else, or blocks.
+
+    Raises:
+        MessageError: a field or a part has no place in it.
+    """
+    items, others = split_message(message)
+    text, details = take_reasoning(others)
+    API.refuse_fields(others, path)
+    blocks = []
+    for number, detail in enumerate(details):
+        if detail.get("type") not in THOUGHTS:
+            raise API.no_place((*path, DETAILS, number))
+        blocks.append(dict(detail))
+    if text and not details:
+        blocks.append({"type": "thinking", "thinking": text, "signature": ""})
+    content = message.get("content")
+    if not blocks and not message.get("tool_calls") and (isinstance(content, str) or not items):
+        return content or ""
+    return blocks + [API.write_item(item, (*path, *where)) for item, where in items]
+
+
+STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
+
+def write_reply(message: Row, finish_reason: str = "stop", **fields: Any) -> Row:
+    """Return a message as the answer of `POST /v1/messages`.
+
+    Args:
+        message: the message.
+        finish_reason: why it ended, as Chat Completions has it.
+        fields: `id`, `model`, `usage` and others that the answer has.
+    """
+    blocks = write_blocks(message)
+    if isinstance(blocks, str):
+        blocks = [{"type": "text", "text": blocks}] if blocks else []
+    return {
+        "type": "message",
+        "role": "assistant",
+        "content": blocks,
+        "stop_reason": STOP_REASONS.get(finish_reason, finish_reason),
+        "stop_sequence": None,
+        **fields,
+    }

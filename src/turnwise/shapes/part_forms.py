@@ -1,0 +1,522 @@
+"""Parts of other APIs as parts of Chat Completions, and back: each type of part is one row of a table.
+
+    PartForm("tool_use", CALL, {"id": "id", "name": "function.name", "input": "function.arguments"})
+
+reads `{"type": "tool_use", "id": "a", "name": "tide", "input": {}}` as the call
+`{"id": "a", "type": "function", "function": {"name": "tide", "arguments": {}}}`, and writes the call as that. Chat
+Completions is the form in the middle: one kind of part is one row for each API, and every pair of APIs is converted.
+
+A turn is a list of items, each a kind and a value in the form of the middle (`split_message`, `join_items`). Keys that
+a row does not name stay as they are when a part is read, and those with text are named in the notes of the reading.
+When a part is written they are refused, unless the API has them, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.messages import REASONING_KEYS, Path, format_path
+from turnwise.shapes.row import Row, describe, is_list
+
+TEXT, IMAGE, AUDIO, FILE, REFUSAL = "text", "image_url", "input_audio", "file", "refusal"
+CALL, CUSTOM_CALL, RESULT, THOUGHT, TOOL = "call", "custom call", "result", "thought", "tool"
+
+DETAILS = "reasoning_details"
+"""The key of reasoning that only its API can read: signed, encrypted or in several blocks, as it came."""
+
+MISSING = object()
+FIXED: dict[str, Row] = {
+    **{kind: {"type": kind} for kind in (TEXT, IMAGE, AUDIO, FILE, REFUSAL)},
+    CALL: {"type": "function"},
+    CUSTOM_CALL: {"type": "custom"},
+    RESULT: {"role": "tool"},
+    TOOL: {"type": "function"},
+}
+"""What every value of a kind has in the middle."""
+
+Convert = Callable[["ApiForms", Any, Path], Any]
+
+
+class Item(NamedTuple):
+    """One item of a turn: its kind, and its value in the form of Chat Completions."""
+
+    kind: str
+    value: Row
+
+
+class KeyForm(NamedTuple):
+    """Where the value of a key is in the middle, and how it is converted."""
+
+    path: str
+    read: Convert | None = None
+    write: Convert | None = None
+
+
+@dataclass(frozen=True)
+class PartForm:
+    """How one API writes one kind of part.
+
+    Attributes:
+        type: the name that the API has for it.
+        kind: the kind of item that it is.
+        keys: for each key of the API, where its value is in the middle.
+        kept: keys that have one name and one meaning on both sides.
+        dropped: what a server adds for its own use.
+        required: keys without which the part means nothing.
+        defaults: values that are always written, and mean the same as none.
+        roles: the roles whose turns may have it when it is written; empty for all.
+    """
+
+    type: str
+    kind: str
+    keys: Mapping[str, str | KeyForm]
+    kept: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    roles: tuple[str, ...] = ()
+
+    def read(self, api: ApiForms, part: Mapping[str, Any], path: Path) -> Item:
+        """Return the item that a part of the API is.
+
+        Raises:
+            MessageError: a key is missing, or its value cannot be converted.
+        """
+        for key in self.required:
+            if part.get(key) is None:
+                hint = did_you_mean(key, part, "It has")
+                problem = f"a part of type {self.type} needs {key!r}"
+                raise MessageError(problem, path=format_path(path), hint=hint)
+        found: Row = dict(FIXED.get(self.kind, {}))
+        for key, value in part.items():
+            if key == "type" or key in self.dropped or value in (None, self.defaults.get(key)):
+                continue
+            form = _key_form(self.keys.get(key))
+            if form is None:
+                api.note_unknown(key, value, self, path)
+                found[key] = value
+                continue
+            if form.read is not None:
+                value = form.read(api, value, (*path, key))
+            _put(found, form.path, value)
+        if self.kind in (CALL, CUSTOM_CALL) and "id" in found:
+            found = {
+                "id": found["id"],
+                **found,
+            }  # the usual order, since some templates print a call whole
+        return Item(self.kind, found)
+
+    def write(self, api: ApiForms, value: Row, path: Path) -> Row:
+        """Return an item as a part of the API.
+
+        Raises:
+            MessageError: the API has no place for a key, or for its value.
+        """
+        rest = {key: item for key, item in value.items() if item is not None}
+        for key in FIXED.get(self.kind, {}):
+            rest.pop(key, None)
+        found: Row = {}
+        for key, given in self.keys.items():
+            form = _key_form(given)
+            assert form is not None
+            item = _take(rest, form.path)
+            if item is not MISSING:
+                where = (*path, *form.path.split("."))
+                found[key] = item if form.write is None else form.write(api, item, where)
+        for key, item in rest.items():
+            if key not in self.kept:
+                raise api.no_place((*path, key))
+            found[key] = item
+        # Some templates print a tool or a call whole, so the order of its keys is part of the prompt.
+        order = list(_list_paths(value))
+        paths = {key: key for key in found}
+        paths |= {key: _path_of(given) for key, given in self.keys.items()}
+        ordered = sorted(found, key=lambda key: _find_place(order, paths[key]))
+        return {"type": self.type} | {key: found[key] for key in ordered} | self._missing(found)
+
+    def _missing(self, found: Row) -> Row:
+        return {key: value for key, value in self.defaults.items() if key not in found}
+
+
+def _key_form(given: str | KeyForm | None) -> KeyForm | None:
+    return KeyForm(given) if isinstance(given, str) else given
+
+
+def _path_of(given: str | KeyForm) -> str:
+    return given if isinstance(given, str) else given.path
+
+
+def _list_paths(value: Mapping[str, Any]) -> Iterator[str]:
+    for key, item in value.items():
+        yield key
+        if isinstance(item, Mapping):
+            yield from (f"{key}.{inner}" for inner in item)
+
+
+def _find_place(order: list[str], path: str) -> int:
+    return order.index(path) if path in order else len(order)
+
+
+def _put(target: Row, path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for step in parents:
+        target = target.setdefault(step, {})
+    known = target.get(last)
+    # Two keys of an API may be parts of one value: a file's name and its data.
+    target[last] = {**known, **value} if isinstance(known, dict) else value
+
+
+def _take(source: Row, path: str) -> Any:
+    """Remove the value at a path and return it, `MISSING` if there is none; an empty parent is removed, too."""
+    first, _, more = path.partition(".")
+    if not more:
+        return source.pop(first, MISSING)
+    inner = source.get(first)
+    if not isinstance(inner, Mapping):
+        return MISSING
+    rest = dict(inner)
+    found = _take(rest, more)
+    if rest:
+        source[first] = rest
+    elif first in source:
+        del source[first]
+    return found
+
+
+class ApiForms:
+    """The parts that one API has, and a reading or writing of them.
+
+    Args:
+        name: the name of the API, for errors.
+        forms: its table.
+        open_part, close_part: if its parts have no `type`: give them one, and take it away.
+
+    Attributes:
+        notes: keys that are not known and hold text, each once.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        forms: Iterable[PartForm],
+        open_part: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+        close_part: Callable[[Row], Row] | None = None,
+    ) -> None:
+        self.name = name
+        self.forms = tuple(forms)
+        self._open = open_part
+        self._close = close_part
+        self.notes: dict[str, str] = {}
+
+    def begin(self) -> ApiForms:
+        """Return the same table with no notes, for one reading."""
+        return ApiForms(self.name, self.forms, self._open, self._close)
+
+    def read_content(self, content: Any, path: Path) -> list[Item]:
+        """Return the items of a content: a text, parts, or nothing.
+
+        Raises:
+            MessageError: it is something else, or a part cannot be kept.
+        """
+        if content is None:
+            return []
+        if isinstance(content, str):
+            return [Item(TEXT, {"type": TEXT, "text": content})]
+        if not is_list(content):
+            problem = f"content is a text or a list of parts, not {describe(content)}"
+            raise MessageError(problem, path=format_path(path))
+        return [self.read_part(part, (*path, index)) for index, part in enumerate(content)]
+
+    def read_part(self, part: Any, path: Path) -> Item:
+        """Return the item that a part is.
+
+        Raises:
+            MessageError: it is of a type that cannot be kept, or malformed.
+        """
+        if isinstance(part, str):
+            return Item(TEXT, {"type": TEXT, "text": part})
+        if not isinstance(part, Mapping):
+            problem = f"a part is a mapping, not {describe(part)}"
+            raise MessageError(problem, path=format_path(path))
+        opened = part if self._open is None else self._open(part)
+        name = opened.get("type")
+        for form in self.forms:
+            if form.type == name:
+                return form.read(self, opened, path)
+        types = [form.type for form in self.forms]
+        problem = f"a part of type {short_repr(name)} cannot be kept"
+        hint = did_you_mean(str(name), types, "Types that can")
+        raise MessageError(problem, path=format_path((*path, "type")), hint=hint)
+
+    def write_item(self, item: Item, path: Path, role: str = "") -> Row:
+        """Return an item as a part of the API.
+
+        Raises:
+            MessageError: the API cannot hold it.
+        """
+        for form in self.forms:
+            if form.kind == item.kind and (not form.roles or role in form.roles):
+                part = form.write(self, item.value, path)
+                return part if self._close is None else self._close(part)
+        raise self.no_place(path)
+
+    def write_content(self, content: Any, path: Path, role: str) -> Any:
+        """Return a content as the API has it: a text, or parts."""
+        if isinstance(content, str):
+            return content
+        items = split_content(content)
+        return [self.write_item(item, (*path, index), role) for index, item in enumerate(items)]
+
+    def no_place(self, path: Path) -> MessageError:
+        """Return the error for a value that the API cannot hold."""
+        return MessageError(f"{self.name} data cannot hold this", path=format_path(path))
+
+    def refuse_fields(self, fields: Row, path: Path) -> None:
+        """Refuse fields of a message that the API does not have."""
+        for key in fields:
+            raise self.no_place((*path, key))
+
+    def note_unknown(self, key: str, value: Any, form: PartForm, path: Path) -> None:
+        """Note a key that is not known and holds text, once for each type of part."""
+        if key not in form.kept and _holds_text(value):
+            shown = format_path((*path, key))
+            note = f"{shown} is no key of {self.name} that is known; it was kept"
+            self.notes.setdefault(f"{form.type}.{key}", note)
+
+
+def _holds_text(value: Any) -> bool:
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, str):
+            if found.strip():
+                return True
+        elif isinstance(found, Mapping):
+            waiting += found.values()
+        elif is_list(found):
+            waiting += found
+    return False
+
+
+# -- turns
+
+
+@dataclass
+class TurnBuilder:
+    """One message while its items are joined."""
+
+    role: str
+    others: Row = field(default_factory=dict)
+    parts: list[Row] = field(default_factory=list)
+    calls: list[Row] = field(default_factory=list)
+    thoughts: list[Row] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no item was added."""
+        return not (self.parts or self.calls or self.thoughts)
+
+    def add(self, item: Item) -> None:
+        """Add an item that is no result."""
+        if item.kind == THOUGHT:
+            self.thoughts.append(item.value)
+        elif item.kind in (CALL, CUSTOM_CALL):
+            self.calls.append(item.value)
+        else:
+            self.parts.append(item.value)
+
+    def build(self) -> Row:
+        """Return the message."""
+        message: Row = {"role": self.role, "content": self._join_parts(), **self.others}
+        if self.thoughts:
+            text = "\n\n".join(filter(None, [thought["text"] for thought in self.thoughts]))
+            if text:
+                message[REASONING_KEYS[0]] = text
+            details = [thought["detail"] for thought in self.thoughts]
+            if len(details) > 1 or self.thoughts[0]["is_opaque"]:
+                message[DETAILS] = details
+        if self.calls:
+            message["tool_calls"] = self.calls
+        refusal = self.parts[0] if len(self.parts) == 1 else {}
+        if refusal.keys() == {"type", REFUSAL}:
+            message |= {"content": None, REFUSAL: refusal[REFUSAL]}
+        return message
+
+    def _join_parts(self) -> Any:
+        if not self.parts:
+            return None if self.calls or self.thoughts else ""
+        if len(self.parts) == 1 and self.parts[0].keys() == {"type", TEXT}:
+            return self.parts[0][TEXT]
+        return self.parts
+
+
+def make_thought(text: str, detail: Mapping[str, Any], *, is_opaque: bool) -> Item:
+    """Return reasoning: its text, and the block as it came, which is kept if only the API can read it."""
+    return Item(THOUGHT, {"text": text, "detail": dict(detail), "is_opaque": is_opaque})
+
+
+def join_items(role: str, items: Iterable[Item], others: Row | None = None) -> Iterator[Row]:
+    """Yield the messages of a turn: one, and one more for each result in it."""
+    turn = TurnBuilder(role, others or {})
+    has_results = False
+    for item in items:
+        if item.kind == RESULT:
+            if not turn.is_empty:
+                yield turn.build()
+                turn = TurnBuilder(role, turn.others)
+            yield item.value
+            has_results = True
+        else:
+            turn.add(item)
+    if not (turn.is_empty and has_results):
+        yield turn.build()
+
+
+def split_content(content: Any) -> list[Item]:
+    """Return the items of a content in the form of the middle."""
+    if content is None or content == "":
+        return []
+    if isinstance(content, str):
+        return [Item(TEXT, {"type": TEXT, "text": content})]
+    items = []
+    for part in content if is_list(content) else [content]:
+        value = {"type": TEXT, "text": part} if isinstance(part, str) else _require(part, "a part")
+        items.append(Item(str(value.get("type")), value))
+    return items
+
+
+def _require(value: Any, what: str) -> Row:
+    if not isinstance(value, Mapping):
+        raise MessageError(f"{what} is a mapping, not {describe(value)}")
+    return dict(value)
+
+
+def split_message(message: Mapping[str, Any]) -> tuple[list[tuple[Item, Path]], Row]:
+    """Return the content, refusal and calls of a message as items with their paths, and its other fields.
+
+    Reasoning is not among the items: each API has its own blocks for it.
+    """
+    rest = {key: value for key, value in message.items() if value is not None and key != "role"}
+    content = rest.pop("content", None)
+    is_parts = is_list(content)
+    items: list[tuple[Item, Path]] = []
+    for index, item in enumerate(split_content(content)):
+        items.append((item, ("content", index) if is_parts else ("content",)))
+    if isinstance(rest.get(REFUSAL), str):
+        value = {"type": REFUSAL, REFUSAL: rest.pop(REFUSAL)}
+        items.append((Item(REFUSAL, value), (REFUSAL,)))
+    calls = rest.pop("tool_calls", None)
+    if not is_list(calls):
+        calls = []
+    for index, call in enumerate(calls):
+        value = _require(call, "a call")
+        kind = CUSTOM_CALL if value.get("type") == "custom" else CALL
+        items.append((Item(kind, value), ("tool_calls", index)))
+    return items, rest
+
+
+def take_reasoning(fields: Row) -> tuple[str, Sequence[Row]]:
+    """Remove reasoning from the fields of a message; return its text and its blocks."""
+    text = ""
+    for key in REASONING_KEYS:
+        found = fields.pop(key, None)
+        if isinstance(found, str):
+            text = text or found
+    details = fields.pop(DETAILS, None) or ()
+    return text, [_require(detail, "a block of reasoning") for detail in details]
+
+
+def simplify_messages(messages: Sequence[Row]) -> list[Row]:
+    """Return messages in one of several forms that mean the same, to compare them.
+
+    One text part is its text, arguments are data, reasoning has one key, and the name of a result is left out where
+    its call has it.
+    """
+    names: dict[Any, Any] = {}
+    simple = []
+    for message in messages:
+        items, others = split_message(message)
+        text, details = take_reasoning(others)
+        turn = TurnBuilder(str(message.get("role")), others)
+        for item, _ in items:
+            if item.kind == CALL:
+                item = Item(CALL, _simplify_call(item.value, names))
+            elif item.kind == IMAGE:
+                item = Item(IMAGE, _simplify_image(item.value))
+            turn.add(item)
+        made = turn.build()
+        if not made.get("content"):
+            made.pop("content", None)
+        if text:
+            made[REASONING_KEYS[0]] = text
+        if details:
+            made[DETAILS] = details
+        if made["role"] == "tool" and made.get("name") == names.get(made.get("tool_call_id"), ""):
+            made.pop("name", None)
+        simple.append(made)
+    return simple
+
+
+def _simplify_image(part: Row) -> Row:
+    image = part.get(IMAGE)
+    if isinstance(image, Mapping) and image.get("detail") == "auto":
+        return {**part, IMAGE: {key: image[key] for key in image if key != "detail"}}
+    return part
+
+
+def _simplify_call(call: Row, names: dict[Any, Any]) -> Row:
+    function = call.get("function")
+    if not isinstance(function, Mapping):
+        return call
+    names[call.get("id")] = function.get("name")
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        with suppress(ValueError, RecursionError):
+            arguments = json.loads(arguments)
+    call = {**call, "type": "function", "function": {**function, "arguments": arguments}}
+    return {key: value for key, value in call.items() if value is not None}
+
+
+# -- values that APIs write differently
+
+
+def read_arguments(api: ApiForms, value: Any, path: Path) -> Any:
+    """Return arguments that are data, or the JSON text of data."""
+    if isinstance(value, (str, Mapping)):
+        return value
+    problem = f"arguments are an object, not {describe(value)}"
+    raise MessageError(problem, path=format_path(path))
+
+
+def write_data(api: ApiForms, value: Any, path: Path) -> Any:
+    """Return arguments as data."""
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value) if value.strip() else {}
+    if not isinstance(value, Mapping):
+        raise api.no_place(path)
+    return dict(value)
+
+
+def write_json_text(api: ApiForms, value: Any, path: Path) -> str:
+    """Return arguments as JSON text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def read_data_url(url: Any) -> tuple[str, str] | None:
+    """Return the type and the base64 data of a data URL; None for another URL."""
+    if not isinstance(url, str) or not url.startswith("data:"):
+        return None
+    head, comma, data = url[len("data:") :].partition(",")
+    kind, semicolon, encoding = head.rpartition(";")
+    return (kind, data) if comma and semicolon and encoding == "base64" else None
+
+
+def make_data_url(kind: Any, data: Any) -> str:
+    """Return base64 data of a type as a URL."""
+    return f"data:{kind};base64,{data}"
