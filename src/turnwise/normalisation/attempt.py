@@ -11,6 +11,7 @@ The loop runs once, and a second time in one of these cases:
     plain turns    were given as they are, and the template refuses them, or does not write all of them;
                    normalising changes something
     text parts     are printed as Python prints a list; they are joined
+    tools          are refused, and lack a description or parameters; these are filled in
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from turnwise.normalisation.change import Change
 from turnwise.normalisation.content import join_texts
 from turnwise.normalisation.losses import RemovedReasoning, find_printed_contents
 from turnwise.normalisation.normaliser import Normalised, Normaliser
+from turnwise.normalisation.tools import fill_tools
 
 EMPTY_CONVERSATION = "the conversation is empty: give at least one message"
 
@@ -116,7 +118,7 @@ class InputAttempt:
             messages = self.given.messages
             if isinstance(messages, (list, tuple)) and not messages:
                 error.hint = "; ".join(filter(None, (EMPTY_CONVERSATION, error.hint)))
-            is_tried_again = self._try_normalised()
+            is_tried_again = self._try_normalised() or self._try_filled_tools()
         self._log.__exit__()
         return is_tried_again
 
@@ -161,6 +163,15 @@ class InputAttempt:
         if other.changes:
             self.given, self.is_open = other, True
         return self.is_open
+
+    def _try_filled_tools(self) -> bool:
+        """Choose the form in which every tool has a description and parameters; False if they have."""
+        filled = fill_tools(self.given.tools) if self.given.tools else None
+        if filled is None:
+            return False
+        changes = (*self.given.changes, *filled.changes)
+        self.given = self.given._replace(tools=filled.tools, changes=changes)
+        return True
 
     def _try_joined(self, paths: Sequence[str]) -> bool:
         """Choose the form with text parts joined at these paths; False if there are none, or they were joined."""

@@ -18,6 +18,7 @@ what the template takes (`capabilities.py`) and changes only what it does not ta
     system at all          is put before the first user's text where there is no system role
     system late            is put into a turn of a user where it is not written in its place (`systems.py`)
     image_url              becomes image, or the other way round
+    Anthropic, Responses   their blocks and items become messages; one that cannot is an error
 
 Messages that need nothing are passed on as they are. The caller's objects are never changed.
 """
@@ -43,6 +44,7 @@ from turnwise.normalisation.tools import normalise_tools
 from turnwise.normalisation.usual_reader import UsualReader
 from turnwise.replies.events import Message
 from turnwise.replies.input_format import detect_input_format
+from turnwise.shapes.foreign_turns import read_foreign
 
 
 class Normalised(NamedTuple):
@@ -164,7 +166,14 @@ class Normaliser:
     ) -> Normalised:
         texts = self._facts.renderer.texts
         problems = []
-        for index, message in enumerate(messages, work.first):
+        foreign = read_foreign(messages)
+        if foreign is not None:
+            given, api = foreign
+            work.note("messages", f"{api} turns became messages", "templates read OpenAI's shape")
+            pairs = [(index + work.first, message) for index, message in given]
+        else:
+            pairs = list(enumerate(messages, work.first))
+        for index, message in pairs:
             work.add(index, message)
             problem = describe_role(work.messages[-1][1], index, texts)
             if problem is not None:

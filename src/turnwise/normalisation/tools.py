@@ -1,5 +1,9 @@
 """Tool lists in the form that templates read: under `function`, without the nulls that tables add.
 
+Tools of Anthropic, Responses and Gemini are mapped (`shapes/tool_forms.py`); what an API is to do with a tool, such as
+`cache_control`, is no part of a prompt. What a template needs and OpenAI's API does not (a description, parameters) is
+filled in if the template refuses the list (`fill_tools`).
+
 The tools of an application rarely change between renderings, so what was found out about a list is kept with it.
 """
 
@@ -8,9 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from turnwise.errors import MessageError, short_repr
 from turnwise.messages import prepared_tools
 from turnwise.normalisation.change import Change
+from turnwise.shapes.tool_forms import SERVER_KEYS, read_tool
 
+FILLED: dict[str, Any] = {"description": "", "parameters": {"type": "object", "properties": {}}}
+"""What a function has if it has none: no words, and no parameters."""
+MAPPED = {
+    "anthropic": "a tool of Anthropic was put under `function`, input_schema as parameters",
+    "gemini": "a declaration of Gemini was put under `function`",
+}
 KEPT_NULLS = frozenset(["default", "const", "enum", "examples", "example"])  # of a JSON schema
 
 
@@ -49,28 +61,52 @@ def normalise_tools(tools: Any) -> NormalisedTools:
 def _normalise(tools: Any) -> NormalisedTools:
     changes: list[Change] = []
     read = []
-    for number, tool in enumerate(tools):
+    for number, given in enumerate(tools):
         path = f"tools[{number}]"
-        if _is_bare(tool):
-            rest = {key: value for key, value in tool.items() if key != "type"}
-            tool = {"type": "function", "function": rest}
-            changes.append(Change(path, "was put under `function`", "templates read tools there"))
-        if _has_null(tool):
-            tool = _without_nulls(tool)
-            changes.append(Change(path, "keys with null were dropped", "tables add them"))
-        read.append(tool)
+        for tool, api in read_tool(given, ("tools", number)):
+            if api:
+                what = MAPPED.get(api, "was put under `function`")
+                changes.append(Change(path, what, "templates read tools there"))
+            beside = [key for key in SERVER_KEYS if isinstance(tool, Mapping) and key in tool]
+            if beside:
+                tool = {key: value for key, value in tool.items() if key not in beside}
+                why = "it is for the server, and no part of the prompt"
+                changes.append(Change(path, f"{', '.join(beside)} dropped", why))
+            if _has_null(tool):
+                tool = _without_nulls(tool)
+                changes.append(Change(path, "keys with null were dropped", "tables add them"))
+            read.append(tool)
     parameters = dict(_declared_parameters(read))
     return NormalisedTools(read if changes else None, tuple(changes), parameters)
 
 
-def _is_bare(tool: Any) -> bool:
-    """Whether a tool is a function without the level around it, as older interfaces have it."""
-    return (
-        isinstance(tool, Mapping)
-        and "function" not in tool
-        and isinstance(tool.get("name"), str)
-        and "parameters" in tool
-    )
+def fill_tools(tools: Any) -> NormalisedTools | None:
+    """Return a tool list with what templates may need and callers may leave out; None if nothing is missing.
+
+    Raises:
+        MessageError: a tool has no name.
+    """
+    changes: list[Change] = []
+    filled = []
+    for number, tool in enumerate(prepared_tools(tools).plain or ()):
+        function = tool.get("function") if isinstance(tool, Mapping) else None
+        if not isinstance(function, Mapping):
+            return None
+        path = f"tools[{number}]"
+        if not isinstance(function.get("name"), str):
+            problem = f"a tool needs a name, not {short_repr(function.get('name'))}"
+            raise MessageError(problem, path=f"{path}.function.name")
+        missing = {key: value for key, value in FILLED.items() if function.get(key) is None}
+        places = [f"{path}.function.{key}" for key in missing]
+        kept = {key: value for key, value in function.items() if value is not None}
+        ordered = {key: kept.get(key, missing.get(key)) for key in ("name", *FILLED)}
+        if "type" not in tool:
+            places.append(f"{path}.type")
+        if places:
+            tool = {"type": "function", **tool, "function": {**ordered, **kept}}
+        changes += [Change(place, "was filled in", "the template needs it") for place in places]
+        filled.append(tool)
+    return NormalisedTools(filled, tuple(changes)) if changes else None
 
 
 def _declared_parameters(tools: list[Any]) -> Iterator[tuple[str, frozenset[str]]]:

@@ -47,6 +47,7 @@ OWN_BLOCKS = frozenset(
     ["tool_use", "tool_result", "redacted_thinking", "document", "search_result"]
 )
 """Types of blocks that Chat Completions does not have."""
+SERVER_BLOCKS = ("_tool_use", "_tool_result")  # how the types of blocks of its own tools end
 REQUEST_KEYS = frozenset(["anthropic_version", "anthropic_beta", "stop_sequences"])
 REPLY_KEYS = ("id", "type", "role", "content", "model", "stop_reason", "stop_sequence", "usage")
 
@@ -158,7 +159,7 @@ class AnthropicForms(ApiForms):
 
     def read_part(self, part: Any, path: Path) -> Item:
         kind = part.get("type") if isinstance(part, Mapping) else None
-        if kind not in THOUGHTS:
+        if kind not in tuple(THOUGHTS):
             return super().read_part(part, path)
         text = part.get(THOUGHTS[kind]) or ""
         is_signed = bool(part.get("signature")) or kind != "thinking"
@@ -184,14 +185,15 @@ def is_anthropic(row: Any) -> bool:
             return True
     else:
         turns = row
-    return is_list(turns) and any(_has_own_block(turn) for turn in turns)
+    return is_list(turns) and any(has_own_block(turn) for turn in turns)
 
 
 def _is_turn(turn: Any) -> bool:
     return isinstance(turn, Mapping) and "role" in turn
 
 
-def _has_own_block(turn: Any) -> bool:
+def has_own_block(turn: Any) -> bool:
+    """Return True for a turn with a block that Chat Completions does not have."""
     content = turn.get("content") if _is_turn(turn) else None
     if not is_list(content):
         return False
@@ -205,9 +207,7 @@ def is_own_block(block: Any) -> bool:
     kind = block.get("type")
     if kind in ("image", "thinking"):
         return isinstance(block.get("source"), Mapping) or "signature" in block
-    return kind in OWN_BLOCKS or (
-        isinstance(kind, str) and kind.endswith(("_tool_use", "_tool_result"))
-    )
+    return isinstance(kind, str) and (kind in OWN_BLOCKS or kind.endswith(SERVER_BLOCKS))
 
 
 def read_turn(api: ApiForms, turn: Any, path: Path) -> list[Row]:
