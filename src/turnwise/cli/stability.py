@@ -7,6 +7,7 @@ from typing import Any
 
 from turnwise.analysis.rewrites import Rewrite
 from turnwise.cli import inputs, output
+from turnwise.cli.encode import TokenizerOption, load_tokenizer
 from turnwise.cli.render import (
     JsonOption,
     PickOption,
@@ -14,16 +15,21 @@ from turnwise.cli.render import (
 )
 from turnwise.evidence.prefix_stability import Stability
 from turnwise.evidence.prefix_stability import stability as measure_stability
+from turnwise.tokens.tokenizers import SHIPPED
 
 
 def stability(
-    template: TemplateArgument, pick: PickOption = None, as_json: JsonOption = False
+    template: TemplateArgument,
+    tokenizer: TokenizerOption = SHIPPED,
+    pick: PickOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show which appended messages change earlier text, and the option that prevents it; exit with 1 if one does.
 
     Example: turnwise stability qwen3
     """
-    found = measure_stability(inputs.load_template(template, pick))
+    loaded = inputs.load_template(template, pick)
+    found = measure_stability(loaded, load_tokenizer(tokenizer))
     output.finish(found, _stability_data(found), as_json, found.stable)
 
 
@@ -44,7 +50,13 @@ def _stability_data(found: Stability) -> dict[str, Any]:
             data["stable_with"] = [_option_data(*pair) for pair in row.stable_with]
             data["helps_with"] = [_option_data(*pair) for pair in row.helps_with]
         rows.append(data)
-    return {"template": found.name, "stable": found.stable, "rows": rows}
+    costs = [cost._asdict() for cost in found.late_system]
+    return {
+        "template": found.name,
+        "stable": found.stable,
+        "rows": rows,
+        "late_system": costs,
+    }
 
 
 def _option_data(name: str, value: Any) -> dict[str, Any]:
