@@ -200,7 +200,9 @@ class Template:
                 except TemplateRuntimeError:
                     pass  # another form may be taken
                 else:
-                    if rendering.is_whole and (rendering.plain_kind or not self.translation.fuller):
+                    if rendering.unwritten == () and (
+                        rendering.plain_kind or not self.translation.fuller
+                    ):
                         rendering.changes = changes
                         return rendering
         named = {"tools": tools, "documents": documents, "normalise": normalise, "strict": strict}

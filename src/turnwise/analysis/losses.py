@@ -18,7 +18,6 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from turnwise.analysis.text_coverage import ComputedText, is_covered
@@ -44,7 +43,6 @@ TOOLS: Path = ("tools",)
 MAX_SEARCHES = 200  # for names of arguments in what the template wrote; others count as not there
 
 _CLOSER = re.compile(r"</[^<>\s]{1,60}>|\[/[A-Z_]{1,30}\]")
-_get_content = itemgetter("content")
 
 
 class Loss(NamedTuple):
@@ -78,13 +76,18 @@ def find_losses(
         names: whether the name of a message counts, which most models were not trained on.
     """
     named = [index for index, message in enumerate(messages) if names and _has_name(message)]
-    if rendering.is_whole and not documents and not named:
+    suspects = None if documents or named else rendering.unwritten
+    if suspects is not None:
+        tools = None
+    if suspects == ():
         return []
     out = rendering.output
-    if not documents and not named and _writes_all(rendering, messages, tools, removed):
+    numbered = [(i, one) for i, one in enumerate(messages) if suspects is None or i in suspects]
+    is_usual = suspects is None and not documents and not named
+    if is_usual and _writes_all(rendering, numbered, tools, removed):
         return []  # the fast path
-    finder = LossFinder(read_output(out, rendering.make_follower()), rendering)
-    found = [*finder.find(messages, tools, documents, removed), *finder.find_names(named)]
+    finder = LossFinder(read_output(out, rendering.make_follower(), suspects), rendering)
+    found = [*finder.find(numbered, tools, documents, removed), *finder.find_names(named)]
     losses = [
         Loss(_name_as_given(format_path(path), positions), is_part) for path, is_part in found
     ]
@@ -98,7 +101,7 @@ def find_losses(
 
 def _writes_all(
     rendering: Rendering,
-    messages: Sequence[Mapping[str, Any]],
+    numbered: Sequence[tuple[int, Mapping[str, Any]]],
     tools: Any,
     removed: Container[int],
 ) -> bool:
@@ -107,12 +110,11 @@ def _writes_all(
     if tools and not writes_tools(out, len(tools)):
         return False
     if rendering.plain_kind == "turns":
-        contents = list(map(_get_content, messages))
+        contents = [message["content"] for _, message in numbered]
         # Blocks are opened only where that is needed.
         return writes_turns(out[::2], out[1::2], contents) or writes_turns(
             *open_blocks(out), contents
         )
-    numbered = list(enumerate(messages))
     return writes_messages(out[::2], out[1::2], numbered, removed) or writes_messages(
         *open_blocks(out), numbered, removed
     )
@@ -189,7 +191,7 @@ class LossFinder:
 
     def find(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        numbered: Sequence[tuple[int, Mapping[str, Any]]],
         tools: Any,
         documents: Any,
         removed: Container[int],
@@ -199,7 +201,7 @@ class LossFinder:
         yield from self._find_items(("tools",), list(map(_name_type, tools or ())))
         yield from self._find_items(("documents",), documents)
         texts = self._written.texts
-        for index, message in enumerate(messages):
+        for index, message in numbered:
             content = message.get("content")
             if content and texts.get(("messages", index, "content")) != [content]:
                 yield from self.find_content(message, index, removed)

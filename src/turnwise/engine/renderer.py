@@ -297,7 +297,7 @@ class _Call:
         written = self.write_segments(with_trails=False)
         allowance = self.renderer.allowance
         if written and (allowance is None or allowance.try_spend(written.amounts)):
-            return self.make_rendering(written.text, written.is_whole)
+            return self.make_rendering(written.text, written.unwritten)
         rendering = self.run()
         self.learn(segments, rendering.output)
         table.keep(key, segments, segments.size)
@@ -358,7 +358,7 @@ class _Call:
         finally:
             if runtime.ledger is not None:
                 runtime.ledger.close(size)
-        rendering = self.make_rendering("".join(texts), False, output)
+        rendering = self.make_rendering("".join(texts), None, output)
         if continuation is not None:
             rendering.text = continuation.truncate(rendering.text)
         return rendering
@@ -376,7 +376,9 @@ class _Call:
         context = self.make_context()
         segments.learn(self.program, self.make_runtime(context), context, output)
 
-    def make_rendering(self, text: str, is_whole: bool, output: Output | None = None) -> Rendering:
+    def make_rendering(
+        self, text: str, unwritten: tuple[int, ...] | None, output: Output | None = None
+    ) -> Rendering:
         """Return the rendering of a text; without an output, the program is run when that is wanted."""
         if not text.isascii():
             _refuse_lone_surrogates(text, self.make_context)
@@ -390,7 +392,7 @@ class _Call:
             (limits.origins, self._share_of_origins, limits),
             self.plain_kind,
             self.find_writers,
-            is_whole,
+            unwritten,
         )
 
     def find_writers(self, text: str) -> list[WrittenSpan]:

@@ -124,25 +124,26 @@ class EncodeRequest:
         given = self.arguments
         return given[name] if name in given else self.renderer.options.get(name)
 
-    def render(self, messages: Messages) -> Rendering:
-        """Render messages as the caller asked. The origins of the text decide about its ids."""
-        return self._render(messages, self.arguments)
+    def render(
+        self, messages: Messages | ReadMessages, arguments: Mapping[str, Any] | None = None
+    ) -> Rendering:
+        """Render messages as the caller asked, or with other arguments."""
+        if arguments is None:
+            arguments = self.arguments
+        if self.renderings is None or isinstance(messages, ReadMessages):
+            return self.renderer.render(messages, **arguments)
+        return self.renderings.render(self.renderer.render, messages, arguments)
 
     def render_prompt(self, messages: Messages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""
-        return self._render(messages, self.prompt_arguments)
+        return self.render(messages, self.prompt_arguments)
 
     def make_prompt_renderer(self) -> RenderPrompt:
         """Return a function that renders prompts, for a caller who needs many: tools are prepared once."""
         arguments = self.prompt_arguments
         if arguments.get("tools") is not None:
             arguments["tools"] = prepared_tools(arguments["tools"])
-        return lambda messages: self._render(messages, arguments)
-
-    def _render(self, messages: Messages | ReadMessages, arguments: Mapping[str, Any]) -> Rendering:
-        if self.renderings is None or isinstance(messages, ReadMessages):
-            return self.renderer.render(messages, **arguments)
-        return self.renderings.render(self.renderer.render, messages, arguments)
+        return lambda messages: self.render(messages, arguments)
 
 
 class RenderingCache:

@@ -159,9 +159,9 @@ class Rendering:
         "_find_writers",
         "_writers",
         "changes",
-        "is_whole",
         "plain_kind",
         "text",
+        "unwritten",
         "warnings",
     )
 
@@ -175,11 +175,12 @@ class Rendering:
         budget: OriginBudget = SMALL_BUDGET,
         plain_kind: PlainKind = "",
         find_writers: FindWriters | None = None,
-        is_whole: bool = False,
+        unwritten: tuple[int, ...] | None = None,
     ) -> None:
         self.text = text
         self.plain_kind = plain_kind  # of the messages, see `find_plain_kind`
-        self.is_whole = is_whole  # known to have all that was given
+        # the messages of which a part may not be written, if all tools are; None if that was not found out
+        self.unwritten = unwritten
         self.changes: tuple[Any, ...] = ()
         self.warnings: tuple[str, ...] = ()
         self._positions: Sequence[int] | None = None  # of the messages in the caller's list

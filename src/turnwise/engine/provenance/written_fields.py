@@ -21,6 +21,7 @@ from turnwise.engine.provenance.splitting import Follower, OutOfBudget, pairs_of
 from turnwise.engine.provenance.text_rules import (
     JOINED,
     LSTRIPPED,
+    PART,
     REPLACED,
     RSTRIPPED,
     STRIPPED,
@@ -43,6 +44,7 @@ MIN_ROUNDS = 20  # texts; fewer are looked for one by one
 MAX_TEXTS = 64  # from one content to the next, in the usual template
 MAX_STEPS = 12  # from a call to its arguments, and blocks within blocks, in the usual template
 TOOLS = (ROOT, "tools")
+OTHER_FIELDS = (TOOLS, (ROOT, "documents"))
 STRIPS = (STRIPPED, LSTRIPPED, RSTRIPPED)
 
 _REASONING = frozenset(REASONING_KEYS)
@@ -290,6 +292,7 @@ class WrittenFields:
 
     Args:
         follower: follows trails.
+        messages: the messages whose fields are looked for; None for all, and for tools and documents.
 
     Attributes:
         texts: the texts of each field, in the order of the output where one block wrote them.
@@ -299,8 +302,9 @@ class WrittenFields:
         parts: the content parts for which the template wrote something of its own.
     """
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: Follower, messages: Container[int] | None = None) -> None:
         self._follower = follower
+        self._messages = messages
         self._later: list[tuple[str, Trail]] = []
         self._seen: set[int] = set()
         self._splits: dict[int, bool] = {}
@@ -321,6 +325,8 @@ class WrittenFields:
                 trail = unwrap_trail(trail)
                 if type(trail) is not tuple:
                     continue
+            if self._messages is not None and self._is_of_others(trail):
+                continue
             if type(trail[0]) is tuple and is_message(trail[0]):
                 # the common case: a field of a message
                 texts.setdefault(("messages", trail[0][1], trail[1]), []).append(text)
@@ -328,6 +334,23 @@ class WrittenFields:
                 continue
             elif trail[0] is not JSON or not self._add_json(trail):
                 later.append(pair)
+
+    def _is_of_others(self, trail: Trail) -> bool:
+        """Whether a text is a field of another message, of tools or documents; False if it has to be followed."""
+        source = trail
+        while type(source) is tuple:
+            rule = source[0]
+            if rule is JSON or rule is PART:
+                source = source[2]
+            elif rule is PAIRS:
+                source = source[1]
+            elif type(rule) is not tuple:
+                break
+            elif is_message(source):
+                return self._messages is not None and source[1] not in self._messages
+            else:
+                source = rule
+        return source in OTHER_FIELDS
 
     def _is_split_of_template(self, parent: Trail) -> bool:
         """Whether a list is a split text of the template's own, asked once for all of its parts."""
@@ -403,9 +426,11 @@ class WrittenFields:
 MIN_UNTRACED = 12  # characters of a text without a known origin in which fields are looked for
 
 
-def read_output(out: Sequence[Any], follower: Follower) -> WrittenFields:
-    """Return the fields that a program wrote."""
-    written = WrittenFields(follower)
+def read_output(
+    out: Sequence[Any], follower: Follower, messages: Container[int] | None = None
+) -> WrittenFields:
+    """Return the fields that a program wrote; of messages, if these are given."""
+    written = WrittenFields(follower, messages)
     written.read(pairs_of(out))
     written.read_everything()
     return written

@@ -167,7 +167,8 @@ def _run_to_text(recorder: Recorder, function: Any, rt: Runtime, value: Any, tra
     if type(value) is UnknownText:
         return value, trail
     if isinstance(value, UnknownNumber):
-        return recorder.make_text((recorder.make_slot(f"str({value.source})"),), True), trail
+        slot = recorder.make_slot(f"str({value.source})", recorder.numbers.get(value.source))
+        return recorder.make_text((slot,), True), trail
     return run_guarded(recorder, function, rt, value, trail)
 
 
@@ -361,7 +362,8 @@ def _run_filter_tojson(
     source = f"{recorder.name(make_json_writer(style))}({_write_value(recorder, value)})"
     recorder.cost += JSON_COST
     rt.charge_bytes(OPERATION_BYTES)
-    slot = recorder.make_slot(source, _find_field(recorder, value))._replace(is_json=True)
+    is_number = isinstance(value, UnknownNumber)  # it has no brackets or quotes that may be cut off
+    slot = recorder.make_slot(source, _find_field(recorder, value))._replace(is_json=not is_number)
     return recorder.make_text((slot,), True), (rule, InTrail(value), trail, style, node, None)
 
 
@@ -369,6 +371,8 @@ def _find_field(recorder: Recorder, value: Any) -> MessageField | None:
     """Return the field that a value is."""
     if type(value) is UnknownMapping:
         return value.field
+    if isinstance(value, UnknownNumber):
+        return recorder.numbers.get(value.source)
     slot = recorder.sources[id(value)][1] if id(value) in recorder.sources else None
     if type(value) is UnknownText and len(value.parts) == 1:
         slot = value.parts[0] if isinstance(value.parts[0], TextSlot) else None

@@ -98,6 +98,7 @@ class Recorder:
         )  # attributes of namespaces with other values, and their sections
         self.visits = 0  # of values that were looked through
         self.sources: dict[int, tuple[Any, TextSlot]] = {}  # of lists in messages, by identity
+        self.numbers: dict[str, MessageField] = {}  # fields with numbers, by their sources
         self.streams: dict[int, tuple[Any, int]] = {}
         self._scope: dict[str, Any] = {}
         self._runtime: Any = None
@@ -358,6 +359,7 @@ class Recorder:
         if kind in CONSTANTS:
             return CONSTANTS[kind]
         if kind == "int":
+            self.numbers[source] = field
             return UnknownNumber(self, source)
         if kind == "dict":
             return UnknownMapping(self, source, field)

@@ -65,14 +65,14 @@ class SegmentedText(NamedTuple):
     Attributes:
         text: the text.
         output: the text with its trails, as the program writes it; None if it was not asked for.
-        is_whole: whether all texts of all messages, and all tools, are in it as they were given.
+        unwritten: see `Rendering.unwritten`.
         steps: that the program pays for it, or some more.
         size: the bytes that it pays for.
     """
 
     text: str
     output: Output | None
-    is_whole: bool
+    unwritten: tuple[int, ...] | None
     steps: int
     size: int
 
@@ -152,9 +152,11 @@ class Segments:
         excess = price + self._find_excess(cost, len(text))
         if len(text) > MAX_TEXT or excess > 1 or not self._can_write(text, messages):
             return None
-        is_whole = not has_tools and (missing == [] or _is_whole(messages, missing, others))
+        unwritten = None
+        if missing is not None and not has_tools:
+            unwritten = _find_unwritten(messages, missing, others)
         output = out if with_trails else None
-        return SegmentedText(text, output, is_whole, steps, size + cost * len(text))
+        return SegmentedText(text, output, unwritten, steps, size + cost * len(text))
 
     def _can_write(self, text: str, messages: list[dict[str, Any]]) -> bool:
         """Whether a text is surely within the budget of output."""
@@ -240,21 +242,21 @@ def _find_origins(output: Output, text: str, limits: Limits) -> list[tuple[Any, 
     return found
 
 
-def _is_whole(
+def _find_unwritten(
     messages: list[dict[str, Any]],
-    missing: list[Unwritten] | None,
+    missing: list[Unwritten],
     others: tuple[tuple[int, str], ...],
-) -> bool:
-    """Whether all fields of all messages are written that count."""
-    if missing is None:
-        return False
+) -> tuple[int, ...]:
+    """Return the messages of which a field that counts may not be written."""
+    if not missing:
+        return ()
     written: dict[int, set[str]] = {}
     for index, keys in missing:
         written.setdefault(index, set(UNCOUNTED)).update(keys)
     for index, key in others:
         if index in written:
             written[index].add(key)
-    return all([_has_all(found, messages[index]) for index, found in written.items()])
+    return tuple([i for i, found in written.items() if not _has_all(found, messages[i])])
 
 
 def _has_all(keys: set[str], message: dict[str, Any]) -> bool:
