@@ -41,6 +41,8 @@ def test_rollouts_keep_what_was_sampled() -> None:
     assert len(lines) == 3 and all("sampled, reward" in line for line in lines)
 
 
-def test_the_cache_ledger_names_an_option_that_loses_nothing() -> None:
+def test_the_cache_ledger_names_the_clock_and_a_way_that_loses_nothing() -> None:
     lines = run("cache_ledger.py")
-    assert lines[1].endswith("2 lost") and lines[2] == "with preserve_thinking=True: 0 lost"
+    assert lines[1].endswith("changed: 'It is 12:01.' became 'It is 12:02.'")
+    assert lines[3] == "as a late system text: 0 lost"
+    assert lines[-1].startswith("Gemini, implicit: ")
