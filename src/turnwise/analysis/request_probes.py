@@ -28,6 +28,20 @@ REQUEST_OPTIONS: dict[str, Sequence[Any]] = {
     ),
 }
 """What a request may ask, and its values."""
+RICH_PROPERTIES: dict[str, Any] = {
+    "query": {"type": "string", "description": "What to look for: größer"},
+    "kind": {"type": "string", "enum": ["web", "news"], "default": "web"},
+    "limit": {"type": "integer", "default": 3},
+    "exact": {"type": "boolean"},
+    "words": {"type": "array", "items": {"type": "string"}, "description": "Words"},
+    "place": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "description": "A city"}},
+        "required": ["city"],
+    },
+    "day": {"type": ["string", "null"]},
+}
+HUGE = 1e16
 SHARE_OF_SHUFFLED = 0.3  # of the conversations with several results
 
 
@@ -43,6 +57,7 @@ def make_request_probes(options: Mapping[str, Sequence[Any]], seed: int = 0) -> 
     maker.tool_lists = [
         [make_tool("describe", text={"type": "string"})],
         [make_tool("find_all", limit={"type": "integer"}), make_tool("describe")],
+        [make_tool("search", **RICH_PROPERTIES), make_tool("describe")],
     ]
     while True:
         probe = maker.make()
@@ -66,7 +81,22 @@ def _to_wire_message(message: MessageDict) -> MessageDict:
         kept.pop("name", None)
     if not isinstance(kept.get("content"), str):
         kept["content"] = ""
+    if calls := kept.get("tool_calls"):
+        kept["tool_calls"] = [_without_huge_numbers(call) for call in calls]
     return kept
+
+
+def _without_huge_numbers(call: MessageDict) -> MessageDict:
+    """Return a call without numbers such as 1e+30, which is 1e30 to libraries in Rust: no template decides that."""
+    function = call["function"]
+    if not isinstance(function["arguments"], dict):
+        return call
+    arguments = {
+        name: value
+        for name, value in function["arguments"].items()
+        if not isinstance(value, float) or abs(value) < HUGE
+    }
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def number_calls(messages: Sequence[MessageDict]) -> list[MessageDict]:

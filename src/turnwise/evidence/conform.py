@@ -436,7 +436,7 @@ class EngineComparison:
         if got.refusal is not None:
             return REFUSAL
         wanted = self._engine.reference(expected.text)
-        if got.ids is None:
+        if got.ids is None or wanted.ids is None:
             return "" if got.text == wanted.text else TEXT
         if got.ids == wanted.ids:
             return ""
@@ -531,7 +531,7 @@ def is_wire_probe(probe: Probe, only_prompts: bool) -> bool:
 
 def _is_wire_message(message: Mapping[str, Any]) -> bool:
     """Return whether OpenAI's shape has such a message: a known role, text, and calls that are whole."""
-    if message.get("role") not in WIRE_ROLES:
+    if message.get("role") not in WIRE_ROLES or "thinking" in message:
         return False
     calls = message.get("tool_calls")
     if calls is not None and not calls:

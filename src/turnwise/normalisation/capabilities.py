@@ -195,12 +195,22 @@ class Capabilities:
 
     @cached_property
     def writes_ids(self) -> bool:
-        """Whether the ids of calls and of their results are written, so that a model can pair them in any order."""
+        """Whether the ids of calls and of their results are written, or numbers for them, so that any order will do."""
         chats = self.forms.chats
-        results = [chats.result(), chats.result(number=1)]
-        chat = chats.chat(chats.user(), chats.call(*ARGUMENTS), *results, tools=chats.tools)
-        text = self.forms.write(chat)
-        return text is not None and all(text.count(id) > 1 for id in CALL_IDS)
+        first, second = chats.result(), chats.result(number=1)
+        exchanged = [
+            {**first, "tool_call_id": second["tool_call_id"]},
+            {**second, "tool_call_id": first["tool_call_id"]},
+        ]
+        text, other = (
+            self.forms.write(
+                chats.chat(chats.user(), chats.call(*ARGUMENTS), *results, tools=chats.tools)
+            )
+            for results in ([first, second], exchanged)
+        )
+        if text is None:
+            return False
+        return all(text.count(id) > 1 for id in CALL_IDS) or other not in (None, text)
 
     @cached_property
     def takes_any_id(self) -> bool:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property, partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from turnwise.errors import SourceError
@@ -57,7 +59,6 @@ class Harmony(Oracle):
     """
 
     package = "openai-harmony"
-    only_prompts = False
 
     @cached_property
     def _encoding(self) -> Any:
@@ -69,10 +70,7 @@ class Harmony(Oracle):
         from openai_harmony import Conversation, Role
 
         conversation = Conversation.from_messages(list(self._list_messages(request)))
-        if request.get("add_generation_prompt", True):
-            ids = self._encoding.render_conversation_for_completion(conversation, Role.ASSISTANT)
-        else:
-            ids = self._encoding.render_conversation_for_training(conversation)
+        ids = self._encoding.render_conversation_for_completion(conversation, Role.ASSISTANT)
         return Prompt(text=self._encoding.decode_utf8(ids), ids=tuple(ids))
 
     def _list_messages(self, request: Request) -> Iterator[Any]:
@@ -94,10 +92,10 @@ class Harmony(Oracle):
         if options.get("conversation_start_date"):
             system.conversation_start_date = options["conversation_start_date"]
         yield Message.from_role_and_content(Role.SYSTEM, system)
-        messages = list(request["messages"])
+        messages = order_results(request["messages"])
         rules = DeveloperContent.new()
         if messages and messages[0]["role"] in ("system", "developer"):
-            rules.instructions = messages.pop(0)["content"]
+            rules.instructions = messages.pop(0)["content"] or None
         tools = [tool["function"] for tool in request.get("tools") or ()]
         if tools:
             described = [
@@ -139,6 +137,21 @@ class Harmony(Oracle):
                 made = said(function["arguments"]).with_channel("commentary")
                 made = made.with_recipient(f"functions.{function['name']}")
                 yield made.with_content_type("<|constrain|>json")
+
+
+def order_results(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return messages with results in the order of their calls, for a format that has no ids."""
+    places = {
+        call["id"]: n
+        for n, call in enumerate(call for m in messages for call in m.get("tool_calls") or ())
+    }
+    ordered: list[Mapping[str, Any]] = []
+    for role, run in groupby(messages, key=itemgetter("role")):
+        found = list(run)
+        if role == "tool":
+            found.sort(key=lambda result: places.get(result["tool_call_id"], 0))
+        ordered += found
+    return ordered
 
 
 class MistralCommon(Oracle):
@@ -206,6 +219,8 @@ class MistralCommon(Oracle):
         messages = [dict(message) for message in request["messages"]]
         for message in messages:
             message.pop("name", None)
+            if message["role"] == "developer":  # OpenAI's newer name of the same author
+                message["role"] = "system"
         converted = ChatCompletionRequest.from_openai(messages, request.get("tools"), **asked)
         ids = self._tokenizer.encode_chat_completion(converted).tokens
         return Prompt(text=self._tokenizer.decode(ids, SpecialTokenPolicy.KEEP))
@@ -244,8 +259,7 @@ class CohereMelody(Oracle):
         parts = []
         if thought := message.get("reasoning_content") or message.get("reasoning"):
             parts.append({"type": "thinking", "thinking": thought})
-        if message.get("content"):
-            parts.append({"type": "text", "text": message["content"]})
+        parts.append({"type": "text", "text": message.get("content") or ""})
         role = message["role"]
         translated = {"role": self.roles.get(role, role), "content": parts}
         if role == "tool":
