@@ -160,7 +160,7 @@ class Template:
 
         Args:
             messages: the conversation, in OpenAI's shape.
-            tools: the tools: JSON schemas, functions with type hints and docstrings, or pydantic models.
+            tools: JSON schemas, functions with type hints and docstrings, or pydantic models.
             documents: documents for retrieval, for templates that take them.
             add_generation_prompt: end with the prompt after which the assistant speaks.
             continue_final_message: leave the final message open; a name continues that field.
@@ -190,7 +190,7 @@ class Template:
         if not normalise and not strict:
             return render_unnamed(self.renderer, (messages, tools, *arguments), options, fill=False)
         rendering = usual = None
-        if normalise and documents is None:
+        if normalise and documents is None and late_system is None:
             # Most conversations: deleting this costs a third of rendering one message.
             usual = self._inputs.read_usual(messages, tools)
             if usual is not None:
@@ -220,8 +220,7 @@ class Template:
                 )
                 attempt.check(rendering)
         assert rendering is not None
-        if attempt.given.changes:
-            rendering.note_changes(attempt.given.changes, attempt.given.positions)
+        rendering.note_changes(attempt.given.changes, attempt.given.positions)
         return rendering
 
     @keep_warnings
@@ -247,11 +246,10 @@ class Template:
         Args:
             messages: the conversation.
             tokenizer: a tokenizer object, file, folder or model id; "turnwise" is the one that ships.
-            train_on: the loss policy: "assistant", "last", "content", "reasoning", "marked", "all", or a
-                function of an Origin.
+            train_on: "assistant", "last", "content", "reasoning", "marked", "all", or a function of an Origin.
             max_length: the most tokens that are wanted.
-            overflow: what becomes of a conversation with more: "drop_rounds" leaves out the oldest rounds,
-                "truncate" also cuts the end of a last round that alone is too long, "refuse" raises an error.
+            overflow: how more are handled: "drop_rounds" leaves out the oldest rounds, "truncate" also cuts the end
+                of a last round that alone is too long, "refuse" raises an error.
             trust: who else may write control tokens: `{"system": "all"}`.
             compatible: encode as transformers does, control tokens in messages included, and add no stop.
             add_stop: end a sample with the stop of its last turn where the template writes none.
@@ -292,11 +290,10 @@ class Template:
         """Encode many conversations as flat arrays of ids and labels, those of `encode`, many times as fast.
 
         Args:
-            rows: lists of messages, or rows of data with tools and options of their own, in any shape of
-                `turnwise.shapes`.
+            rows: lists of messages, or rows in any shape of `turnwise.shapes`, with tools and options of their own.
             tokenizer: as for `encode`.
             train_on: the loss policy, as for `encode`.
-            errors: "raise" the error of the first row that cannot be encoded, or "collect" them in `errors` by row.
+            errors: "raise" that of the first row that cannot be encoded, or "collect" them in `errors` by row.
             arguments: those of `encode`; a row's own come first.
         """
         return encode_batch(
@@ -326,8 +323,7 @@ class Template:
             tokenizer: as for `encode`.
             train_on: the loss policy, as for `encode`.
             max_length: the most tokens of a sample.
-            overflow: as for `encode`, for each sample: a turn in a round that one sample leaves out is trained in
-                another.
+            overflow: as for `encode`, for each sample; each turn is in one of them.
             trust: as for `encode`.
             strict: raise an error, not a warning, if some turn cannot be trained, or not to its stop.
             arguments: those of `render`, but for `add_generation_prompt`.
@@ -389,10 +385,10 @@ class Template:
         for name in PROMPT_ARGUMENTS:
             if name in options:
                 raise MessageError(f"session takes no {name!r}: it renders prompts", path=name)
-        normalise, strict = options.get("normalise", True), bool(options.get("strict"))
+        normalise = options.get("normalise", True)
         options["tools"] = self._inputs.normalise([], tools).tools if normalise else tools
         request = self._requests.build([], tokenizer, "assistant", options, trust=trust)
-        settings = (normalise, strict, options.get("late_system"))
+        settings = (normalise, bool(options.get("strict")), options.get("late_system"))
         reader = SessionReader(self.codec, self._inputs, *settings)
         return Session(request, (*self.stops(), *request.stops), reader)
 

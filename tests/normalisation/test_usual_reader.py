@@ -56,6 +56,8 @@ CHATS: dict[str, list[dict[str, Any]]] = {
     "reasoning": [ASK, {"role": "assistant", "content": "12", "reasoning_content": "Hm"}, ASK],
     "reasoning and parts": [ASK, {**call("{}", parts("So")), "reasoning": "Hm"}, RESULT],
     "results in parts": [ASK, call({}, ""), {**RESULT, "content": parts("12:10")}],
+    "late system": [RULES, ASK, call({}, ""), RESULT, RULES, ASK],
+    "two systems": [RULES, {**RULES, "content": "In French."}, ASK],
     "null without calls": [ASK, {"role": "assistant", "content": None}, ASK],
 }
 

@@ -7,6 +7,7 @@ append-only if the text of every prompt, up to its generation prompt, is the beg
 from __future__ import annotations
 
 import json
+import random
 import warnings
 from collections.abc import Iterator
 from datetime import datetime
@@ -19,6 +20,7 @@ import turnwise
 NOW = datetime(2026, 1, 2, 3, 4, 5)
 Chat = list[dict[str, Any]]
 SYSTEM_ROLES = ("system", "developer")
+WORDS = ("tide", "low", "high", "port", "海", "7", "{x}", "\n", "<|im_end|>", "</think>", "[INST]")
 TOOL = {
     "type": "function",
     "function": {
@@ -121,6 +123,39 @@ TRACES = (
     Trace("results out of order", cut(PARALLEL), [TOOL]),
     Trace("compaction", [*cut(ROUNDS[:9]), *cut(COMPACT)]),
 )
+
+
+def make_trace(chance: random.Random) -> Trace:
+    """Return a trace of some turns: each a plain reply or calls whose results come in any order, with late texts."""
+    chat: Chat = [late(_make_text(chance))] if chance.random() < 0.7 else []
+    requests: list[Chat] = []
+    number = 0
+    for _ in range(chance.randrange(3, 7)):
+        chat.append(user(_make_text(chance)))
+        _add_late(chance, chat)
+        for _ in range(chance.randrange(3)):
+            requests.append(list(chat))
+            ids = [f"call{number + step:05}" for step in range(chance.randrange(1, 4))]
+            number += len(ids)
+            chat.append(calls(*ids))
+            chance.shuffle(ids)
+            chat += [result(id, _make_text(chance)) for id in ids]
+            _add_late(chance, chat)
+        requests.append(list(chat))
+        chat.append(reply(_make_text(chance)))
+        _add_late(chance, chat)
+        if chance.random() < 0.15:  # compaction
+            chat = [*chat[:1], late("Before: " + _make_text(chance)), *chat[-1:]]
+    return Trace("made up", requests, [TOOL])
+
+
+def _make_text(chance: random.Random) -> str:
+    return " ".join(chance.choices(WORDS, k=chance.randrange(1, 12)))
+
+
+def _add_late(chance: random.Random, chat: Chat) -> None:
+    if chance.random() < 0.4:
+        chat.append(late(_make_text(chance), chance.choice(SYSTEM_ROLES)))
 
 
 def without_late(trace: Trace) -> Trace:

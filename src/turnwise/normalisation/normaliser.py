@@ -143,7 +143,7 @@ class Normaliser:
         if not isinstance(messages, (list, tuple)):
             messages = InputReader().read_messages(messages)
         try:
-            usual = None if first else self.reader(bool(tools)).read(messages)
+            usual = None if first or policy else self.reader(bool(tools)).read(messages)
             if usual is not None:
                 chat, read, changes = usual
                 found = normalise_tools(tools)

@@ -69,7 +69,7 @@ class UsualReader:
             if type(message) is not dict:
                 return None
             role, content = message.get("role"), message.get("content")
-            if type(role) is not str or (role == "system" and chat):
+            if type(role) is not str or (role == "system" and chat and not self._keeps(chat)):
                 return None
             if type(content) is str:
                 if role not in text_roles and not self._takes_text(role):
@@ -90,6 +90,12 @@ class UsualReader:
             pairs = enumerate(chat)
             aliased = [reader.with_reasoning_aliases(message, index) for index, message in pairs]
         return chat, ReadMessages(aliased, reader.aliases, "", has_parts), tuple(changes)
+
+    def _keeps(self, before: list[MessageDict]) -> bool:
+        """Whether a system message stays where it is after others."""
+        if all(message["role"] == "system" for message in before):
+            return self.capabilities.takes_systems(["system"] * 2)
+        return self.capabilities.writes_late("system")
 
     def _read_message(
         self, message: MessageDict, index: int, reader: InputReader, changes: list[Change]
