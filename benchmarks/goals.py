@@ -1,0 +1,129 @@
+"""Hold the goals of `goals.toml`: `python benchmarks/goals.py` runs the benchmarks that they are about.
+
+    render : transformers   a    4.31   goal 12 (0.36 of it)   MISSED
+
+Each run is added to `history.jsonl` beside it, with its commit and machine, so that drift shows. `--short` is for
+continuous integration: shorter samples, the bounds instead of the goals, and no history.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+HISTORY = HERE / "history.jsonl"
+SHORT_TEMPLATES = ["qwen3", "llama-3.1", "deepseek-v3.1", "glm-4.6"]
+Figures = Iterator[tuple[str, float]]
+
+
+class Goal(NamedTuple):
+    """A ratio to reach."""
+
+    goal: float
+    bound: float
+    at_most: bool = False
+
+    def is_held(self, figure: float, short: bool) -> bool:
+        wanted = self.bound if short else self.goal
+        return figure <= wanted if self.at_most else figure >= wanted
+
+
+def read_render(found: dict[str, Any]) -> Figures:
+    means = found["geometric_means"]
+    for kind in means:
+        yield f"{kind} : transformers", means[kind]["turnwise"]
+        yield f"{kind} : minijinja", found["turnwise_to_minijinja"][kind]["turnwise"]
+        yield f"pieces, {kind} : transformers", means[kind]["turnwise+pieces"]
+    rows = [
+        row for rows in found["times_faster_than_transformers"].values() for row in rows.values()
+    ]
+    yield "slowest : transformers", min(row["turnwise"] for row in rows if "turnwise" in row)
+
+
+def read_encode(found: dict[str, Any]) -> Figures:
+    for kind, row in found["times as long as turnwise"].items():
+        yield f"{kind} : transformers", row["transformers"]
+        yield f"{kind} : raw encoder", 1 / row["fastokens"]
+
+
+def read_growing(found: dict[str, Any]) -> Figures:
+    yield "last turns : first turns", found["last over first"]["turnwise"]
+    if "renderers" in found["total"]:
+        yield "session : renderers", found["total"]["renderers"]
+
+
+BENCHMARKS: dict[str, Callable[[dict[str, Any]], Figures]] = {
+    "render": read_render,
+    "encode": read_encode,
+    "growing": read_growing,
+}
+
+
+def run(name: str, short: bool) -> dict[str, float]:
+    """Run a benchmark and return its figures."""
+    command = [sys.executable, str(HERE / f"{name}.py"), "--json"]
+    if short:
+        command.append("--quick")
+    if short and name == "render":
+        peers = ["turnwise", "turnwise+pieces", "minijinja"]
+        command += ["--templates", *SHORT_TEMPLATES, "--peers", *peers]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE)
+    if done.returncode:
+        raise SystemExit(f"{name}.py failed:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
+    return dict(BENCHMARKS[name](json.loads(done.stdout)))
+
+
+def read_goals() -> dict[str, dict[str, Goal]]:
+    with (HERE / "goals.toml").open("rb") as file:
+        tables = tomllib.load(file)
+    return {
+        name: {row: Goal(**goal) for row, goal in rows.items()} for name, rows in tables.items()
+    }
+
+
+def find_commit() -> str:
+    asked = ["git", "describe", "--always", "--dirty"]
+    found = subprocess.run(asked, capture_output=True, text=True, cwd=HERE)
+    return found.stdout.strip() or "unknown"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Run the benchmarks that have goals, and hold them."
+    )
+    parser.add_argument("--short", action="store_true", help="the bounds, in under two minutes")
+    short = parser.parse_args().short
+    missed, figures = 0, {}
+    for name, goals in read_goals().items():
+        figures[name] = run(name, short)
+        for row, goal in goals.items():
+            figure = figures[name].get(row)
+            if figure is None:
+                print(f"{name:8} {row:26} not measured: its peer is not installed")
+                continue
+            is_held = goal.is_held(figure, short)
+            missed += not is_held
+            wanted = f"{'bound' if short else 'goal'} {goal.bound if short else goal.goal:g}"
+            sign = "at most" if goal.at_most else "at least"
+            print(
+                f"{name:8} {row:26} {figure:8.2f}   {sign} {wanted:10} {'' if is_held else 'MISSED'}"
+            )
+    if not short:
+        stamp = {"commit": find_commit(), "date": datetime.now(UTC).date().isoformat()}
+        line = {**stamp, "machine": platform.machine(), "figures": figures}
+        with HISTORY.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
