@@ -53,7 +53,7 @@ __all__ = [
     "ToolCallParseStatus",
 ]
 
-NOT_OPTIONS = ARGUMENT_NAMES - {"now", "normalise", "strict"}
+NOT_OPTIONS = ARGUMENT_NAMES - {"now", "normalise", "strict", "late_system"}
 NO_MESSAGE = -1  # the message index of tokens that belong to no message
 SESSION_CACHE_SIZE = 16  # sets of tools whose made-up conversations are kept
 QUESTION: tuple[Mapping[str, Any], ...] = ({"role": "user", "content": "Is it?"},)

@@ -9,10 +9,7 @@ from turnwise.evidence.checks.findings import Symptom
 from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import report_failure, report_first_form, report_forms
 
-WRITE_LATE = (
-    "Write a system message where it stands, with the same markers as the first, instead of raising an error; or join "
-    "its text to the first."
-)
+WRITE_LATE = "Write a system message where it stands, with the same markers as the first, instead of raising an error."
 
 
 def check_user_message(subject: Subject) -> Iterator[Symptom]:
@@ -49,8 +46,9 @@ def check_late_system(subject: Subject) -> Iterator[Symptom]:
     be at the beginning" ends such a session; a template that drops the text lets the model run without it.
 
     ## How to fix
-    Write the message where it stands, with the markers of the first one, or collect all system texts before the loop.
-    turnwise joins late system texts to the first by itself (`normalise`).
+    Write the message where it stands, with the markers of the first one. System texts that are collected before the
+    loop make a server compute the whole prompt again with each new one. turnwise puts late texts into a turn of the
+    user by itself (`late_system`).
     """
     yield from report_forms(subject, "late-system", WRITE_LATE)
 
