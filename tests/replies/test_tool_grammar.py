@@ -6,6 +6,7 @@ import json
 import random
 import time
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ import turnwise
 from corpus import needs_corpus
 from gbnf_reader import read_gbnf
 from tool_calls import SCHEMAS, TOOLS, mutants, plain_messages, valid_messages
-from turnwise.replies.grammar import Grammar
+from turnwise.replies.grammar import Calls, Grammar, Marker, TaggedCall
+from turnwise.replies.grammar_parts import UNQUOTED
 from turnwise.replies.write import write
 
 llguidance = pytest.importorskip("llguidance")
@@ -237,3 +239,24 @@ def test_time_grows_with_the_tools(method: str) -> None:
     grammar = turnwise.load("qwen3").grammar
     some, many = (seconds(grammar, many_tools(count), method) for count in (32, 128))
     assert many < 6 * some, (some, many)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma-4", "kimi-k2", "llama-3.1", "gpt-oss", "glm-4.7"])
+def test_no_call_can_begin_where_none_is_chosen(name: str) -> None:
+    grammar = turnwise.load(name).grammar
+    matcher = Matcher(grammar.to_lark(TOOLS, "none"))
+    assert all(matcher.accepts(write(grammar, one)) for one in plain_messages(grammar).values())
+    assert not any(matcher.accepts(write(grammar, one)) for one in valid_messages(grammar).values())
+    assert not grammar.to_gbnf(TOOLS, "none").triggers
+    assert grammar.to_structural_tag(TOOLS, "none")["type"] == "structural_tag"
+
+
+def test_an_export_that_refuses_its_own_reply_is_not_handed_out() -> None:
+    grammar = turnwise.load("qwen3").grammar
+    assert grammar.calls is not None
+    unmarked = Calls(TaggedCall(("name", Marker(" "), "arguments")))
+    with pytest.raises(turnwise.TurnwiseError, match="would not be read as calls"):
+        replace(grammar, calls=unmarked).to_lark(TOOLS)
+    unquoted = replace(grammar, unreached=(f"calls: {UNQUOTED}",))
+    with pytest.raises(turnwise.TurnwiseError, match="without quotes"):
+        unquoted.to_gbnf(TOOLS)

@@ -149,7 +149,8 @@ class Grammar(GrammarParts):
 
         Args:
             tools: the tools that may be called, in OpenAI's shape.
-            choice: "auto", "required", or the name of the only tool that may be called.
+            choice: "auto", "required", "none", or the name of the only tool that may be called. With "none", tools stay
+                in the prompt and no call can begin.
             reasoning: None: as the template and the prompt have it; True: required; False: none, for engines that
                 begin a constraint after the reasoning.
             parallel: accept several calls in one reply.

@@ -24,7 +24,7 @@ from turnwise.replies.export.constraint_tree import ToolSignature
 from turnwise.serve.bodies import MAX_INTEGER, RequestError
 from turnwise.serve.memory import KnownIds
 from turnwise.serve.models import ServedModel
-from turnwise.serve.sampling import NONE, cannot_enforce, is_forced
+from turnwise.serve.sampling import AUTO, NONE, cannot_enforce, is_forced
 from turnwise.tokens.text_encoder import encoder_for
 
 BAD_GATEWAY = 502
@@ -259,7 +259,7 @@ def make_structural_tag(plan: GenerationPlan) -> dict[str, Any] | None:
     Raises:
         RequestError: it is asked for, and there is none for this template.
     """
-    if not is_asked(plan) and not plan.checked:
+    if not is_asked(plan) and not plan.checked and not _bans_calls(plan):
         return None
     if not plan.tools:
         # An engine begins it after the reasoning that its own parser finds.
@@ -276,7 +276,7 @@ def has_reasoning(grammar: dict[str, Any] | None) -> bool:
 
 def _make_gbnf(plan: GenerationPlan) -> dict[str, Any]:
     """Return the grammar of a reply as llama.cpp accepts it; with tools also where calls are not forced."""
-    if not is_asked(plan) and (plan.choice == NONE or not plan.tools):
+    if not is_asked(plan) and not plan.tools:
         return {}
     if not plan.tools:
         if plan.model.template.parser(plan.text).in_reasoning:
@@ -302,9 +302,14 @@ def is_asked(plan: GenerationPlan) -> bool:
     return is_forced(plan.choice) or plan.schema is not None
 
 
+def _bans_calls(plan: GenerationPlan) -> bool:
+    """Return whether the prompt has tools, and no call may begin."""
+    return plan.choice == NONE and bool(plan.tools)
+
+
 def _export_grammar(plan: GenerationPlan, export: Callable[..., Any]) -> Any:
     """Return the grammar of a reply; None if there is none for this template, and none is asked for."""
-    choice = plan.choice if is_forced(plan.choice) else "auto"
+    choice = plan.choice if is_forced(plan.choice) or _bans_calls(plan) else AUTO
     try:
         return export(
             plan.tools, choice, parallel=plan.parallel, content=plan.schema, prompt=plan.text

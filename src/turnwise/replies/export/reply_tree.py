@@ -2,6 +2,7 @@
 
     reply     = reasoning?  content?  calls?  stop?         tool choice "auto"
     reply     = reasoning?  content?  calls   stop?         "required", or the name of a tool
+    reply     = reasoning?  content?  stop?                 "none": the prompt has tools, and no call may begin
 
 Three rules make a constraint sound, so that whatever it accepts is parsed to calls that fit the tools:
 
@@ -38,9 +39,11 @@ from turnwise.replies.export.constraint_tree import (
     make_optional,
     make_sequence,
 )
+from turnwise.replies.export.own_reply import PROBE_TOOL, check_own_reply
 from turnwise.replies.export.schema_reader import read_signatures, read_value_type
 from turnwise.replies.grammar_parts import (
     NOT_READ_BACK,
+    UNQUOTED,
     Calls,
     GrammarParts,
     JsonCall,
@@ -54,7 +57,8 @@ from turnwise.replies.parser.parser import Parser
 
 __all__ = ["ReplyOptions", "build_reply_tree"]
 
-CHOICES = ("auto", "required")
+REQUIRED, NONE = "required", "none"
+CHOICES = ("auto", REQUIRED, NONE)
 QUOTED_WORD = re.compile(r'\W*"\w+"')  # the beginning of a JSON object, up to its first key
 
 
@@ -83,7 +87,8 @@ def build_reply_tree(grammar: GrammarParts, tools: Any, options: ReplyOptions) -
             "the template shows no tool calls, so there is no syntax for a grammar of calls",
             hint="If its model writes calls, declare how: docs/replies.md, Declarations.",
         )
-    lost = next((note for note in grammar.unreached if note.startswith(NOT_READ_BACK)), None)
+    unsound = (NOT_READ_BACK, f"calls: {UNQUOTED}")
+    lost = next((note for note in grammar.unreached if note.startswith(unsound)), None)
     if lost is not None:
         hint = "Declare how calls are written: docs/replies.md, Declarations."
         raise TurnwiseError(
@@ -93,7 +98,22 @@ def build_reply_tree(grammar: GrammarParts, tools: Any, options: ReplyOptions) -
         hint = "None, True and False are accepted."
         raise MessageError(f"reasoning is {short_repr(options.reasoning)}", hint=hint)
     signatures = choose_tools(read_signatures(tools, written[0].sorts_keys), options.choice)
-    return _ReplyBuilder(grammar, written[0], signatures, options).build()
+    builder = _ReplyBuilder(grammar, written[0], signatures, options)
+    # What the check says depends on the prompt only as far as that holds the beginning of the reply.
+    key = id(grammar), builder.prefill
+    if _checked.get(key) is not grammar:
+        probe = read_signatures([PROBE_TOOL], written[0].sorts_keys)
+        asked = ReplyOptions(REQUIRED, prompt=options.prompt)
+        own = _ReplyBuilder(grammar, written[0], probe, asked).build()
+        check_own_reply(grammar, own, options.prompt)
+        if len(_checked) >= _MAX_CHECKED:
+            _checked.clear()
+        _checked[key] = grammar
+    return builder.build()
+
+
+_MAX_CHECKED = 64
+_checked: dict[tuple[int, str], GrammarParts] = {}  # grammars that write what their exports accept
 
 
 def choose_tools(signatures: list[ToolSignature], choice: Any) -> list[ToolSignature]:
@@ -128,6 +148,13 @@ class _ReplyBuilder:
         self._prompted = Parser(grammar, options.prompt)
         self._openers = self._find_openers()
         self._triggers = {tool.name: "" for tool in tools}
+        self._may_answer = options.choice in ("auto", NONE)  # without a call
+        self._may_call = options.choice != NONE
+
+    @property
+    def prefill(self) -> str:
+        """The beginning of the reply that the prompt has."""
+        return self._prompted.prefill_text
 
     def build(self) -> ConstraintTree:
         """Return the tree."""
@@ -257,31 +284,32 @@ class _ReplyBuilder:
             return self._marked_body(make_sequence(make_choice(firsts.values()), tail))
         excluded, brackets = self._excluded(), self._bare_brackets()
         options: list[Node] = []
-        for trigger in dict.fromkeys(self._triggers.values()):
+        triggers = dict.fromkeys(self._triggers.values()) if self._may_call else {}
+        for trigger in triggers:
             rests = [
                 drop_head(_without_leading_space(node), trigger)
                 for name, node in firsts.items()
                 if self._triggers[name] == trigger
             ]
             follows = make_sequence(make_choice(rests), tail)
-            if self._options.choice == "auto" and trigger in self._stops:
+            if self._may_answer and trigger in self._stops:
                 follows = make_optional(follows)
             text = FreeTextNode(trigger, excluded, not_first=brackets)
             options.append(make_sequence(text, follows))
-        if self._options.choice == "auto":
-            triggers = set(self._triggers.values())
+        if self._may_answer:
             options += [text for text in self._free_texts() if text.ending not in triggers]
         return make_choice(options)
 
     def _json_body(self, calls: Node) -> Node:
-        if self._options.choice != "auto":
+        if not self._may_answer:
             return calls
         assert self._options.content is not None
         value, definitions = read_value_type(self._options.content, "content")
         self._tree.definitions.update(definitions)
         region = self._grammar.content
         content = make_sequence(region.open.text.lstrip(), JsonNode(value), region.close.text)
-        return make_choice([make_sequence(content, self._stop()), calls])
+        answer = make_sequence(content, self._stop())
+        return make_choice([answer, calls]) if self._may_call else answer
 
     def _marked_body(self, calls: Node) -> Node:
         region = self._grammar.content
@@ -290,29 +318,33 @@ class _ReplyBuilder:
             opener = ""
         excluded = self._excluded()
         join = self._calls.lead.text + self._start_text
-        options: list[Node] = [calls]
-        is_auto = self._options.choice == "auto"
+        options: list[Node] = []
+        if self._may_call:
+            options.append(calls)
+            if not self._grammar.opening:
+                options.append(make_sequence(opener, calls))  # it is the header of any reply
         if region.close.core:
             ending = region.close.leading_space + region.close.core
             without = (region.close.core, *(text for text in excluded if text not in ending))
             content = make_sequence(
                 opener, FreeTextNode(ending, without), region.close.trailing_space
             )
-            options.append(make_sequence(content, join, calls))
-            if is_auto:
+            if self._may_call:
+                options.append(make_sequence(content, join, calls))
+            if self._may_answer:
                 options.append(make_sequence(content, self._stop()))
         else:
             core = join.strip()
-            if core:
+            if core and self._may_call:
                 without = (core, *(text for text in excluded if text not in core))
                 space = join[join.index(core) + len(core) :]
                 options.append(make_sequence(opener, FreeTextNode(core, without), space, calls))
-            if is_auto:
+            if self._may_answer:
                 without = (*excluded, *([core] if core else []))
                 stops = ("", *(stop for stop in self._stops if stop in excluded))
                 texts = [FreeTextNode(stop, without) for stop in stops]
                 options.append(make_sequence(opener, make_choice(texts)))
-        if is_auto:
+        if self._may_answer:
             options.append(self._stop())
         return make_choice(options)
 

@@ -212,7 +212,7 @@ class _ValueChecker:
         if type.pattern is not None:
             self._budget.take(len(type.pattern))
             node = pattern_node(type.pattern, ANY_CHARACTER)
-            if size not in _PatternMatcher(value, self._budget).find_ends(node, {0}):
+            if size not in PatternMatcher(value, self._budget).find_ends(node, {0}):
                 return f": {short_repr(value)} does not match the pattern of the schema"
         return None
 
@@ -256,7 +256,7 @@ def _check_number(value: Any, type: NumberType) -> str | None:
 # -- patterns
 
 
-class _PatternMatcher:
+class PatternMatcher:
     """Follows all ways through a pattern at once, as sets of positions in a text."""
 
     def __init__(self, text: str, budget: StepBudget) -> None:

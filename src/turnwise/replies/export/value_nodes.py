@@ -301,7 +301,12 @@ class ValueNodes:
         if isinstance(value, UnionType):
             return make_choice(map(self.make, value.options))
         if isinstance(value, ConstantType):
-            return make_choice(LiteralNode(self.constant(text)) for text in value.texts)
+            texts = [self.constant(text) for text in value.texts]
+            # Where a template has a notation of its own, null may be what Jinja prints for it.
+            texts += (
+                [str(None)] if "null" in value.texts and self._notation.name == "quoted" else []
+            )
+            return make_choice(map(LiteralNode, texts))
         if isinstance(value, StringType):
             return make_choice(self.string(quoting, value) for quoting in self._notation.quotings)
         if isinstance(value, ArrayType):
