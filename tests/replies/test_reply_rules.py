@@ -343,6 +343,8 @@ DECLARED = {
     "minimax-m1": f"<tool_calls>\n{JSON_CALL}\n</tool_calls>",
     "command-r": 'Action: ```json\n[{"tool_name": "tide", "parameters": {"city": "Oslo"}}]\n```',
     "llama-3.1": '<function=tide>{"city": "Oslo"}</function>',
+    "glm-4": 'tide\n{"city": "Oslo"}',
+    "glm-4-0414": 'tide\n{"city": "Oslo"}',
 }
 
 
@@ -366,6 +368,53 @@ def test_a_declaration_attaches_by_what_a_template_writes() -> None:
     for tools in (TIDE, None):
         message = template.parse(reply, tools=tools)
         assert has_call(message) and message["content"] is None
+
+
+def test_a_call_without_any_marker_is_a_declared_name_and_an_object_on_the_next_line() -> None:
+    """As GLM-4 writes it."""
+    text = 'tide\n{"city": "Oslo"}'
+    declared = {"calls": {"parts": ["{name}", "\n", "{arguments}"]}}
+    template = turnwise.load("chatml")
+    for reply, count in ((text, 1), (text + text, 2), (f"\n{text}<|im_end|>", 1)):
+        message = template.parse(reply, tools=TIDE, declared=declared)
+        assert calls(message) == [{"name": "tide", "arguments": '{"city": "Oslo"}'}] * count
+        assert message["content"] is None
+    for reply in ("tide\nhigh", 'now\n{"city": "Oslo"}', f"Aye: {text}", "tide"):
+        assert template.parse(reply, tools=TIDE, declared=declared)["content"] == reply
+    assert template.parse(text, declared=declared)["content"] == text  # no name is declared
+
+
+def test_the_opener_of_content_may_come_before_calls() -> None:
+    declared = {
+        "content": ["<|final|>", ""],
+        "calls": {"section": ["<|final|>", ""], "each": ["<call>", "</call>"], "json": {}},
+        "instead": ["content"],
+    }
+    template = turnwise.load("chatml")
+    for reply, content in (
+        ("<|final|>Aye.", "Aye."),
+        (f"<|final|><call>{JSON_CALL}</call>", None),
+        (f"<|final|>Aye.<|final|><call>{JSON_CALL}</call>", "Aye."),
+    ):
+        message = template.parse(reply, tools=TIDE, declared=declared)
+        assert message["content"] == content and (content == "Aye." or has_call(message))
+
+
+def test_the_opener_of_reasoning_in_a_prompt_is_no_opener_of_content() -> None:
+    reply = write(
+        grammar("nemotron-nano-v2"),
+        {"role": "assistant", "content": "Aye.", "reasoning_content": "Hm."},
+    )
+    assert reply == "Hm.\n</think>\n\nAye.<SPECIAL_12>"
+
+
+def test_the_end_of_a_reply_is_one_event_of_each_kind() -> None:
+    parser = Parser(grammar("qwen3"), prompt="")
+    parser.feed("Aye. <tool_")
+    assert [event.text for event in parser.close().events] == ["<tool_"]
+    parser = Parser(grammar("qwen3"), prompt="")
+    parser.feed("<think>a \n</thi")
+    assert [event.kind for event in parser.close().events] == ["reasoning"]
 
 
 def test_tools_without_a_grammar_of_calls_are_a_warning() -> None:
@@ -407,3 +456,55 @@ def test_a_tool_grammar_has_the_order_of_keys_of_the_template(entry: str, is_sor
     }
     reply = write(grammar(entry), {"role": "assistant", "content": "", **message}, "")
     assert (reply.index("when") > reply.rindex("at")) is is_sorted
+
+
+# -- escapes
+
+SIGNS = 'a&b"e\\g&amp;&quot;h'
+
+
+def escaping(filters: str, key_filters: str = "") -> turnwise.Template:
+    """A template that writes names and keys as attributes, through these filters."""
+    return turnwise.compile(
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls or [] %}"
+        f'<call name="{{{{ c.function.name{filters} }}}}">'
+        "{% for k, v in c.function.arguments | items %}"
+        f'<arg key="{{{{ k{key_filters or filters} }}}}">{{{{ v }}}}</arg>'
+        "{% endfor %}</call>{% endfor %}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        "",
+        " | replace('&', '&amp;') | replace('\"', '&quot;')",
+        " | replace('\"', '&quot;') | replace('<', '&lt;') | replace('&', '+')",
+    ],
+)
+def test_what_a_template_escapes_in_names_and_keys_is_undone(filters: str) -> None:
+    template = escaping(filters)
+    name = SIGNS if filters else "a&b"
+    user = {"role": "user", "content": "Q?"}
+    call = {"function": {"name": name, "arguments": {name: "Oslo"}}}
+    turn = {"role": "assistant", "content": "", "tool_calls": [call]}
+    prompt = str(template.render([user], add_generation_prompt=True))
+    reply = str(template.render([user, turn])).removeprefix(prompt)
+    if "'+'" in filters:
+        # What is replaced by a sign that is kept cannot be told from it.
+        assert name not in str(template.parse(reply, prompt))
+        return
+    for size in (1, 3, len(reply)):
+        parser = template.parser(prompt)
+        for start in range(0, len(reply), size):
+            parser.feed(reply[start : start + size])
+        (found,) = parser.close()["tool_calls"]
+        assert found["function"]["name"] == name
+        assert json.loads(found["function"]["arguments"]) == {name: "Oslo"}
+    assert write(template.grammar, turn, prompt) == reply
+
+
+def test_names_and_keys_that_are_escaped_differently_are_not_reached() -> None:
+    template = escaping(" | replace('&', '&amp;')", " | replace('&', '+')")
+    assert any("signs in names" in note for note in template.grammar.unreached)

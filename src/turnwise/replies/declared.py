@@ -315,7 +315,8 @@ def _parse_calls(data: Any, where: str) -> Calls:
     has_opener = calls.section.open.core or calls.each.open.core
     hint = "A text is a call only after a marker: declare each or section."
     _require(bool(has_opener) or not isinstance(call, RawCall), data, where, hint)
-    return calls
+    # Nothing tells a call that starts with its name from the content before it.
+    return replace(calls, excludes_content=not has_opener and isinstance(call, TaggedCall))
 
 
 def _parse_call(data: Table, where: str) -> JsonCall | TaggedCall | RawCall:

@@ -31,6 +31,9 @@ Source = Literal["derived", "declared", "searched", "named"]
 
 SLOTS = ("name", "id", "index", "arguments")  # index: a number that the template counts
 NOT_READ_BACK = "calls: parsing the rendered call gives a different call"  # a note in `unreached`
+UNQUOTED = (
+    "texts: they are written without quotes, and read as literals"  # another, after "calls: "
+)
 KEY = "\x00key\x00"  # the place of the key in a marker that repeats it
 
 
@@ -177,6 +180,20 @@ class Calls:
     lead: Marker = NO_MARKER  # between content and the first call, besides the markers of both
     content_after: bool = False  # content is written after the calls
     sorts_keys: bool = False  # the arguments of a call are in the order of their names
+    # Signs that are replaced in names and keys, in the order in which that is done: `&` by `&amp;`.
+    escapes: tuple[tuple[str, str], ...] = ()
+
+    def escape(self, name: str) -> str:
+        """Return a name or key as it is written."""
+        for sign, written in self.escapes:
+            name = name.replace(sign, written)
+        return name
+
+    def unescape(self, name: str) -> str:
+        """Return a name or key that is written like this."""
+        for sign, written in reversed(self.escapes):
+            name = name.replace(written, sign)
+        return name
 
 
 @dataclass(frozen=True, slots=True)

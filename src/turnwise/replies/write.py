@@ -220,11 +220,11 @@ def _write_call(calls: Calls, given: CallFields, index: int) -> str:
         arguments = to_json(arguments) if call.as_text else arguments
         parts = call.parts or default_json_parts(call)
     elif call.pairs is not None:
-        arguments = _write_pairs(call.pairs, members)
+        arguments = _write_pairs(call.pairs, {calls.escape(key): members[key] for key in members})
     else:
         arguments = _write_json(members, call.spacing)
     slots = {
-        "name": given.name,
+        "name": calls.escape(given.name),
         "id": _write_id(parts, given, index + calls.first),
         "index": str(index + calls.first),
         "arguments": arguments,

@@ -17,6 +17,7 @@ it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, NamedTuple
@@ -47,11 +48,12 @@ from turnwise.replies.derive.probe_results import (
 )
 from turnwise.replies.derive.reasoning import (
     explain_missing,
+    find_opener,
     find_searched_region,
     matching_tag,
 )
 from turnwise.replies.events import messages_equal
-from turnwise.replies.grammar import Grammar, Marker, Region
+from turnwise.replies.grammar import Grammar, Marker, Region, TaggedCall
 from turnwise.replies.grammar_parts import NOT_READ_BACK
 from turnwise.replies.parser.parser import parse
 
@@ -106,6 +108,10 @@ def roundtrip_failures(
 # ---- derivation ----
 
 
+SIGNS = "&<>\"'\\"
+SIGNS_IN_NAME = "".join(f"z{place}{sign}" for place, sign in enumerate(SIGNS)) + "zz"
+SIGNS_AS_WRITTEN = re.compile("".join(f"z{place}(.*?)" for place in range(len(SIGNS))) + "zz")
+UNKNOWN_ESCAPES = "calls: how signs in names and keys are written"
 REFUSED = "content, reasoning, calls: the template refuses a user message, or exceeds its limits"
 TOO_LONG = "content, reasoning, calls: the rendering of a message is too long to analyse"
 
@@ -150,8 +156,15 @@ def _derive(facts: Facts) -> Grammar:
     grammar = add_named_markers(grammar, facts.prober)
     if results.one_call is None or grammar.calls is None:
         return grammar
-    if _sorts_keys(facts.prober, results.one_call.shape):
-        grammar = replace(grammar, calls=replace(grammar.calls, sorts_keys=True))
+    shape = results.one_call.shape
+    escapes = _find_escapes(facts.prober, shape, grammar.calls.call)
+    unreached = () if escapes is not None else (UNKNOWN_ESCAPES,)
+    sorts_keys = _sorts_keys(facts.prober, shape)
+    grammar = replace(
+        grammar,
+        calls=replace(grammar.calls, sorts_keys=sorts_keys, escapes=escapes or ()),
+        unreached=(*grammar.unreached, *unreached),
+    )
     return _check(grammar, results, results.one_call, calls)
 
 
@@ -160,6 +173,34 @@ def _sorts_keys(prober: Prober, shape: CallShape) -> bool:
     first, *_, last = ARGUMENTS[1]
     turn = prober.turn(prober.call(shape, {last: ARGUMENTS[1][last], first: ARGUMENTS[1][first]}))
     return turn is not None and 0 <= turn.text.find(first) < turn.text.find(last)
+
+
+def _find_escapes(
+    prober: Prober, shape: CallShape, call: Any
+) -> tuple[tuple[str, str], ...] | None:
+    """Return how signs are replaced in names and in keys that are no JSON; None if that cannot be undone."""
+    if not isinstance(call, TaggedCall) or "name" not in call.parts:
+        return ()
+    probes = [prober.call(shape, ARGUMENTS[0], names=[SIGNS_IN_NAME])]
+    if call.pairs is not None:
+        probes.append(prober.call(shape, {SIGNS_IN_NAME: ARGUMENTS[0][next(iter(ARGUMENTS[0]))]}))
+    found: set[tuple[tuple[str, str], ...]] = set()
+    for probe in probes:
+        turn = prober.turn(probe)
+        written = SIGNS_AS_WRITTEN.search(turn.text) if turn is not None else None
+        if written is None:
+            continue
+        changed = [
+            (sign, text) for sign, text in zip(SIGNS, written.groups(), strict=True) if sign != text
+        ]
+        # A sign that others are written with was replaced first.
+        changed.sort(
+            key=lambda pair: not any(pair[0] in text for sign, text in changed if sign != pair[0])
+        )
+        found.add(tuple(changed))
+    if len(found) > 1 or any(not text for changed_signs in found for _, text in changed_signs):
+        return None
+    return found.pop() if found else ()
 
 
 def _check(
@@ -176,6 +217,11 @@ def _check(
         checked = roundtrip_failures(other, results.prober, one.shape, results.header.text)
         if not find_problem(single) and not list(checked):
             return other
+    if failures and calls is not None and not (calls.section.open or calls.each.open):
+        # Nothing tells a call from the content before it.
+        alone = replace(grammar, calls=replace(calls, excludes_content=True))
+        if not list(roundtrip_failures(alone, results.prober, one.shape, results.header.text)):
+            return alone
     return replace(grammar, unreached=(*grammar.unreached, *failures))
 
 
@@ -287,6 +333,11 @@ def _derive_reasoning(results: ProbeResults, notes: Notes) -> ReasoningLayout:
         opener, closer, before_content, results.before_call
     )
     empty = before_content.text.removesuffix(content_open.text)
+    mirrored = find_opener(opener.text, closer.text)
+    if empty and opener.core not in empty and mirrored is not None:
+        opener = opener.slice(
+            mirrored
+        )  # what precedes the tag is a header, which empty reasoning lacks
     region = to_region(opener, notes.without_header(closer, header))
     return ReasoningLayout(region, header, content_open, empty)
 
@@ -308,8 +359,10 @@ def _derive_searched_reasoning(
         before_content = results.text_before_content(header)
     closer = region.close.core
     if closer not in before_content.text:
-        # DeepSeek-R1: a message is `<｜Assistant｜>` C, without any trace of reasoning.
-        return ReasoningLayout(region, header, content_open)
+        # DeepSeek-R1: a message is `<｜Assistant｜>` C, without any trace of reasoning. Nemotron Nano 2: the last
+        # message follows the opener that the prompt has, which is none of content.
+        is_opener = content_open.core == region.open.core
+        return ReasoningLayout(region, header, EMPTY if is_opener else content_open)
     # Kimi-K2-Thinking: a message is `<think></think>` C; content begins after the closer and its white space.
     end = before_content.text.index(closer) + len(closer)
     end += leading_space(before_content.text[end:])

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from turnwise.analysis.segment import EMPTY, Segment, Span, common_suffix, split_between
 from turnwise.replies.derive.markers import to_marker, to_region
 from turnwise.replies.grammar import KEY, Marker, Pairs, Region
+from turnwise.replies.grammar_parts import UNQUOTED
 
 NEEDS_ESCAPES = 'zs"zt\n\nzu\\zw'  # a text that every language of literals must escape
 MARKUP = "zx<b>zy&zz"
@@ -180,7 +181,7 @@ def _with_string_syntax(pairs: Pairs, ask: AskForCall, key: str, unread: list[st
     if NEEDS_ESCAPES not in text:
         unread.append("texts: how they are escaped")
     elif not _delimits_strings(pairs):
-        unread.append("texts: they are written without quotes, and read as literals")
+        unread.append(UNQUOTED)
         return replace(pairs, strings="python")
     elif _differs_by_quotes(pairs):
         unread.append("texts: their quotes are not escaped, and they are read as literals")

@@ -291,11 +291,12 @@ class CallFormat:
 
     @property
     def starts_with_name(self) -> bool:
-        """Whether a call starts with its name, followed by a tag."""
+        """Whether a call starts with its name, followed by a tag, or by a line break and JSON."""
         if self.section_openers or self.openers or len(self.parts) < 2:
             return False
         name, following = self.parts[:2]
-        return name.slot == "name" and not following.slot and is_tag_like(following.text)
+        is_marked = is_tag_like(following.text) or (self.pairs is None and "\n" in following.text)
+        return name.slot == "name" and not following.slot and is_marked
 
     @property
     def separators(self) -> list[str]:

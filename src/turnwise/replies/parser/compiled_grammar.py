@@ -339,7 +339,7 @@ class CompiledGrammar:
             reasoning_close + call_open + early_content + in_reasoning
         )
         self.restart_matcher = matcher(starts)
-        self.body_end_matcher = matcher(reasoning_close + closers + stops + starts)
+        self.body_end_matcher = matcher(reasoning_close + call_open + closers + stops + starts)
         self.channel_header_matcher = matcher(header_end + stops)
         around_regions = openers + content_open + reasoning_open + starts
         around_regions += reasoning_close + closers + content_close
@@ -388,9 +388,10 @@ class CompiledGrammar:
         text, tag = marker
         if tag.kind is MarkerKind.BARE_CALL and "bare" not in self.tolerances:
             return False
-        # A recipient is part of a channel header.
+        # A recipient is part of a channel header, and the opener of content may come before a call.
         prefix = self.channel_header_format.recipient_prefix if self.channel_header_format else ""
-        return not prefix or text.strip() != prefix
+        opener = remove_start(self.grammar.content.open.text, self.grammar.starts).strip()
+        return text.strip() not in (prefix or None, opener or None)
 
     def _closer_markers(self, content_close: list[TaggedText]) -> list[TaggedText]:
         """Return the distinctive closers: a reply may hold one where nothing is open."""

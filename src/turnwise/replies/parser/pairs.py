@@ -132,7 +132,8 @@ class PairParser(PartParser):
         if kind is None:
             return None
         yield from self._buffer.take_space(format.opener_space)
-        return ArgumentKey(name.strip().strip("\"'"), kind)
+        key = self._state.call_format.calls.unescape(name.strip().strip("\"'"))
+        return ArgumentKey(key, kind)
 
     def _read_kind(self) -> Reading[ValueKind | None]:
         format, start = self._format, self._builder.position

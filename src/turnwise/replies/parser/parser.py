@@ -267,11 +267,14 @@ class Parser:
             )
 
     def _push(self, text: str) -> list[Event]:
+        self._advance(text)
+        return self._builder.events.take()
+
+    def _advance(self, text: str) -> None:
         self._is_fresh = False
         self._raw.write(text)
         self._buffer.append(text)
         self._fast_path = next(self._steps, None)
-        return self._builder.events.take()
 
     def read(self, reply: str | Sequence[int]) -> Message:
         """Parse a whole reply: `feed` and `close`, with all events in the message.
@@ -301,13 +304,13 @@ class Parser:
         if self._message is None:
             self._reads_text = False
             rest = self._detokenizer.flush()
-            events = self._push(rest) if rest else []
+            if rest:
+                self._advance(rest)
             self._buffer.ended = True
-            events += self._push("")
+            self._advance("")
             self._builder.keep_held_space()
             self._buffer.consume_rest("raw")
-            events += self._builder.events.take()
-            self._message = self._build_message(events)
+            self._message = self._build_message(self._builder.events.take())
         return self._message
 
     def _build_message(self, events: list[Event]) -> Message:

@@ -154,10 +154,11 @@ def _starts_with_name(body: str, format: CallFormat, tool_names: Collection[str]
     rest = body[match.end() :].lstrip()
     if not rest.startswith(marker):
         return None if marker.startswith(rest) else False
-    # Tagged arguments look like markup, so the name must be that of a tool.
-    is_tool = bool(marker) and resolve_name(match.group(), tool_names) in tool_names
-    if is_tool or format.pairs is not None:
-        return is_tool
+    # Tagged arguments look like markup, and any line may end with a name, so that must be the name of a tool.
+    is_tool = resolve_name(match.group(), tool_names) in tool_names
+    needs_tool = not marker and format.starts_with_name
+    if (marker and is_tool) or format.pairs is not None or (needs_tool and not is_tool):
+        return bool(marker) and is_tool
     arguments = rest[len(marker) :].lstrip()
     return arguments.startswith("{") if arguments else None
 

@@ -123,7 +123,7 @@ class ParserState:
     def start_call(self, name: str, id: str | None = None, id_follows: bool = False) -> ParsedCall:
         """Start the call that is open. It gets an id unless one may still follow."""
         self.last_call_failed = self.is_malformed = self.is_unclosed = False
-        written = name.strip()
+        written = self.call_format.calls.unescape(name.strip())
         name = resolve_name(written, self.tools)
         if self.policy.undeclared_tools == "refuse" and name not in self.tools:
             return self.builder.refuse_call(name)
