@@ -164,8 +164,9 @@ class CallParser(PartParser):
         if len(state.grammar.call_formats) == 1:
             return False
         text, _ = yield from self._buffer.look_past_space()
-        if text in ("[", "<") or not state.call_format.continues_with(text):
-            text, _ = yield from self._buffer.look_past_space(SHAPE_LOOKAHEAD)
+        if text not in ("[", "<") and state.call_format.continues_with(text):
+            return False
+        text, _ = yield from self._buffer.look_past_space(SHAPE_LOOKAHEAD)
         format = state.grammar.choose_format(state.call_format, text) if text else state.call_format
         if format is state.call_format:
             return False

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from io import StringIO
 from typing import Any, get_args, get_type_hints
 
@@ -44,7 +45,12 @@ from turnwise.replies.parser.buffer import ParseBuffer
 from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES, CompiledGrammar
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.replies.parser.markers import collect_texts
-from turnwise.replies.parser.message_builder import AttemptRecord, MessageBuilder, ReplyPolicy
+from turnwise.replies.parser.message_builder import (
+    DEFAULT_POLICY,
+    AttemptRecord,
+    MessageBuilder,
+    ReplyPolicy,
+)
 from turnwise.replies.parser.prefill import prefill_of, prompt_text
 from turnwise.replies.parser.reply import ReplyParser
 from turnwise.replies.parser.state import OpenRegion, ParserState
@@ -59,6 +65,7 @@ _RENDER_HINT = "render it first: template.render(messages, add_generation_prompt
 _CACHE_SIZE = 64  # compiled grammars
 REASONING_STATES = ("auto", "assume")
 _OPEN_STATUSES = ("unterminated", CUT)  # with which a reply breaks off
+_DEFAULT_CHOICES = astuple(DEFAULT_POLICY)
 POLICIES = {name: get_args(choices) for name, choices in get_type_hints(ReplyPolicy).items()}
 _PARSED_STATUSES = ("complete", "unknown", "unclosed")  # of calls whose arguments were all read
 
@@ -114,9 +121,12 @@ class Parser:
         strip: str = "never",
     ) -> None:
         _check_arguments(grammar, prompt)
-        _check_reasoning(reasoning, grammar)
+        if reasoning != "auto":
+            _check_reasoning(reasoning, grammar)
         choices = (undeclared_tools, calls_in_reasoning, cut_calls, strip)
-        self._policy = _read_policy(choices, tools)
+        # Most parsers have the default, which needs no check.
+        is_default = choices == _DEFAULT_CHOICES
+        self._policy = DEFAULT_POLICY if is_default else _read_policy(choices, tools)
         self.grammar = grammar
         self.prefill: list[Event] = []  # events of the part of the message that the prompt holds
         self._tokenizer = tokenizer
@@ -441,7 +451,7 @@ def _check_arguments(grammar: Any, prompt: Any) -> None:
         )
 
 
-def _read_policy(choices: Sequence[Any], tools: Any) -> ReplyPolicy:
+def _read_policy(choices: tuple[Any, ...], tools: Any) -> ReplyPolicy:
     """Return the policy of these choices, in the order of its fields."""
     for (name, known), choice in zip(POLICIES.items(), choices, strict=True):
         _check_choice(name, choice, known)
