@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from jinja2 import nodes
 
@@ -26,7 +28,7 @@ from turnwise.analysis.probe_chats import (
     TOOLS,
 )
 from turnwise.engine.compiler.syntax import parse, unpack_position
-from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Place, Symptom
 from turnwise.evidence.checks.subject import Subject
@@ -39,6 +41,7 @@ CLOCK = "strftime_now"
 NOT_SENT = (REPLY, NEXT_RESULT)  # T402 is about replies; between two results nobody asks a model
 ROUNDS = 4  # of the conversation for which costs are told
 SPACES = " \t"
+REASONING_MARK = "<think"  # whether to reason is left to the model
 TURNS = 4  # of the conversation from which markers are learned
 
 
@@ -270,7 +273,7 @@ def _first_imbalance(
     for name, index in sequence:
         if name == opening:
             if is_open:
-                return index
+                return max(index - 1, 0)  # what was written last should have closed it
             is_open = True
         elif name == closing:
             if is_open is False:
@@ -314,7 +317,7 @@ def check_clock(subject: Subject) -> Iterator[Symptom]:
     """The prompt depends on the day.
 
     ## What it does
-    Renders the same conversation at two times.
+    Renders the same conversation at two times, without tools and with them.
 
     ## Why it matters
     The prefix that servers keep is lost at midnight, and a test that compares prompts fails tomorrow. A model that was
@@ -323,10 +326,12 @@ def check_clock(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Take the date as an option, so that the caller decides.
     """
-    probe = subject.plain
-    later = replace(probe, now=LATER)
-    text, other = subject.text_of(probe), subject.text_of(later)
-    if text is None or other is None or text == other:
+    for probe in (subject.plain, *([subject.tool_round()] if subject.tools else [])):
+        later = replace(probe, now=LATER)
+        text, other = subject.text_of(probe), subject.text_of(later)
+        if text is not None and other is not None and text != other:
+            break
+    else:
         return
     index = first_difference(other, text)
     program = subject.renderer.program
@@ -348,11 +353,12 @@ def _depends_on_time(subject: Subject, probe: Probe) -> bool:
 
 
 def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
-    """add_generation_prompt is ignored, and an assistant's turn has an opening.
+    """The generation prompt is not the whole opening of an assistant's turn.
 
     ## What it does
-    Compares a prompt with the finished turn: what the template writes before the first character of the reply must
-    stand at the end of the prompt already.
+    Compares a prompt with finished turns, with tools and without: the opening that all of them share up to the first
+    character of a reply must be at the end of the prompt already, newline included. A space before the reply is left to
+    the model, whose tokens begin with it.
 
     ## Why it matters
     A model that is served without the opening of its turn has to write it itself; often it writes another turn of the
@@ -361,29 +367,63 @@ def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     End with `{%- if add_generation_prompt %}` and the text that opens an assistant's turn.
     """
-    probe = subject.chat(subject.user(), subject.reply())
-    asked = subject.chat(subject.user(), prompt=True)
-    closed = subject.chat(subject.user())
-    outcome, prompt = subject.run(probe), subject.text_of(asked)
-    if not isinstance(outcome, Rendering) or prompt is None or subject.lost(probe):
-        return
-    if prompt != subject.text_of(closed) or subject.facts.generation_prompt:
-        return
-    last = ("messages", len(probe.messages) - 1, "content")
-    start = 0
-    for piece in outcome.pieces:
-        if piece.origin.path is not None and piece.origin.path[:3] == last:
-            break
-        start += len(piece.text)
-    opening = outcome.text[len(prompt) : start] if outcome.text.startswith(prompt) else ""
-    if opening.strip():
+    for tools in dict.fromkeys((None, subject.takes_calls or None)):
+        given = subject.tools if tools else None
+        asked = subject.chat(subject.user(), tools=given, prompt=True)
+        closed = subject.text_of(subject.chat(subject.user(), tools=given))
+        prompt = subject.text_of(asked)
+        if closed is None or prompt is None or not prompt.startswith(closed):
+            continue
+        probe, opening = _find_shared_opening(subject, closed, given)
+        written = prompt[len(closed) :]
+        missing = opening[len(written) :] if opening.startswith(written) else ""
+        is_prompt = bool(written) or not subject.facts.generation_prompt
+        if not missing.strip(SPACES) or REASONING_MARK in missing or not is_prompt:
+            continue
+        place = subject.places.at(asked, len(prompt) - 1)
+        if not written:
+            place = subject.places.at(probe, len(closed + opening) - len(opening.lstrip()))
+        what = f"ends with {written!r}" if written else "adds nothing"
         yield Symptom(
-            f"add_generation_prompt adds nothing, and a reply begins behind {opening!r}",
-            "End with `{% if add_generation_prompt %}` and the text that opens an assistant's turn.",
-            subject.places.at(probe, start - len(opening.lstrip())),
+            f"the generation prompt {what}, and every reply begins after {opening!r}",
+            "End with `{% if add_generation_prompt %}` and the whole text that opens an assistant's turn.",
+            place,
             asked,
             f"writes: {show_from(prompt, len(prompt))}",
         )
+        return
+
+
+def _find_shared_opening(
+    subject: Subject, closed: str, tools: list[Any] | None
+) -> tuple[Probe, str]:
+    """Return the opening of a reply that all finished turns share, and the conversation with that reply.
+
+    It is empty if the openings differ, as those of a reply with reasoning and of one without may do.
+    """
+    user, again = subject.user(), subject.user(ASKED_AGAIN)
+    turns = [[subject.reply()], [subject.reply(), again]]
+    turns += [[reply] for reply in _thoughtful_replies(subject)]
+    turns += [[subject.call()]] if subject.takes_calls else []
+    openings, texts = [], []
+    for turn in turns:
+        probe = subject.chat(user, *turn, tools=tools)
+        outcome = subject.run(probe)
+        if not isinstance(outcome, Rendering) or not outcome.text.startswith(closed):
+            return probe, ""
+        index = len(probe.messages) - len(turn)
+        spans = outcome.spans(partial(_is_text_of, index))
+        if spans:
+            openings.append((probe, outcome.text[len(closed) : spans[0][0]]))
+        texts.append(outcome.text[len(closed) :])
+    probe, opening = min(openings, key=lambda one: len(one[1]), default=(subject.plain, ""))
+    is_shared = bool(opening) and all(text.startswith(opening) for text in texts)
+    return probe, opening if is_shared else ""
+
+
+def _is_text_of(message: int, origin: Origin) -> bool:
+    path = origin.path
+    return path is not None and path[:2] == ("messages", message) and path[2:3] != ("role",)
 
 
 def check_trailing_space(subject: Subject) -> Iterator[Symptom]:

@@ -69,8 +69,8 @@ class PlaceFinder:
             return None
         return Place(outcome.name, outcome.line, outcome.column or 1, outcome.source_line or "")
 
-    def at(self, probe: Probe, index: int) -> Place | None:
-        """Return the place that wrote a character."""
+    def at(self, probe: Probe, index: int, caller: bool = False) -> Place | None:
+        """Return the place that wrote a character; with `caller`, as for `of_field`."""
         outcome = self._run(probe)
         if not isinstance(outcome, Rendering):
             return None
@@ -82,7 +82,9 @@ class PlaceFinder:
             if index < start:
                 break
         span = find_span(outcome.writers, index)
-        return self._place_of(probe, span.expression if span is not None else None)
+        if span is None:
+            return None
+        return self._place_of(probe, span.caller if caller else span.expression)
 
     def of_field(self, probe: Probe, *path: str | int, caller: bool = False) -> Place | None:
         """Return the place that first wrote a field, or what was computed from it.
@@ -128,6 +130,18 @@ class PlaceFinder:
         tree = parse(self._renderer.text, self._renderer.name)
         found = find_enclosing_choice(tree, written.line, written.column)
         return self.by_position(*found) if found else written
+
+    def of_loop(self, place: Place | None) -> Place | None:
+        """Return the innermost loop that a place is in; the place itself, if it is in none."""
+        if place is None:
+            return None
+        tree = parse(self._texts[place.name], place.name)
+        loops = [
+            loop
+            for loop in find_nodes(tree, nodes.For)
+            if (place.line, place.column) in _list_positions(*loop.body)
+        ]
+        return self.by_position(*unpack_position(loops[-1].lineno), place.name) if loops else place
 
     def of_decision(self, probe: Probe, message: MessageDict, field: str) -> Place | None:
         """Return the condition that decided about a field, else where the roles are distinguished.

@@ -11,7 +11,16 @@ from typing import Any
 from turnwise.analysis.forms import load_forms
 from turnwise.analysis.profiles import PROFILES, SEVERITIES
 from turnwise.errors import SourceError, TurnwiseError, did_you_mean
-from turnwise.evidence.checks import calls, contents, history, roles, source, vocabulary
+from turnwise.evidence.checks import (
+    calls,
+    contents,
+    history,
+    names,
+    roles,
+    source,
+    vocabulary,
+    whole_texts,
+)
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.engines import EngineMissing
 from turnwise.evidence.checks.findings import CheckFinding, CheckReport, Symptom
@@ -27,6 +36,8 @@ CHECKS: tuple[Check, ...] = (
     *history.CHECKS,
     *vocabulary.CHECKS,
     *source.CHECKS,
+    *names.CHECKS,
+    *whole_texts.CHECKS,
 )
 """All checks, in the order of their codes."""
 MAX_PER_CHECK = 20  # findings: a template that has more is no better known by them

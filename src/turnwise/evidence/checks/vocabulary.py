@@ -167,6 +167,8 @@ def check_double_bos(subject: Subject) -> Iterator[Symptom]:
     probes = [subject.chat(subject.user())]
     if subject.takes_system:
         probes.append(subject.chat(subject.system(), subject.user()))
+    if subject.tools is not None:
+        probes.append(subject.chat(subject.user(), tools=subject.tools))
     for probe in probes:
         text = subject.text_of(probe)
         if isinstance(bos, str) and bos and text is not None and text.startswith(bos + bos):

@@ -1,0 +1,198 @@
+"""T61: names that nothing has. Misspelt filters, keys and roles, and branches that nothing reaches.
+
+The source is read, not run, so a name is found in a branch that no conversation takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from jinja2 import nodes
+
+from turnwise.analysis.template_constants import TemplateConstants
+from turnwise.engine.compiler.syntax import parse, unpack_position
+from turnwise.engine.compiler.tree import find_nodes
+from turnwise.engine.runtime.filters import FILTERS
+from turnwise.engine.runtime.jinja_tests import TESTS
+from turnwise.engine.runtime.methods import METHODS
+from turnwise.errors import did_you_mean, short_repr
+from turnwise.evidence.checks.catalogue import Check
+from turnwise.evidence.checks.findings import Symptom
+from turnwise.evidence.checks.subject import Subject
+from turnwise.messages import REASONING_KEYS
+
+ALL_METHODS = frozenset(name for table in METHODS.values() for name in table)
+OWN_METHODS = frozenset(["cycle", "changed"])  # of `loop`
+TEST_FILTERS = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
+"""Filters that are given the name of a test, and at which place."""
+ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython", "tool_response")
+MESSAGE_KEYS = (
+    "role",
+    "content",
+    "name",
+    "tool_calls",
+    "tool_call_id",
+    "function_call",
+    *REASONING_KEYS,
+)
+CALL_KEYS = ("id", "type", "function", "name", "arguments")
+TOOL_KEYS = ("type", "function", "name", "description", "parameters")
+KEYS = {"messages": MESSAGE_KEYS, "tool_calls": CALL_KEYS, "tools": TOOL_KEYS}
+"""The keys that clients send, by what they are read from."""
+CLOSE_KEY = 0.85  # how similar a misspelt key is to the right one
+
+
+def _list_trees(subject: Subject) -> Iterator[tuple[nodes.Template, str, str]]:
+    for program in (subject.renderer.program, *subject.renderer.named.values()):
+        yield parse(program.text, program.name), program.text, program.name
+
+
+def check_known_names(subject: Subject) -> Iterator[Symptom]:
+    """A filter, a test or a method is used that Jinja does not have.
+
+    ## What it does
+    Reads the names of filters, tests and methods in all branches of the source, and looks them up among those that
+    turnwise and transformers have.
+
+    ## Why it matters
+    The template fails as soon as a conversation takes the branch: mostly the rare one, with tools or with reasoning.
+
+    ## How to fix
+    Correct the name.
+    """
+    for tree, _, name in _list_trees(subject):
+        for kind, used, line, known in _list_used_names(tree):
+            if used not in known:
+                hint = did_you_mean(used, known, f"Known {kind}s")
+                yield Symptom(
+                    f"there is no {kind} {short_repr(used)}",
+                    f"Correct the name. {hint}",
+                    subject.places.by_position(*unpack_position(line), name),
+                )
+
+
+def _list_used_names(tree: nodes.Template) -> Iterator[tuple[str, str, int, list[str]]]:
+    """Yield the kind of a name, the name, where it is used, and those that are known."""
+    filters, tests, methods = sorted(FILTERS), sorted(TESTS), sorted(ALL_METHODS | OWN_METHODS)
+    for node in find_nodes(tree, nodes.Filter):
+        yield "filter", node.name, node.lineno, filters
+        given = node.args[TEST_FILTERS.get(node.name, len(node.args)) :]
+        if given and isinstance(given[0], nodes.Const):
+            yield "test", str(given[0].value), node.lineno, tests
+    for test in find_nodes(tree, nodes.Test):
+        yield "test", test.name, test.lineno, tests
+    imported = {one.target for one in find_nodes(tree, nodes.Import)}
+    for call in find_nodes(tree, nodes.Call):
+        method = call.node
+        if isinstance(method, nodes.Getattr):
+            owner = method.node
+            if not (isinstance(owner, nodes.Name) and owner.name in imported):
+                yield "method", method.attr, method.lineno, methods
+
+
+def check_known_keys(subject: Subject) -> Iterator[Symptom]:
+    """A key or a role is read that no client sends, and that is nearly one that clients send.
+
+    ## What it does
+    Reads the keys that the source takes from messages, calls and tools, and the roles that it compares with, and
+    reports those that are nearly the same as known ones: `reasoning_contents`, `message.role == "tools"`.
+
+    ## Why it matters
+    A misspelt key is undefined, which is false in every test: the branch never runs, and the text is not written.
+
+    ## How to fix
+    Correct the name.
+    """
+    for tree, text, name in _list_trees(subject):
+        constants = TemplateConstants.read(text)
+        unknown = dict(_list_near_keys(constants))
+        for key, line in _list_read_keys(tree):
+            if key in unknown:
+                yield Symptom(
+                    f"the key {short_repr(key)} is read, which no client sends",
+                    f"Correct the name. Did you mean {unknown.pop(key)}?",
+                    subject.places.by_position(*unpack_position(line), name),
+                )
+        known = [one for one in constants.constants_of("role") if isinstance(one, str)]
+        for role in known:
+            near = _find_near(role, ROLES)
+            used = [one for one in find_nodes(tree, nodes.Const) if one.value == role]
+            if near and used and near not in _list_beside(tree, role):
+                yield Symptom(
+                    f"a role is compared with {short_repr(role)}, which no client sends",
+                    f"Correct the name. Did you mean {near}?",
+                    subject.places.by_position(*unpack_position(used[0].lineno), name),
+                )
+
+
+def _list_near_keys(constants: TemplateConstants) -> Iterator[tuple[str, str]]:
+    """Yield the keys that are nearly known ones, with these."""
+    for owner, known in KEYS.items():
+        for key in constants.children.get(owner, ()):
+            near = _find_near(key, known)
+            if near and key not in ALL_METHODS:
+                yield key, near
+
+
+def _find_near(name: str, known: tuple[str, ...]) -> str:
+    """Return the known name that a misspelt one is nearly; empty if it is known itself, or like none."""
+    near = get_close_matches(name, known, 1, CLOSE_KEY)
+    return near[0] if near and name not in known and near[0] != name else ""
+
+
+def _list_read_keys(tree: nodes.Template) -> Iterator[tuple[str, int]]:
+    for named in find_nodes(tree, nodes.Getattr):
+        yield named.attr, named.lineno
+    for item in find_nodes(tree, nodes.Getitem):
+        if isinstance(item.arg, nodes.Const):
+            yield str(item.arg.value), item.lineno
+    for call in find_nodes(tree, nodes.Call):
+        is_get = isinstance(call.node, nodes.Getattr) and call.node.attr == "get"
+        if is_get and call.args and isinstance(call.args[0], nodes.Const):
+            yield str(call.args[0].value), call.lineno
+    for compared in find_nodes(tree, nodes.Compare):
+        if isinstance(compared.expr, nodes.Const) and compared.ops[0].op in ("in", "notin"):
+            yield str(compared.expr.value), compared.lineno
+
+
+def _list_beside(tree: nodes.Template, role: str) -> set[str]:
+    """Return the names in the lists in which a role is: `role in ("tool", "tools")` knows both."""
+    found: set[str] = set()
+    for several in tree.find_all((nodes.List, nodes.Tuple, nodes.Or)):
+        names = {str(one.value) for one in several.find_all(nodes.Const)}
+        found |= names if role in names else set()
+    return found
+
+
+def check_dead_branches(subject: Subject) -> Iterator[Symptom]:
+    """A branch is never taken.
+
+    ## What it does
+    Looks for an `elif` with the condition of an earlier branch, and for conditions that are a constant.
+
+    ## Why it matters
+    What the branch writes was meant for some conversation, which is written otherwise.
+
+    ## How to fix
+    Correct the condition, or remove the branch.
+    """
+    for tree, _, name in _list_trees(subject):
+        for chain in find_nodes(tree, nodes.If):
+            tests = [chain.test, *(branch.test for branch in chain.elif_)]
+            for number, test in enumerate(tests):
+                is_constant = isinstance(test, nodes.Const) and not test.value
+                if is_constant or test in tests[:number]:
+                    yield Symptom(
+                        "a branch is never taken: its condition is "
+                        + ("false" if is_constant else "that of an earlier branch"),
+                        "Correct the condition, or remove the branch.",
+                        subject.places.by_position(*unpack_position(test.lineno), name),
+                    )
+
+
+CHECKS = (
+    Check("T610", "unknown-name", "error", check_known_names, reads_source=True),
+    Check("T611", "unknown-key", "error", check_known_keys, reads_source=True),
+    Check("T612", "dead-branch", "warning", check_dead_branches, reads_source=True),
+)

@@ -1,0 +1,52 @@
+"""What is written of each text, and around it: an edit of a good template for each way in which it goes wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import turnwise
+from single_check import run_check
+
+GOOD = (Path(__file__).parent / "good.jinja").read_text(encoding="utf-8")
+USER = "'<|im_start|>user\\n' + write_content(message.content) + '<|im_end|>\\n'"
+RESULT = "'<|im_start|>tool\\n' + write_content(message.content) + '<|im_end|>\\n'"
+PROMPT = "{%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\\n' }}"
+CONTENT = "write_content(message.content)"
+EDITS = {
+    "trimmed": ("T701", USER, USER.replace(CONTENT, f"{CONTENT} | trim"), "white space at its ends"),
+    "cut": ("T701", USER, USER.replace(CONTENT, f"{CONTENT}[:200]"), "is cut"),
+    "changed": ("T701", USER, USER.replace(CONTENT, f"{CONTENT} | lower"), "is changed"),
+    "joined twice": ("T701", USER, USER.replace(CONTENT, f"{CONTENT} + {CONTENT}"), "more than once"),
+    "header": ("T703", RESULT, RESULT.replace("tool", "assistant"), "header of the assistant"),
+    "newline": ("T703", USER, USER.replace("user\\n", "user"), "other white space"),
+    "closing": ("T703", USER, USER.replace("im_end", "eot"), "ends with"),
+    "open tag": ("T703", RESULT, RESULT.replace("tool\\n", "tool\\n<r>\\n"), "not closed"),
+    "other tag": (
+        "T703",
+        RESULT,
+        "'<|im_start|>tool\\n<r>\\n' + write_content(message.content) + '\\n</q><|im_end|>\\n'",
+        "<r> is opened before a result and not closed",
+    ),
+    "prompt": ("T407", PROMPT, PROMPT.replace("assistant\\n", "assistant"), "every reply begins after"),
+    "clock": ("T406", "    {{- '# Tools\\n' }}", "    {{- strftime_now('%d') }}", "depends on the time"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_is_reported_at_its_line(name: str) -> None:
+    code, old, new, expected = EDITS[name]
+    assert GOOD.count(old) == 1
+    text = GOOD.replace(old, new)
+    line = text[: text.index(new)].count("\n") + 1 + new.count("\n")
+    found = run_check(code, turnwise.compile(text, "jinja"), profile=None)
+    assert any(expected in symptom.message for symptom in found), found
+    assert line in [symptom.place.line for symptom in found if symptom.place], found
+    assert not run_check(code, turnwise.compile(GOOD, "jinja"), profile=None)
+
+
+@pytest.mark.parametrize("name", ["mistral", "llama-2", "glm-4.5", "gpt-oss"])
+def test_what_the_model_writes_itself_is_no_part_of_the_prompt(name: str) -> None:
+    """A space before the reply, whether to reason, the channel of a reply."""
+    assert not run_check("T407", turnwise.load(name))
