@@ -33,6 +33,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwise import __version__
 from turnwise.errors import TurnwiseError
+from turnwise.serve.api_requests import (
+    COUNT,
+    MESSAGES,
+    MESSAGES_PATH,
+    RESPONSES,
+    RESPONSES_PATH,
+    ErrorWriter,
+    write_chat_error,
+)
 from turnwise.serve.bodies import (
     TOO_LARGE,
     RequestBody,
@@ -40,7 +49,7 @@ from turnwise.serve.bodies import (
     parse_body,
     read_fields,
 )
-from turnwise.serve.chat_route import CHAT_PATH, ChatRoute
+from turnwise.serve.chat_route import REPLY_APIS, ChatRoute
 from turnwise.serve.gateway import Gateway
 from turnwise.serve.openapi import PATHS, describe_service
 from turnwise.serve.operations import (
@@ -325,14 +334,18 @@ class Server:
             f"the body is larger than {self.settings.max_body:,} bytes", status=TOO_LARGE
         )
 
-    def refuse(self, error: TurnwiseError | Exception, request_id: str) -> Response:
+    def refuse(
+        self,
+        error: TurnwiseError | Exception,
+        request_id: str,
+        write_error: ErrorWriter = write_chat_error,
+    ) -> Response:
         """Return the answer to a request that failed."""
         if not isinstance(error, TurnwiseError):
             self.log.write("failure", request_id=request_id, error=locate_failure(error))
             sentence = explain_failure(error)
-            return JSONResponse(error_body(sentence, 500, request_id), 500)
-        status = status_of(error)
-        content = error_body(error, status, request_id)
+            return JSONResponse(*write_error(sentence, 500, request_id))
+        content, status = write_error(error, status_of(error), request_id)
         if isinstance(error, RefusedCall):
             content = error.answer
         if status == TOO_LARGE:
@@ -361,7 +374,13 @@ class Server:
         except SlowWork:
             return await self.run(*arguments, is_slow=True)
 
-    def post(self, path: str, work: Work, kind: type[RequestBody] = RequestBody) -> Route:
+    def post(
+        self,
+        path: str,
+        work: Work,
+        kind: type[RequestBody] = RequestBody,
+        write_error: ErrorWriter = write_chat_error,
+    ) -> Route:
         """Return the route of a path whose answer is JSON."""
 
         async def handle(request: Request) -> Response:
@@ -371,7 +390,7 @@ class Server:
                 data = await self.read_body(request)
                 answer = await self.run_work(work, kind, data, request_id)
             except Exception as error:  # every request gets an answer; defects are logged
-                return self.refuse(error, request_id)
+                return self.refuse(error, request_id, write_error)
             return Response(answer, media_type=JSON_TYPE)
 
         return Route(path, handle, methods=["POST"])
@@ -404,12 +423,19 @@ class Server:
             self.get("/healthz", lambda: JSONResponse({"status": "ok"})),
             self.get("/health", lambda: JSONResponse({"status": "ok"})),
             self.get("/readyz", self._tell_ready),
+            self.get("/tokenizer_info", lambda: JSONResponse(service.describe_tokenizer())),
             self.get("/version", lambda: JSONResponse({"version": __version__})),
             self.get("/metrics", self._write_metrics),
             self.get("/openapi.json", self._describe),
         ]
+        for path, reader, work in (
+            (f"{MESSAGES_PATH}/count_tokens", COUNT, service.count_tokens),
+            (f"{MESSAGES_PATH}/render", MESSAGES, service.render_messages),
+            (f"{RESPONSES_PATH}/render", RESPONSES, service.render_responses),
+        ):
+            routes.append(self.post(path, work, reader.body, reader.write_error))
         if self._gateway is not None:
-            routes.append(ChatRoute(self, self._gateway).route())
+            routes += [ChatRoute(self, self._gateway, path).route() for path in REPLY_APIS]
         if self.settings.playground:
             routes += [self.post(f"/api/{verb}", service.playground(verb)) for verb in VERBS]
             routes.append(self._list_entries())
@@ -514,7 +540,7 @@ class Server:
 
     async def _not_found(self, request: Request, error: Exception) -> Response:
         text = "there is no such path; /openapi.json lists them"
-        if request.url.path == CHAT_PATH:
+        if request.url.path in REPLY_APIS:
             text = "no engine answers here: start the server with --upstream URL to chat through it"
         return JSONResponse(error_body(text, 404, request.state.request_id), 404)
 

@@ -1,4 +1,6 @@
-"""`POST /v1/chat/completions`: the gateway over HTTP, as a stream of server-sent events or as one answer.
+"""`POST /v1/chat/completions`, `/v1/messages`, `/v1/responses`: the gateway over HTTP, streamed or as one answer.
+
+Each path is a row of `REPLY_APIS`: what reads its requests, what writes its replies, and its errors.
 
 What fails before the first chunk is an HTTP error; what fails later is an event with an error, after which the stream
 ends without `[DONE]`. A client that leaves closes the connection to the upstream.
@@ -7,10 +9,9 @@ ends without `[DONE]`. A client that leaves closes the connection to the upstrea
 from __future__ import annotations
 
 import asyncio
-import json
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from starlette.requests import Request
@@ -18,10 +19,27 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from turnwise.errors import TurnwiseError
-from turnwise.serve.bodies import RequestError
-from turnwise.serve.gateway import ChoiceStream, Gateway, list_choices, total_usage
-from turnwise.serve.operations import error_body, status_of
+from turnwise.serve.api_requests import (
+    MESSAGES,
+    MESSAGES_PATH,
+    RESPONSES,
+    RESPONSES_PATH,
+    ErrorWriter,
+    RequestReader,
+    write_chat_error,
+)
+from turnwise.serve.bodies import RequestBody, RequestError, read_fields
+from turnwise.serve.gateway import Gateway
+from turnwise.serve.operations import status_of
 from turnwise.serve.rendering import find_unknown_fields
+from turnwise.serve.reply_writers import (
+    BlockReplies,
+    ChatWriter,
+    MessagesFormat,
+    ReplyState,
+    ReplyWriter,
+    ResponsesFormat,
+)
 from turnwise.serve.request_types import GatewayBody
 from turnwise.serve.service import Service, explain_failure
 from turnwise.serve.upstreams import GenerationPlan, StreamUsage, UpstreamCall
@@ -35,13 +53,36 @@ EVENT_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 Result = TypeVar("Result")
 
 
+class ReplyApi(NamedTuple):
+    """An API whose requests get replies.
+
+    Attributes:
+        request: reads its requests, and writes its errors; None for Chat Completions.
+        writer: writes its replies.
+        id_format: how the id of a reply is made from that of the request.
+        end: what ends a stream.
+    """
+
+    request: RequestReader | None
+    writer: Callable[[GenerationPlan, RequestBody, ReplyState], ReplyWriter]
+    id_format: str
+    end: bytes = b""
+
+
+REPLY_APIS = {
+    CHAT_PATH: ReplyApi(None, ChatWriter, "chatcmpl-{}", b"data: [DONE]\n\n"),
+    MESSAGES_PATH: ReplyApi(MESSAGES, partial(BlockReplies, MessagesFormat), "msg_{}"),
+    RESPONSES_PATH: ReplyApi(RESPONSES, partial(BlockReplies, ResponsesFormat), "resp_{}"),
+}
+
+
 class ChatWork(NamedTuple):
     """A request that was read, and what the upstream is asked."""
 
     plan: GenerationPlan
     calls: list[UpstreamCall]
     stream: bool
-    include_usage: bool
+    body: RequestBody
     warnings: list[str]
 
 
@@ -58,38 +99,43 @@ class HttpServer(Protocol):
 
     async def run_work(self, work: Any, kind: Any, data: bytes, request_id: str) -> Any: ...
 
-    def refuse(self, error: Exception, request_id: str) -> Response: ...
+    def refuse(
+        self, error: Exception, request_id: str, write_error: ErrorWriter = ...
+    ) -> Response: ...
 
 
 class ChatRoute:
-    """Answers chats with replies of the upstream.
+    """Answers requests of one API with replies of the upstream.
 
     Args:
         server: reads bodies and runs threads.
         gateway: asks the upstream.
+        path: the path, a key of `REPLY_APIS`.
     """
 
-    def __init__(self, server: HttpServer, gateway: Gateway) -> None:
+    def __init__(self, server: HttpServer, gateway: Gateway, path: str = CHAT_PATH) -> None:
         self._server = server
         self._gateway = gateway
         self._settings = server.service.settings
-        self.running = 0
+        self._path = path
+        self._api = REPLY_APIS[path]
+        reader = self._api.request
+        self._kind: type[RequestBody] = GatewayBody if reader is None else reader.body
+        self._write_error = write_chat_error if reader is None else reader.write_error
 
     def route(self) -> Route:
         """Return the route."""
-        return Route(CHAT_PATH, self.handle, methods=["POST"])
+        return Route(self._path, self.handle, methods=["POST"])
 
     async def handle(self, request: Request) -> Response:
-        """Answer one chat."""
-        request.scope["route_path"] = CHAT_PATH
+        """Answer one request."""
+        request.scope["route_path"] = self._path
         request_id = request.state.request_id
         headers = {name: request.headers[name] for name in FORWARDED if name in request.headers}
         try:
             data = await self._server.read_body(request)
-            work: ChatWork = await self._server.run_work(
-                self.prepare, GatewayBody, data, request_id
-            )
-            if self.running >= self._settings.max_streams:
+            work: ChatWork = await self._server.run_work(self.prepare, self._kind, data, request_id)
+            if self._gateway.running >= self._settings.max_streams:
                 raise RequestError("too many replies are being sampled; try again", status=429)
             if not work.stream:
                 return JSONResponse(await _do_for_client(request, self._complete(work, headers)))
@@ -98,100 +144,75 @@ class ChatRoute:
         except ClientLeft:
             return Response(status_code=CLIENT_LEFT)
         except Exception as error:  # every request gets an answer; defects are logged
-            return self._server.refuse(error, request_id)
+            return self._server.refuse(error, request_id, self._write_error)
         return StreamingResponse(
             _chain(first, events), media_type="text/event-stream", headers=EVENT_HEADERS
         )
 
-    def prepare(self, body: GatewayBody, request_id: str, warnings: list[str]) -> ChatWork:
+    def prepare(self, body: RequestBody, request_id: str, warnings: list[str]) -> ChatWork:
         """Read a request, make its prompt and its grammar: the work of a thread."""
-        model = self._server.service.models.find(body.model)
-        plan = self._gateway.plan(body, model, f"chatcmpl-{request_id}")
+        model = self._server.service.models.find(getattr(body, "model", None))
+        chat = body
+        if self._api.request is not None:
+            chat = read_fields(GatewayBody, self._api.request.read(body, model), self._settings)
+        assert isinstance(chat, GatewayBody)
+        plan = self._gateway.plan(chat, model, self._api.id_format.format(request_id))
         calls = self._gateway.make_calls(plan)
         warnings = [*warnings, *find_unknown_fields(body, ())]
-        return ChatWork(plan, calls, body.stream, body.stream_options.include_usage, warnings)
+        return ChatWork(plan, calls, chat.stream, body, warnings)
 
     # -- answers
 
     async def _complete(self, work: ChatWork, headers: dict[str, str]) -> dict[str, Any]:
-        """Return a completion: the sum of what would be streamed."""
-        usage, choices = StreamUsage(), dict[int, ChoiceStream]()
-        async with aclosing(self._sample(work, headers, usage, choices, {})) as chunks:
+        """Return an answer: the sum of what would be streamed."""
+        state = ReplyState(StreamUsage(), {})
+        writer = self._api.writer(work.plan, work.body, state)
+        async with aclosing(self._sample(work, headers, state, writer)) as chunks:
             async for _ in chunks:
                 pass
-        answer = {
-            **_make_frame(work.plan, "chat.completion"),
-            "choices": list(list_choices(choices)),
-            "usage": total_usage(work.plan, usage),
-        }
+        answer = writer.answer()
         return {**answer, "warnings": work.warnings} if work.warnings else answer
 
     async def _write_events(
         self, work: ChatWork, headers: dict[str, str], request_id: str
     ) -> AsyncGenerator[bytes, None]:
         """Yield server-sent events; an error before the first is raised, later ones are events."""
-        usage, choices = StreamUsage(), dict[int, ChoiceStream]()
-        frame = _make_frame(work.plan, "chat.completion.chunk")
-        if work.include_usage:
-            frame["usage"] = None
+        state = ReplyState(StreamUsage(), {})
+        writer = self._api.writer(work.plan, work.body, state)
         has_begun = False
         try:
-            async with aclosing(self._sample(work, headers, usage, choices, frame)) as chunks:
-                async for chunk in chunks:
-                    yield _to_event(chunk)
-                    has_begun = True
-            if work.include_usage:
-                last = {**frame, "choices": [], "usage": total_usage(work.plan, usage)}
-                yield _to_event(last)
-            yield b"data: [DONE]\n\n"
+            async with aclosing(self._sample(work, headers, state, writer)) as chunks:
+                async for events in chunks:
+                    for event in events:
+                        yield writer.write(event)
+                        has_begun = True
+            for event in writer.end():
+                yield writer.write(event)
+            if self._api.end:
+                yield self._api.end
         except Exception as error:  # a stream that has begun ends with an event that says why
             if not has_begun:
                 raise
             if isinstance(error, TurnwiseError):
-                yield _to_event(error_body(error, status_of(error), request_id))
+                found, _ = self._write_error(error, status_of(error), request_id)
             else:
-                yield _to_event(error_body(explain_failure(error), 500, request_id))
+                found, _ = self._write_error(explain_failure(error), 500, request_id)
+            yield writer.fail(found)
 
     async def _sample(
-        self,
-        work: ChatWork,
-        headers: dict[str, str],
-        usage: StreamUsage,
-        choices: dict[int, ChoiceStream],
-        frame: dict[str, Any],
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the chunks of all replies."""
-
-        def make_chunk(index: int, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
-            if "reasoning_content" in delta:
-                delta = {**delta, "reasoning": delta["reasoning_content"]}
-            choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
-            return {**frame, "choices": [choice]}
-
-        self.running += 1
+        self, work: ChatWork, headers: dict[str, str], state: ReplyState, writer: ReplyWriter
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Yield the events of all replies, those of one delta in one list."""
+        self._gateway.running += 1
         try:
             chunks = self._gateway.stream(
-                work.plan, work.calls, make_chunk, headers, usage, choices
+                work.plan, work.calls, writer.add, headers, state.usage, state.choices
             )
             async with aclosing(chunks):
-                async for chunk in chunks:
-                    yield chunk
+                async for events in chunks:
+                    yield events
         finally:
-            self.running -= 1
-
-
-def _make_frame(plan: GenerationPlan, kind: str) -> dict[str, Any]:
-    return {
-        "id": plan.request_id,
-        "object": kind,
-        "created": int(time.time()),
-        "model": plan.model.name,
-        "system_fingerprint": None,
-    }
-
-
-def _to_event(value: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value).encode() + b"\n\n"
+            self._gateway.running -= 1
 
 
 async def _chain(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:

@@ -19,7 +19,7 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import httpx
 
@@ -73,6 +73,8 @@ CUT = {"length": "length", "abort": "length", "content_filter": "content_filter"
 GRAMMAR_HINT = "does it take grammars, and is --upstream-kind right?"
 
 Chunk = dict[str, Any]
+Made = TypeVar("Made")
+"""What a caller makes of a delta."""
 
 
 class StopText:
@@ -231,6 +233,11 @@ class ChoiceStream:
         return deltas
 
     @property
+    def stop_text(self) -> str | None:
+        """The stop text of the request that ended the reply, if one did."""
+        return self._stops.found
+
+    @property
     def is_cut_off(self) -> bool:
         """Whether the reply was ended at a stop text."""
         return self._stops.found is not None
@@ -265,6 +272,7 @@ class Gateway:
             raise RequestError("a gateway needs an upstream")
         self.settings = settings
         self.kind = settings.upstream_kind
+        self.running = 0  # replies that are being sampled
         self._renderer = renderer
         self._url = settings.upstream.rstrip("/").removesuffix("/v1")
         timeout = httpx.Timeout(settings.upstream_seconds, connect=CONNECT_SECONDS)
@@ -312,12 +320,12 @@ class Gateway:
         self,
         plan: GenerationPlan,
         calls: list[UpstreamCall],
-        make_chunk: Callable[[int, dict[str, Any], str | None], Chunk],
+        make_chunk: Callable[[int, dict[str, Any], str | None], Made],
         headers: dict[str, str],
         usage: StreamUsage,
         choices: dict[int, ChoiceStream],
-    ) -> AsyncGenerator[Chunk, None]:
-        """Yield the chunks of all replies as they arrive.
+    ) -> AsyncGenerator[Made, None]:
+        """Yield what is made of the deltas of all replies as they arrive.
 
         Raises:
             UpstreamError: the engine fails, breaks off, or does not follow a grammar.
@@ -377,7 +385,7 @@ class Gateway:
             ) from None
 
 
-class EventReader:
+class EventReader(Generic[Made]):
     """Reads the events of one request to the engine.
 
     Args:
@@ -397,7 +405,7 @@ class EventReader:
         call: UpstreamCall,
         usage: StreamUsage,
         choices: dict[int, ChoiceStream],
-        make_chunk: Callable[[int, dict[str, Any], str | None], Chunk],
+        make_chunk: Callable[[int, dict[str, Any], str | None], Made],
     ) -> None:
         self._kind = kind
         self._plan = plan
@@ -405,10 +413,10 @@ class EventReader:
         self._usage = usage
         self._choices = choices
         self._make_chunk = make_chunk
-        self._chunks: list[Chunk] = []
+        self._chunks: list[Made] = []
         self.is_done = False
 
-    def take_chunks(self) -> list[Chunk]:
+    def take_chunks(self) -> list[Made]:
         """Return the chunks that were made since the last call."""
         chunks, self._chunks = self._chunks, []
         return chunks

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from turnwise.serve.api_requests import (
+    MESSAGES_PATH,
+    RESPONSES_PATH,
+    CountBody,
+    MessagesBody,
+    ResponsesBody,
+)
 from turnwise.serve.bodies import FieldType, RequestBody
 from turnwise.serve.request_types import (
     CompletionBody,
@@ -22,6 +29,7 @@ JSON_KINDS = {
     list: "array",
     dict: "object",
 }
+GATEWAY_PATHS = ("/v1/chat/completions", MESSAGES_PATH, RESPONSES_PATH)
 # What each path is for, and the body that it reads.
 PATHS: dict[str, tuple[str, type[RequestBody] | None]] = {
     "/v1/chat/completions/render": (
@@ -40,6 +48,15 @@ PATHS: dict[str, tuple[str, type[RequestBody] | None]] = {
         "A chat with a reply of the upstream, whole or as a stream of events.",
         GatewayBody,
     ),
+    "/v1/messages": ("Anthropic's Messages with a reply of the upstream.", MessagesBody),
+    "/v1/messages/count_tokens": ("How many tokens a conversation has.", CountBody),
+    "/v1/messages/render": ("A request of Anthropic's Messages as token ids.", MessagesBody),
+    "/v1/responses": (
+        "OpenAI's Responses with a reply of the upstream; nothing is stored.",
+        ResponsesBody,
+    ),
+    "/v1/responses/render": ("A request of OpenAI's Responses as token ids.", ResponsesBody),
+    "/tokenizer_info": ("The special tokens and the chat template of the first model.", None),
     "/tokenize": ("The ids of a prompt or of a chat.", TokenizeBody),
     "/detokenize": ("The text of ids.", DetokenizeBody),
     "/apply-template": ("A chat as the text of its prompt.", RenderBody),
@@ -70,7 +87,7 @@ def describe_service(version: str, has_gateway: bool) -> dict[str, Any]:
     """Return the description of a server."""
     paths: dict[str, Any] = {}
     for path, (summary, body) in PATHS.items():
-        if path == "/v1/chat/completions" and not has_gateway:
+        if path in GATEWAY_PATHS and not has_gateway:
             continue
         operation: dict[str, Any] = {
             "summary": summary,

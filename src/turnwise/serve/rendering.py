@@ -18,7 +18,7 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import did_you_mean, short_repr, warn_caller
 from turnwise.isolation import WorkerPool
 from turnwise.normalisation.roles import ROLES, describe_role
-from turnwise.serve.bodies import Bounds, FieldType, RequestError, refuse_fields
+from turnwise.serve.bodies import Bounds, FieldType, RequestBody, RequestError, refuse_fields
 from turnwise.serve.memory import ConversationMemory, KnownIds, join_ids
 from turnwise.serve.models import ServedModel
 from turnwise.serve.request_types import MAX_TOKEN_ID, ChatBody, CompletionBody, RenderBody
@@ -231,7 +231,7 @@ def read_template_options(body: ChatBody) -> dict[str, Any]:
     return options
 
 
-def find_unknown_fields(body: ChatBody, more: tuple[str, ...] = ENGINE_FIELDS) -> list[str]:
+def find_unknown_fields(body: RequestBody, more: tuple[str, ...] = ENGINE_FIELDS) -> list[str]:
     """Return a sentence for each field that is not read: it may be misspelt.
 
     Args:

@@ -15,8 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.isolation import WorkerPool, isolated
-from turnwise.serve.bodies import RequestBody, RequestError
+from turnwise.serve.api_requests import COUNT, MESSAGES, RESPONSES, CountBody, RequestReader
+from turnwise.serve.bodies import RequestBody, RequestError, read_fields
 from turnwise.serve.derendering import Derenderer
 from turnwise.serve.memory import ConversationMemory, join_ids
 from turnwise.serve.models import ServedModels
@@ -155,6 +157,39 @@ class Service:
         self.metrics.add("prompt_tokens", len(prompt.encoded))
         self.metrics.add("common_prefix_tokens", prompt.known.common)
         return written
+
+    def render_messages(self, body: RequestBody, request_id: str, warnings: list[str]) -> bytes:
+        """`/v1/messages/render`: a GenerateRequest."""
+        return self._render_other(MESSAGES, body, request_id, warnings)
+
+    def render_responses(self, body: RequestBody, request_id: str, warnings: list[str]) -> bytes:
+        """`/v1/responses/render`: a GenerateRequest."""
+        return self._render_other(RESPONSES, body, request_id, warnings)
+
+    def _render_other(
+        self, reader: RequestReader, body: Any, request_id: str, warnings: list[str]
+    ) -> bytes:
+        chat = reader.read(body, self.models.find(body.model))
+        return self.render_chat(read_fields(RenderBody, chat, self.settings), request_id, warnings)
+
+    def count_tokens(self, body: CountBody, request_id: str, warnings: list[str]) -> bytes:
+        """`/v1/messages/count_tokens`: how long a prompt is."""
+        model = self.models.find(body.model)
+        chat = read_fields(RenderBody, COUNT.read(body, model), self.settings)
+        return _write({"input_tokens": len(self.renderer.encode(chat, model).encoded)}, warnings)
+
+    def describe_tokenizer(self) -> dict[str, Any]:
+        """`/tokenizer_info`: what a harness asks of the first model; the names are those of tokenizer_config.json."""
+        model = next(iter(self.models))
+        options = model.template.options
+        tokens = {name: options[name] for name in SPECIAL_TOKENS if options.get(name)}
+        length = {} if model.max_length is None else {"model_max_length": model.max_length}
+        return {
+            "tokenizer_class": type(model.tokenizer).__name__,
+            **tokens,
+            **length,
+            "chat_template": model.template.text,
+        }
 
     def render_completion(
         self, body: CompletionBody, request_id: str, warnings: list[str]

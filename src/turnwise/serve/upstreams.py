@@ -359,7 +359,9 @@ def read_event(
 
 
 def _read_llamacpp(event: dict[str, Any], index: int, usage: StreamUsage) -> ReplyPiece:
-    cached = event.get("tokens_cached")
+    # `tokens_cached` counts all that the slot holds, the reply included.
+    timings = event.get("timings")
+    cached = timings.get("cache_n") if isinstance(timings, dict) else None
     if is_count(cached) and event.get("stop"):
         usage.cached_tokens = cached
     if not event.get("stop") and "content" not in event and "tokens" not in event:
