@@ -10,7 +10,18 @@ import pytest
 
 import corpus
 import turnwise
-from agent_traces import RULES, TRACES, calls, find_loss, late, reply, result, user, without_late
+from agent_traces import (
+    RULES,
+    TRACES,
+    Trace,
+    calls,
+    find_loss,
+    late,
+    reply,
+    result,
+    user,
+    without_late,
+)
 from published_templates import template_of
 from turnwise.errors import MessageError, TurnwiseError
 
@@ -136,13 +147,19 @@ def _read_lines() -> dict[str, str]:
 
 
 REWRITING = _read_lines()
-GUARDS = (
-    "c:ollama-granite3-guardian-2b",
-)  # what it writes depends on the kind of the last message
 NAMES = [
     *(f"c:{name}" for name in corpus.load_published()),
     *(f"e:{name}" for name in turnwise.entries() if ":" not in name),
 ]
+
+
+def find_own_loss(template: turnwise.Template, trace: Trace) -> int | None:
+    """Return the first request of a plain trace that is rewritten, or 0 if the template refuses that trace."""
+    try:
+        found = find_loss(template, without_late(trace))
+    except TurnwiseError:
+        return 0
+    return None if found is None else found[0]
 
 
 @pytest.mark.law
@@ -159,9 +176,9 @@ def test_prompts_only_grow(name: str) -> None:
             continue  # the template refuses such a conversation in any form
         if found is None:
             continue
-        own = find_loss(template, without_late(trace))
-        is_own = own is not None and own[0] <= found[0]
-        assert is_own or name in GUARDS, f"{trace.name}: {found[1]!r} became {found[2]!r}"
+        own = find_own_loss(template, trace)
+        is_own = own is not None and own <= found[0]
+        assert is_own, f"{trace.name}: {found[1]!r} became {found[2]!r}"
         lost.append(trace.name)
     assert bool(lost) == (name in REWRITING), lost
 
