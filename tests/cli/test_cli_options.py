@@ -57,3 +57,15 @@ def test_tools_that_are_none(tmp_path: Path, item: dict[str, object]) -> None:
     assert "tools[0] is no tool" in cli_runner.bad(*RENDER, "--tools", place)
     place.write_text('[{"type": "web_search"}, {"name": "a"}]', encoding="utf-8")
     good(*RENDER, "--tools", place)
+
+
+def test_the_place_of_late_system_texts(tmp_path: Path) -> None:
+    late = {"role": "system", "content": "Rest."}
+    chat = [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}, late]
+    file = tmp_path / "chat.json"
+    file.write_text(json.dumps(chat), encoding="utf-8")
+    for command in ("render", "encode"):
+        found = run(command, "qwen3", str(file), "--late-system", "front", "--json")
+        assert json.loads(found.stdout)["text"].startswith("<|im_start|>system\nRest.")
+    wrong = run("render", "qwen3", str(file), "--late-system", "fornt")
+    assert wrong.exit_code == 2 and "front" in wrong.output

@@ -52,3 +52,19 @@ def test_common_tokens_are_those_of_a_comparison(client: TestClient, seed: int) 
         expected = count_common(sent[known[1]][1], ids) if known[0] else 0
         assert answer["common_prefix_tokens"] == expected
         sent.append((chat, ids))
+
+
+def test_a_server_has_a_policy_for_late_system_texts() -> None:
+    chat = [
+        {"role": "user", "content": "A"},
+        {"role": "assistant", "content": "B"},
+        {"role": "system", "content": "Rest."},
+        {"role": "user", "content": "C"},
+    ]
+    body = {"model": "qwen3", "messages": chat, "return_prompt_text": True}
+    with client_of(make_service(("qwen3",), late_system="front")) as client:
+        answer = post(client, RENDER, body)
+    assert answer["prompt_text"].startswith("<|im_start|>system\nRest.<|im_end|>")
+    assert answer["changes"] == [
+        "messages[2]: the system text was joined to the first (the template takes one, at the front)"
+    ]
