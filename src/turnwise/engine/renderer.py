@@ -153,6 +153,21 @@ class Renderer(Immutable):
         call = _Call(self, messages, tools, documents, add_generation_prompt, now, options)
         return call.render(continue_final_message)
 
+    def render_with_origins(
+        self,
+        /,
+        messages: Any,
+        tools: Any = None,
+        documents: Any = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        now: datetime | None = None,
+        **options: Any,
+    ) -> Rendering:
+        """Render a conversation whose origins will be read: they are written with the text, not after it."""
+        call = _Call(self, messages, tools, documents, add_generation_prompt, now, options)
+        return call.render(continue_final_message, with_trails=True)
+
     def with_options(self, options: Mapping[str, Any]) -> Renderer:
         """Return a copy with these options in addition, or instead of those with the same names."""
         if not isinstance(options, Mapping):
@@ -286,7 +301,7 @@ class _Call:
         if options:
             self.program = self.program.shadowing(renderer._options | options)
 
-    def render(self, continue_final_message: bool | str) -> Rendering:
+    def render(self, continue_final_message: bool | str, with_trails: bool = False) -> Rendering:
         """Write the segments that are known, or run the program and learn them."""
         table = self.renderer._segments
         is_simple = self.documents is None and type(self.add_generation_prompt) is bool
@@ -294,10 +309,10 @@ class _Call:
             return self.run(continue_final_message)
         key = self.make_key()
         self.segments = segments = table.peek(key) or Segments(self.renderer._budgets, self.tools)
-        written = self.write_segments(with_trails=False)
+        written = self.write_segments(with_trails)
         allowance = self.renderer.allowance
         if written and (allowance is None or allowance.try_spend(written.amounts)):
-            return self.make_rendering(written.text, written.unwritten)
+            return self.make_rendering(written.text, written.unwritten, written.output)
         rendering = self.run()
         self.learn(segments, rendering.output)
         table.keep(key, segments, segments.size)

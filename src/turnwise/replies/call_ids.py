@@ -111,6 +111,8 @@ def collect_call_ids(messages: Iterable[Any]) -> set[str]:
     """Return the ids of all calls in a conversation in OpenAI's shape."""
     found: set[str] = set()
     for message in messages:
+        if type(message) is dict and "tool_calls" not in message:
+            continue  # most messages, and to ask whether it is a Mapping takes longer
         calls = message.get("tool_calls") if isinstance(message, Mapping) else None
         for call in calls if isinstance(calls, list | tuple) else ():
             id = call.get("id") if isinstance(call, Mapping) else None

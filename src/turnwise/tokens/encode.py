@@ -125,14 +125,23 @@ class EncodeRequest:
         return given[name] if name in given else self.renderer.options.get(name)
 
     def render(
-        self, messages: Messages | ReadMessages, arguments: Mapping[str, Any] | None = None
+        self,
+        messages: Messages | ReadMessages,
+        arguments: Mapping[str, Any] | None = None,
+        with_origins: bool = True,
     ) -> Rendering:
-        """Render messages as the caller asked, or with other arguments."""
-        if arguments is None:
-            arguments = self.arguments
+        """Render messages as the caller asked, or with other arguments.
+
+        Args:
+            messages: the messages.
+            arguments: those of `Template.render`; None for those of the caller.
+            with_origins: whether the origins will be read; else they are found when they are.
+        """
+        render = self.renderer.render_with_origins if with_origins else self.renderer.render
+        arguments = self.arguments if arguments is None else arguments
         if self.renderings is None or isinstance(messages, ReadMessages):
-            return self.renderer.render(messages, **arguments)
-        return self.renderings.render(self.renderer.render, messages, arguments)
+            return render(messages, **arguments)
+        return self.renderings.render(render, messages, arguments)
 
     def render_prompt(self, messages: Messages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""
@@ -143,7 +152,7 @@ class EncodeRequest:
         arguments = self.prompt_arguments
         if arguments.get("tools") is not None:
             arguments["tools"] = prepared_tools(arguments["tools"])
-        return lambda messages: self.render(messages, arguments)
+        return lambda messages: self.render(messages, arguments, with_origins=False)
 
 
 class RenderingCache:
