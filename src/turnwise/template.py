@@ -271,7 +271,7 @@ class Template:
                 request = self._requests.build(given.messages, tokenizer, train_on, named, **more)
                 encoded = encode_whole(request.for_one_call())
                 attempt.check(encoded.rendering, encoded.kept)
-        self._inputs.report_early_replies(given, train_on == "last", strict)
+        self._inputs.report_early_replies(given, train_on, strict)
         problems = find_label_problems(request, encoded)
         encoded.note_changes(given.changes, given.positions)
         report_problems(self.name, renumber_turns(problems, given.positions), strict, REMEDY)

@@ -57,7 +57,7 @@ def test_elsewhere_it_is_put_before_the_next_users_text(source: str) -> None:
     """A template that moves it to the front, or drops its default text for it, does not write it in place."""
     text, changes = render(source, user("A"), reply("B"), late("Rest."), user("C"))
     assert text.endswith(f"<user>A<assistant>B<user>{MARKED}\n\nC")
-    assert changes == ["the system text was put, marked, before the next user's text"]
+    assert changes == ["the system text was put, marked, before the text of the next message"]
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ def test_a_server_has_a_policy_for_late_system_texts() -> None:
     with client_of(make_service(("qwen3",), late_system="front")) as client:
         answer = post(client, RENDER, body)
     assert answer["prompt_text"].startswith("<|im_start|>system\nRest.<|im_end|>")
+    assert "warnings" not in answer  # nothing is trained
     assert answer["changes"] == [
-        "messages[2]: the system text was joined to the first (the template takes one, at the front)"
+        'messages[2]: the system text was joined to the first (late_system="front")'
     ]

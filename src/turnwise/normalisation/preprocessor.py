@@ -28,6 +28,7 @@ from turnwise.normalisation.stages import Stage, find_early_reply, split_stages
 from turnwise.normalisation.systems import LateSystem, check_late_system
 from turnwise.normalisation.tools import normalise_tools
 from turnwise.replies.codec import ReplyCodec
+from turnwise.tokens.loss import TrainOn
 
 OPENAI_DIALECT = "jinja"
 
@@ -146,15 +147,15 @@ class Preprocessor:
             return stages
         return stages[-1:] if stages[-1].first < len(given.messages) else stages[-2:]
 
-    def report_early_replies(self, given: Normalised, only_last: bool, strict: bool) -> None:
+    def report_early_replies(self, given: Normalised, train_on: TrainOn, strict: bool) -> None:
         """Warn of replies that are trained after a system text that came after them.
 
         Args:
             given: the conversation in the form that the template takes.
-            only_last: no reply but the last is trained.
+            train_on: what is trained; of a function nothing is known.
             strict: raise an error, not a warning.
         """
-        moved = find_early_reply(given, only_last)
+        moved = None if callable(train_on) else find_early_reply(given, train_on == "last")
         if moved is not None:
             system, reply = moved
             problem = (

@@ -95,17 +95,18 @@ class SystemTexts:
         """Put late system texts where a policy wants them, if they do not stay where they are."""
         if policy is None:
             writes_late = self._capabilities.writes_late
-            moved = [place for place in places if not writes_late(self.messages[place][1]["role"])]
+            moved = {place for place in places if not writes_late(self.messages[place][1]["role"])}
             self._move_late(moved, "the template does not write a system message there")
         elif policy != "in_place":
-            self._move_late(places, 'late_system="user"')
+            self._move_late({*places}, 'late_system="user"')
 
     def _join_systems(self, places: Sequence[int]) -> None:
         """Join system texts to one message at the front."""
         index, first = self.messages[places[0]]
         late = [place for place in places if place]
-        what = "the system text was joined to the first"
-        text, rest = self._take_out(places, late, what, "the template takes one, at the front")
+        is_wanted = any(place != number for number, place in enumerate(places))
+        why = 'late_system="front"' if is_wanted else "the template takes one, at the front"
+        text, rest = self._take_out(places, late, "the system text was joined to the first", why)
         joined = {**first, "content": self._as_content("system", text)}
         self.messages = [(index, joined), *rest]
 
@@ -158,21 +159,19 @@ class SystemTexts:
         if not text:
             return after
         last, following = (entry[1] if entry else {} for entry in (before and before[-1], after))
-        where = "into a user's message of its own"
-        if following.get("role") == "user":
-            where = "before the next user's text"
+        is_asked_next = following.get("role") == "user"
+        if after and (is_asked_next or (self._can_hold(following) and not self._can_hold(last))):
+            where = "before the text of the next message"
+            after = (after[0], _join_text(text, following))
         elif self._can_hold(last):
             where = "after the text of the message before"
             before[-1] = (before[-1][0], _join_text(text, last, is_first=False))
-        elif self._can_hold(following):
-            where = "before the next result"
         else:
+            where = "into a user's message of its own"
             user = make_message("user", self._as_content("user", text))
             before.append((waiting[-1][0], user))
         for index, _ in waiting:
             self._note(f"messages[{index}]", f"the system text was put, marked, {where}", why)
-        if after is not None and "before the next" in where:
-            return after[0], _join_text(text, following)
         return after
 
     def _can_hold(self, message: MessageDict) -> bool:
