@@ -182,3 +182,45 @@ def test_the_hook_and_the_action_call_the_command() -> None:
     action = (ROOT / "action.yml").read_text(encoding="utf-8")
     assert "entry: turnwise check" in hook
     assert "turnwise check" in action and "--format github" in action
+
+
+def test_a_project_starts_green_and_stays_green(broken: Path) -> None:
+    flags = ("check", broken.name, "--for", "all")
+    assert run(*flags).exit_code == 1
+    good(*flags, "--write-baseline", "--baseline", "known.json")
+    text = good(*flags, "--baseline", "known.json")
+    assert "no findings" in text and "in the baseline" in text
+    broken.write_text(
+        "{#- a comment #}\n" + BROKEN, encoding="utf-8"
+    )  # other lines, the same findings
+    good(*flags, "--baseline", "known.json")
+    broken.write_text(BROKEN.replace("<|end|>", "<|end|>{{ 1 | nothing }}"), encoding="utf-8")
+    assert run(*flags, "--baseline", "known.json").exit_code != 0
+    broken.write_text(BROKEN.replace("strip()", "strip().lower()"), encoding="utf-8")
+    (report,) = json.loads(run(*flags, "--baseline", "known.json", "--json").stdout)
+    assert report["known"] and "T701" in [one["code"] for one in report["findings"]]
+
+
+def test_the_baseline_is_a_setting(broken: Path) -> None:
+    good("check", broken.name, "--for", "all", "--write-baseline")
+    broken.with_name("turnwise.toml").write_text('baseline = "turnwise-baseline.json"\n')
+    good("check", broken.name, "--for", "all")
+    broken.with_name("turnwise.toml").write_text("baseline = 3\n")
+    assert "baseline is 3" in bad("check", broken.name)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 7}', '{"version": 1, "templates": [3]}'])
+def test_a_file_that_is_no_baseline(broken: Path, text: str) -> None:
+    broken.with_name("known.json").write_text(text)
+    assert "is not a baseline" in bad("check", broken.name, "--baseline", "known.json")
+    assert "cannot be read" in bad("check", broken.name, "--baseline", "none.json")
+
+
+def test_markdown_has_the_conversation_and_the_output(broken: Path) -> None:
+    text = run("check", broken.name, "--for", "all", "--format", "markdown").stdout
+    assert "- **T201 error**" in text and '"content": null' in text and text.count("```") % 2 == 0
+
+
+def test_a_check_is_selected(broken: Path) -> None:
+    (report,) = json.loads(run("check", broken.name, "--select", "clock", "--json").stdout)
+    assert [one["code"] for one in report["findings"]] == ["T406"]

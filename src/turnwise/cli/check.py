@@ -1,12 +1,13 @@
 """`turnwise check`: what is wrong with a template, before people find out.
 
-A report is text, JSON, GitHub's annotations or SARIF. Exit codes: 0 if there is no error, 1 if there is one
+A report is text, JSON, Markdown, GitHub's annotations or SARIF. Exit codes: 0 if there is no error, 1 if there is one
 (`--fail-on` names another severity), 2 if the call is wrong or a template cannot be read.
 
-Checks are left out by `ignore` in `turnwise.toml`, or in the table `tool.turnwise` of `pyproject.toml`:
+Settings are read from `turnwise.toml`, or from the table `tool.turnwise` of `pyproject.toml`:
 
     [tool.turnwise]
     ignore = ["T106", "two-users"]
+    baseline = "turnwise-baseline.json"
 
 The files are looked for in the current folder and in those above it; the nearest that has something counts, and in one
 folder `turnwise.toml` counts before `pyproject.toml`.
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.text import Text
@@ -31,8 +32,9 @@ from turnwise.cli.render import PickOption, make_flag
 from turnwise.errors import SourceError, did_you_mean, short_repr
 from turnwise.evidence.checks import CHECKS, CheckReport, find_check
 from turnwise.evidence.checks import check as check_template
+from turnwise.evidence.checks.baseline import Known, dump_baseline, parse_baseline, remove_known
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.formats import to_github, to_sarif
+from turnwise.evidence.checks.formats import to_github, to_markdown, to_sarif
 from turnwise.evidence.compare import diff
 from turnwise.local_files import error_reason, is_present, read_file
 from turnwise.registry import load, match
@@ -45,7 +47,9 @@ CONFIG_FILE = "tokenizer_config.json"
 MAX_CONFIG = 64 * 2**20
 OWN_FILE, PROJECT_FILE = "turnwise.toml", "pyproject.toml"
 MAX_SETTINGS = 2**20  # bytes
-SETTINGS = ("ignore",)
+SETTINGS = ("ignore", "baseline")
+BASELINE = "turnwise-baseline.json"
+MAX_BASELINE = 2**24  # bytes
 
 
 def _write_json(reports: Sequence[CheckReport]) -> None:
@@ -60,8 +64,13 @@ def _write_sarif(reports: Sequence[CheckReport]) -> None:
     output.write_json(to_sarif(reports, CHECKS, VERSION))
 
 
+def _write_markdown(reports: Sequence[CheckReport]) -> None:
+    output.write("".join(f"{line}\n" for line in to_markdown(reports)))
+
+
 WRITERS: dict[str, Callable[[Sequence[CheckReport]], None]] = {
     "json": _write_json,
+    "markdown": _write_markdown,
     "github": _write_github,
     "sarif": _write_sarif,
 }
@@ -93,6 +102,13 @@ def check(
         list[str] | None,
         typer.Option("--select", metavar="CODE", help="Run this check alone; may be repeated."),
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", metavar="FILE", help="Report only what this file has not."),
+    ] = None,
+    write_baseline: Annotated[
+        bool, make_flag("--write-baseline", help=f"Write all findings to FILE, or {BASELINE}.")
+    ] = False,
     fail_on: Annotated[
         str,
         typer.Option("--fail-on", metavar="SEVERITY", help="Exit with 1 from this severity on."),
@@ -102,7 +118,7 @@ def check(
         typer.Option("--for", metavar="PROFILE", help=f"What users send: {', '.join(PROFILES)}."),
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="text, json, github or sarif.")
+        str, typer.Option("--format", metavar="NAME", help="text, json, markdown, github or sarif.")
     ] = "text",
     explain: Annotated[
         str | None, typer.Option("--explain", metavar="CODE", help="Print the page of a check.")
@@ -116,7 +132,8 @@ def check(
     The first line is what the template is for; without --for, that decides what is reported.
 
     Of a model's folder, the first line says if its template is not the one that is known of that model. Checks are
-    left out with --ignore, or with `ignore` in turnwise.toml or under tool.turnwise in pyproject.toml.
+    left out with --ignore, or with `ignore` in turnwise.toml or under tool.turnwise in pyproject.toml. To start green
+    and stay green: --write-baseline once, commit the file, and check with --baseline, or `baseline` in the settings.
 
     Example: turnwise check qwen3 -k turnwise
     """
@@ -133,17 +150,24 @@ def check(
     inputs.check_choice(fail_on, SEVERITIES, "--fail-on")
     inputs.check_choice(profile, PROFILES, "--for")
     inputs.check_stdin(*templates)
-    ignored = (*(ignore or ()), *read_ignored())
+    settings = read_settings()
+    place = baseline or settings.baseline
     other = None if reference is None else inputs.load_template(reference, None)
     run = partial(
         check_template,
         tokenizer=tokenizer,
         reference=other,
-        ignore=ignored,
+        ignore=(*(ignore or ()), *settings.ignore),
         select=select or (),
         profile=profile,
     )
-    reports = [_check_place(place, pick, run) for place in templates]
+    reports = [_check_place(one, pick, run) for one in templates]
+    if write_baseline:
+        _write_baseline(place or BASELINE, reports)
+        return
+    if place is not None:
+        known = _read_baseline(place)
+        reports = [remove_known(report, known) for report in reports]
     if form in WRITERS:
         WRITERS[form](reports)
     else:
@@ -152,6 +176,25 @@ def check(
     worst = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     if any(finding.severity in worst for report in reports for finding in report):
         raise typer.Exit(output.FOUND)
+
+
+def _write_baseline(place: str, reports: Sequence[CheckReport]) -> None:
+    try:
+        Path(place).write_text(dump_baseline(reports), encoding="utf-8")
+    except OSError as error:
+        raise SourceError(f"{place} cannot be written: {error_reason(error)}") from error
+    count = sum(len(report.findings) for report in reports)
+    output.note(f"{place} has {count} findings; they are not reported with --baseline {place}")
+
+
+def _read_baseline(place: str) -> Known:
+    try:
+        text = read_file(Path(place), MAX_BASELINE).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error_reason(error) if isinstance(error, OSError) else "it is not UTF-8"
+        hint = f"Write it with: turnwise check ... --write-baseline --baseline {place}"
+        raise SourceError(f"the baseline {place} cannot be read: {reason}", hint=hint) from error
+    return parse_baseline(text, place)
 
 
 def _check_place(place: str, pick: str | None, run: Callable[..., CheckReport]) -> CheckReport:
@@ -219,8 +262,20 @@ def _read_response_template(place: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def read_ignored(folder: Path | None = None) -> tuple[str, ...]:
-    """Return the checks that the nearest configuration leaves out.
+class CheckSettings(NamedTuple):
+    """What a configuration file says.
+
+    Attributes:
+        ignore: the checks that are left out.
+        baseline: the path of the baseline.
+    """
+
+    ignore: tuple[str, ...] = ()
+    baseline: str | None = None
+
+
+def read_settings(folder: Path | None = None) -> CheckSettings:
+    """Return the settings of the nearest configuration.
 
     Raises:
         SourceError: the file is not TOML, or says something that is not known.
@@ -230,8 +285,10 @@ def read_ignored(folder: Path | None = None) -> tuple[str, ...]:
         for name in (OWN_FILE, PROJECT_FILE):
             table = _read_table(place / name)
             if table is not None:
-                return _read_ignore(table, str(place / name))
-    return ()
+                found = _read_settings(table, str(place / name))
+                path = found.baseline and str(place / found.baseline)
+                return found._replace(baseline=path)
+    return CheckSettings()
 
 
 def _read_table(path: Path) -> dict[str, Any] | None:
@@ -250,7 +307,7 @@ def _read_table(path: Path) -> dict[str, Any] | None:
     return table
 
 
-def _read_ignore(table: dict[str, Any], name: str) -> tuple[str, ...]:
+def _read_settings(table: dict[str, Any], name: str) -> CheckSettings:
     for key in table:
         if key not in SETTINGS:
             hint = did_you_mean(key, SETTINGS, "Known settings")
@@ -259,4 +316,8 @@ def _read_ignore(table: dict[str, Any], name: str) -> tuple[str, ...]:
     if not isinstance(ignored, list) or not all(isinstance(code, str) for code in ignored):
         hint = 'It should be a list of codes: ignore = ["T106"].'
         raise SourceError(f"{name}: ignore is {short_repr(ignored)}", hint=hint)
-    return tuple(ignored)
+    baseline = table.get("baseline")
+    if not isinstance(baseline, str | None):
+        hint = f'It should be the path of a file: baseline = "{BASELINE}".'
+        raise SourceError(f"{name}: baseline is {short_repr(baseline)}", hint=hint)
+    return CheckSettings(tuple(ignored), baseline)

@@ -6,6 +6,7 @@ subject.py     the template under check, and the conversations that checks are m
 places.py      where something was written, or where the template decided not to write it
 symptoms.py    what most checks report, with the smallest conversation
 roles.py, contents.py, calls.py, history.py, vocabulary.py, source.py, names.py, whole_texts.py   the checks, by topic
+baseline.py    findings that a project knows
 engines.py     other engines that render templates, where they are installed
 runner.py      runs them all
 

@@ -145,6 +145,7 @@ class CheckReport:
         findings: the problems: errors first, then by their places.
         not_run: the checks that could not be run, by code, with the reason.
         ignored: how many findings were left out by their codes.
+        known: how many findings were left out because a baseline has them.
         about_model: that it is not the template of its model, if that is known; no finding, since models are tuned.
         kind: what the template is for, in a few words.
         others: the names of checks whose findings this profile does not need.
@@ -157,6 +158,7 @@ class CheckReport:
     about_model: str = ""
     kind: str = ""
     others: tuple[str, ...] = ()
+    known: int = 0
 
     def count(self, severity: Severity) -> int:
         """Return how many findings have a severity."""
@@ -187,6 +189,7 @@ class CheckReport:
             "findings": [finding.to_data() for finding in self.findings],
             "not_run": dict(self.not_run),
             "ignored": self.ignored,
+            "known": self.known,
             "kind": self.kind,
             "others": list(self.others),
         }
@@ -196,7 +199,9 @@ class CheckReport:
         counts = [(self.count(severity), severity) for severity in SEVERITIES]
         found = [f"{count} {word}{'s' if count != 1 else ''}" for count, word in counts if count]
         text = f"{printable(self.template)}: {', '.join(found) or 'no findings'}"
-        return f"{text} ({self.ignored} ignored)" if self.ignored else text
+        left = [(self.ignored, "ignored"), (self.known, "in the baseline")]
+        more = ", ".join(f"{count} {word}" for count, word in left if count)
+        return f"{text} ({more})" if more else text
 
     def __str__(self) -> str:
         lines = [printable(self.about_model), ""] if self.about_model else []

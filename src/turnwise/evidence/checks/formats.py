@@ -1,4 +1,4 @@
-"""Reports for programs: GitHub's annotations, and SARIF for code scanning.
+"""Reports for programs: GitHub's annotations and comments, and SARIF for code scanning.
 
 Both name files by their paths. A template that is not a file (a built-in entry, stdin) is named as it is called; one
 that is a value in a JSON file has lines of its own, which are not lines of the file, so only its message tells them.
@@ -30,6 +30,24 @@ def to_github(reports: Iterable[CheckReport]) -> Iterator[str]:
             properties = ",".join(f"{key}={_escape(value, True)}" for key, value in values.items())
             text = _escape(f"{_place_in_words(finding)}{finding.message}\nFix: {finding.fix}")
             yield f"::{GITHUB_COMMANDS[finding.severity]} {properties}::{text}"
+
+
+def to_markdown(reports: Iterable[CheckReport]) -> Iterator[str]:
+    """Yield the lines of a comment on a pull request: the findings, each with its smallest conversation."""
+    for report in reports:
+        yield f"### {report.summary()}"
+        for finding in report.findings:
+            yield f"- **{finding.code} {finding.severity}**: {finding.message}"
+            where = [finding.place.show()] if finding.place is not None else []
+            yield from ("", "  ```text", *_indent([*where, *finding.example()]), "  ```")
+            yield f"  {finding.fix}"
+        yield ""
+
+
+def _indent(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        # a fence inside of the block would end it
+        yield from (f"  {line}".replace("```", "` ` `") for line in text.split("\n"))
 
 
 def _escape(text: str, is_property: bool = False) -> str:

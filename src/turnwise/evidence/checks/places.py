@@ -131,15 +131,15 @@ class PlaceFinder:
         found = find_enclosing_choice(tree, written.line, written.column)
         return self.by_position(*found) if found else written
 
-    def of_loop(self, place: Place | None) -> Place | None:
-        """Return the innermost loop that a place is in; the place itself, if it is in none."""
+    def of_loop(self, place: Place | None, field: str) -> Place | None:
+        """Return the innermost loop over a field that a place is in; the place itself, if it is in none."""
         if place is None:
             return None
         tree = parse(self._texts[place.name], place.name)
         loops = [
             loop
             for loop in find_nodes(tree, nodes.For)
-            if (place.line, place.column) in _list_positions(*loop.body)
+            if (place.line, place.column) in _list_positions(*loop.body) and field in str(loop.iter)
         ]
         return self.by_position(*unpack_position(loops[-1].lineno), place.name) if loops else place
 

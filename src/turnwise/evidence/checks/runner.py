@@ -96,13 +96,9 @@ def check(
     ignored = {find_check(code).code for code in ignore}
     selected = {find_check(code).code for code in select}
     known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-    subject = Subject(
-        load(template) if isinstance(template, str) else template,
-        known,
-        load(reference) if isinstance(reference, str) else reference,
-        response_template,
-        profile,
-    )
+    loaded = [load(one) if isinstance(one, str) else one for one in (template, reference)]
+    assert loaded[0] is not None
+    subject = Subject(loaded[0], known, loaded[1], response_template, profile)
     kind = _describe(subject)
     audiences = PROFILES[profile or "all"] if kind is None else subject.profile.audiences
     chosen = [one for one in CHECKS if one.sent_by in audiences]

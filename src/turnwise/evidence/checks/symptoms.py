@@ -124,7 +124,7 @@ def _describe_loss(subject: Subject, row: FormRow, message: str, fix: str) -> Sy
         place = subject.places.of_field(probe, *path[:2])
     place = place or subject.places.of_decision(probe, given, field)
     if field == "tool_calls" and row.verdict == "changed":
-        place = subject.places.of_loop(place)  # an item of a list: its loop ends too early
+        place = subject.places.of_loop(place, field)  # an item of a list: its loop ends too early
     smallest = subject.smallest(probe, lambda other: loses(subject, other, given, field))
     return Symptom(message, fix, place, smallest)
 
