@@ -96,6 +96,16 @@ def test_parts_keep_their_order() -> None:
     assert render(source, asked, late("Rest."))[0] == f"<user>(image)A\n\n{MARKED}"
 
 
+@pytest.mark.parametrize("policy", ["user", "front"])
+def test_an_image_of_a_moved_system_text_is_reported(policy: str) -> None:
+    image = {"type": "image_url", "image_url": {"url": "cat.png"}}
+    moved = {"role": "system", "content": [{"type": "text", "text": "Look."}, image]}
+    chat = [user("A"), reply("B"), moved, user("C")]
+    for name in ("qwen3.6", "qwen2.5-vl", "gemma-3"):
+        with pytest.raises(MessageError, match=r"nothing of messages\[2\].content\[1\]"):
+            turnwise.load(name).render(chat, strict=True, late_system=policy)
+
+
 def test_a_policy_is_kept() -> None:
     chat = [RULES, user("A"), reply("B"), late("Rest."), user("C")]
     in_place = "<system>Answer briefly.<user>A<assistant>B<system>Rest.<user>C"

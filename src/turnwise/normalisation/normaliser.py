@@ -293,4 +293,5 @@ class _Conversation:
         systems = SystemTexts(self.capabilities, self.messages, self.note)
         systems.place(self.first > 0, policy)
         self.messages = systems.messages
+        self._content.lost += systems.lost
         return tuple(systems.hoisted)

@@ -58,6 +58,7 @@ class SystemTexts:
 
     Attributes:
         hoisted: the indices in the caller's list of texts that were moved to before earlier messages.
+        lost: the paths of parts of moved messages that are no text, and were left out.
     """
 
     def __init__(self, capabilities: Capabilities, messages: list[Numbered], note: Note) -> None:
@@ -65,6 +66,7 @@ class SystemTexts:
         self.messages = messages
         self._note = note
         self.hoisted: list[int] = []
+        self.lost: list[str] = []
 
     def place(self, follows: bool, policy: LateSystem | None = None) -> None:
         """Put every system text where the template writes it.
@@ -132,7 +134,7 @@ class SystemTexts:
             self.messages[place][0] for number, place in enumerate(places) if place != number
         ]
         rest = [entry for place, entry in enumerate(self.messages) if place not in places]
-        texts = [_take_text(self.messages[place][1]) for place in places]
+        texts = [self._take_text(self.messages[place]) for place in places]
         return PARAGRAPH.join(filter(None, texts)), rest
 
     def _move_late(self, places: Collection[int], why: str) -> None:
@@ -155,7 +157,7 @@ class SystemTexts:
 
         What is chosen depends on nothing after the next message, so it stays as it is when the conversation grows.
         """
-        text = PARAGRAPH.join(filter(None, (_mark(_take_text(message)) for _, message in waiting)))
+        text = PARAGRAPH.join(filter(None, map(_mark, map(self._take_text, waiting))))
         if not text:
             return after
         last, following = (entry[1] if entry else {} for entry in (before and before[-1], after))
@@ -179,17 +181,20 @@ class SystemTexts:
         role = message.get("role")
         return role == "user" or (role in RESULT_ROLES and self._capabilities.writes_role(role))
 
+    def _take_text(self, entry: Numbered) -> str:
+        index, message = entry
+        content = message.get("content")
+        if isinstance(content, str):
+            return content
+        texts = list(map(part_text, content or []))
+        path = f"messages[{index}].content"
+        self.lost += [f"{path}[{number}]" for number, text in enumerate(texts) if text is None]
+        return "\n".join(filter(None, texts))
+
     def _as_content(self, role: str, text: str) -> Any:
         if self._capabilities.takes_text(role):
             return text
         return [{"type": "text", "text": text}]
-
-
-def _take_text(message: MessageDict) -> str:
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    return "\n".join(filter(None, map(part_text, content or [])))
 
 
 def _mark(text: str) -> str:
