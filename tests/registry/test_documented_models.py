@@ -9,7 +9,7 @@ from turnwise.registry.match import UnknownModel, match
 
 TABLE = Path(__file__).with_name("documented_models.txt")
 BASE, NONE = "base", "none"
-MIN_KNOWN = 0.65  # of the chat models; most of the rest take pictures or sound
+MIN_KNOWN = 0.8  # of the chat models; most of the rest take pictures or sound
 
 
 def read_rows() -> list[tuple[str, list[str]]]:

@@ -69,8 +69,9 @@ SAMPLED_EVERY = 17  # of our conversations, one in so many is given to transform
 MAX_REFUSED_SHARE = 0.6  # of the renderings that are compared, so that most of a comparison is text
 # Text beside calls has markers that plain text has not.
 KEEPS_MARKERS = {("llama-4", "content and call")}
-# They write no reply: a conversation is quoted in a question about it.
-QUOTING = {"llama-guard-3", "llama-guard-3-1b"}
+# They write no reply: a conversation is quoted in a question about it; or no reply of text that follows a prompt, since
+# they take parts only, or open a reply otherwise in a prompt than in a history.
+QUOTING = {"llama-guard-3", "llama-guard-3-1b", "emu3", "idefics3", "molmo2", "molmoweb"}
 GEMMAS = {"gemma", "gemma-2", "gemma-3", "gemma-4", "gemma-4-e", "functiongemma"}
 PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -641,3 +642,11 @@ def test_a_folder_that_comes_later_has_the_name_of_a_registered_entry(
         assert load("chatml").text
     with pytest.raises(SourceError, match="override"):
         load("mine")
+
+
+def test_declared_reasoning_replaces_what_is_written_without_it() -> None:
+    """Derived, the word of the assistant would be a part of each reply: prompts write it in three ways."""
+    template = load("longcat-flash")
+    for options in ({}, {"enable_thinking": False}):
+        prompt = template.render(HELLO, add_generation_prompt=True, **options)
+        assert template.parse("Fine.</longcat_s>", prompt)["content"] == "Fine."

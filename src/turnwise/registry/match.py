@@ -200,13 +200,13 @@ def _match_rules(model: str) -> Match | None:
     """Return what the rules of other software say of a chat model, if they cover its whole name."""
     if "/" not in model or not chats(model) or _llamafactory_table().find(model):
         return None  # not an id; or LLaMA-Factory knows the model, and has no template for it
-    is_documented = model in _models_file()[FASTCHAT]["documented"]
-    if not is_documented and not rest_is_plain(model, _words_of_rules()):
+    documented = [name for name in SYSTEMS if model in _models_file()[name]["documented"]]
+    if not documented and not rest_is_plain(model, _words_of_rules()):
         return None
-    theirs = fastchat.match_path(model)
-    if theirs.is_specific and (is_documented or rest_is_plain(model, theirs.words)):
+    theirs, rule = fastchat.match_path(model), lmdeploy.find_template(model)
+    if FASTCHAT in documented or (theirs.is_specific and rest_is_plain(model, theirs.words)):
         found: Match | None = _match_fastchat(model)
-    elif (rule := lmdeploy.find_template(model)) and rest_is_plain(model, rule.words):
+    elif LMDEPLOY in documented or (rule is not None and rest_is_plain(model, rule.words)):
         found = _match_lmdeploy(model)
     else:
         return None
@@ -414,7 +414,7 @@ def _xtuner_table() -> ModelTable:
     reasons: Mapping[str, str] = data["reasons"]
     return ModelTable(
         ModelRow(model, name.rstrip("*"), kind, reasons[why], star=name.endswith("*"))
-        for model, name, kind, why in data["rows"]
+        for model, name, kind, why in [*data["rows"], *data["configs"]]
     )
 
 

@@ -234,6 +234,9 @@ def merge_declaration(derived: Grammar, data: Table, where: str = "replies") -> 
                 _refuse_contradiction(derived, stated, part, where)
             # If both agree, the derived part is kept: it knows where each marker came from.
             merged[part] = getattr(derived if agreed else stated, part)
+    if "reasoning" in instead:
+        # What is written without reasoning was derived together with the markers that are replaced.
+        merged["empty"] = ""
     calls = merged.get("calls") or derived.calls
     known_formats = {_describe(calls), *map(_describe, derived.more)}
     more = [other for other in stated.more if _describe(other) not in known_formats]
