@@ -115,6 +115,8 @@ def test_a_config_is_read_without_what_it_imports(tmp_path: Path) -> None:
         ("x = 'a' * 10**9", "x"),
         ("x = 9\n" + "x *= x\n" * 40, "x"),
         ("x = 2 ** 10**9", "x"),
+        ("x = [0]\n" + "x += x\n" * 40, "x"),
+        ("x = 'ab'\n" + "x = x + x\n" * 40, "x"),
         ("x = [0] * 1000\n" + "x = x * 1000\n" * 3, "x"),
         ("x = ().__class__", "x"),
         ("x = __import__('os').system('true')", "x"),

@@ -27,29 +27,17 @@ from turnwise.local_files import error_reason, read_file
 
 MAX_CONFIG_BYTES = 1_000_000
 MAX_ITEMS = 100_000
-MAX_NUMBER = 10**9
-
-
-def _multiply(left: Any, right: Any) -> Any:
-    for items, count in ((left, right), (right, left)):
-        if hasattr(items, "__len__") and len(items) * count > MAX_ITEMS:
-            raise ValueError("the value is too large")
-    return left * right
-
-
-def _raise_to_power(base: Any, exponent: Any) -> Any:
-    if abs(base) > MAX_NUMBER or abs(exponent) > 4:
-        raise ValueError("the value is too large")
-    return base**exponent
+MAX_NUMBER = 10**9  # no config counts further
+MAX_EXPONENT = 4
 
 
 OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
-    ast.Mult: _multiply,
+    ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
-    ast.Pow: _raise_to_power,
+    ast.Pow: operator.pow,
     ast.USub: operator.neg,
     ast.Not: operator.not_,
     ast.Eq: operator.eq,
@@ -157,15 +145,12 @@ class ConfigReader:
                 return CALLS[name](*map(self.evaluate, args), **given)
             case ast.IfExp(test=test, body=then, orelse=otherwise):
                 return self.evaluate(then if self.evaluate(test) else otherwise)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-                value = OPERATORS[type(op)](self.evaluate(left), self.evaluate(right))
-                if isinstance(value, int) and abs(value) > MAX_NUMBER:  # no config counts further
-                    raise ValueError("the value is too large")
-                return value
-            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in OPERATORS:
-                return OPERATORS[type(op)](self.evaluate(left), self.evaluate(right))
-            case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
-                return OPERATORS[type(op)](self.evaluate(operand))
+            case ast.BinOp(op=op) | ast.UnaryOp(op=op) | ast.Compare(ops=[op]):
+                operands = [
+                    each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)
+                ]
+                if type(op) in OPERATORS:
+                    return _compute(op, list(map(self.evaluate, operands)))
         written = short_repr(ast.unparse(node))
         raise SourceError(
             f"{self._place(node)}: {written} is not evaluated",
@@ -180,6 +165,19 @@ class ConfigReader:
 
     def _place(self, node: ast.expr) -> str:
         return f"{self.name}, line {node.lineno}"
+
+
+def _compute(op: ast.AST, values: list[Any]) -> Any:
+    """Return the result of an operator; no value may become large, however often it is doubled."""
+    is_product = isinstance(op, ast.Mult | ast.Pow)
+    if is_product and not all(isinstance(value, int | float) for value in values):
+        raise TypeError("only numbers are multiplied")
+    if isinstance(op, ast.Pow) and abs(values[1]) > MAX_EXPONENT:
+        raise ValueError("the exponent is too large")
+    found = OPERATORS[type(op)](*values)
+    if len(found) > MAX_ITEMS if hasattr(found, "__len__") else abs(found) > MAX_NUMBER:
+        raise ValueError("the value is too large")
+    return found
 
 
 def _import_name(module: str, name: str) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -54,20 +55,14 @@ class InvalidSection(SourceError, AssertionError):
     """Arguments of a section contradict each other; XTuner raises AssertionError."""
 
 
+@dataclass(frozen=True, repr=False)
 class ObjectPath:
     """A name that a config imported, or an attribute of it: found when it is called."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    path: str
 
     def __repr__(self) -> str:
         return self.path
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectPath) and other.path == self.path
-
-    def __hash__(self) -> int:
-        return hash(self.path)
 
     def find(self) -> Any:
         """Return the object: ours if it is XTuner's, else that of the package.
