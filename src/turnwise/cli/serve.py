@@ -52,6 +52,10 @@ def serve(
     upstream_model: Annotated[
         str | None, typer.Option("--upstream-model", help="What the upstream calls the model.")
     ] = None,
+    lenient: Annotated[
+        bool,
+        make_flag("--lenient", help="Answer chats of which something is lost, with warnings."),
+    ] = False,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option("--allowed-host", help="A Host header to answer to; * for all. Repeatable."),
@@ -102,6 +106,7 @@ def serve(
         upstream=upstream,
         upstream_kind=upstream_kind,
         upstream_model=upstream_model,
+        lenient=lenient,
     )
     served = [load_model(one, tokenizer, max_model_len) for one in models]
     if upstream is not None and upstream_kind != "text":

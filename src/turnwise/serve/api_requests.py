@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from turnwise.errors import TurnwiseError, short_repr, warn_caller
 from turnwise.serve.bodies import Bounds, RequestBody, RequestError, refuse_fields
@@ -49,6 +49,7 @@ class MessagesBody(CountBody):
     stream: bool = False
     metadata: Object = None
     service_tier: Text = None
+    thread: Object = None
 
 
 class ResponsesBody(RequestBody):
@@ -77,7 +78,6 @@ NOT_DONE: dict[type[RequestBody], dict[str, str]] = {
     CountBody: {
         "mcp_servers": "this server calls no other servers",
         "container": "this server runs no code",
-        "context_management": "a conversation is not edited: send what the model is to read",
     },
     ResponsesBody: {
         "previous_response_id": "nothing is stored: send the whole conversation in `input`",
@@ -90,6 +90,15 @@ NOT_DONE: dict[type[RequestBody], dict[str, str]] = {
 }
 
 
+class UnsupportedThread(RequestError):
+    """A request to keep the conversation on the server; the SDK of Anthropic then sends the whole of it each time."""
+
+    details: ClassVar[dict[str, Any]] = {
+        "error_code": "thread_unsupported_request",
+        "unsupported": ["thread"],
+    }
+
+
 def read_messages_request(body: CountBody, model: ServedModel) -> dict[str, Any]:
     """Return the chat that a request of Anthropic's Messages is.
 
@@ -97,6 +106,8 @@ def read_messages_request(body: CountBody, model: ServedModel) -> dict[str, Any]
         MessageError: a block cannot be kept, or a field asks for what this server does not do.
     """
     refuse_fields(body, NOT_DONE[CountBody])
+    if getattr(body, "thread", None) is not None:
+        raise UnsupportedThread("nothing is stored: send the whole conversation", path="thread")
     row = _read_row(anthropic.read, body)
     chat = _begin_chat(row, body)
     for name, ours in (
@@ -233,6 +244,8 @@ def write_messages_error(
         kind = "api_error" if status >= 500 else "invalid_request_error"
     message = error_body(error, status)["error"]["message"]
     found = {"type": kind, "message": message}
+    if isinstance(error, UnsupportedThread):
+        found["details"] = error.details
     return {"type": "error", "error": found, "request_id": request_id}, status
 
 

@@ -47,6 +47,7 @@ from turnwise.serve.upstreams import GenerationPlan, StreamUsage, UpstreamCall
 CHAT_PATH = "/v1/chat/completions"
 FORWARDED = ("authorization",)  # headers of the client that the upstream gets
 CLIENT_LEFT = 499  # in logs, of a request whose client did not wait; no client gets it
+LENIENT_HINT = "a server that was started with --lenient answers with a warning"
 EVENT_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
@@ -159,6 +160,8 @@ class ChatRoute:
         plan = self._gateway.plan(chat, model, self._api.id_format.format(request_id))
         calls = self._gateway.make_calls(plan)
         warnings = [*warnings, *find_unknown_fields(body, ())]
+        if warnings and not self._settings.lenient:
+            raise RequestError("; ".join(warnings), hint=LENIENT_HINT)
         return ChatWork(plan, calls, chat.stream, body, warnings)
 
     # -- answers

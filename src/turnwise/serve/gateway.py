@@ -23,10 +23,12 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
-from turnwise.errors import TurnwiseError, short_repr
+from turnwise.errors import MessageError, TurnwiseError, short_repr
 from turnwise.local_files import error_reason
 from turnwise.replies.chunk_stream import ChunkStream
-from turnwise.replies.export.value_check import StepBudget, find_misfit
+from turnwise.replies.export.constraint_tree import AnyValue
+from turnwise.replies.export.schema_reader import read_value_type
+from turnwise.replies.export.value_check import StepBudget, find_misfit, find_value_misfit
 from turnwise.serve.bodies import NOT_FOUND, RequestError, refuse_fields
 from turnwise.serve.derendering import WITHOUT_CALLS, join_deltas, make_usage
 from turnwise.serve.models import ServedModel
@@ -61,8 +63,7 @@ LINE_END = re.compile(rb"\r\n|\n|\r")
 MAX_ERROR = 65_536  # bytes of an upstream's error that are read
 DONE = "[DONE]"
 NOT_PASSED = {
-    "logprobs": "log-probabilities are not passed on",
-    "prompt_logprobs": "log-probabilities are not passed on",
+    "prompt_logprobs": "log-probabilities of prompts are not passed on",
     "audio": "replies are text",
     "echo": "a prompt is not repeated in a reply",
     "functions": "this field is out of date: use tools",
@@ -159,6 +160,9 @@ class ChoiceStream:
         self.deltas: list[dict[str, Any]] = []
         self.message: dict[str, Any] = {}  # when it is finished
         self.has_ended = False
+        self.ids: list[int] = []
+        self.logprobs: list[dict[str, Any]] = []
+        self._sent = (0, 0)  # how many ids and log-probabilities chunks have had
         self._cut_reason: str | None = None
         self.finish_reason: str | None = None
 
@@ -166,6 +170,9 @@ class ChoiceStream:
         """Return the deltas of the next piece of the reply; `finish` is due when it has ended."""
         if self.has_ended:
             return []
+        if isinstance(piece.chunk, list):
+            self.ids += piece.chunk
+        self.logprobs += piece.logprobs or ()
         deltas = self._cut(self._read(piece.chunk)) if piece.chunk else []
         if self._stops.found is None and piece.finish_reason is not None:
             self._cut_reason = CUT.get(piece.finish_reason)
@@ -174,6 +181,12 @@ class ChoiceStream:
         self.has_ended = self.has_ended or self.is_cut_off
         self.deltas += deltas
         return deltas
+
+    def take_tokens(self) -> tuple[list[int], list[dict[str, Any]]]:
+        """Return the ids and log-probabilities that came since the last call."""
+        first, begun = self._sent
+        self._sent = len(self.ids), len(self.logprobs)
+        return self.ids[first:], self.logprobs[begun:]
 
     def _read(self, chunk: str | list[int]) -> list[Chunk]:
         try:
@@ -198,6 +211,9 @@ class ChoiceStream:
         calls = self.message.get("tool_calls", [])
         is_cut = self._cut_reason is not None
         problem = find_broken_promise(self._plan, calls, is_cut, self._find_open_call())
+        if problem is None and not is_cut and not calls:
+            problem = find_content_misfit(self._plan, self.message["content"])
+        problem = problem or self._find_missing_tokens()
         if problem is not None:
             is_stopped = self._stops.found is not None
             raise UpstreamError(
@@ -206,6 +222,15 @@ class ChoiceStream:
             )
         has_calls = bool(calls) and self._stops.found is None
         self.finish_reason = self._cut_reason or ("tool_calls" if has_calls else "stop")
+
+    def _find_missing_tokens(self) -> str | None:
+        """Return what of the tokens was asked for and did not come."""
+        has_text = bool(self.message.get("content") or self.message.get("tool_calls"))
+        if has_text and self._plan.with_ids and not self.ids:
+            return "there are no token ids"
+        if has_text and "logprobs" in self._plan.sampling and not self.logprobs:
+            return "there are no log-probabilities"
+        return None
 
     def _find_open_call(self) -> int | None:
         """Return the number of the call that a cut broke off, if it did."""
@@ -231,6 +256,11 @@ class ChoiceStream:
             if delta:
                 deltas.append(delta)
         return deltas
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether the client wants the token ids."""
+        return self._plan.with_ids
 
     @property
     def stop_text(self) -> str | None:
@@ -480,6 +510,18 @@ def find_broken_promise(
     return None
 
 
+def find_content_misfit(plan: GenerationPlan, content: str) -> str | None:
+    """Return why the content of a reply does not fit the schema that was asked for; None if it does."""
+    if plan.schema is None:
+        return None
+    try:
+        type, definitions = read_value_type(plan.schema, "response_format")
+    except MessageError:  # the engine's own grammar follows more of JSON schema than ours
+        type, definitions = AnyValue(), {}
+    misfit = find_value_misfit(content, type, definitions)
+    return None if misfit is None else f"in the content, {misfit}"
+
+
 NO_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64)
 
 
@@ -595,6 +637,7 @@ def list_choices(choices: dict[int, ChoiceStream]) -> Iterator[dict[str, Any]]:
         yield {
             "index": index,
             "message": {"refusal": None, **choice.message},
-            "logprobs": None,
+            "logprobs": {"content": choice.logprobs} if choice.logprobs else None,
             "finish_reason": choice.finish_reason,
+            **({"token_ids": choice.ids} if choice.has_ids else {}),
         }

@@ -53,8 +53,11 @@ UNSUPPORTED = {
 # Fields that say nothing about a prompt or a reply.
 HARMLESS = (
     "user", "metadata", "store", "service_tier", "session_id", "request_id", "prompt_cache_key",
-    "safety_identifier", "priority", "cache_salt", "return_tokens_as_token_ids",
+    "safety_identifier", "prompt_cache_retention", "prompt_cache_options", "priority", "cache_salt",
+    "return_tokens_as_token_ids",
 )  # fmt: skip
+# Values of fields that are not read, with which they ask for nothing.
+ASKS_NOTHING = {"modalities": ["text"], "verbosity": "medium", "logit_bias": {}}
 # Fields that a renderer leaves to the engine; a gateway says that it does not pass them on.
 ENGINE_FIELDS = (
     "mm_payload", "media_io_kwargs", "mm_processor_kwargs", "length_penalty", "return_token_ids",
@@ -240,8 +243,8 @@ def find_unknown_fields(body: RequestBody, more: tuple[str, ...] = ENGINE_FIELDS
     """
     known = (*body.types, *HARMLESS, *UNSUPPORTED, *more)
     found = []
-    for name in body.given:
-        if name not in known:
+    for name, value in body.given.items():
+        if name not in known and value not in (None, ASKS_NOTHING.get(name)):
             near = (did_you_mean(name, known, "") or "").rpartition("Did you mean ")[2]
             hint = f"; did you mean {near}" if near.endswith("?") else ""
             found.append(f"the field {short_repr(name)} is not read{hint}")
@@ -283,6 +286,7 @@ def make_plan(
         parallel=body.parallel_tool_calls,
         schema=read_response_schema(body),
         with_reasoning=body.include_reasoning,
+        with_ids=bool(getattr(body, "return_token_ids", False)),
     )
 
 

@@ -88,6 +88,12 @@ class ChatWriter(ReplyWriter):
         if "reasoning_content" in delta:
             delta = {**delta, "reasoning": delta["reasoning_content"]}
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+        # Text may be held back: its tokens then come with the next chunk.
+        ids, logprobs = self.state.choices[index].take_tokens()
+        if logprobs:
+            choice["logprobs"] = {"content": logprobs}
+        if self.plan.with_ids:
+            choice["token_ids"] = ids
         return [self._make_chunk([choice], None)]
 
     def _make_chunk(self, choices: list[Any], usage: Any) -> Event:
@@ -106,6 +112,7 @@ class ChatWriter(ReplyWriter):
             **self._frame("chat.completion"),
             "choices": list(list_choices(self.state.choices)),
             "usage": total_usage(self.plan, self.state.usage),
+            **({"prompt_token_ids": self.plan.ids} if self.plan.with_ids else {}),
         }
 
     def write(self, event: Event) -> bytes:

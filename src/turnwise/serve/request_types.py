@@ -129,6 +129,7 @@ class GatewayBody(ChatBody):
 
     messages: Messages
     stream_options: StreamOptions = field(default_factory=StreamOptions)
+    return_token_ids: Flag = None
 
 
 class TokenizeBody(ChatBody):

@@ -35,6 +35,7 @@ class ServeSettings:
         upstream: the address of a server that samples; None offers no `/v1/chat/completions`.
         upstream_kind: what it takes: "generate", "completions", "llamacpp" or "text".
         upstream_model: what the upstream calls the model; the name here if it is None.
+        lenient: whether a gateway answers requests of which something is lost or not honoured, with warnings.
         max_streams: how many replies may be sampled at the same time; more are refused with 429.
         upstream_seconds: how long the upstream may be silent.
     """
@@ -62,5 +63,6 @@ class ServeSettings:
     upstream: str | None = None
     upstream_kind: str = "generate"
     upstream_model: str | None = None
+    lenient: bool = False
     max_streams: int = 1024
     upstream_seconds: float = 120.0

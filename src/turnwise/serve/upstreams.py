@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypeGuard
 
 from turnwise.errors import TurnwiseError, printable, short_repr
@@ -33,6 +34,7 @@ LOG_HINT = "try again, or see its log"
 MAX_REASON = 300  # characters of an upstream's error that are passed on
 KIND_HINT = "is --upstream-kind right?"
 SURROGATE = re.compile("[\ud800-\udfff]")
+NO_TOOL = {"name": "none", "parameters": {"type": "object"}}
 WORD = 1  # llama.cpp's number for a trigger that is a text
 
 
@@ -49,6 +51,8 @@ class ReplyPiece(NamedTuple):
     number: int
     chunk: str | list[int]
     finish_reason: str | None = None
+    logprobs: list[dict[str, Any]] | None = None
+    """Log-probabilities of its tokens, as Chat Completions has them."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class GenerationPlan:
         schema: the JSON schema of the content, None if it is free.
         with_reasoning: whether the client wants the reasoning.
         known: what the memory keeps of the prompt, once the engine is asked.
+        with_ids: whether the client wants the token ids of the reply.
     """
 
     request_id: str
@@ -82,6 +87,7 @@ class GenerationPlan:
     schema: dict[str, Any] | None = None
     with_reasoning: bool = True
     known: KnownIds | None = None
+    with_ids: bool = False
 
     @property
     def count(self) -> int:
@@ -206,6 +212,8 @@ def _ask_llamacpp(plan: GenerationPlan) -> list[UpstreamCall]:
         "cache_prompt": True,
         "stop": [*sampling.get("stop", ()), *plan.model.stops],
     }
+    if "logprobs" in sampling:
+        body["n_probs"] = max(1, sampling["logprobs"])
     body |= _make_gbnf(plan)
     # It samples one reply for each request.
     calls = [UpstreamCall("/completion", dict(body), number) for number in range(plan.count)]
@@ -221,6 +229,9 @@ def _ask_text(plan: GenerationPlan) -> list[UpstreamCall]:
             path="tool_choice" if is_forced(plan.choice) else "response_format",
             hint="an upstream of the kind generate, completions or llamacpp can",
         )
+    if plan.with_ids or "logprobs" in plan.sampling:
+        path = "return_token_ids" if plan.with_ids else "logprobs"
+        raise RequestError("an upstream of text has no tokens", path=path)
     tokenizer = plan.model.tokenizer
     controls = encoder_for(tokenizer).controls
     if not controls.are_exactly(controls.select(plan.ids), tokenizer.whole(plan.text)):
@@ -262,11 +273,27 @@ def make_structural_tag(plan: GenerationPlan) -> dict[str, Any] | None:
     if not is_asked(plan) and not plan.checked and not _bans_calls(plan):
         return None
     if not plan.tools:
-        # An engine begins it after the reasoning that its own parser finds.
-        return {"json": plan.schema}
+        tag = _export_format(plan, plan.model.template.grammar.to_structural_tag)
+        # Without a grammar of the whole reply, an engine begins after the reasoning that its own parser finds.
+        return _write_tag(tag) if tag else {"json": plan.schema}
     # Calls of strict tools are checked when they have come, so they need no grammar.
     tag = _export_grammar(plan, plan.model.template.grammar.to_structural_tag)
-    return tag and {"structural_tag": json.dumps(tag, ensure_ascii=False)}
+    return tag and _write_tag(tag)
+
+
+def _write_tag(tag: dict[str, Any]) -> dict[str, Any]:
+    return {"structural_tag": json.dumps(tag, ensure_ascii=False)}
+
+
+def _export_format(plan: GenerationPlan, export: Callable[..., Any]) -> Any:
+    """Return the grammar of a reply without calls, reasoning included, whose content fits a schema; None without one.
+
+    A grammar needs tools; one that may not be called adds nothing to it.
+    """
+    try:
+        return export([NO_TOOL], NONE, content=plan.schema, prompt=plan.text)
+    except TurnwiseError:
+        return None
 
 
 def has_reasoning(grammar: dict[str, Any] | None) -> bool:
@@ -278,15 +305,19 @@ def _make_gbnf(plan: GenerationPlan) -> dict[str, Any]:
     """Return the grammar of a reply as llama.cpp accepts it; with tools also where calls are not forced."""
     if not is_asked(plan) and not plan.tools:
         return {}
+    made = None
     if not plan.tools:
-        if plan.model.template.parser(plan.text).in_reasoning:
+        made = _export_format(plan, plan.model.template.grammar.to_gbnf)
+        if made is None and plan.model.template.parser(plan.text).in_reasoning:
             raise RequestError(
                 "this upstream would constrain the reasoning, which the prompt has begun",
                 path="response_format",
                 hint="switch it off in chat_template_kwargs, if the template can",
             )
-        return {"json_schema": plan.schema}
-    made = _export_grammar(plan, plan.model.template.grammar.to_gbnf)
+        if made is None:
+            return {"json_schema": plan.schema}
+    else:
+        made = _export_grammar(plan, plan.model.template.grammar.to_gbnf)
     if made is None:
         return {}  # calls are read as they come
     return {
@@ -355,7 +386,7 @@ def read_event(
             raise odd_answer("a finish_reason that is no text")
         if reason == FAILED:
             raise UpstreamError("the upstream failed in the middle of a reply", hint=LOG_HINT)
-        yield ReplyPiece(call.first + index, chunk, reason)
+        yield ReplyPiece(call.first + index, chunk, reason, _read_logprobs(choice.get("logprobs")))
 
 
 def _read_llamacpp(event: dict[str, Any], index: int, usage: StreamUsage) -> ReplyPiece:
@@ -371,7 +402,58 @@ def _read_llamacpp(event: dict[str, Any], index: int, usage: StreamUsage) -> Rep
     if event.get("stop"):
         reason = "length" if event.get("stop_type") == "limit" else "stop"
         chunk = [] if isinstance(chunk, list) else chunk  # the last event repeats all tokens
-    return ReplyPiece(index, chunk, reason)
+    found = None if event.get("stop") else event.get("completion_probabilities")
+    return ReplyPiece(index, chunk, reason, None if found is None else _read_entries(found))
+
+
+def _read_logprobs(value: Any) -> list[dict[str, Any]] | None:
+    """Return log-probabilities as Chat Completions has them; vLLM's completions have a list for each field."""
+    if not isinstance(value, dict):
+        return None
+    if value.get("content") is not None:
+        return _read_entries(value["content"])
+    names = ("tokens", "token_logprobs", "top_logprobs")
+    tokens, chosen, others = (value.get(name) or [] for name in names)
+    if not all(isinstance(items, list) for items in (tokens, chosen, others)):
+        raise odd_answer("log-probabilities that are no lists")
+    entries = []
+    for token, logprob, top in zip_longest(tokens, chosen, others):
+        ranked = top.items() if isinstance(top, dict) else ()
+        entries.append(
+            {
+                "token": token,
+                "logprob": logprob,
+                "top_logprobs": [{"token": one, "logprob": each} for one, each in ranked],
+            }
+        )
+    return _read_entries(entries)
+
+
+def _read_entries(value: Any) -> list[dict[str, Any]]:
+    """Return log-probabilities of tokens with the keys that OpenAI's API has."""
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise odd_answer("log-probabilities that are no list of objects")
+    return [
+        {**_read_logprob(entry), "top_logprobs": list(map(_read_logprob, _list_top(entry)))}
+        for entry in value
+    ]
+
+
+def _list_top(entry: dict[str, Any]) -> list[Any]:
+    found = entry.get("top_logprobs")
+    return found if isinstance(found, list) else []
+
+
+def _read_logprob(entry: Any) -> dict[str, Any]:
+    token, logprob = (
+        (entry.get("token"), entry.get("logprob")) if isinstance(entry, dict) else (0, 0)
+    )
+    if not isinstance(token, str) or type(logprob) not in (int, float):
+        raise odd_answer("a log-probability without a token or a number")
+    spelled = entry.get("bytes")
+    if not isinstance(spelled, list):
+        spelled = list(token.encode("utf-8", "replace"))
+    return {"token": SURROGATE.sub("\ufffd", token), "logprob": logprob, "bytes": spelled}
 
 
 def _read_chunk(ids: Any, text: Any) -> str | list[int]:

@@ -86,23 +86,43 @@ def find_misfit(
         >>> find_misfit('{"port": 5}', tide)
         'arguments.port: a string is needed, not 5'
     """
-    checker = _ValueChecker(signature.definitions, budget or StepBudget(len(arguments)))
+    return find_value_misfit(
+        arguments, signature.arguments, signature.definitions, "arguments", budget
+    )
+
+
+def find_value_misfit(
+    text: str,
+    type: ValueType,
+    definitions: Definitions,
+    name: str = "value",
+    budget: StepBudget | None = None,
+) -> str | None:
+    """Return why a JSON text does not fit a type; None if it does.
+
+    Args:
+        text: the text.
+        type: the type.
+        definitions: what it refers to.
+        name: what the value is called in the answer.
+        budget: for several values together; by default one for this value.
+    """
+    checker = _ValueChecker(definitions, budget or StepBudget(len(text)))
+    verb = "are" if name.endswith("s") else "is"
     try:
-        value = json.loads(
-            arguments, parse_constant=_refuse_constant, object_pairs_hook=_read_members
-        )
-        misfit = checker.check(value, signature.arguments)
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_read_members)
+        misfit = checker.check(value, type)
     except _OddMember as error:
         return str(error)
     except ValueError:
-        return f"the arguments are not JSON: {short_repr(arguments)}"
+        return f"the {name} {verb} not JSON: {short_repr(text)}"
     except RecursionError:
-        return "the arguments are nested too deeply"
+        return f"the {name} {verb} nested too deeply"
     except _TooCostly:
         return (
-            "the arguments take too many steps to check: the schema or its patterns are too complex"
+            f"checking the {name} takes too many steps: the schema or its patterns are too complex"
         )
-    return None if misfit is None else f"arguments{misfit}"
+    return None if misfit is None else f"{name}{misfit}"
 
 
 def fits_type(value: Any, type: ValueType) -> bool:
