@@ -23,6 +23,7 @@ import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,12 +120,6 @@ def find_new(message: dict[str, Any], other: dict[str, Any]) -> str:
     return " ".join(text for text in one if text not in two)
 
 
-def count_common(before: Sequence[Any], after: Sequence[Any]) -> int:
-    """Return how many items two sequences begin with in common."""
-    pairs = enumerate(zip(before, after, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
-
-
 def count_tokens(
     template: turnwise.Template, tokenizer: Any, requests: Sequence[Request], **options: Any
 ) -> list[Row]:
@@ -143,13 +138,13 @@ def count_tokens(
             ).input_ids
             for is_prompt in (True, False)
         )
-        prompts.append((ids, count_common(ids, whole)))
+        prompts.append((ids, len(commonprefix([ids, whole]))))
         previous = find_previous(requests, number)
         if previous is None:
             rows.append(Row(len(ids), 0, 0))
             continue
         earlier, end = prompts[previous]
-        reused = count_common(earlier, ids)
+        reused = len(commonprefix([earlier, ids]))
         lost = max(0, end - reused)
         why = explain(requests[previous], request)[0] if lost else ""
         rows.append(Row(len(ids), reused, lost, why))
@@ -202,7 +197,7 @@ def price(cache: dict[str, Any], requests: Sequence[Request], tokenizer: Any) ->
             for earlier, time in known
             if time is None or request.time is None or request.time - time <= cache["seconds"]
         ]
-        common = max((count_common(earlier, items) for earlier in live), default=0)
+        common = max((len(commonprefix([earlier, items])) for earlier in live), default=0)
         cached = sum(counts[:common]) // cache["step"] * cache["step"]
         cached = cached if cached >= cache["minimum"] else 0
         total = sum(counts)

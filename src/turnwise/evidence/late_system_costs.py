@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import NOW, make_message
@@ -51,12 +52,6 @@ class LateSystemCost(NamedTuple):
         return f"{self.policy:<10} {cost}{', the default' if self.is_default else ''}"
 
 
-def count_common(before: Sequence[int], after: Sequence[int]) -> int:
-    """Return how many ids two prompts begin with in common."""
-    pairs = enumerate(zip(before, after, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
-
-
 def measure_late_system(template: Template, tokenizer: Any = SHIPPED) -> tuple[LateSystemCost, ...]:
     """Return what each policy costs in a growing conversation.
 
@@ -93,7 +88,8 @@ def _measure(
     except TurnwiseError as error:
         return LateSystemCost(policy, error=error.message)
     lost = sum(
-        end - min(end, count_common(ids, after)) for (ids, end), (after, _) in pairwise(prompts)
+        end - min(end, len(commonprefix([ids, after])))
+        for (ids, end), (after, _) in pairwise(prompts)
     )
     computed = sum(end for _, end in prompts[:-1])
     return LateSystemCost(policy, lost, computed, is_default=prompts == default)
@@ -117,5 +113,5 @@ def _encode_all(
             ).input_ids
             for is_prompt in (False, True)
         )
-        prompts.append((opened, count_common(whole, opened)))
+        prompts.append((opened, len(commonprefix([whole, opened]))))
     return prompts
