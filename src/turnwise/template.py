@@ -170,7 +170,8 @@ class Template:
             strict: raise an error if something that was given is not in the rendering, or a role is misspelt.
             late_system: where late system texts go: "in_place", to a "user" turn, or to the "front"; by default the
                 first of these that the template writes without a change of earlier text.
-            options: values of the template's own variables (`enable_thinking=False`).
+            options: values of the template's own variables (`enable_thinking=False`), or what a request asks of any
+                template: `reasoning` ("none", "high", ...), `tool_choice`, `response_format`, `parallel_tool_calls`.
 
         Returns:
             The text, with the origin of every character in `pieces`.
@@ -186,6 +187,7 @@ class Template:
         """
         if normalise and options:
             reject_misspelt_options(options, self.renderer.variables, "render")
+            options = self._inputs.translate_request(options, strict)
         arguments = (documents, add_generation_prompt, continue_final_message, now)
         if not normalise and not strict:
             return render_unnamed(self.renderer, (messages, tools, *arguments), options, fill=False)
@@ -259,6 +261,7 @@ class Template:
         strict = bool(arguments.get("strict"))
         if arguments.get("normalise", True):
             reject_misspelt_options(arguments, self.variables, "encode", ENCODE_ARGUMENTS)
+            arguments = self._inputs.translate_request(arguments)
         more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
         more |= {"compatible": compatible, "add_stop": add_stop}
 
@@ -296,6 +299,7 @@ class Template:
             errors: "raise" that of the first row that cannot be encoded, or "collect" them in `errors` by row.
             arguments: those of `encode`; a row's own come first.
         """
+        arguments = self._inputs.translate_request(arguments)
         return encode_batch(
             self.encode, self._requests, rows, tokenizer, train_on, arguments, errors
         )
@@ -334,6 +338,7 @@ class Template:
         reject_misspelt_options(
             arguments, self.variables, "examples", EXAMPLES_ARGUMENTS, PROMPT_ARGUMENTS[:1]
         )
+        arguments = self._inputs.translate_request(arguments, strict)
         if arguments.pop("add_generation_prompt", False):
             raise MessageError(
                 "examples takes no 'add_generation_prompt': a sample ends with a turn",
@@ -382,6 +387,7 @@ class Template:
             options: those of `render`.
         """
         reject_misspelt_options(options, self.variables, "session", ("trust",), PROMPT_ARGUMENTS)
+        options = self._inputs.translate_request(options)
         for name in PROMPT_ARGUMENTS:
             if name in options:
                 raise MessageError(f"session takes no {name!r}: it renders prompts", path=name)
@@ -430,13 +436,8 @@ class Template:
             The message. A call that cannot be parsed, or a marker out of place, is in `message.attempts`, no exception.
         """
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        more = {
-            "undeclared_tools": undeclared_tools,
-            "reasoning": reasoning,
-            "calls_in_reasoning": calls_in_reasoning,
-            "cut_calls": cut_calls,
-            "strip": strip,
-        }
+        more = {"undeclared_tools": undeclared_tools, "reasoning": reasoning, "strip": strip}
+        more |= {"calls_in_reasoning": calls_in_reasoning, "cut_calls": cut_calls}
         self.codec.warn_without_calls(tools, declared)
         return self.codec.parse(reply, prompt, tools, known, declared, call_ids=call_ids, **more)
 
@@ -455,13 +456,8 @@ class Template:
     ) -> Parser:
         """Return a streaming parser, as `parse`: `feed(chunk)` returns events, `close()` the message."""
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        more = {
-            "undeclared_tools": undeclared_tools,
-            "reasoning": reasoning,
-            "calls_in_reasoning": calls_in_reasoning,
-            "cut_calls": cut_calls,
-            "strip": strip,
-        }
+        more = {"undeclared_tools": undeclared_tools, "reasoning": reasoning, "strip": strip}
+        more |= {"calls_in_reasoning": calls_in_reasoning, "cut_calls": cut_calls}
         self.codec.warn_without_calls(tools, declared)
         return self.codec.parser(prompt, tools, known, declared, call_ids=call_ids, **more)
 

@@ -39,6 +39,9 @@ def list_entries(
     output.write_lines((_entry_line(entry, width) for entry in found), output.use_colour())
 
 
+UNVERIFIED = " (reconstruction, not verified)"
+
+
 def match(
     model: Annotated[
         str,
@@ -56,11 +59,12 @@ def match(
     found = match_model(model, source)
     if as_json:
         others = dict(found.contradictions)
-        output.write_json({**asdict(found), "name": found.name, "contradictions": others})
+        more = {"name": found.name, "is_verified": found.is_verified, "contradictions": others}
+        output.write_json({**asdict(found), **more})
     else:
         star = "*" if found.star else ""
         facts = {
-            "entry": found.name + star,
+            "entry": found.name + star + ("" if found.is_verified else UNVERIFIED),
             "kind": found.kind,
             "source": found.source,
             "reason": found.reason,
@@ -90,7 +94,7 @@ def _describe_contradictions(contradictions: Mapping[str, tuple[str, ...]]) -> s
 def _entry_line(entry: Entry, width: int) -> Text:
     if not entry.notes and not entry.verified:  # imported: there is only a name
         return Text(printable(entry.name), "bold")
-    evidence = "verified" if entry.verified else "not verified"
+    evidence = "verified" if entry.is_verified else "not verified"
     about = f"  {printable(entry.family):<9} {evidence:<12}  {printable(entry.notes)}"
     return Text.assemble((f"{printable(entry.name):<{width}}", "bold"), (about, "dim"))
 

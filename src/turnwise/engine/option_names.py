@@ -23,6 +23,10 @@ RENDER_ARGUMENTS = (
     "normalise",
     "strict",
     "late_system",
+    "reasoning",
+    "tool_choice",
+    "response_format",
+    "parallel_tool_calls",
 )
 ENCODE_ARGUMENTS = ("train_on", "max_length", "overflow", "trust", "compatible", "add_stop")
 SPECIAL_TOKENS = (

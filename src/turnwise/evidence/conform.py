@@ -43,6 +43,7 @@ from turnwise.template import Template
 
 WIRE_ROLES = ("system", "user", "assistant", "tool", "developer")
 ENGINE_SHRINK_STEPS = MAX_SHRINK_STEPS // 4  # each is a request or two
+IN_PLACE = "in_place"  # late system texts: an encoder decides by itself what becomes of them
 RANDOM_PROBES = 300  # that are made for an oracle or another template
 CONTEXT_BEFORE, CONTEXT_AFTER = 30, 50  # characters shown around the first difference
 TEXT, IDS, REFUSAL, DECLINED = "text", "ids", "refusal", "declined"
@@ -203,6 +204,7 @@ class OtherTemplate(Engine):
         options = {name: asked[name] for name in asked if name in self._template.variables}
         try:
             with WarningLog(is_quiet=True):
+                arguments["late_system"] = IN_PLACE
                 return Prompt(text=self._template.render(**arguments, **options).text)
         except TurnwiseError as error:
             return Prompt(refusal=error.message)
@@ -497,7 +499,7 @@ class EngineComparison:
         return refusal
 
     def _render_normalised(self, probe: Probe) -> Rendering | TurnwiseError:
-        arguments = {**probe.arguments(), "now": self._now}
+        arguments = {**probe.arguments(), "now": self._now, "late_system": IN_PLACE}
         with WarningLog(is_quiet=True):
             try:
                 return self._template.render(wire_request(probe)["messages"], **arguments)

@@ -18,6 +18,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from turnwise.analysis.losses import Loss
+from turnwise.analysis.request_facts import REQUEST_FACTS, RequestFacts
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TemplateLimitError
 from turnwise.messages import PreparedTools, ReadMessages, find_plain_kind, prepared_tools
@@ -55,6 +56,20 @@ class Preprocessor:
     def normaliser(self) -> Normaliser:
         """The normaliser of the template."""
         return Normaliser(self._codec)
+
+    @cached_property
+    def _facts(self) -> RequestFacts:
+        return RequestFacts(self._codec.renderer)
+
+    def translate_request(self, given: dict[str, Any], strict: bool = False) -> dict[str, Any]:
+        """Return arguments with what a request asks as variables of the template; warn of what they do not express."""
+        if REQUEST_FACTS.isdisjoint(given):
+            return given
+        kept = {name: value for name, value in given.items() if name not in REQUEST_FACTS}
+        found = self._facts.translate(given, kept)
+        reporter = Reporter(self._name, self._fuller, strict or bool(given.get("strict")))
+        reporter.report(found.problems, "options")
+        return {**found.options, **kept}
 
     def read_usual(self, messages: Any, tools: Any) -> UsualInput | None:
         """Return input that the template probably takes in this form; None if that is in doubt.

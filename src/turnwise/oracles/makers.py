@@ -140,7 +140,7 @@ class Harmony(Oracle):
 
 
 def order_results(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return messages with results in the order of their calls, for a format that has no ids."""
+    """Return messages with the results that follow calls in the order of these, for a format that has no ids."""
     places = {
         call["id"]: n
         for n, call in enumerate(call for m in messages for call in m.get("tool_calls") or ())
@@ -148,7 +148,7 @@ def order_results(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, An
     ordered: list[Mapping[str, Any]] = []
     for role, run in groupby(messages, key=itemgetter("role")):
         found = list(run)
-        if role == "tool":
+        if role == "tool" and ordered and ordered[-1]["role"] == "assistant":
             found.sort(key=lambda result: places.get(result["tool_call_id"], 0))
         ordered += found
     return ordered

@@ -94,6 +94,11 @@ class Entry:
         return MappingProxyType(copy_source(self.defaults))
 
     @property
+    def is_verified(self) -> bool:
+        """True if it equals a published template or the maker's encoder."""
+        return bool(self.verified or self.oracle)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The name and the aliases."""
         return (self.name, *self.aliases)

@@ -115,6 +115,12 @@ class Match:
         return f"{self.source}{SEPARATOR}{self.entry}"
 
     @property
+    def is_verified(self) -> bool:
+        """False if the entry is a reconstruction that was compared with nothing that the maker published."""
+        entry = current_store().entries.get(self.entry)
+        return self.source not in (OFFICIAL, OLLAMA) or entry is None or entry.is_verified
+
+    @property
     def contradictions(self) -> Mapping[str, tuple[str, ...]]:
         """What other systems have for the model that writes another text, and in which chats: "bare", "system"."""
         known = _contradictions().get(self.entry) if self.source == OFFICIAL else None

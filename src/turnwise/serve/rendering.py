@@ -10,9 +10,10 @@ nowhere.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from turnwise.analysis.request_facts import REQUEST_FACTS, WRITTEN_FACTS
 from turnwise.engine.option_names import ENCODE_ARGUMENTS, RENDER_ARGUMENTS, SPECIAL_TOKENS
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import did_you_mean, short_repr, warn_caller
@@ -37,7 +38,7 @@ from turnwise.tokens.loss import train_nothing
 from turnwise.tokens.tokenizers.protocol import WHOLE
 
 RESERVED_OPTIONS = (
-    *RENDER_ARGUMENTS,
+    *(name for name in RENDER_ARGUMENTS if name not in REQUEST_FACTS),
     *ENCODE_ARGUMENTS,
     "messages",
     "tokenizer",
@@ -112,6 +113,8 @@ class ChatRenderer:
         refuse_fields(body, UNSUPPORTED)
         messages, arguments = self.read_chat(body)
         text = body.chat_template
+        if text is None:
+            add_written_facts(arguments, body, model.template.variables)
         if text is not None:
             encoded = self._encode_isolated(text, model, messages, arguments)
             return ChatPrompt(encoded, KnownIds(0, join_ids(encoded.input_ids)))
@@ -131,6 +134,8 @@ class ChatRenderer:
         refuse_fields(body, UNSUPPORTED)
         messages, arguments = self.read_chat(body)
         text = body.chat_template
+        if text is None:
+            add_written_facts(arguments, body, model.template.variables)
         if text is not None:
             isolated: Rendering = self._compile(text).render(messages, **arguments)
             return isolated.text
@@ -229,9 +234,19 @@ def read_template_options(body: ChatBody) -> dict[str, Any]:
                 path="chat_template_kwargs",
                 hint="some of these are fields of the request itself",
             )
-    if body.reasoning_effort is not None:
-        options.setdefault("reasoning_effort", body.reasoning_effort)
+    if body.reasoning_effort is not None and "reasoning_effort" not in options:
+        options.setdefault("reasoning", body.reasoning_effort)
     return options
+
+
+def add_written_facts(
+    arguments: dict[str, Any], body: ChatBody, variables: Collection[str]
+) -> None:
+    """Add what a request asks of the reply for a template that writes it; the grammar enforces it in any case."""
+    for name in WRITTEN_FACTS:
+        value = body.given.get(name)
+        if value is not None and name in variables:
+            arguments.setdefault(name, value)
 
 
 def find_unknown_fields(body: RequestBody, more: tuple[str, ...] = ENGINE_FIELDS) -> list[str]:

@@ -1,0 +1,108 @@
+"""What a request asks, in the variables of a template."""
+
+import warnings
+
+import pytest
+
+import turnwise
+from turnwise.analysis.request_facts import EFFORTS, MODES, SWITCHES, RequestFacts
+from turnwise.errors import MessageError, TurnwiseError, WarningLog
+
+CHAT = [{"role": "user", "content": "Hi"}]
+READERS = [
+    name
+    for name, entry in turnwise.entries().items()
+    if ":" not in name and not entry.unusable and entry.dialect == "jinja"
+]
+
+
+def prompt(template, **asked):
+    with WarningLog(is_quiet=True) as log:
+        text = template.render(CHAT, add_generation_prompt=True, **asked).text
+    return text, [text for text in log.texts if "the template" in text]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "same"),
+    [
+        ("qwen3", {"reasoning": "none"}, {"enable_thinking": False}),
+        ("qwen3", {"reasoning": False}, {"enable_thinking": False}),
+        ("gemma-4", {"reasoning": True}, {"enable_thinking": True}),
+        ("gpt-oss", {"reasoning": "high"}, {"reasoning_effort": "high"}),
+        ("deepseek-v3.1", {"reasoning": True}, {"thinking": True}),
+        ("deepseek-v4", {"reasoning": "max"}, {"thinking": True, "reasoning_effort": "max"}),
+        ("kimi-k3", {"tool_choice": "required"}, {"tool_choice": "required"}),
+        ("command-a-plus", {"reasoning": "none"}, {"reasoning": False}),
+    ],
+)
+def test_a_request_is_said_in_the_words_of_the_template(name, asked, same):
+    template = turnwise.load(name)
+    expected = template.renderer.render(CHAT, add_generation_prompt=True, **same).text
+    assert prompt(template, **asked) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "warning"),
+    [
+        ("chatml", {"reasoning": "high"}, "no option for reasoning='high'"),
+        ("deepseek-r1", {"reasoning": "none"}, "no option for reasoning='none'"),
+        ("qwen3", {"reasoning": "low"}, "on or off and has no levels: 'low' is on"),
+        ("mistral-small-4", {"reasoning": "low"}, "no level 'low': 'high' is used"),
+        ("glm-5.2", {"reasoning": "low"}, "has no level 'low'"),
+        ("qwen3", {"tool_choice": "required"}, "does not write tool_choice='required'"),
+        ("qwen3", {"response_format": {"type": "json_object"}}, "does not write response_format"),
+        ("qwen3", {"parallel_tool_calls": False}, "does not write parallel_tool_calls"),
+    ],
+)
+def test_what_the_template_cannot_express_is_a_warning(name, asked, warning):
+    _, warned = prompt(turnwise.load(name), **asked)
+    assert len(warned) == 1 and warning in warned[0]
+
+
+def test_what_asks_for_nothing_is_silent():
+    asked = {
+        "tool_choice": "auto",
+        "response_format": {"type": "text"},
+        "parallel_tool_calls": True,
+    }
+    assert prompt(turnwise.load("qwen3"), **asked)[1] == []
+    assert prompt(turnwise.load("chatml"), reasoning="none")[1] == []
+
+
+def test_a_level_that_is_none_is_an_error():
+    with pytest.raises(MessageError, match="no level 'hihg'"):
+        turnwise.load("qwen3").render(CHAT, reasoning="hihg")
+
+
+def test_strict_makes_it_an_error():
+    with pytest.raises(MessageError, match="no option"):
+        turnwise.load("chatml").render(CHAT, reasoning="high", strict=True)
+
+
+def test_encode_and_session_do_as_render():
+    template = turnwise.load("qwen3")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        encoded = template.encode(CHAT, "turnwise", add_generation_prompt=True, reasoning="none")
+        plain = template.encode(CHAT, "turnwise", add_generation_prompt=True, enable_thinking=False)
+        session = template.session("turnwise", reasoning="none")
+    assert encoded.input_ids == plain.input_ids
+    assert session.prompt(CHAT) == list(plain.input_ids)
+
+
+@pytest.mark.law(4)
+@pytest.mark.parametrize("name", READERS)
+def test_no_request_is_lost_in_silence(name):
+    """The prompt changes as asked, or is one that another value changes, or a warning says why not."""
+    template = turnwise.load(name)
+    read = {*SWITCHES, *MODES, *EFFORTS} & set(template.variables)
+    for level in ("none", "low", "high", "max"):
+        try:
+            text, warned = prompt(template, reasoning=level)
+        except TurnwiseError:
+            continue  # the template refuses this conversation in any case
+        plain = template.renderer.render(CHAT, add_generation_prompt=True).text
+        mentions = "think" in template.text.lower() or "reason" in template.text.lower()
+        if not warned and text == plain and (read or mentions):
+            options = RequestFacts(template.renderer).translate({"reasoning": level}).options
+            assert options, (name, level)
