@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 import corpus
 import turnwise
 from served import ENTRIES, QUIET, SIZES, TIDE, client_of, make_chat, make_service, make_text, post
+from turnwise.errors import WarningLog
 from turnwise.evidence.conform import EngineComparison, EngineReply, Vllm, wire_probes
 from turnwise.serve.memory import ConversationMemory, KnownIds, count_equal, join_ids, make_digests
 from turnwise.serve.models import ServedModels, load_model
@@ -233,11 +234,12 @@ def test_the_bodies_of_routers(client: TestClient) -> None:
     }
     for name in ENTRIES:
         answer = post(client, RENDER, {"model": name, "messages": chat, "tools": [TIDE], **more})
-        expected = turnwise.load(name).encode(
-            chat, "turnwise", tools=[TIDE], add_generation_prompt=True, reasoning_effort="low"
-        )
+        with WarningLog(is_quiet=True):
+            expected = turnwise.load(name).encode(
+                chat, "turnwise", tools=[TIDE], add_generation_prompt=True, reasoning="low"
+            )
         assert answer["token_ids"] == expected.input_ids
-        assert "warnings" not in answer, answer["warnings"]
+        assert all("reasoning" in text for text in answer.get("warnings", ())), answer["warnings"]
         assert answer["sampling_params"]["logprobs"] == 2
 
 
@@ -393,3 +395,11 @@ def test_a_key_twice_is_refused(body: str, key: str) -> None:
             answer = client.post(path, content=body, headers=headers)
             assert answer.status_code == 422
             assert f"the key '{key}' twice" in answer.json()["error"]["message"]
+
+
+def test_effort_is_translated_to_the_variables_of_the_template(client: TestClient) -> None:
+    chat = {"model": "qwen3", "messages": [{"role": "user", "content": "Hi"}]}
+    off = post(client, RENDER, {**chat, "reasoning_effort": "none"})
+    same = post(client, RENDER, {**chat, "chat_template_kwargs": {"enable_thinking": False}})
+    assert off["token_ids"] == same["token_ids"] != post(client, RENDER, chat)["token_ids"]
+    assert "warnings" not in off
