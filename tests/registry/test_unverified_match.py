@@ -1,5 +1,6 @@
 """`match` and the evidence for an entry."""
 
+import pytest
 from typer.testing import CliRunner
 
 import turnwise
@@ -21,3 +22,12 @@ def test_an_entry_that_equals_its_makers_encoder_is_verified():
     assert turnwise.match("deepseek-ai/DeepSeek-V4-Pro").is_verified
     first = CliRunner().invoke(app, ["match", "moonshotai/Kimi-K3"]).output.splitlines()[0]
     assert "not verified" not in first and "kimi-k3" in first
+
+
+@pytest.mark.parametrize(
+    "model", ["zai-org/GLM-5.3-Flash", "Qwen/Qwen3.8-27B", "MiniMaxAI/MiniMax-M3"]
+)
+def test_a_model_whose_text_was_not_to_be_had_is_named_as_such(model):
+    with pytest.raises(turnwise.SourceError, match="was not to be had") as caught:
+        turnwise.match(model)
+    assert "give the model's folder" in caught.value.hint

@@ -186,6 +186,9 @@ def match(model: str, source: str | None = None) -> Match:
         return found
     asked = source or f"{OFFICIAL}, {XTUNER} or {LLAMAFACTORY}"
     problem = f"no template of {asked} is known to be for {short_repr(model, 200)}"
+    for pattern, files in _models_file()["unread"]["rows"]:
+        if fnmatchcase(model.lower(), pattern):
+            problem = f"{problem}: its text was not to be had; the model's folder has {files}"
     raise UnknownModel(problem, model)
 
 
