@@ -76,27 +76,32 @@ def find_losses(
         names: whether the name of a message counts, which most models were not trained on.
     """
     named = [index for index, message in enumerate(messages) if names and _has_name(message)]
-    suspects = None if documents or named else rendering.unwritten
-    if suspects is not None:
-        tools = None
-    if suspects == ():
-        return []
-    out = rendering.output
-    numbered = [(i, one) for i, one in enumerate(messages) if suspects is None or i in suspects]
-    is_usual = suspects is None and not documents and not named
-    if is_usual and _writes_all(rendering, numbered, tools, removed):
-        return []  # the fast path
-    finder = LossFinder(read_output(out, rendering.make_follower(), suspects), rendering)
+    suspects, numbered = None, list(enumerate(messages))
+    if not documents and not named:
+        if rendering.unwritten is not None:  # then all tools are written
+            suspects, tools = rendering.unwritten, None
+            numbered = [numbered[index] for index in suspects]
+        if suspects == () or (
+            suspects is None and _writes_all(rendering, numbered, tools, removed)
+        ):
+            return []  # the fast path
+    written = read_output(rendering.output, rendering.make_follower(), suspects)
+    finder = LossFinder(written, rendering)
     found = [*finder.find(numbered, tools, documents, removed), *finder.find_names(named)]
     losses = [
         Loss(_name_as_given(format_path(path), positions), is_part) for path, is_part in found
     ]
+    return losses + _find_lost_media(rendering, losses, positions)
+
+
+def _find_lost_media(
+    rendering: Rendering, losses: Sequence[Loss], positions: Sequence[int] | None
+) -> list[Loss]:
+    """Return the media parts without a placeholder, but for those in what is known to be lost."""
     known = tuple(loss.path for loss in losses)
-    for part in rendering.media:
-        path = _name_as_given(part.path, positions)
-        if not part.written and not path.startswith(known):
-            losses.append(Loss(path))
-    return losses
+    parts = [part for part in rendering.media if not part.written]
+    paths = [_name_as_given(part.path, positions) for part in parts]
+    return [Loss(path) for path in paths if not path.startswith(known)]
 
 
 def _writes_all(

@@ -179,8 +179,7 @@ class Rendering:
     ) -> None:
         self.text = text
         self.plain_kind = plain_kind  # of the messages, see `find_plain_kind`
-        # the messages of which a part may not be written, if all tools are; None if that was not found out
-        self.unwritten = unwritten
+        self.unwritten = unwritten  # messages not known to be whole; None if nothing is known
         self.changes: tuple[Any, ...] = ()
         self.warnings: tuple[str, ...] = ()
         self._positions: Sequence[int] | None = None  # of the messages in the caller's list

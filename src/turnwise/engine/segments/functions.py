@@ -71,7 +71,7 @@ from turnwise.engine.segments.texts import (
 )
 
 # Code whose rounds share more than namespaces: `{% for %}` with `else`, and recursive loops.
-SHARING_ROUNDS = re.compile(r"^\s*(?:e\d+ = True|def again\d+)", re.M)
+SHARING_ROUNDS = re.compile(r"^ *(?:e\d+ = True|def again\d+)", re.M)
 JSON_COST = 12  # bytes for each character of a text that is written as JSON
 MUTATORS = frozenset(
     [

@@ -110,7 +110,9 @@ def roundtrip_failures(
 
 SIGNS = "&<>\"'\\"
 SIGNS_IN_NAME = "".join(f"z{place}{sign}" for place, sign in enumerate(SIGNS)) + "zz"
-SIGNS_AS_WRITTEN = re.compile("".join(f"z{place}(.*?)" for place in range(len(SIGNS))) + "zz")
+SIGNS_AS_WRITTEN = re.compile(
+    "".join(f"z{place}(.{{0,12}}?)" for place in range(len(SIGNS))) + "zz"
+)
 UNKNOWN_ESCAPES = "calls: how signs in names and keys are written"
 REFUSED = "content, reasoning, calls: the template refuses a user message, or exceeds its limits"
 TOO_LONG = "content, reasoning, calls: the rendering of a message is too long to analyse"
