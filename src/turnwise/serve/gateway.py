@@ -23,19 +23,18 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
-from turnwise.errors import MessageError, TurnwiseError, short_repr
+from turnwise.errors import TurnwiseError
 from turnwise.local_files import error_reason
 from turnwise.replies.chunk_stream import ChunkStream
-from turnwise.replies.export.constraint_tree import AnyValue
-from turnwise.replies.export.schema_reader import read_value_type
-from turnwise.replies.export.value_check import StepBudget, find_misfit, find_value_misfit
 from turnwise.serve.bodies import NOT_FOUND, RequestError, refuse_fields
 from turnwise.serve.derendering import WITHOUT_CALLS, join_deltas, make_usage
 from turnwise.serve.models import ServedModel
 from turnwise.serve.rendering import ChatRenderer, make_plan
+from turnwise.serve.reply_checks import find_broken_promise, find_content_misfit
 from turnwise.serve.request_types import GatewayBody
-from turnwise.serve.sampling import NONE, REQUIRED, is_forced
+from turnwise.serve.sampling import NONE
 from turnwise.serve.settings import ServeSettings
+from turnwise.serve.stop_texts import StopFilter
 from turnwise.serve.upstreams import (
     LOG_HINT,
     UPSTREAMS,
@@ -76,69 +75,6 @@ GRAMMAR_HINT = "does it take grammars, and is --upstream-kind right?"
 Chunk = dict[str, Any]
 Made = TypeVar("Made")
 """What a caller makes of a delta."""
-
-
-class StopText:
-    """A stop text, and how much of it the text so far ends with, counted as Knuth, Morris and Pratt do.
-
-    Args:
-        text: the stop, which is not empty.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._begun = 0
-        # For each beginning of the text, how long the next shorter one is with which it ends.
-        self._shorter = [0] * len(text)
-        for index in range(1, len(text)):
-            self._shorter[index] = self._add(self._shorter[index - 1], text[index])
-
-    def _add(self, length: int, character: str) -> int:
-        while length and self.text[length] != character:
-            length = self._shorter[length - 1]
-        return length + (self.text[length] == character)
-
-    def follow(self, text: str) -> int:
-        """Return how many characters may begin the stop after more text, in which it is not found."""
-        if len(text) >= len(self.text):
-            self._begun = 0
-            text = text[len(text) - len(self.text) + 1 :]
-        for character in text:
-            self._begun = self._add(self._begun, character)
-        return self._begun
-
-
-class StopFilter:
-    """Cuts a text at the first of some stop texts, and holds back what may become one.
-
-    Args:
-        stops: the texts.
-    """
-
-    def __init__(self, stops: list[str]) -> None:
-        self._stops = [StopText(stop) for stop in stops]
-        self._held = ""
-        self.found: str | None = None
-
-    def feed(self, text: str) -> str:
-        """Return what is certainly before a stop."""
-        if not self._stops or self.found is not None:
-            return "" if self.found is not None else text
-        new, text = text, self._held + text
-        found = [(text.find(stop.text), stop.text) for stop in self._stops]
-        places = [one for one in found if one[0] >= 0]
-        if places:
-            place, self.found = min(places)
-            self._held = ""
-            return text[:place]
-        keep = max(stop.follow(new) for stop in self._stops)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep]
-
-    def close(self) -> str:
-        """Return what was held back."""
-        held, self._held = self._held, ""
-        return held
 
 
 class ChoiceStream:
@@ -483,43 +419,6 @@ class EventReader(Generic[Made]):
         if is_open and choice.has_ended:
             self._chunks.append(self._make_chunk(choice.index, {}, choice.finish_reason))
         self.is_done = choice.is_cut_off and _are_finished(self._plan, self._choices)
-
-
-def find_broken_promise(
-    plan: GenerationPlan, calls: list[dict[str, Any]], is_cut: bool, open_call: int | None = None
-) -> str | None:
-    """Return what of a reply's calls is not as it was asked for; None if they are.
-
-    The arguments of a call that a cut broke off (`open_call`, its number) are not looked at.
-    """
-    forced = is_forced(plan.choice)
-    if forced and not calls:
-        return None if is_cut else "there is no call"
-    if not plan.parallel and len(calls) > 1:
-        return f"there are {len(calls)} calls, and parallel_tool_calls is false"
-    budget = StepBudget(sum(len(call["function"]["arguments"]) for call in calls))
-    for number, call in enumerate(calls):
-        name, arguments = call["function"]["name"], call["function"]["arguments"]
-        is_allowed = name in plan.checked and plan.choice in (REQUIRED, name)
-        if forced and not is_allowed:
-            return f"the tool {short_repr(name)} is called"
-        if name in plan.checked and number != open_call:
-            misfit = find_misfit(arguments, plan.checked[name], budget)
-            if misfit is not None:
-                return f"in the call of {short_repr(name)}, {misfit}"
-    return None
-
-
-def find_content_misfit(plan: GenerationPlan, content: str) -> str | None:
-    """Return why the content of a reply does not fit the schema that was asked for; None if it does."""
-    if plan.schema is None:
-        return None
-    try:
-        type, definitions = read_value_type(plan.schema, "response_format")
-    except MessageError:  # the engine's own grammar follows more of JSON schema than ours
-        type, definitions = AnyValue(), {}
-    misfit = find_value_misfit(content, type, definitions)
-    return None if misfit is None else f"in the content, {misfit}"
 
 
 NO_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64)
