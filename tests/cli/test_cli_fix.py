@@ -59,3 +59,12 @@ def test_misuse(path: Path) -> None:
     assert run("fix", "no-such-file.jinja").exit_code == 2
     refused = run("fix", "chatml", "--write")
     assert refused.exit_code == 2 and "not a file" in refused.stderr
+
+
+def test_the_repaired_text_is_written_to_another_file(path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "fixed.jinja"
+    assert run("fix", path, *ONLY, "-o", target).exit_code == 0
+    assert path.read_text(encoding="utf-8") == TEXT
+    assert target.read_text(encoding="utf-8") == FIXED
+    assert run("fix", path, *ONLY, "--write", "-o", target).exit_code == 2
+    assert "cannot be written" in run("fix", path, *ONLY, "-o", tmp_path).stderr

@@ -77,6 +77,16 @@ def test_what_is_written_is_new(folder: Path) -> None:
     assert f"card ({CARD_FILE}): new" in str(turnwise.release(folder))
 
 
+def test_the_template_is_checked_first(folder: Path) -> None:
+    path = folder / "chat_template.jinja"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("message.content", "message.content | lower")
+    )
+    found = turnwise.release(folder, dry_run=True)
+    assert found.findings is not None and "T701" in [one.code for one in found.findings]
+    assert str(found).startswith("check: ") and "T701 the text of a message" in str(found)
+
+
 def test_a_second_release_writes_nothing(folder: Path) -> None:
     before = contents(folder)
     found = turnwise.release(folder)

@@ -10,6 +10,7 @@ import random
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -168,7 +169,11 @@ def _render_all(name: str, text: str) -> tuple[str, ...]:
 
 @cache
 def _probes() -> tuple[Probe, ...]:
-    return conversations()
+    return tuple(
+        replace(probe, add_generation_prompt=asked)
+        for probe in conversations()
+        for asked in (False, True)
+    )
 
 
 def changes_something(seed: Seed) -> bool:

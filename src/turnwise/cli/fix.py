@@ -11,6 +11,7 @@ import typer
 from turnwise.cli import inputs, output
 from turnwise.cli.render import JsonOption, PickOption, TemplateArgument, make_flag
 from turnwise.errors import SourceError
+from turnwise.local_files import error_reason
 from turnwise.repair import NAMES, Repair
 from turnwise.repair import fix as repair_template
 
@@ -28,6 +29,10 @@ def fix(
     write: Annotated[
         bool, make_flag("--write", help="Write the repaired text to the file TEMPLATE.")
     ] = False,
+    target: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the repaired text to FILE."),
+    ] = None,
     diff: Annotated[bool, make_flag("--diff", help="Print the diff alone, for `patch`.")] = False,
     pick: PickOption = None,
     as_json: JsonOption = False,
@@ -43,10 +48,12 @@ def fix(
     """
     inputs.check_stdin(template)
     found = inputs.load_template(template, pick)
-    path = _find_file(template, found.text) if write else None
+    if write and target is not None:
+        raise typer.BadParameter("it is either --write or --output FILE", param_hint="--output")
+    path = _find_file(template, found.text) if write else target
     repair = repair_template(found, only or (), generation=generation)
-    if path is not None and repair.changed:
-        path.write_bytes(repair.text.encode())
+    if path is not None and (repair.changed or path == target):
+        _write_text(path, repair.text)
     if as_json:
         output.write_json(_as_data(repair, path is not None))
     elif diff:
@@ -56,6 +63,13 @@ def fix(
         output.write_report(f"{repair}\n" + (f"\n{shown}" if shown else ""))
     if repair.unfixed or (repair.changed and path is None):
         raise typer.Exit(output.FOUND)
+
+
+def _write_text(path: Path, text: str) -> None:
+    try:
+        path.write_bytes(text.encode())
+    except OSError as error:
+        raise SourceError(f"{path} cannot be written: {error_reason(error)}") from error
 
 
 def _find_file(place: str, text: str) -> Path:

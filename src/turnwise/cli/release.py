@@ -65,5 +65,6 @@ def _as_data(found: Release) -> dict[str, Any]:
         "folder": str(found.folder),
         "complete": found.is_complete,
         "parts": [output.select_fields(part, *keys) for part in found.parts],
+        "findings": found.findings.to_data()["findings"] if found.findings is not None else [],
         "verdicts": list(map(str, found.verdicts)),
     }

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from turnwise.errors import SourceError, TurnwiseError, short_repr
+from turnwise.errors import SourceError, TurnwiseError, printable, short_repr
+from turnwise.evidence.checks import CheckReport, check
 from turnwise.evidence.prefix_stability import stability
 from turnwise.publishing.golden import CHATS, GOLDEN_FILE, make_golden
 from turnwise.publishing.model_folder import (
@@ -94,12 +95,14 @@ class Release:
         parts: what it should have, and what of it was missing.
         verdicts: what the programs that read a response_template say about the one of the folder.
         written: the files that were written.
+        findings: what `turnwise check` found in the template.
     """
 
     folder: Path
     parts: tuple[ReleasePart, ...]
     verdicts: tuple[Verdict, ...] = ()
     written: tuple[str, ...] = ()
+    findings: CheckReport | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -117,8 +120,18 @@ class Release:
 
     def __str__(self) -> str:
         parts = [part.describe(part.file in self.written) for part in self.parts]
-        lines = [*parts, *map(str, self.verdicts)]
+        lines = [*self._describe_findings(), *parts, *map(str, self.verdicts)]
         return "\n".join([*lines, *(f"written: {name}" for name in self.written)])
+
+    def _describe_findings(self) -> Iterator[str]:
+        """Yield what `turnwise check` found: the errors, and how many other findings there are."""
+        if self.findings is None:
+            return
+        yield f"check: {self.findings.summary()}"
+        for finding in self.findings:
+            if finding.severity == "error":
+                line = f" (line {finding.place.line})" if finding.place is not None else ""
+                yield f"  {finding.code} {printable(finding.message)}{line}"
 
 
 def release(
@@ -144,6 +157,7 @@ def release(
         raise SourceError(f"a release is made of a model folder, not of {short_repr(folder)}")
     model = ModelFolder(Path(folder))
     with ignore_warnings():
+        findings = check(model.template, model.tokenizer)
         parts = _make_parts(model, profile, overwrite)
     written = []
     for part in parts:
@@ -154,7 +168,7 @@ def release(
     config = model.read_table(CONFIG_FILE) or {}
     current = config.get(RESPONSE_KEY)
     verdicts = ask_validators(current) if isinstance(current, Mapping) else []
-    return Release(model.path, tuple(parts), tuple(verdicts), tuple(written))
+    return Release(model.path, tuple(parts), tuple(verdicts), tuple(written), findings)
 
 
 def _make_parts(model: ModelFolder, profile: str, overwrite: bool) -> list[ReleasePart]:

@@ -215,6 +215,7 @@ def check_markers_balance(subject: Subject) -> Iterator[Symptom]:
 def _marker_chats(subject: Subject) -> Iterator[Probe]:
     user, again, reply = subject.user(), subject.user(ASKED_AGAIN), subject.reply()
     yield subject.chat(user, again, reply)
+    yield subject.chat(user, reply, user, reply)
     system = [subject.system()] if subject.takes_system else []
     yield subject.chat(*system, user, reply, again)
     yield from (subject.chat(user, one, again) for one in _thoughtful_replies(subject))
@@ -255,8 +256,10 @@ def _learn_pairs(sequence: list[tuple[str, int]], stops: set[str]) -> list[tuple
     for opening in known:
         for closing in known[known.index(opening) + 1 :]:
             order = [name for name in names if name in (opening, closing)]
-            is_pair = order == [opening, closing] * (len(order) // 2)
-            if is_pair and len(order) >= 2 * TURNS and closing in stops:
+            # a text of the template before the first turn may be what is wrong
+            turns = order[len(order) % 2 :]
+            is_pair = turns == [opening, closing] * (len(turns) // 2)
+            if is_pair and len(turns) >= 2 * TURNS and closing in stops:
                 return [(opening, closing)]
     return []
 

@@ -96,11 +96,11 @@ def list_chats(subject: Subject) -> Iterator[Probe]:
     yield subject.chat(*rounds, subject.user(make_text("Question three")))
     if system:
         yield subject.chat(*system, *rounds, subject.user(make_text("Question three")))
-    if subject.tools is None or not subject.forms.is_written("tools"):
-        return
-    tools = [make_tool(TOOL_NAME, harbour={"type": "string", "description": QUOTED})]
-    tools[0]["function"]["description"] = QUOTED
-    yield subject.chat(*system, *rounds[:3], tools=tools)
+    tools = None
+    if subject.tools is not None:
+        tools = [make_tool(TOOL_NAME, harbour={"type": "string", "description": QUOTED})]
+        tools[0]["function"]["description"] = QUOTED
+        yield subject.chat(*system, *rounds[:3], tools=tools)
     if subject.takes_calls:
         said = make_text("Aside") if subject.forms.is_written("text beside a call") else None
         call = subject.call({"harbour": 'Brest "Nord"'}, content=said)
