@@ -305,7 +305,8 @@ def check_frames(subject: Subject) -> Iterator[Symptom]:
     chats = list(list_renderings(subject))
     frames = [frame for chat in chats for frame in list_frames(*chat)]
     prompt = subject.facts.generation_prompt.strip().partition("\n")[0]
-    odd = [*_find_wrong_headers(prompt, frames), *_find_odd_frames(frames)]
+    texts = "".join(rendering.text for _, rendering in chats)
+    odd = [*_find_wrong_headers(prompt, frames), *_find_odd_frames(frames, texts)]
     for probe, rendering in chats:
         odd += [(what, probe, index) for what, index in _find_open_tags(rendering)]
         odd += [(what, probe, index) for what, index in _find_bare_headers(rendering, frames)]
@@ -323,12 +324,14 @@ def check_frames(subject: Subject) -> Iterator[Symptom]:
         )
 
 
-def _find_odd_frames(frames: Sequence[Frame]) -> Iterator[OddPlace]:
+def _find_odd_frames(frames: Sequence[Frame], texts: str) -> Iterator[OddPlace]:
     """Yield what is wrong with a frame, and the index of the first character that is."""
+    turns = "".join(frame.opening for frame in frames if frame.role != "tool")
     for frame in frames:
-        closed = {match[2] for match in TAG.finditer(frame.closing) if match[1]}
         for match in TAG.finditer(frame.opening) if frame.role == "tool" else ():
-            if not match[1] and match[2] not in closed:
+            # a tag that opens other turns, too, is a marker, which has no pair
+            is_pair = not match[1] and match[0] not in turns
+            if is_pair and f"</{match[2]}>" not in texts:
                 message = f"<{match[2]}> is opened before a result and not closed after it"
                 yield message, frame.probe, frame.end
     inner = [frame for frame in frames if frame.message + 1 < len(frame.probe.messages)]
