@@ -183,7 +183,7 @@ def test_parts_in_tool_results() -> None:
         MACRO + "{% for m in messages %}{% for p in m.content %}{{ write(p.content) }}{% endfor %}"
         "{% endfor %}"
     )
-    nested = {"type": "tool_result", "content": [as_part("x"), IMAGE]}
+    nested = {"type": "group", "content": [as_part("x"), IMAGE]}
     assert find_texts(within, [user(nested)]) == [
         ("messages[0].content[0].content[1]", "<image>"),
     ]
