@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import MessageDict, make_message, option_names
@@ -80,6 +81,7 @@ class Capabilities:
         self.forms = forms
         self._with_tools = with_tools
         self._late: dict[str, bool] = {}
+        self._pairs: dict[tuple[str, str], bool] = {}
         # Of names that conversations have, which are any texts.
         self._answers: SizedTable[Verdict] = SizedTable(MAX_NAMES_BYTES)
 
@@ -166,14 +168,19 @@ class Capabilities:
 
     def takes_systems(self, roles: Sequence[str]) -> bool:
         """Whether several system messages of these roles at the front are written."""
-        if len(roles) < 2 or set(roles) == {"system"}:
-            return len(roles) < 2 or self.forms.is_written("system twice", self._with_tools)
-        chats = self.forms.chats
-        texts = [f"{RULES} {number}" for number in range(len(roles))]
-        pairs = zip(texts, roles, strict=True)
-        systems = [{**chats.system(text), "role": role} for text, role in pairs]
-        written = self._write_chat(*systems, chats.user())
-        return written is not None and all(text in written for text in texts)
+        pairs = set(pairwise(roles))
+        if ("system", "system") in pairs and not self.forms.is_written(
+            "system twice", self._with_tools
+        ):
+            return False
+        for pair in pairs - self._pairs.keys():
+            chats, texts = self.forms.chats, (RULES, MORE_RULES)
+            systems = [
+                {**chats.system(text), "role": role} for text, role in zip(texts, pair, strict=True)
+            ]
+            written = self._write_chat(*systems, chats.user()) or ""
+            self._pairs[pair] = all(text in written for text in texts)
+        return all(map(self._pairs.__getitem__, pairs))
 
     def _write_chat(self, *messages: MessageDict) -> str | None:
         chats = self.forms.chats
