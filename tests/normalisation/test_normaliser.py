@@ -152,6 +152,13 @@ def test_a_system_text_goes_to_the_user_where_there_is_no_system() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["mistral", "gemma-2"])
+def test_a_system_text_in_parts_goes_to_the_user_too(name: str) -> None:
+    parts = [{"type": "text", "text": "Be brief."}]
+    text = turnwise.load(name).render([{**RULE, "content": parts}, HI], strict=True).text
+    assert "Be brief.\n\nHi" in text
+
+
 def test_a_system_text_before_a_reply_becomes_a_users() -> None:
     chat = [RULE, {"role": "assistant", "content": "Hello"}]
     assert render_normalised(NO_SYSTEM, chat)[0] == "<user>Be brief.<assistant>Hello"

@@ -69,7 +69,7 @@ class UsualReader:
             if type(message) is not dict:
                 return None
             role, content = message.get("role"), message.get("content")
-            if type(role) is not str or (role == "system" and chat and not self._keeps(chat)):
+            if type(role) is not str or (role == "system" and not self._keeps(chat)):
                 return None
             if type(content) is str:
                 if role not in text_roles and not self._takes_text(role):
@@ -94,7 +94,7 @@ class UsualReader:
     def _keeps(self, before: list[MessageDict]) -> bool:
         """Whether a system message stays where it is after others."""
         if all(message["role"] == "system" for message in before):
-            return self.capabilities.takes_systems(["system"] * 2)
+            return not before or self.capabilities.takes_systems(["system"] * 2)
         return self.capabilities.writes_late("system")
 
     def _read_message(
@@ -159,7 +159,7 @@ class UsualReader:
     ) -> MessageDict | None:
         """Return a message with its text parts copied, or joined where the template takes text only."""
         role, parts = message["role"], message["content"]
-        if role not in USUAL_ROLES:
+        if role not in USUAL_ROLES or not self.capabilities.writes_role(role):
             return None
         if role not in self._keeps_parts:
             keeps_parts = self.capabilities.takes_parts(role) or not self._takes_text(role)
