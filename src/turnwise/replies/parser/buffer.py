@@ -172,19 +172,19 @@ class ParseBuffer:
             match, emit_upto = None, self.position
             if self.position < len(self.text):
                 match, emit_upto = matcher.find(self.text, self.position, self.ended, left)
-            if match is None and self.ended:
-                emit_upto = self._end_of_text(matcher, kind)
+                if match is None and self.ended:
+                    emit_upto = self._end_of_text(matcher, kind)
             size = emit_upto - self.position
             if left is not None and size > left:
                 sink(self.consume(left, kind))
                 return None
             if size:
                 sink(self.consume(size, kind))
+            has_rest = self.position < len(self.text)  # the beginning of a marker
             if match is not None or self.ended:
-                if match is None and kind in (TEXT, REASONING):
+                if match is None and has_rest and kind in (TEXT, REASONING):
                     self._builder.record_marker(CUT, self.consume_rest("marker"))
                 return match
-            has_rest = self.position < len(self.text)  # the beginning of a marker
             yield None if has_rest else fast_path
 
     def _end_of_text(self, matcher: MarkerMatcher, kind: str) -> int:
