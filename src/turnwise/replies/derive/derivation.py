@@ -48,7 +48,6 @@ from turnwise.replies.derive.probe_results import (
 )
 from turnwise.replies.derive.reasoning import (
     explain_missing,
-    find_opener,
     find_searched_region,
     matching_tag,
 )
@@ -335,11 +334,6 @@ def _derive_reasoning(results: ProbeResults, notes: Notes) -> ReasoningLayout:
         opener, closer, before_content, results.before_call
     )
     empty = before_content.text.removesuffix(content_open.text)
-    mirrored = find_opener(opener.text, closer.text)
-    if empty and opener.core not in empty and mirrored is not None:
-        opener = opener.slice(
-            mirrored
-        )  # what precedes the tag is a header, which empty reasoning lacks
     region = to_region(opener, notes.without_header(closer, header))
     return ReasoningLayout(region, header, content_open, empty)
 

@@ -38,6 +38,7 @@ from turnwise.replies.export.constraint_tree import (
     ValueType,
     characters,
     make_choice,
+    make_optional,
     make_repeat,
     make_sequence,
     make_union,
@@ -137,6 +138,10 @@ class CallNodes:
         extra = None
         if arguments.other is not None:
             extra = self._other_pair(pairs, arguments, arguments.other)
+        space = pairs.string.close.trailing_space
+        if space and not members and extra is None:
+            # A template may write the line break after the last argument although there is none.
+            return make_optional(LiteralNode(space))
         comma = LiteralNode(pairs.between.text) if pairs.between.text else NOTHING
         nodes = self._notation(pairs.values, pairs)
         return nodes.members(members, comma, extra)
@@ -200,7 +205,9 @@ class CallNodes:
         if isinstance(value, StringType):
             return self._string(pairs, value, closer)
         if isinstance(value, ConstantType):
-            texts = (self._constant(pairs, text) for text in value.texts)
+            texts = [self._constant(pairs, text) for text in value.texts]
+            if "null" in value.texts and pairs.values == "quoted":
+                texts.append(str(None))  # what Jinja prints
             return make_sequence(make_choice(map(LiteralNode, texts)), closer)
         if isinstance(value, NumberType):
             return make_sequence(JsonNode(value), closer)

@@ -42,17 +42,17 @@ from turnwise.replies.export.constraint_tree import (
 from turnwise.replies.export.own_reply import PROBE_TOOL, check_own_reply
 from turnwise.replies.export.schema_reader import read_signatures, read_value_type
 from turnwise.replies.grammar_parts import (
+    KEY,
     NOT_READ_BACK,
     UNQUOTED,
     Calls,
     GrammarParts,
     JsonCall,
-    Marker,
     RawCall,
     Region,
 )
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
-from turnwise.replies.parser.markers import PUNCTUATION, is_tag_like, split_tags
+from turnwise.replies.parser.markers import PUNCTUATION, collect_texts, is_tag_like, split_tags
 from turnwise.replies.parser.parser import Parser
 
 __all__ = ["ReplyOptions", "build_reply_tree"]
@@ -230,19 +230,10 @@ class _ReplyBuilder:
         )
 
     def _collect_markers(self) -> list[str]:
-        grammar, calls = self._grammar, self._calls
-        regions = [grammar.content, calls.section, calls.each]
-        if grammar.reasoning is not None:
-            regions.append(grammar.reasoning)
-        markers = [marker for region in regions for marker in (region.open, region.close)]
-        markers += [part for part in getattr(calls.call, "parts", ()) if isinstance(part, Marker)]
-        pairs = getattr(calls.call, "pairs", None)
-        if pairs is not None:
-            found = (pairs.string.open, pairs.string.close, pairs.other.open, pairs.other.close)
-            markers += [pairs.key, *found]
-        texts = [*(marker.text for marker in markers), *grammar.starts, *self._stops]
-        tags = [tag.strip() for text in texts for tag in split_tags(text)]
-        return list(dict.fromkeys(tag for tag in tags if is_tag_like(tag)))
+        grammar = self._grammar
+        parts = (grammar.content, self._calls, grammar.reasoning, grammar.starts, self._stops)
+        tags = [tag.strip() for text in collect_texts(parts) for tag in split_tags(text)]
+        return list(dict.fromkeys(tag for tag in tags if is_tag_like(tag) and KEY not in tag))
 
     # -- calls
 
@@ -260,7 +251,8 @@ class _ReplyBuilder:
     def _finish(self) -> Node:
         if self._calls.content_after and self._options.content is None:
             return make_choice(self._free_texts())
-        return self._stop()
+        # Some templates write a line break before the stop, which none of the parts of a call shows.
+        return make_sequence(make_optional(LiteralNode("\n")), self._stop())
 
     # -- content
 
