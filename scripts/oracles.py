@@ -41,10 +41,11 @@ REASONS = """
 * Texts of the developer go to DeepSeek V4, Mistral and Kimi K3 as system texts.
 * The file of DeepSeek V3.2 writes results in the order that they have; `render` puts them into the order of their
   calls, as the maker's later encoders do. Only conversations in which they are in order are compared.
-* The files of DeepSeek V3.2 and Kimi K3 are copies that other software has of them: vLLM's, with the blank lines of
-  the maker's fixtures put back, and one without the code for images. Their hash is that of the copy.
-* Kimi K3's file looks for the call of a result behind other messages too; `render` orders results only directly after
-  their calls.
+* The files of DeepSeek V3.2 and Kimi K3 themselves could not be read here. The first is vLLM's copy, with the blank
+  lines of the maker's fixtures put back; the second a transcript, without images, of a copy that derives from the
+  maker's. The hash is that of the file that was run.
+* Kimi K3's encoder orders results by their calls also where another message stands between; `render` only directly
+  after the calls.
 * A reasoning under another name than `reasoning_content` is renamed by `render`, and is not asked for.
 """
 
