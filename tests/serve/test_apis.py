@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from gateway_streams import gateway
 from lazy_modules import LazyModule
-from scripted_upstream import ScriptedUpstream
+from scripted_upstream import TOKENIZER, ScriptedUpstream
 from served import QUIET, TIDE, client_of, make_service, post
 
 openai = LazyModule("openai")
@@ -438,3 +438,37 @@ def test_an_engine_that_disobeys_is_an_error_of_each_api() -> None:
         request = {"messages": ASKED, "max_tokens": 9, **forced}
         answer = client.post("/v1/messages", json=request)
         assert (answer.status_code, answer.json()["error"]["type"]) == (502, "api_error")
+
+
+@pytest.mark.parametrize("kind", ["generate", "completions", "llamacpp", "text"])
+def test_plain_prompts_are_continued(kind: str) -> None:
+    upstream = ScriptedUpstream(
+        kind, "Brest 潮汐 at noon.<|im_end|>" if kind != "text" else "Brest."
+    )
+    expected = "Brest 潮汐 at noon." if kind != "text" else "Brest."
+    with openai_of(upstream) as client:
+        whole = client.completions.create(model=MODEL, prompt="High water in", max_tokens=50)
+        parts = list(
+            client.completions.create(
+                model=MODEL,
+                prompt="High water in",
+                stream=True,
+                stream_options={"include_usage": True},
+            )
+        )
+    assert whole.choices[0].text == expected
+    assert whole.object == parts[0].object == "text_completion"
+    assert "".join(part.choices[0].text for part in parts if part.choices) == expected
+    assert parts[-1].usage == whole.usage
+    if kind in ("generate", "completions", "llamacpp"):
+        sent = upstream.requests[0]
+        assert (sent.get("token_ids") or sent["prompt"]) == TOKENIZER.whole("High water in")
+
+
+def test_plain_prompts_may_be_ids_and_are_one_at_a_time() -> None:
+    upstream = ScriptedUpstream("generate", "Brest.")
+    with gateway(upstream, MODEL) as client:
+        post(client, "/v1/completions", {"prompt": [5, 6], "stop": ["s"]})
+        for bad in ({"prompt": ["a", "b"]}, {"prompt": "a", "suffix": "b"}, {"prompt": ""}):
+            assert "error" in post(client, "/v1/completions", bad, 422)
+    assert upstream.requests[0]["token_ids"] == [5, 6]

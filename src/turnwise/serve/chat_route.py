@@ -36,15 +36,16 @@ from turnwise.serve.reply_writers import (
     BlockReplies,
     ChatWriter,
     MessagesFormat,
+    PlainWriter,
     ReplyState,
     ReplyWriter,
     ResponsesFormat,
 )
-from turnwise.serve.request_types import GatewayBody
+from turnwise.serve.request_types import GatewayBody, PlainGatewayBody, SamplingBody
 from turnwise.serve.service import Service, explain_failure
 from turnwise.serve.upstreams import GenerationPlan, StreamUsage, UpstreamCall
 
-CHAT_PATH = "/v1/chat/completions"
+CHAT_PATH, PLAIN_PATH = "/v1/chat/completions", "/v1/completions"
 FORWARDED = ("authorization",)  # headers of the client that the upstream gets
 CLIENT_LEFT = 499  # in logs, of a request whose client did not wait; no client gets it
 LENIENT_HINT = "a server that was started with --lenient answers with a warning"
@@ -62,16 +63,19 @@ class ReplyApi(NamedTuple):
         writer: writes its replies.
         id_format: how the id of a reply is made from that of the request.
         end: what ends a stream.
+        body: what a request has, if it needs no reader.
     """
 
     request: RequestReader | None
     writer: Callable[[GenerationPlan, RequestBody, ReplyState], ReplyWriter]
     id_format: str
     end: bytes = b""
+    body: type[RequestBody] = GatewayBody
 
 
 REPLY_APIS = {
     CHAT_PATH: ReplyApi(None, ChatWriter, "chatcmpl-{}", b"data: [DONE]\n\n"),
+    PLAIN_PATH: ReplyApi(None, PlainWriter, "cmpl-{}", b"data: [DONE]\n\n", PlainGatewayBody),
     MESSAGES_PATH: ReplyApi(MESSAGES, partial(BlockReplies, MessagesFormat), "msg_{}"),
     RESPONSES_PATH: ReplyApi(RESPONSES, partial(BlockReplies, ResponsesFormat), "resp_{}"),
 }
@@ -121,7 +125,7 @@ class ChatRoute:
         self._path = path
         self._api = REPLY_APIS[path]
         reader = self._api.request
-        self._kind: type[RequestBody] = GatewayBody if reader is None else reader.body
+        self._kind: type[RequestBody] = self._api.body if reader is None else reader.body
         self._write_error = write_chat_error if reader is None else reader.write_error
 
     def route(self) -> Route:
@@ -153,15 +157,23 @@ class ChatRoute:
     def prepare(self, body: RequestBody, request_id: str, warnings: list[str]) -> ChatWork:
         """Read a request, make its prompt and its grammar: the work of a thread."""
         model = self._server.service.models.find(getattr(body, "model", None))
-        chat = body
-        if self._api.request is not None:
-            chat = read_fields(GatewayBody, self._api.request.read(body, model), self._settings)
-        assert isinstance(chat, GatewayBody)
-        plan = self._gateway.plan(chat, model, self._api.id_format.format(request_id))
-        calls = self._gateway.make_calls(plan)
+        request_id = self._api.id_format.format(request_id)
+        if isinstance(body, PlainGatewayBody):
+            chat: SamplingBody = body
+            plan = self._gateway.plan_plain(body, model, request_id)
+        else:
+            if self._api.request is not None:
+                given = self._api.request.read(body, model)
+                chat = read_fields(GatewayBody, given, self._settings)
+            else:
+                assert isinstance(body, GatewayBody)
+                chat = body
+            assert isinstance(chat, GatewayBody)
+            plan = self._gateway.plan(chat, model, request_id)
         warnings = [*warnings, *find_unknown_fields(body, ())]
         if warnings and not self._settings.lenient:
             raise RequestError("; ".join(warnings), hint=LENIENT_HINT)
+        calls = self._gateway.make_calls(plan)
         return ChatWork(plan, calls, chat.stream, body, warnings)
 
     # -- answers

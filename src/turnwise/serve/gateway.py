@@ -29,10 +29,11 @@ from turnwise.replies.chunk_stream import ChunkStream
 from turnwise.serve.bodies import NOT_FOUND, RequestError, refuse_fields
 from turnwise.serve.derendering import WITHOUT_CALLS, join_deltas, make_usage
 from turnwise.serve.models import ServedModel
-from turnwise.serve.rendering import ChatRenderer, make_plan
+from turnwise.serve.plain_stream import PlainStream
+from turnwise.serve.rendering import ChatRenderer, encode_plain, make_plan, read_prompts
 from turnwise.serve.reply_checks import find_broken_promise, find_content_misfit
-from turnwise.serve.request_types import GatewayBody
-from turnwise.serve.sampling import NONE
+from turnwise.serve.request_types import GatewayBody, PlainGatewayBody
+from turnwise.serve.sampling import NONE, read_limit, read_sampling
 from turnwise.serve.settings import ServeSettings
 from turnwise.serve.stop_texts import StopFilter
 from turnwise.serve.upstreams import (
@@ -68,6 +69,11 @@ NOT_PASSED = {
     "functions": "this field is out of date: use tools",
     "function_call": "this field is out of date: use tool_choice",
 }
+NOT_PLAIN = {
+    "logprobs": "log-probabilities are those of /v1/chat/completions",
+    "suffix": "a prompt is continued, not filled in",
+    "best_of": "ask for `n` replies, and choose",
+}
 # Why an engine ended a reply before its end, and what the client is told.
 CUT = {"length": "length", "abort": "length", "content_filter": "content_filter"}
 GRAMMAR_HINT = "does it take grammars, and is --upstream-kind right?"
@@ -86,10 +92,12 @@ class ChoiceStream:
     """
 
     def __init__(self, plan: GenerationPlan, index: int) -> None:
-        declared = WITHOUT_CALLS if plan.choice == NONE and plan.tools else None
-        template, tokenizer = plan.model.template, plan.model.tokenizer
-        parser = template.parser(plan.text, plan.tools, tokenizer, declared, strip="calls")
-        self._stream = ChunkStream(parser, id="", model="")
+        self._stream: ChunkStream | PlainStream = PlainStream(plan.model.tokenizer)
+        if not plan.is_plain:
+            declared = WITHOUT_CALLS if plan.choice == NONE and plan.tools else None
+            template, tokenizer = plan.model.template, plan.model.tokenizer
+            parser = template.parser(plan.text, plan.tools, tokenizer, declared, strip="calls")
+            self._stream = ChunkStream(parser, id="", model="")
         self._stops = StopFilter(plan.sampling.get("stop", []))
         self._plan = plan
         self.index = index
@@ -272,6 +280,39 @@ class Gateway:
         if not plan.ids:
             raise RequestError("the template writes nothing of this chat, so there is no prompt")
         return replace(plan, known=prompt.known)
+
+    def plan_plain(
+        self, body: PlainGatewayBody, model: ServedModel, request_id: str
+    ) -> GenerationPlan:
+        """Read a request with a plain prompt.
+
+        Raises:
+            RequestError: a field is malformed, or cannot be honoured.
+        """
+        refuse_fields(body, NOT_PASSED | NOT_PLAIN)
+        prompts = read_prompts(body, self.settings)
+        if len(prompts) > 1:
+            raise RequestError("one prompt is answered at a time", path="prompt")
+        [prompt] = prompts
+        ids = (
+            prompt
+            if isinstance(prompt, list)
+            else encode_plain(model, prompt, body.add_special_tokens)
+        )
+        if not ids:
+            raise RequestError("the prompt is empty", path="prompt")
+        sampling = read_sampling(body, model) | {"stop_token_ids": body.stop_token_ids or []}
+        limit = read_limit(body, model, len(ids))
+        return GenerationPlan(
+            request_id=request_id,
+            model=model,
+            upstream_model=self.settings.upstream_model or model.name,
+            ids=ids,
+            text=prompt if isinstance(prompt, str) else model.tokenizer.decode(ids),
+            sampling=sampling if limit is None else {**sampling, "max_tokens": limit},
+            with_ids=bool(body.return_token_ids),
+            is_plain=True,
+        )
 
     def make_calls(self, plan: GenerationPlan) -> list[UpstreamCall]:
         """Return the requests to the engine; grammars are written here, so this is the work of a thread, too."""

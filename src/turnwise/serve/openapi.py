@@ -17,6 +17,7 @@ from turnwise.serve.request_types import (
     DerenderBody,
     DetokenizeBody,
     GatewayBody,
+    PlainGatewayBody,
     RenderBody,
     TokenizeBody,
 )
@@ -29,7 +30,7 @@ JSON_KINDS = {
     list: "array",
     dict: "object",
 }
-GATEWAY_PATHS = ("/v1/chat/completions", MESSAGES_PATH, RESPONSES_PATH)
+GATEWAY_PATHS = ("/v1/chat/completions", "/v1/completions", MESSAGES_PATH, RESPONSES_PATH)
 # What each path is for, and the body that it reads.
 PATHS: dict[str, tuple[str, type[RequestBody] | None]] = {
     "/v1/chat/completions/render": (
@@ -48,6 +49,7 @@ PATHS: dict[str, tuple[str, type[RequestBody] | None]] = {
         "A chat with a reply of the upstream, whole or as a stream of events.",
         GatewayBody,
     ),
+    "/v1/completions": ("A plain prompt with a reply of the upstream.", PlainGatewayBody),
     "/v1/messages": ("Anthropic's Messages with a reply of the upstream.", MessagesBody),
     "/v1/messages/count_tokens": ("How many tokens a conversation has.", CountBody),
     "/v1/messages/render": ("A request of Anthropic's Messages as token ids.", MessagesBody),

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from turnwise.messages import message_text
 from turnwise.serve.bodies import RequestBody
 from turnwise.serve.gateway import ChoiceStream, list_choices, total_usage
-from turnwise.serve.request_types import GatewayBody
+from turnwise.serve.request_types import GatewayBody, PlainGatewayBody
 from turnwise.serve.upstreams import GenerationPlan, StreamUsage
 
 Event = dict[str, Any]
@@ -73,7 +73,9 @@ class ChatWriter(ReplyWriter):
 
     @property
     def _has_usage(self) -> bool:
-        return isinstance(self.body, GatewayBody) and self.body.stream_options.include_usage
+        if not isinstance(self.body, (GatewayBody, PlainGatewayBody)):
+            return False
+        return self.body.stream_options.include_usage
 
     def _frame(self, kind: str) -> dict[str, Any]:
         return {
@@ -120,6 +122,25 @@ class ChatWriter(ReplyWriter):
 
     def fail(self, error: dict[str, Any]) -> bytes:
         return self.write(error)
+
+
+class PlainWriter(ChatWriter):
+    """Writes completions of plain prompts, which have a text and no message."""
+
+    def _frame(self, kind: str) -> dict[str, Any]:
+        return {**super()._frame(kind), "object": "text_completion"}
+
+    def add(self, index: int, delta: dict[str, Any], reason: str | None) -> list[Event]:
+        [event] = super().add(index, delta, reason)
+        choice = event["choices"][0]
+        choice["text"] = choice.pop("delta").get("content") or ""
+        return [event]
+
+    def answer(self) -> dict[str, Any]:
+        answer = super().answer()
+        for choice in answer["choices"]:
+            choice["text"] = choice.pop("message").get("content") or ""
+        return answer
 
 
 @dataclass

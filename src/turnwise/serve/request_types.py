@@ -153,6 +153,13 @@ class CompletionBody(SamplingBody):
     add_special_tokens: bool = True
 
 
+class PlainGatewayBody(CompletionBody):
+    """A plain prompt for the engine that this server asks."""
+
+    stream_options: StreamOptions = field(default_factory=StreamOptions)
+    return_token_ids: Flag = None
+
+
 # -- replies of an engine
 
 

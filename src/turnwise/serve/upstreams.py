@@ -72,6 +72,7 @@ class GenerationPlan:
         with_reasoning: whether the client wants the reasoning.
         known: what the memory keeps of the prompt, once the engine is asked.
         with_ids: whether the client wants the token ids of the reply.
+        is_plain: whether the prompt is no chat, so that the reply is a text.
     """
 
     request_id: str
@@ -88,6 +89,7 @@ class GenerationPlan:
     with_reasoning: bool = True
     known: KnownIds | None = None
     with_ids: bool = False
+    is_plain: bool = False
 
     @property
     def count(self) -> int:
@@ -210,7 +212,7 @@ def _ask_llamacpp(plan: GenerationPlan) -> list[UpstreamCall]:
         "stream": True,
         "return_tokens": True,
         "cache_prompt": True,
-        "stop": [*sampling.get("stop", ()), *plan.model.stops],
+        "stop": [*sampling.get("stop", ()), *([] if plan.is_plain else plan.model.stops)],
     }
     if "logprobs" in sampling:
         body["n_probs"] = max(1, sampling["logprobs"])
