@@ -52,6 +52,11 @@ BASELINE = "turnwise-baseline.json"
 MAX_BASELINE = 2**24  # bytes
 
 
+def _write_lines(reports: Sequence[CheckReport]) -> None:
+    lines = [line for report in reports for line in format_report(report)]
+    output.write_lines(lines, output.use_colour())
+
+
 def _write_json(reports: Sequence[CheckReport]) -> None:
     output.write_json([report.to_data() for report in reports])
 
@@ -138,11 +143,9 @@ def check(
     Example: turnwise check qwen3 -k turnwise
     """
     form = "json" if as_json else form
-    if explain is not None:
-        _describe_checks([find_check(explain)], form, is_list=False)
-        return
-    if list_checks:
-        _describe_checks(CHECKS, form, is_list=True)
+    if explain is not None or list_checks:
+        wanted = CHECKS if explain is None else [find_check(explain)]
+        _describe_checks(wanted, form, is_list=explain is None)
         return
     if not templates:
         raise typer.BadParameter("give a TEMPLATE, or --explain CODE", param_hint="TEMPLATE")
@@ -165,17 +168,16 @@ def check(
     if write_baseline:
         _write_baseline(place or BASELINE, reports)
         return
-    if place is not None:
-        known = _read_baseline(place)
-        reports = [remove_known(report, known) for report in reports]
-    if form in WRITERS:
-        WRITERS[form](reports)
-    else:
-        lines = [line for report in reports for line in format_report(report)]
-        output.write_lines(lines, output.use_colour())
-    worst = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
-    if any(finding.severity in worst for report in reports for finding in report):
+    known = _read_baseline(place)
+    reports = [remove_known(report, known) for report in reports]
+    WRITERS.get(form, _write_lines)(reports)
+    if any(_has_finding(report, fail_on) for report in reports):
         raise typer.Exit(output.FOUND)
+
+
+def _has_finding(report: CheckReport, severity: str) -> bool:
+    """Whether a report has a finding that is as bad, or worse."""
+    return any(map(report.count, SEVERITIES[: SEVERITIES.index(severity) + 1]))
 
 
 def _write_baseline(place: str, reports: Sequence[CheckReport]) -> None:
@@ -187,7 +189,9 @@ def _write_baseline(place: str, reports: Sequence[CheckReport]) -> None:
     output.note(f"{place} has {count} findings; they are not reported with --baseline {place}")
 
 
-def _read_baseline(place: str) -> Known:
+def _read_baseline(place: str | None) -> Known:
+    if place is None:
+        return {}
     try:
         text = read_file(Path(place), MAX_BASELINE).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from turnwise.analysis.forms import load_forms
@@ -93,8 +94,7 @@ def check(
         >>> report.count("error")
         0
     """
-    ignored = {find_check(code).code for code in ignore}
-    selected = {find_check(code).code for code in select}
+    ignored, selected = _read_codes(ignore), _read_codes(select)
     known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
     loaded = [load(one) if isinstance(one, str) else one for one in (template, reference)]
     assert loaded[0] is not None
@@ -111,15 +111,19 @@ def check(
             findings += [_to_finding(one, symptom, profile) for symptom in symptoms]
             not_run.append((one.code, reason))
         others = [] if selected else _list_others(subject, findings)
-    kept = [one for one in _join_same(findings) if one.code not in ignored]
+    kept = filter(lambda one: one.code not in ignored, _join_same(findings))
     return CheckReport(
         subject.template.name,
         tuple(sorted(_join_refusals(kept), key=_sort_key)),
-        tuple((code, reason) for code, reason in not_run if reason),
+        tuple(filter(itemgetter(1), not_run)),
         sum(finding.code in ignored for finding in findings),
         kind=kind or "",
         others=tuple(others),
     )
+
+
+def _read_codes(codes: Collection[str]) -> set[str]:
+    return {find_check(code).code for code in codes}
 
 
 def _run_check(check: Check, subject: Subject) -> tuple[list[Symptom], str]:
