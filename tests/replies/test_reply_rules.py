@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,7 +14,7 @@ import turnwise
 from turnwise.errors import TurnwiseError
 from turnwise.replies.events import Message
 from turnwise.replies.export.schema_reader import read_signatures
-from turnwise.replies.grammar import Grammar, TaggedCall
+from turnwise.replies.grammar import Grammar, Marker, TaggedCall
 from turnwise.replies.parser.markers import is_tag_like, split_tags
 from turnwise.replies.parser.parser import Parser
 from turnwise.replies.write import write
@@ -508,3 +509,20 @@ def test_what_a_template_escapes_in_names_and_keys_is_undone(filters: str) -> No
 def test_names_and_keys_that_are_escaped_differently_are_not_reached() -> None:
     template = escaping(" | replace('&', '&amp;')", " | replace('&', '+')")
     assert any("signs in names" in note for note in template.grammar.unreached)
+
+
+def test_a_name_that_is_repeated_otherwise_makes_the_call_malformed() -> None:
+    """As in Muse Glimmer, whose calls name the tool in the header and again in a tag."""
+    pairs = {"key": "<arg=", "string": [">", "</arg>"], "other": [">", "</arg>"]}
+    parts = ["{name}", " begin ", "{index}", ">", "{arguments}"]
+    declared = {"calls": {"each": ["<call ", "</call>"], "parts": parts, "pairs": pairs}}
+    calls_format = turnwise.load("chatml").parser(declared=declared).grammar.calls
+    assert calls_format is not None and isinstance(calls_format.call, TaggedCall)
+    repeated = replace(
+        calls_format.call, parts=("name", Marker(" begin "), "name", Marker(">"), "arguments")
+    )
+    changed = replace(grammar("chatml"), calls=replace(calls_format, call=repeated))
+    for second, status in (("tide", "complete"), ("ebb", "malformed")):
+        reply = f"<call tide begin {second}><arg=city>Oslo</arg></call>"
+        message = Parser(changed, tools=TIDE).read(reply)
+        assert has_call(message) and message.attempts[0].status == status

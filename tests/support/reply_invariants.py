@@ -399,7 +399,7 @@ def _is_in_order(message: Message, assembled: Sequence[tuple[str, str]]) -> bool
             from_spans.append(span.kind)
         elif span.kind in ("name", "arguments", "id") and from_spans[-1:] != ["call"]:
             from_spans.append("call")
-    written = [part for part in assembled if part[1]]
+    written = [part for part in assembled if part[1] not in ("", "{}")]
     return from_spans in (_merge_kinds(assembled), _merge_kinds(written))
 
 

@@ -372,13 +372,10 @@ class CallParser(PartParser):
                     return True  # the call is over
                 index += 1
         if call is None:
-            # Starting a call resets this; a repeated slot may have set it.
-            is_malformed = state.is_malformed
             call = self._start_call(slots, is_bare)
             if call is None:
                 return False
             builder.add_arguments(call, early_arguments)
-            state.is_malformed = is_malformed
         yield from self._call_end.finish(call, slots.get("id"))
         return True
 
@@ -431,7 +428,11 @@ class CallParser(PartParser):
             return None
         if is_bare and not self._state.is_offered(name):
             return None
-        return self._state.start_call(name, id or self._numbered_id(slots), id_follows)
+        # Starting a call resets this; a repeated slot may have set it.
+        is_malformed = self._state.is_malformed
+        call = self._state.start_call(name, id or self._numbered_id(slots), id_follows)
+        self._state.is_malformed = is_malformed
+        return call
 
     def _numbered_id(self, slots: Mapping[str, str]) -> str | None:
         """Return an id that consists of the name and a number: `functions.NAME:0`."""
