@@ -162,7 +162,6 @@ def test_one_table_of_targets() -> None:
     shown = " ".join(run("convert", "--help", COLUMNS="300").split())
     targets = re.search(r"One of ([\w, ]+)\.", shown)
     assert targets and f"One of: {targets[1]}." in run("convert", "chatml", "--to", "cobol")
-    assert targets[1] in run("convert", "chatml", "--to", "lmdeploy")
 
 
 def test_demo_as_data() -> None:

@@ -83,7 +83,11 @@ def read_patterns() -> None:
         compile_pattern(text)
 
 
-SCENES: tuple[Callable[[], None], ...] = (make_parts, read_sources, read_patterns)
+def check_headers() -> None:
+    turnwise.check(turnwise.load("chatml"))
+
+
+SCENES: tuple[Callable[[], None], ...] = (make_parts, read_sources, read_patterns, check_headers)
 
 
 @cache

@@ -106,7 +106,7 @@ COMMANDS = {
     "check": Command(
         "check",
         "check",
-        "Check templates against what people send to them; exit with 1 if there is a finding.",
+        "Check templates against what users send to them; exit with 1 if there is an error.",
     ),
     "stability": Command(
         "stability",

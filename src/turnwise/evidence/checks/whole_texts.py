@@ -51,7 +51,7 @@ class Run(NamedTuple):
         return self.start + len(self.text)
 
 
-class Frame(NamedTuple):
+class MessageFrame(NamedTuple):
     """What the template wrote around the content of a message.
 
     Attributes:
@@ -254,7 +254,7 @@ def _name_field(path: Path) -> str:
 # Frames
 
 
-def list_frames(probe: Probe, rendering: Rendering) -> Iterator[Frame]:
+def list_frames(probe: Probe, rendering: Rendering) -> Iterator[MessageFrame]:
     """Yield the frames of the messages whose content is written once."""
     positions = []
     start = 0
@@ -275,7 +275,7 @@ def list_frames(probe: Probe, rendering: Rendering) -> Iterator[Frame]:
         closing = "".join(text for _, text, _ in positions[own[-1] + 1 : last + 1])
         end = positions[own[-1]][0] + len(positions[own[-1]][1])
         role = str(message["role"])
-        yield Frame(role, index, opening, closing, positions[first][0], end, probe)
+        yield MessageFrame(role, index, opening, closing, positions[first][0], end, probe)
 
 
 def _is_frame(origin: Origin, message: int) -> bool:
@@ -324,7 +324,7 @@ def check_frames(subject: Subject) -> Iterator[Symptom]:
         )
 
 
-def _find_odd_frames(frames: Sequence[Frame], texts: str) -> Iterator[OddPlace]:
+def _find_odd_frames(frames: Sequence[MessageFrame], texts: str) -> Iterator[OddPlace]:
     """Yield what is wrong with a frame, and the index of the first character that is."""
     turns = "".join(frame.opening for frame in frames if frame.role != "tool")
     for frame in frames:
@@ -341,7 +341,7 @@ def _find_odd_frames(frames: Sequence[Frame], texts: str) -> Iterator[OddPlace]:
     yield from _find_other_closings(inner)
 
 
-def _find_wrong_headers(prompt: str, frames: Sequence[Frame]) -> Iterator[OddPlace]:
+def _find_wrong_headers(prompt: str, frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
     """Yield messages of other roles that are written under the header of the assistant."""
     others = [frame for frame in frames if frame.role != "assistant"]
     for frame in others if any(map(str.isalpha, prompt)) else ():
@@ -375,7 +375,9 @@ def _find_open_tags(rendering: Rendering) -> Iterator[tuple[str, int]]:
             yield f"<{name}> is not closed", blocks[0]
 
 
-def _find_bare_headers(rendering: Rendering, frames: Sequence[Frame]) -> Iterator[tuple[str, int]]:
+def _find_bare_headers(
+    rendering: Rendering, frames: Sequence[MessageFrame]
+) -> Iterator[tuple[str, int]]:
     """Yield the headers of messages that lack the white space which follows most of them."""
     openings = Counter(_general_opening(frame) for frame in frames)
     usual = openings.most_common(1)[0][0] if openings else ""
@@ -392,16 +394,16 @@ def _find_bare_headers(rendering: Rendering, frames: Sequence[Frame]) -> Iterato
             yield f"the header {match[0]!r} is written without {space!r}", match.start()
 
 
-def _general_opening(frame: Frame) -> str:
+def _general_opening(frame: MessageFrame) -> str:
     """Return an opening with a word for the name of the role."""
     return re.sub(rf"(?i)\b{re.escape(frame.role)}\b", "ROLE", frame.opening)
 
 
 def _find_uneven(
-    frames: Sequence[Frame], read: Callable[[Frame], str], what: str, by_role: bool
+    frames: Sequence[MessageFrame], read: Callable[[MessageFrame], str], what: str, by_role: bool
 ) -> Iterator[OddPlace]:
     """Yield the frames whose text has other white space than that of most others with the same words."""
-    groups: dict[Any, list[Frame]] = {}
+    groups: dict[Any, list[MessageFrame]] = {}
     for frame in frames:
         words = tuple(read(frame).split())
         if words:
@@ -421,7 +423,7 @@ def _find_uneven(
             break
 
 
-def _find_other_closings(frames: Sequence[Frame]) -> Iterator[OddPlace]:
+def _find_other_closings(frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
     """Yield a role that closes otherwise, where the openings of other roles are the same but for the name."""
     turns = [frame for frame in frames if frame.role != "tool" and frame.closing.strip()]
     openings = {_general_opening(frame).strip() for frame in turns}
