@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.api_chats import API_NAMES, ChatMaker
 
+from api_chats import API_NAMES, ChatMaker
 from turnwise.errors import MessageError
 from turnwise.shapes import conversation, write, write_reply
 from turnwise.shapes.part_forms import simplify_messages

@@ -6,9 +6,9 @@ import warnings
 from typing import Any
 
 import pytest
-from tests.support.api_chats import API_NAMES, ChatMaker
 
 import turnwise
+from api_chats import API_NAMES, ChatMaker
 from turnwise.errors import MessageError
 from turnwise.shapes import conversation, write
 
