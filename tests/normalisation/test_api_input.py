@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from typing import Any
 
@@ -48,9 +49,22 @@ def test_the_prompt_is_the_same_by_all_roads(name: str) -> None:
     for seed in range(6):
         maker = ChatMaker(seed)
         row = conversation({"messages": plain_chat(maker), "tools": maker.tools()})
-        roads = [row, *(conversation(write(row, api)) for api in API_NAMES)]
-        texts = [render(template, road.arguments) for road in roads]
-        assert texts == [texts[0]] * len(texts)
+        text = render(template, row.arguments)
+        for api in API_NAMES:
+            found = render(template, conversation(write(row, api)).arguments)
+            # Responses has arguments as JSON text, which some templates refuse in any API.
+            is_refused = api == "responses" and found.startswith("refused")
+            assert found == (render(template, with_text(row.arguments)) if is_refused else text)
+
+
+def with_text(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a chat whose calls have their arguments as JSON text."""
+    copied: dict[str, Any] = json.loads(json.dumps(arguments))
+    for message in copied["messages"]:
+        for call in message.get("tool_calls", ()):
+            function = call["function"]
+            function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
+    return copied
 
 
 def plain_chat(maker: ChatMaker) -> list[Any]:
