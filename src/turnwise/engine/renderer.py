@@ -51,6 +51,9 @@ SCALARS = (str, bool, type(None), int)  # option values that need no copy
 ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
 MAX_SEGMENT_BYTES = 4 << 20  # of one template
 NO_ALIASES: dict[tuple[int, str], str] = {}
+SEEN_ONCE = Segments(
+    DEFAULT_LIMITS
+)  # stands for those of a call that came once; nothing is recorded in it
 
 
 class Renderer(Immutable):
@@ -308,14 +311,21 @@ class _Call:
         if continue_final_message or not is_simple or table is None:
             return self.run(continue_final_message)
         key = self.make_key()
-        self.segments = segments = table.peek(key) or Segments(self.renderer._budgets, self.tools)
+        known = table.peek(key)
+        if known is None:
+            rendering = self.run()
+            table.keep(key, SEEN_ONCE, 0)  # what does not come again is not worth recording
+            return rendering
+        if known is SEEN_ONCE:
+            known = Segments(self.renderer._budgets, self.tools)
+        self.segments = known
         written = self.write_segments(with_trails)
         allowance = self.renderer.allowance
         if written and (allowance is None or allowance.try_spend(written.amounts)):
             return self.make_rendering(written.text, written.unwritten, written.output)
         rendering = self.run()
-        self.learn(segments, rendering.output)
-        table.keep(key, segments, segments.size)
+        self.learn(known, rendering.output)
+        table.keep(key, known, known.size)
         return rendering
 
     def write_segments(self, with_trails: bool) -> SegmentedText | None:

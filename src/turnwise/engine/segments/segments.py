@@ -30,7 +30,6 @@ MAX_QUESTIONS = 1_500  # on the paths to all leaves: all of them become one func
 FREELY_LEARNED = 16  # recordings; then they become rarer
 MAX_DOUBLINGS = 16  # of the misses between two recordings that failed
 MAX_LEARNED = 64  # messages of a conversation that is recorded
-MIN_MISSES = 2  # what comes once only is not worth recording
 MAX_MESSAGES = 10_000
 CHECKED_ORIGINS = 20_000  # steps of following trails, when segments are compared with the program
 LEAF_BYTES = 4_000
@@ -185,7 +184,7 @@ class Segments:
         """
         messages = context["messages"]
         self._misses += 1
-        if self._misses < MIN_MISSES or self._misses < self._next:
+        if self._misses < self._next:
             return
         if not 0 < len(messages) <= MAX_LEARNED or self._leaves >= MAX_LEAVES:
             return
