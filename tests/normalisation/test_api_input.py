@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -52,9 +53,9 @@ def test_the_prompt_is_the_same_by_all_roads(name: str) -> None:
         text = render(template, row.arguments)
         for api in API_NAMES:
             found = render(template, conversation(write(row, api)).arguments)
-            # Responses has arguments as JSON text, which some templates refuse in any API.
-            is_refused = api == "responses" and found.startswith("refused")
-            assert found == (render(template, with_text(row.arguments)) if is_refused else text)
+            # Responses has arguments as JSON text, which some templates refuse or write otherwise in any API.
+            is_other = api == "responses" and found != text
+            assert found == (render(template, with_text(row.arguments)) if is_other else text)
 
 
 def with_text(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -68,13 +69,16 @@ def with_text(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain_chat(maker: ChatMaker) -> list[Any]:
-    """Return a conversation without media: most templates have no place for them."""
+    """Return a conversation without media: most templates have no place for them.
+
+    One part of text is a text, as it is read from each API.
+    """
     messages = maker.chat()
     for message in messages:
         content = message["content"]
         if isinstance(content, list):
             texts = [part for part in content if part["type"] == "text"]
-            message["content"] = texts or "x"
+            message["content"] = texts if len(texts) > 1 else texts[0]["text"] if texts else "x"
         for call in message.get("tool_calls", ()):
             call["function"]["arguments"] = {"harbour": maker.text()}
     return messages
@@ -84,7 +88,7 @@ def render(template: Any, arguments: dict[str, Any]) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return str(template.render(**arguments).text)
+            return str(template.render(**arguments, now=datetime(2026, 1, 2)).text)
         except turnwise.TurnwiseError as error:
             return f"refused: {type(error).__name__}"
 
