@@ -39,7 +39,8 @@ STOP, START = "[UNUSED_TOKEN_145]", "[UNUSED_TOKEN_146]"
 @cache
 def read_document(number: str) -> str:
     folder = corpus.folder()
-    assert folder is not None
+    if folder is None:
+        return ""  # asked while tests are collected, which are skipped then
     (file,) = (folder.parent / "seeds").glob(f"{number}_*.txt")
     return file.read_text(encoding="utf-8")
 

@@ -78,8 +78,8 @@ HARMLESS: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_row_is_refused_rather_than_changed(shape: str) -> None:
-    # Alpaca and ShareGPT read `system`.
-    reads_system = shape in ("alpaca", "sharegpt")
+    # Alpaca, ShareGPT and requests of Anthropic have it.
+    reads_system = shape in ("alpaca", "sharegpt", "messages", "tools")
     given = [one for one in REFUSED if one[0] != "system" or not reads_system]
     rows = [{**SHAPES[shape], name: value} for name, value in given]
     names = sorted({name for name, _ in given})

@@ -17,7 +17,13 @@ from warnings import warn
 
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import Limits
-from turnwise.errors import MessageError, TemplateLimitError, TurnwiseError, TurnwiseWarning
+from turnwise.errors import (
+    MessageError,
+    TemplateLimitError,
+    TurnwiseError,
+    TurnwiseWarning,
+    note_warning,
+)
 from turnwise.isolation.answers import FUNCTION, LENGTH, PROTOCOL, READY, Answer, read_answer
 from turnwise.processes import Interpreter, explain_end
 from turnwise.replies.events import Message
@@ -249,7 +255,8 @@ class WorkerPool:
         except BrokenPipeError:
             raise _make_error("it died while it was idle") from None
         for text in answer.warnings:
-            warn(text, TurnwiseWarning, stacklevel=CALLER)
+            if note_warning(text):
+                warn(text, TurnwiseWarning, stacklevel=CALLER)
         if answer.out_of_memory:
             raise _make_error(f"it took more than {self._arguments[1]} MB of memory")
         if answer.error is not None:

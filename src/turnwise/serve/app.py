@@ -15,6 +15,7 @@ import json
 import mimetypes
 import re
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -32,7 +33,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwise import __version__
-from turnwise.errors import TurnwiseError
+from turnwise.errors import TurnwiseError, TurnwiseWarning
 from turnwise.serve.api_requests import (
     COUNT,
     MESSAGES,
@@ -54,11 +55,10 @@ from turnwise.serve.gateway import Gateway
 from turnwise.serve.openapi import PATHS, describe_service
 from turnwise.serve.operations import (
     JsonLog,
-    collect_warnings,
+    RequestWarnings,
     error_body,
     make_request_id,
     status_of,
-    tell_warnings,
 )
 from turnwise.serve.playground_api import VERBS
 from turnwise.serve.service import (
@@ -356,9 +356,9 @@ class Server:
 
     def work(self, work: Work, kind: type[RequestBody], data: bytes, request_id: str) -> Any:
         """Read a request and do its work, in a thread."""
-        with collect_warnings() as warnings:
+        with (log := RequestWarnings()):
             value = parse_body(data, self.settings.max_depth)
-            return work(read_fields(kind, value, self.settings), request_id, warnings)
+            return work(read_fields(kind, value, self.settings), request_id, log.found)
 
     async def run_work(
         self, work: Work, kind: type[RequestBody], data: bytes, request_id: str
@@ -491,7 +491,8 @@ class Server:
     @asynccontextmanager
     async def live(self, app: Starlette) -> AsyncIterator[None]:
         """Load what is slow before the first request, and end threads and workers after the last."""
-        with tell_warnings():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TurnwiseWarning)  # each request answers with its own
             self._quick.open()
             self._slow.open()
             await self._slow.submit(self.service.warm_up)

@@ -170,7 +170,8 @@ class ChatRoute:
                 chat = body
             assert isinstance(chat, GatewayBody)
             plan = self._gateway.plan(chat, model, request_id)
-        warnings = [*warnings, *find_unknown_fields(body, ())]
+        lost = [warning for warning in warnings if warning not in model.problems]
+        warnings = [*lost, *find_unknown_fields(body, ())]
         if warnings and not self._settings.lenient:
             raise RequestError("; ".join(warnings), hint=LENIENT_HINT)
         calls = self._gateway.make_calls(plan)

@@ -67,6 +67,12 @@ class ServedModel:
         return list(self.template.stops(self.tokenizer).ids)
 
     @cached_property
+    def problems(self) -> frozenset[str]:
+        """Warnings about the template with this tokenizer, which no request is to blame for."""
+        found = self.template.markers(self.tokenizer).problems
+        return frozenset(f"{self.template.name}: {problem}" for problem in found)
+
+    @cached_property
     def stops(self) -> list[str]:
         """The texts that end a reply."""
         return list(self.template.stops(self.tokenizer))

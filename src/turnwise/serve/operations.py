@@ -11,13 +11,11 @@ import re
 import sys
 import threading
 import uuid
-import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, TextIO
 
-from turnwise.errors import TemplateLimitError, TurnwiseError, TurnwiseWarning, printable
+from turnwise.errors import TemplateLimitError, TurnwiseError, WarningLog, printable
 from turnwise.serve.bodies import INVALID, TOO_SLOW, RequestError
 
 MAX_ERROR_LENGTH = 1000  # characters that a client gets
@@ -123,36 +121,19 @@ class JsonLog:
 
 # -- warnings
 
-_collected = threading.local()
 
+class RequestWarnings(WarningLog):
+    """The warnings of one request, which are a part of its answer and are not shown.
 
-@contextmanager
-def collect_warnings() -> Iterator[list[str]]:
-    """Collect the warnings of turnwise in this thread, where `tell_warnings` is in force."""
-    texts: list[str] = []
-    _collected.texts = texts
-    try:
-        yield texts
-    finally:
-        _collected.texts = None
-
-
-@contextmanager
-def tell_warnings() -> Iterator[None]:
-    """Hand warnings of turnwise to `collect_warnings` of their thread, for as long as a server runs.
-
-    Filters of warnings belong to the whole process, so they are set once and not for each request.
+    Attributes:
+        found: them, as soon as they come.
     """
-    with warnings.catch_warnings():
-        show_others = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            texts: list[str] | None = getattr(_collected, "texts", None)
-            if not issubclass(category, TurnwiseWarning):
-                show_others(message, category, *place, **more)
-            elif texts is not None and str(message) not in texts:
-                texts.append(str(message))
+    def __init__(self) -> None:
+        super().__init__(is_quiet=True)
+        self.found: list[str] = []
 
-        warnings.simplefilter("always", TurnwiseWarning)
-        warnings.showwarning = show
-        yield
+    def add(self, text: str) -> None:
+        """Add a warning; of two that are equal, one is enough."""
+        super().add(text)
+        self.found[:] = self.texts

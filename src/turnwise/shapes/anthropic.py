@@ -205,7 +205,7 @@ def is_own_block(block: Any) -> bool:
     if not isinstance(block, Mapping):
         return False
     kind = block.get("type")
-    if kind in ("image", "thinking"):
+    if kind in ("image", "document", "thinking"):  # others have these types too
         return isinstance(block.get("source"), Mapping) or "signature" in block
     return isinstance(kind, str) and (kind in OWN_BLOCKS or kind.endswith(SERVER_BLOCKS))
 
