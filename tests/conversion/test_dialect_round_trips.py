@@ -116,12 +116,15 @@ def test_xtuner() -> None:
 @pytest.mark.law
 def test_fastchat() -> None:
     found = {name: come_back(load(name))[0] for name in IMPORTED if name.startswith("fastchat:")}
-    assert Counter(found.values())["same"] >= 92
-    # LLAMA3 writes its own bos token, GEMMA drops a system text, YUAN2 strips letters from the end.
+    assert Counter(found.values())["same"] >= 90
+    # LLAMA3 writes its own bos token, GEMMA drops a system text, YUAN2 strips letters from the end. As Jinja, two are
+    # given system texts in the user's turn, which FastChat cannot do.
     assert {name: how for name, how in found.items() if how not in ("same", "alike")} == {
         "fastchat:llama-3": "bos_token, whose text is not known (pass bos_token=...)",
         "fastchat:yuan2": "the text of a message, which the template changes",
         "fastchat:gemma": "a system text in the first user turn",
+        "fastchat:deepseek-coder": "a text that every conversation starts with",
+        "fastchat:yuan": "leaving out the system turn where no system text is given",
     }
 
 

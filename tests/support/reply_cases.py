@@ -13,6 +13,7 @@ import corpus
 import turnwise
 from published_templates import template_of
 from reply_messages import ARGUMENTS, TYPES, call, tool
+from turnwise.errors import WarningLog
 
 VALUES = {
     "text": "a b", "whole": 7, "part": 2.5, "yes": True, "nothing": None, "many": [1, "x", {"k": False}],
@@ -135,7 +136,8 @@ def whole(fields: dict[str, Any], reply: str) -> bool:
 
 def render_or_none(template: turnwise.Template, messages: Any, **arguments: Any) -> str | None:
     try:
-        return str(template.render(messages, now=corpus.NOW, **arguments))
+        with WarningLog(is_quiet=True):  # of levels of reasoning that the template does not have
+            return str(template.render(messages, now=corpus.NOW, **arguments))
     except turnwise.TurnwiseError:
         return None
 
