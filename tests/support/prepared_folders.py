@@ -75,6 +75,7 @@ from prepared_folders import make_folder_recipe
 from turnwise.data import prepare
 
 workers = []
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs ignore it
 
 def interrupt(progress):
     if progress.stage == "encode" and progress.rows and not workers:
