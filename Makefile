@@ -15,7 +15,7 @@ TRL := trl==1.16.0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests laws lint types slow bench bounds conformance replies-conformance oracles integrations fuzz accept docs package api serve site browser clean
+.PHONY: help demo test tests laws lint types slow bench bounds conformance replies-conformance oracles integrations fuzz accept docs package api serve site browser agent-demo clean
 
 help:  ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -157,6 +157,14 @@ browser: site  ## the playground in a real browser, served and static; screensho
 	@test -x $(BROWSER)/bin/python || $(PYTHON) -m venv $(BROWSER)
 	$(BROWSER)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]' selenium pytest hypothesis
 	$(BROWSER)/bin/python -m pytest -m 'slow or not slow' -p no:cacheprovider tests/serve/test_browser.py
+
+# llama.cpp's own server as a wheel, and the SDKs as they are published. ENGINE=scripted needs no llama.cpp.
+AGENTS := $(INTEGRATIONS)/agents
+agent-demo:  ## agents of three APIs, llama.cpp's server, and what each turn computed again: make agent-demo MODEL=qwen2.5
+	@test -x $(AGENTS)/bin/python || $(PYTHON) -m venv $(AGENTS)
+	$(AGENTS)/bin/python -m pip install --quiet --disable-pip-version-check $(PACKAGES_llamacpp) 'anthropic>=2,<3' 'openai>=3,<4'
+	$(AGENTS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]'
+	$(AGENTS)/bin/python scripts/agent_demo.py --model $(MODEL) $(if $(ENGINE),--engine $(ENGINE))
 
 api: $(TESTING)  ## write docs/api.md from the docstrings
 	$(BIN)/python scripts/api_reference.py
