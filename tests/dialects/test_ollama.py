@@ -316,20 +316,19 @@ def test_what_cannot_be_written() -> None:
             for call in ("json .", "eq . 1", "or .System .", "not $", "len $", "toTypeScriptType .")
         ),
         ("{{ .Prompt }}:{{ .Response | json }}", "a function of .Response is not supported"),
-        ('{{ template "x" . }}{{ .Prompt }}', "the template 'x' is not defined"),
-        ('{{ template "x" }}{{ .Prompt }}', "a template only with a value"),
-        ("{{ define x }}{{ end }}{{ .Prompt }}", "define needs the name of a template"),
-        (
-            '{{ define "x" }}a{{ end }}{{ define "x" }}b{{ end }}{{ .Prompt }}',
-            "the template 'x' is defined twice",
+        *(
+            (f'{{{{ .Prompt }}}}\n{{{{ {word} "x" . }}}}', f"line 2 .* {word} is not supported")
+            for word in ("define", "template", "block")
         ),
-        ('{{ if .Prompt }}{{ define "x" }}{{ end }}{{ end }}', "defined inside a block"),
         ("{{ break }}{{ .Prompt }}", "break belongs into a range"),
         ('{{ "a""b" }}{{ .Prompt }}', "a space is missing"),
         ("{{ $x := . }}{{ .Prompt }}", "whole data"),
         ("{{ range . }}{{ end }}{{ .Prompt }}", "range goes through a list"),
         ("{{ 1i }}{{ .Prompt }}", "cannot read"),
-        (r'{{ "\xff" }}{{ .Prompt }}', "not text in UTF-8"),
+        *(
+            (f'{{{{ "{odd}" }}}}{{{{ .Prompt }}}}', "unknown escape")
+            for odd in (r"\xff", r"\377", r"\ud800", r"\U00110000")
+        ),
         *(
             (f"{{{{ {number} }}}}{{{{ .Prompt }}}}", "cannot read|too large, or not decimal")
             for number in (
@@ -349,7 +348,8 @@ def test_what_cannot_be_written() -> None:
         ("{{ $x = 1 }}{{ .Prompt }}", r"\$x is not declared"),
         ("{{ .Prompt 1 }}", "Prompt takes no arguments"),
         ("{{ .Prompt = 1 }}", r"given to a variable like \$x"),
-        ("{{ $a, $b, $c := .Messages }}", "too many variables"),
+        ("{{ $a, $b := .Messages }}", r"given to a variable like \$x.*\n.*\$index, \$item"),
+        ("{{ range $a, $b, $c := .Messages }}", r"given to a variable like \$x"),
         ("{{ . }}", "printing a value of the type map.* is not supported"),
         ("{{ if .Prompt }}", "if has no end"),
         ("{{ if .Prompt }}{{ else range .Messages }}{{ end }}", "else is followed by 'range'"),
@@ -401,7 +401,7 @@ def test_knows() -> None:
 
 
 def test_lines_are_those_of_the_file() -> None:
-    (first, second) = parse("{{ .Prompt }}{{ .System }}", first_line=7).nodes
+    (first, second) = parse("{{ .Prompt }}{{ .System }}", first_line=7)
     assert first.line == second.line == 7
 
 
@@ -489,9 +489,6 @@ def test_what_is_no_text_prints_as_json() -> None:
 def test_the_last_round_has_all_functions() -> None:
     source = "{{ .Prompt | json }}:{{ .Response }}"
     assert render_both(source, [ASK, REPLY, AGAIN]) == '"a":b"c":'
-    exact = turnwise.compile(ollama.read(source, exact=True).jinja)
-    with pytest.raises(TemplateRaised, match="does not know json where it executes the last round"):
-        exact.render([ASK], normalise=False)
 
 
 @pytest.mark.parametrize(
@@ -500,19 +497,10 @@ def test_the_last_round_has_all_functions() -> None:
         ("{{ .Messages }}", "printing a value of the type .*templateMessage"),
         ("{{ range .Messages }}{{ . }}{{ end }}", "printing a value of the type .*templateMessage"),
         ("{{ range .Messages }}{{ .Images }}{{ end }}", "printing a value of the type .*ImageData"),
-        ("{{ $x := 1 }}{{ $x = .Messages }}{{ $x }}", "printing a value of the type interface"),
-        ("{{ or 1 .System }}{{ len .Messages }}", "printing a value of the type interface"),
-        (
-            "{{ $x := 1 }}{{ $x = .Tools }}{{ eq $x 1 }}{{ len .Messages }}",
-            "comparing a .* with a int",
-        ),
-        ("{{ range .Messages }}{{ eq .Content 1 }}{{ end }}", "comparing a string with a int"),
-        ('{{ eq .System "a" (json .Tools) }}{{ len .Messages }}', "function as its third value"),
-        ("{{ $x := .Foo }}{{ $x.Bar }}{{ len .Messages }}", "the field .Bar of nothing"),
     ],
 )
 def test_what_the_exact_reading_refuses(source: str, problem: str) -> None:
-    """What Go prints as an address, or fails with only where it comes to it, is refused when it is read."""
+    """What Go prints as an address is refused when it is read."""
     with pytest.raises(
         SourceError, match=f"line 1 of the template: .*{problem}.* is not supported"
     ):
@@ -522,5 +510,4 @@ def test_what_the_exact_reading_refuses(source: str, problem: str) -> None:
 def test_parentheses_are_looked_into() -> None:
     source = "{{ (index .Messages 1).Content }}{{ (index .Messages 0).Role | json }}"
     assert render_both(source, CHAT) == 'a"system"'
-    with pytest.raises(SourceError, match="index of a <nil>"):
-        ollama.read(source, exact=True)
+    assert render_both(source, CHAT, exact=True) == 'a"system"'

@@ -1,7 +1,7 @@
 """What Ollama's own template package wrote for our conversations; `scripts/ollama_goldens.py` made the texts.
 
 All templates that Ollama ships, and some of ours for everything in Go's language that has a meaning of its own. A text
-that is missing is one where Ollama fails: then the exact reading fails too.
+that is missing is one where Ollama fails while it renders, which we do not follow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import pytest
 import oracle
 import turnwise
 from turnwise.dialects import ollama
-from turnwise.errors import SourceError, TurnwiseError
 
 pytestmark = pytest.mark.once
 
@@ -59,22 +58,16 @@ def test_there_is_a_text_for_every_pair() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["template"].replace(" ", "-"))
 def test_exact_is_exact(row: dict[str, Any]) -> None:
     source = TEMPLATES[row["template"]]
-    try:
-        jinja = ollama.read(source, exact=True).jinja
-    except SourceError:
-        assert not any(row["texts"].values())
-        return
-    template = turnwise.compile(jinja)
+    if not any(row["texts"].values()):
+        pytest.skip("Ollama fails with every conversation")
+    template = turnwise.compile(ollama.read(source, exact=True).jinja)
     for name, expected in row["texts"].items():
+        if expected is None:
+            continue
         conversation = CONVERSATIONS[name]
         options = options_of(conversation)
-        try:
-            text = template.render(
-                conversation["messages"], now=NOW, normalise=False, **options
-            ).text
-        except TurnwiseError:
-            text = None
-        assert text == expected, name
+        rendering = template.render(conversation["messages"], now=NOW, normalise=False, **options)
+        assert rendering.text == expected, name
 
 
 @pytest.mark.law
@@ -82,10 +75,7 @@ def test_exact_is_exact(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["template"].replace(" ", "-"))
 def test_transformers_prints_the_same(row: dict[str, Any]) -> None:
     """The Jinja is Jinja: transformers renders it like we do. It knows `thinking` by its other name only."""
-    try:
-        jinja = ollama.read(TEMPLATES[row["template"]], exact=True).jinja
-    except SourceError:
-        return
+    jinja = ollama.read(TEMPLATES[row["template"]], exact=True).jinja
     for name in ("letters", "call last", "tools"):
         if row["texts"][name] is not None:
             conversation = CONVERSATIONS[name]

@@ -4,19 +4,20 @@
 
     GoNode(range, term=.Messages, body=[text "<|", print .Role, text "|>", print .Content])
 
-All of the language is parsed: text, actions, comments, the trimming of white space by `{{- ` and
-` -}}`; `if`, `range`, `with`, `else`, `break`, `continue`, `define`, `template`, `block`; variables;
-pipelines. What a function or a field means is up to `ollama_values.py`. Refused, with the line: what
-Go itself refuses, and variables declared in parentheses, methods with arguments, characters and
-numbers that are not decimal.
+Parsed: text, actions, comments, the trimming of white space by `{{- ` and ` -}}`; `if`, `range`,
+`with`, `else`, `break`, `continue`; variables; pipelines. What a function or a field means is up to
+`ollama_values.py`. Refused, with the line: what Go itself refuses, and what no published template
+uses: `define`, `template` and `block`, variables declared in parentheses, methods with arguments,
+characters, numbers that are not decimal, escapes of single bytes.
 """
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
 from turnwise.errors import SourceError, short_repr
@@ -40,11 +41,11 @@ TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-STRING_ESCAPE = re.compile(
-    r"""\\(?:([abfnrtv\\"])|([0-7]{3})|x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|(.?))""",
-    re.DOTALL,
+# Escapes that Python reads as Go does; those of bytes above 127 are parts of characters in Go.
+STRING = re.compile(
+    r'''"(?:[^\\"]|\\(?:[abfnrtv\\"]|[01][0-7]{2}|x[0-7][\da-fA-F]|u(?![dD][89a-fA-F])[\da-fA-F]{4}|U[\da-fA-F]{8}))*+"'''
 )
-SIMPLE_ESCAPES = dict(zip('abfnrtv\\"', '\a\b\f\n\r\t\v\\"', strict=True))
+TARGETS = re.compile(r"\$(\w+)\s*(?:,\s*\$(\w+)\s*)?(:?=)")
 SPACE = " \t\r\n"
 MAX_DEPTH = 200  # blocks within blocks, parentheses within parentheses
 # The longest template of Ollama's library has a few hundred actions, the longest action a few dozen tokens.
@@ -52,6 +53,7 @@ MAX_PIECES = 4_000
 MAX_ACTION_TOKENS = 800
 MAX_INTEGER = 1 << 63
 BLOCKS = ("if", "range", "with")
+UNSUPPORTED = ("define", "template", "block")
 CONTROLS = ("break", "continue")
 CONSTANTS = {"true": "bool", "false": "bool", "nil": "nil"}
 
@@ -73,32 +75,19 @@ class GoTerm:
     arguments: tuple[GoTerm, ...] = ()
     is_applied: bool = False  # a call that already has its arguments
 
-    @property
-    def is_chain(self) -> bool:
-        """A field of something in parentheses."""
-        return self.kind == "call" and bool(self.path)
-
 
 @dataclass(frozen=True, slots=True)
 class GoNode:
-    """A part of the template: text, print, set, if, range, with, break, continue, template."""
+    """A part of the template: text, print, set, if, range, with, break, continue."""
 
     kind: str
     line: int
-    text: str = ""  # the text, or the name of the template
+    text: str = ""
     names: tuple[str, ...] = ()  # variables that it sets, without the $
     declares: bool = True  # := and not =
     term: GoTerm | None = None
     body: tuple[GoNode, ...] = ()
     otherwise: tuple[GoNode, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class GoTemplate:
-    """The nodes of a template, and of those that it defines."""
-
-    nodes: tuple[GoNode, ...]
-    defined: dict[str, tuple[GoNode, ...]] = field(default_factory=dict)
 
 
 class GoPiece(NamedTuple):
@@ -121,14 +110,13 @@ class GoPiece(NamedTuple):
 
 
 class PieceReader:
-    """The pieces of a template, read one by one, and the templates that were defined so far."""
+    """The pieces of a template, read one by one."""
 
     def __init__(self, pieces: list[GoPiece]) -> None:
         self._pieces = pieces
         self._at = 0
         self.depth = 0
         self.loops = 0  # ranges around the current piece
-        self.defined: dict[str, tuple[GoNode, ...]] = {}
 
     def next(self) -> GoPiece | None:
         """Return the next piece; None at the end."""
@@ -137,25 +125,19 @@ class PieceReader:
         self._at += 1
         return self._pieces[self._at - 1]
 
-    def define(self, name: str, nodes: tuple[GoNode, ...], line: int) -> None:
-        """Remember a template."""
-        if name in self.defined:
-            refuse(line, f"the template {short_repr(name)} is defined twice")
-        self.defined[name] = nodes
-
 
 def refuse(line: int, message: str, hint: str | None = None) -> NoReturn:
     """Raise the error for a line of the template."""
     raise SourceError(f"line {line} of the template: {message}", hint=hint)
 
 
-def parse(text: str, first_line: int = 1) -> GoTemplate:
+def parse(text: str, first_line: int = 1) -> tuple[GoNode, ...]:
     """Parse a template; `first_line` is the line of the file on which it begins."""
     reader = PieceReader(_scan(text, first_line))
-    nodes, end = _parse_nodes(reader, is_top=True)
+    nodes, end = _parse_nodes(reader)
     if end is not None:
         refuse(end.line, f"{{{{ {end.text} }}}} without a block that it belongs to")
-    return GoTemplate(nodes, reader.defined)
+    return nodes
 
 
 def walk_nodes(nodes: tuple[GoNode, ...]) -> Iterator[GoNode]:
@@ -166,13 +148,12 @@ def walk_nodes(nodes: tuple[GoNode, ...]) -> Iterator[GoNode]:
         yield from walk_nodes(node.otherwise)
 
 
-def walk_terms(term: GoTerm | None, into_chains: bool = True) -> Iterator[GoTerm]:
+def walk_terms(term: GoTerm | None) -> Iterator[GoTerm]:
     """Yield a term and the terms within it, also those of which a field is asked."""
     if term is not None:
         yield term
-        if into_chains or not term.is_chain:
-            for argument in term.arguments:
-                yield from walk_terms(argument, into_chains)
+        for argument in term.arguments:
+            yield from walk_terms(argument)
 
 
 def _scan(text: str, first_line: int) -> list[GoPiece]:
@@ -209,21 +190,13 @@ def _scan(text: str, first_line: int) -> list[GoPiece]:
 # -- nodes -----------------------------------------------------------------------------------------
 
 
-def _parse_nodes(
-    reader: PieceReader, is_top: bool = False
-) -> tuple[tuple[GoNode, ...], GoPiece | None]:
+def _parse_nodes(reader: PieceReader) -> tuple[tuple[GoNode, ...], GoPiece | None]:
     """Return the nodes up to the `else` or `end` that ends the block, and that piece."""
     nodes: list[GoNode] = []
     while (piece := reader.next()) is not None:
-        word = piece.keyword
-        if word in ("end", "else"):
+        if piece.keyword in ("end", "else"):
             return tuple(nodes), piece
-        if word == "define":
-            if not is_top:
-                refuse(piece.line, "a template is defined inside a block")
-            _parse_definition(reader, piece)
-        else:
-            nodes.append(_parse_node(reader, piece))
+        nodes.append(_parse_node(reader, piece))
     return tuple(nodes), None
 
 
@@ -237,56 +210,17 @@ def _parse_node(reader: PieceReader, piece: GoPiece) -> GoNode:
         return GoNode(word, piece.line)
     if word in BLOCKS:
         return _parse_block(reader, word, piece.rest, piece.line)
-    if word == "template":
-        name, rest = _parse_template_name(piece)
-        return _parse_call(name, rest, piece.line)
-    if word == "block":
-        return _parse_definition(reader, piece)
+    if word in UNSUPPORTED:
+        hint = "Write the text where it belongs: published templates do not define others."
+        refuse(piece.line, f"{word} is not supported", hint)
     return _parse_statement("print", piece.text, piece.line)
-
-
-def _parse_definition(reader: PieceReader, piece: GoPiece) -> GoNode:
-    """Parse a template up to its end; return the call of a block."""
-    name, rest = _parse_template_name(piece)
-    call = GoNode("template", piece.line, name)
-    if piece.keyword == "block":
-        call = _parse_call(name, rest, piece.line)
-    elif rest:
-        refuse(piece.line, f"cannot read {short_repr(rest)} behind the name of the template")
-    _enter(reader, piece.line)
-    loops, reader.loops = reader.loops, 0
-    body, end = _parse_nodes(reader)
-    if end is None or end.text != "end":
-        refuse(piece.line, f"{piece.keyword} has no end")
-    reader.loops = loops
-    reader.depth -= 1
-    reader.define(name, body, piece.line)
-    return call
-
-
-def _parse_template_name(piece: GoPiece) -> tuple[str, str]:
-    """Return the name of a template, and what follows it in the action."""
-    found = TOKEN.match(piece.rest)
-    if found is None or found.lastgroup != "string":
-        refuse(piece.line, f'{piece.keyword} needs the name of a template, like "name"')
-    return _unquote(found[0], piece.line), piece.rest[found.end() :].strip(SPACE)
-
-
-def _parse_call(name: str, value: str, line: int) -> GoNode:
-    if not value:
-        refuse(line, "Ollama takes a template only with a value", "For example: template {name} .")
-    return replace(_parse_statement("template", value, line), text=name)
-
-
-def _enter(reader: PieceReader, line: int) -> None:
-    reader.depth += 1
-    if reader.depth > MAX_DEPTH:
-        refuse(line, "blocks nested too deeply")
 
 
 def _parse_block(reader: PieceReader, kind: str, head: str, line: int) -> GoNode:
     """Parse a block after its keyword; `else if` is a block in the else part."""
-    _enter(reader, line)
+    reader.depth += 1
+    if reader.depth > MAX_DEPTH:
+        refuse(line, "blocks nested too deeply")
     statement = _parse_statement(kind, head, line)
     reader.loops += kind == "range"
     body, end = _parse_nodes(reader)
@@ -315,38 +249,27 @@ def _parse_block(reader: PieceReader, kind: str, head: str, line: int) -> GoNode
 
 def _parse_statement(kind: str, text: str, line: int) -> GoNode:
     """Parse a pipeline, with the variables that get its value."""
-    tokens = _tokenize(text, line)
-    if text.count("(") > MAX_DEPTH:
-        refuse(line, "parentheses nested too deeply")
     names: tuple[str, ...] = ()
     declares = True
-    for index, (token, value) in enumerate(tokens):
-        if token == "mark" and value in (":=", "="):
-            names = _parse_targets(tokens[:index], kind, text, line)
-            declares = value == ":="
-            if kind == "range" and not declares:
-                refuse(line, "a range that changes other variables (=) is not supported")
-            tokens = tokens[index + 1 :]
-            break
+    pipeline = text
+    if found := TARGETS.match(text):
+        names = tuple(filter(None, found.group(1, 2)))
+        declares = found[3] == ":="
+        pipeline = text[found.end() :]
+    tokens = _tokenize(pipeline, line)
+    if len(names) > 1 and kind != "range" or any(value in (":=", "=") for _, value in tokens):
+        hint = "A range gives values to two: $index, $item."
+        refuse(line, f"a value is given to a variable like $x, not in {short_repr(text)}", hint)
+    if kind == "range" and not declares:
+        refuse(line, "a range that changes other variables (=) is not supported")
+    if text.count("(") > MAX_DEPTH:
+        refuse(line, "parentheses nested too deeply")
     term, rest = _parse_pipeline(tokens, line)
     if rest:
         refuse(line, f"cannot read {short_repr(rest[0][1])} in {short_repr(text)}")
     if names and kind == "print":
         kind = "set"
     return GoNode(kind, line, names=names, declares=declares, term=term)
-
-
-def _parse_targets(tokens: Tokens, kind: str, text: str, line: int) -> tuple[str, ...]:
-    """Return the names of the variables before := or =."""
-    words = [token for token in tokens if token[0] != "space"]
-    variables = [value for _, value in words[::2]]
-    separators = [value for _, value in words[1::2]]
-    are_variables = all(token == "variable" and len(value) > 1 for token, value in words[::2])
-    if not variables or not are_variables or any(value != "," for value in separators):
-        refuse(line, f"a value can only be given to a variable like $x, not in {short_repr(text)}")
-    if len(variables) > (2 if kind == "range" else 1) or len(variables) == len(separators):
-        refuse(line, f"too many variables: {short_repr(text)}")
-    return tuple(name[1:] for name in variables)
 
 
 def _tokenize(text: str, line: int) -> Tokens:
@@ -456,27 +379,11 @@ def _parse_number(text: str, line: int) -> GoTerm:
 
 
 def _unquote(text: str, line: int) -> str:
-    """Return the value of a Go string; an escape may be one byte of a character."""
     if text.startswith("`"):
         return text[1:-1].replace("\r", "")
-
-    def read_escape(match: re.Match[str]) -> str:
-        simple, octal, byte, short, long, _ = match.groups()
-        if simple:
-            return SIMPLE_ESCAPES[simple]
-        if octal or byte:
-            code = int(octal, 8) if octal else int(byte, 16)
-            if code < 256:
-                # A byte above 127 is kept as a lone surrogate until all are known.
-                return chr(code) if code < 128 else chr(0xDC00 + code)
-        elif short or long:
-            code = int(short or long, 16)
-            if code < 0xD800 or 0xE000 <= code < 0x110000:
-                return chr(code)
-        refuse(line, f"an unknown escape in {short_repr(text)}")
-
-    value = STRING_ESCAPE.sub(read_escape, text[1:-1])
     try:
-        return value.encode("utf-8", "surrogateescape").decode("utf-8")
-    except UnicodeError:
-        refuse(line, f"{short_repr(text)} is not text in UTF-8")
+        if STRING.fullmatch(text):
+            return str(ast.literal_eval(text))
+    except (ValueError, SyntaxError):
+        pass  # a character that does not exist
+    refuse(line, f"an unknown escape in {short_repr(text)}")

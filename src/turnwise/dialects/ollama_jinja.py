@@ -20,24 +20,14 @@ prompt comes about.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from turnwise.dialects.ollama_go import (
-    GoNode,
-    GoTemplate,
-    GoTerm,
-    parse,
-    refuse,
-    walk_nodes,
-    walk_terms,
-)
-from turnwise.dialects.ollama_print import MACRO_NAMES, GoPrinter, GoValue, as_list, is_simple
+from turnwise.dialects.ollama_go import GoNode, GoTerm, parse, refuse, walk_nodes, walk_terms
+from turnwise.dialects.ollama_print import MACROS, GoPrinter, GoValue, as_list, is_simple
 from turnwise.dialects.ollama_types import ROOT_FIELDS, ROUND_FIELDS, TYPES, GoType, join_types
-from turnwise.dialects.ollama_values import ROOT, GoValueWriter, OllamaScope
+from turnwise.dialects.ollama_values import GoValueWriter, OllamaScope
 from turnwise.dialects.turns import literal
-from turnwise.errors import did_you_mean, short_repr
 
 COLLECT_MESSAGES = """\
 {%- set ns = namespace(chat=[], systems=[], system='', prompt='', response='') -%}
@@ -99,7 +89,7 @@ USE_THINK_LEVEL = f"""\
 
 RESERVED_NAMES = {
     *(jinja for jinja, _ in ROOT_FIELDS.values()),
-    *MACRO_NAMES,
+    *MACROS,
     *("messages", "given", "message", "ns", "loop", "round", "last_round", "changing", "dot"),
     *("content", "role", "joins", "other", "one", "full", "users", "has_level"),
     *("enable_thinking", "reasoning_effort", "range", "namespace", "dict", "add_generation_prompt"),
@@ -110,7 +100,7 @@ RESERVED_NAMES = {
 """Names that a Go variable cannot keep in the Jinja."""
 
 CHANGING = "{%- set changing = namespace() -%}"
-ITERABLE_KINDS = ("list", "map", "any", "nil")
+LOOP_KINDS = ("list", "map", "any", "nil")
 
 
 class OllamaJinjaWriter:
@@ -135,18 +125,15 @@ class OllamaJinjaWriter:
         self.system = system
         self.examples = examples or []
         self.exact = exact
-        self.template = parse(template, first_line)
-        self.names = list_names(self.template, exact)
+        nodes = parse(template, first_line)
+        self.names = _list_names(nodes)
         self.by_rounds = "messages" not in self.names
-        nodes = self.template.nodes
         if self.by_rounds and "response" not in self.names:
             response = GoTerm("dot", first_line, path=("Response",))
             nodes = (*nodes, GoNode("print", first_line, term=response))
         self.nodes = nodes
         # A variable that gets a second value must be a namespace's: Jinja's own are local to a loop.
         self._reassigned = set(_list_reassigned(nodes))
-        for defined in self.template.defined.values():
-            self._reassigned.update(_list_reassigned(defined))
         self._variable_types: dict[str, GoType] = {}
         self._start()
 
@@ -164,8 +151,6 @@ class OllamaJinjaWriter:
         self._used_names: set[str] = set()
         self._printer = GoPrinter(self.exact)
         self._values = GoValueWriter(self._printer, self._list_root_fields())
-        self._macros: dict[tuple[str, str], str] = {}  # name of a template, type of its dot
-        self._macro_lines: list[str] = []
 
     def _list_root_fields(self) -> dict[str, GoValue]:
         fields = {}
@@ -184,13 +169,11 @@ class OllamaJinjaWriter:
         return fields
 
     def _write_all(self) -> str:
-        write = self._write_rounds if self.by_rounds else self._write_conversation
-        body = write()
+        body = (
+            self._write_rounds() if self.by_rounds else self._write_nodes(self.nodes, OllamaScope())
+        )
         start = self._write_start()  # which knows the macros only now
-        return "\n".join([*start, *self._macro_lines, *body]) + "\n"
-
-    def _write_conversation(self) -> list[str]:
-        return self._write_nodes(self.nodes, OllamaScope())
+        return "\n".join([*start, *body]) + "\n"
 
     def _write_start(self) -> list[str]:
         lines = self._printer.write_macros()
@@ -220,11 +203,8 @@ class OllamaJinjaWriter:
 
     def _write_rounds(self) -> list[str]:
         """Return the macros for a round and for the last one, and what calls them."""
-        lines = self._write_macro("round", self.nodes, OllamaScope())
-        cut = tuple(_cut_response(self.nodes, self.exact))
-        self._values.has_functions = not self.exact
-        lines += self._write_macro("last_round", cut, OllamaScope())
-        self._values.has_functions = True
+        lines = self._write_macro("round", self.nodes)
+        lines += self._write_macro("last_round", tuple(_cut_response(self.nodes)))
         last = "last_round()" if self.exact else "(round() if ns.response else last_round())"
         calls = [*USE_ROUNDS.splitlines(), f"{{{{- {last} -}}}}"]
         if "suffix" in self.names:
@@ -237,13 +217,11 @@ class OllamaJinjaWriter:
             calls = [*whole, "{%- else -%}", *calls, "{%- endif -%}"]
         return [*lines, *calls]
 
-    def _write_macro(
-        self, head: str, nodes: tuple[GoNode, ...], scope: OllamaScope, parameter: str = ""
-    ) -> list[str]:
-        body = self._write_nodes(nodes, scope)
+    def _write_macro(self, name: str, nodes: tuple[GoNode, ...]) -> list[str]:
+        body = self._write_nodes(nodes, OllamaScope())
         if _list_reassigned(nodes):
             body = [CHANGING, *body]
-        return [f"{{%- macro {head}({parameter}) -%}}", *body, "{%- endmacro -%}"]
+        return [f"{{%- macro {name}() -%}}", *body, "{%- endmacro -%}"]
 
     # -- nodes
 
@@ -269,8 +247,6 @@ class OllamaJinjaWriter:
             return self._write_range(node, value, scope)
         if node.kind in ("if", "with"):
             return self._write_branch(node, value, scope)
-        if node.kind == "template":
-            return self._write_template(node, value)
         return [f"{{{{- {self._printer.print_value(value, node.line)} -}}}}"]
 
     def _write_branch(
@@ -303,31 +279,10 @@ class OllamaJinjaWriter:
             lines += ["{%- else -%}", *self._write_nodes(node.otherwise, scope)]
         return [*lines, "{%- endif -%}"]
 
-    def _write_template(self, node: GoNode, value: GoValue) -> list[str]:
-        """Return the call of a template, whose body is a macro for each type of its dot."""
-        if node.text not in self.template.defined:
-            hint = did_you_mean(node.text, self.template.defined, "Defined")
-            refuse(node.line, f"the template {short_repr(node.text)} is not defined", hint)
-        if not self._values.has_functions:
-            message = "Ollama does not know this template where it executes the last round"
-            return [f"{{{{- {self._printer.fail(node.line, message)} -}}}}"]
-        key = (node.text, value.type.name)
-        parameter = "" if value.kind == "root" else "dot"
-        if key not in self._macros:
-            slug = re.sub(r"\W+", "_", node.text, flags=re.ASCII)
-            self._macros[key] = self._new_name(f"template_{slug}")
-            dot = GoValue("dot", value.type) if parameter else ROOT
-            nodes = self.template.defined[node.text]
-            self._macro_lines += self._write_macro(
-                self._macros[key], nodes, OllamaScope(dot, dot), parameter
-            )
-        return [f"{{{{- {self._macros[key]}({value.jinja if parameter else ''}) -}}}}"]
-
     # -- loops
 
     def _write_range(self, node: GoNode, value: GoValue, scope: OllamaScope) -> list[str]:
-        is_pointer = value.kind == "pointer" and not self.exact
-        if value.kind not in ITERABLE_KINDS and not is_pointer:
+        if value.kind not in LOOP_KINDS:
             problem = f"range goes through a list or a mapping, not a {value.type.go_name}"
             refuse(node.line, problem, "For example: range .Messages.")
         if value.kind == "nil":
@@ -367,36 +322,23 @@ class OllamaJinjaWriter:
     ) -> tuple[list[str], list[str], GoValue]:
         """Return what comes before the loop, how it begins, and its index or key."""
         number = GoValue("loop.index0", TYPES["int"])
-        if value.kind in ("map", "pointer"):
+        if value.kind == "map":
             key = self._new_name("key")
-            listed = as_list(value)
             sort = " | dictsort(case_sensitive=true)" if self.exact else ".items()"
-            pairs = f"{{%- for {key}, {item.jinja} in {listed}{sort} -%}}"
+            pairs = f"{{%- for {key}, {item.jinja} in {as_list(value)}{sort} -%}}"
             return [], [pairs], GoValue(key, TYPES["string"])
         if value.kind != "any":
             return [], [f"{{%- for {item.jinja} in {as_list(value)} -%}}"], number
         # A value of JSON may be a list or a mapping.
-        whole, entry = self._new_name("whole"), self._new_name("entry")
-        before = [f"{{%- set {whole} = {value.jinja} or [] -%}}"]
-        if self.exact:
-            stop = "range goes through a list or a mapping"
-            before = [
-                f"{{%- set {whole} = {value.jinja} -%}}",
-                f"{{%- if {whole} is string or {whole} is number -%}}",
-                f"{{{{- raise_exception({literal(stop)}) -}}}}",
-                "{%- endif -%}",
-                f"{{%- set {whole} = {whole} or [] -%}}",
-            ]
+        whole, entry, key = map(self._new_name, ("whole", "entry", "key"))
         sort = "dictsort(case_sensitive=true)" if self.exact else "items"
         head = [
             f"{{%- for {entry} in ({whole} | {sort} if {whole} is mapping else {whole}) -%}}",
             f"{{%- set {item.jinja} = {entry}[1] if {whole} is mapping else {entry} -%}}",
         ]
-        if not index_names:
-            return before, head, number
-        key = self._new_name("key")
-        head.append(f"{{%- set {key} = {entry}[0] if {whole} is mapping else loop.index0 -%}}")
-        return before, head, GoValue(key, TYPES["mixed"])
+        if index_names:
+            head.append(f"{{%- set {key} = {entry}[0] if {whole} is mapping else loop.index0 -%}}")
+        return [f"{{%- set {whole} = {value.jinja} or [] -%}}"], head, GoValue(key, value.type)
 
     # -- names
 
@@ -463,22 +405,13 @@ def _list_reassigned(nodes: tuple[GoNode, ...]) -> list[str]:
     return [name for node in walk_nodes(nodes) if not node.declares for name in node.names]
 
 
-def list_names(template: GoTemplate, exact: bool) -> set[str]:
-    """Return the names of all fields of the dot and of variables, in small letters as Ollama asks.
-
-    Ollama does not look into `(index .Messages 0).Content`, and takes a template that has nothing else
-    for one of the older kind; only the exact reading does so, too.
-    """
-    names: set[str] = set()
-    for nodes in (template.nodes, *template.defined.values()):
-        for node in walk_nodes(nodes):
-            for term in walk_terms(node.term, into_chains=not exact):
-                if term.kind != "call":
-                    names.update(name.lower() for name in term.path)
-    return names
+def _list_names(nodes: tuple[GoNode, ...]) -> set[str]:
+    """Return the names of all fields of the dot and of variables, in small letters as Ollama asks."""
+    terms = (term for node in walk_nodes(nodes) for term in walk_terms(node.term))
+    return {name.lower() for term in terms if term.kind != "call" for name in term.path}
 
 
-def _cut_response(nodes: tuple[GoNode, ...], exact: bool) -> Iterator[GoNode]:
+def _cut_response(nodes: tuple[GoNode, ...]) -> Iterator[GoNode]:
     """Yield the nodes up to the first `.Response` that is printed, and the blocks around it, cut in the same way."""
     for node in nodes:
         if node.kind in ("print", "set") and _has_response((node,)):
@@ -486,17 +419,13 @@ def _cut_response(nodes: tuple[GoNode, ...], exact: bool) -> Iterator[GoNode]:
                 refuse(node.line, "a function of .Response is not supported")
             yield node
             return
-        if not _has_response(node.body) and not _has_response(node.otherwise):
-            yield node
-            continue
-        if not _has_response(node.body):
-            yield replace(node, otherwise=tuple(_cut_response(node.otherwise, exact)))
+        if _has_response(node.body):
+            yield replace(node, body=tuple(_cut_response(node.body)))
             return
-        if exact and node.otherwise:
-            hint = "Without exact=True the template is read as it was meant."
-            refuse(node.line, "Ollama fails with an else behind .Response", hint)
-        yield replace(node, body=tuple(_cut_response(node.body, exact)))
-        return
+        if _has_response(node.otherwise):
+            yield replace(node, otherwise=tuple(_cut_response(node.otherwise)))
+            return
+        yield node
 
 
 def _has_response(nodes: tuple[GoNode, ...]) -> bool:
@@ -505,5 +434,5 @@ def _has_response(nodes: tuple[GoNode, ...]) -> bool:
         term.kind == "dot" and "Response" in term.path
         for node in walk_nodes(nodes)
         if node.kind in ("print", "set")
-        for term in walk_terms(node.term, into_chains=False)
+        for term in walk_terms(node.term)
     )

@@ -35,10 +35,12 @@ class GoType:
 
     name: str  # a key of TYPES
     go_name: str
-    kind: str  # string, int, float, bool, nil, any, mixed, list, map, struct, pointer, bytes, root
+    kind: str  # string, int, float, bool, nil, any, list, map, struct, bytes, root
     element: str = ""  # of a list or a map: a key of TYPES
     fields: tuple[GoField, ...] = ()
     prints_json: bool = False  # its method String writes JSON
+    is_made: bool = False  # a list that Ollama makes, nil if there is nothing in it
+    is_ordered: bool = False  # a map whose JSON has the keys in the given order
 
     def get_field(self, name: str) -> GoField | None:
         """Return the field of this name in Go, if there is one."""
@@ -96,15 +98,14 @@ TYPES = {
         GoType("bool", "bool", "bool"),
         GoType("nil", "<nil>", "nil"),
         GoType("any", "interface {}", "any"),
-        GoType("mixed", "interface {}", "mixed"),
         GoType("root", "map[string]interface {}", "root"),
         GoType("strings", "[]string", "list", "string"),
         GoType("anys", "[]interface {}", "list", "any"),
-        GoType("messages", "[]*template.templateMessage", "list", "message"),
+        GoType("messages", "[]*template.templateMessage", "list", "message", is_made=True),
         GoType("message", "*template.templateMessage", "struct", fields=MESSAGE),
         GoType("images", "[]api.ImageData", "list", "image"),
         GoType("image", "api.ImageData", "bytes"),
-        GoType("calls", "[]template.templateToolCall", "list", "call"),
+        GoType("calls", "[]template.templateToolCall", "list", "call", is_made=True),
         GoType("call", "template.templateToolCall", "struct", fields=CALL),
         GoType("called", "template.templateToolCallFunction", "struct", fields=CALLED),
         GoType("arguments", "template.templateArgs", "map", "any", prints_json=True),
@@ -118,8 +119,7 @@ TYPES = {
         GoType("property", "api.ToolProperty", "struct", fields=PROPERTY),
         GoType("property_list", "[]api.ToolProperty", "list", "property"),
         GoType("property_type", "api.PropertyType", "list", "string"),
-        # The properties of a property keep their order; a template can only ask whether there are any.
-        GoType("nested", "*api.ToolPropertiesMap", "pointer", "property"),
+        GoType("nested", "*api.ToolPropertiesMap", "map", "property", is_ordered=True),
     )
 }  # fmt: skip
 
@@ -149,10 +149,4 @@ KNOWN_NAMES = {
 
 def join_types(first: GoType, second: GoType) -> GoType:
     """Return the type of a value that is of one or the other type."""
-    if first == second:
-        return first
-    # A text, a boolean and nothing are told apart when the template is rendered, and so is all of JSON. A number is an
-    # int of the template or a float64 of the data, which look the same then.
-    if {first.kind, second.kind} <= {"string", "bool", "nil", "any", "float"}:
-        return TYPES["any"]
-    return TYPES["mixed"]
+    return first if first == second else TYPES["any"]

@@ -1,21 +1,19 @@
 """Jinja expressions for the terms of a Go template: paths, variables, constants and calls of functions.
 
-    (index .Messages 0).Content      (chat[0] if chat | length > 0 else raise_exception(...)).content
-    eq .Role "user" "tool"           (item.role == 'user' or item.role == 'tool')
+    (index .Messages 0).Content      (chat or [])[0].content
+    eq .Role "user" "tool"           (item.role in ['user', 'tool'])
 
 Every expression has a Go type (`ollama_types.py`), from which it follows what a field or a function means: a field of
 a struct is a key of a message or tool, a field of a mapping one of its keys, a field of the root a variable of the
-Jinja. Where Go stops with an error while it renders, the exact reading does so too, by `raise_exception`; the other
-reading takes Jinja's answer.
+Jinja. Where Go stops with an error while it renders (an index beyond the end, texts compared with numbers), Jinja's
+answer is taken.
 
 The functions are those that published templates use. Others of Go (`html`, `js`, `urlquery`, `print`, `println`,
-`call`), parts of a text, verbs of `printf` but `%s`, `%d` and `%v`, and comparisons of values whose types are not known
-are refused, with the line.
+`call`), parts of a text and verbs of `printf` but `%s`, `%d` and `%v` are refused, with the line.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,15 +21,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from turnwise.dialects.ollama_go import GoTerm, refuse
-from turnwise.dialects.ollama_print import (
-    MADE_LISTS,
-    NIL,
-    GoPrinter,
-    GoValue,
-    as_list,
-    get_field,
-    is_simple,
-)
+from turnwise.dialects.ollama_print import NIL, GoPrinter, GoValue, as_list, fail
 from turnwise.dialects.ollama_types import KNOWN_NAMES, ROOT_FIELDS, TYPES, GoType, join_types
 from turnwise.dialects.turns import literal
 from turnwise.errors import did_you_mean, short_repr
@@ -41,7 +31,8 @@ MAX_VALUE_LENGTH = 20_000
 ROOT = GoValue("", TYPES["root"])
 TYPE_OF_CONSTANT = {"text": "string", "int": "int", "float": "float", "bool": "bool", "nil": "nil"}
 METHODS = ("String", "ToTypeScriptType", "Len")  # of Ollama's types
-COMPARED_KINDS = {"==": ("string", "int", "float", "bool"), "<": ("string", "int", "float")}
+SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+ZEROS = {"string": "''", "int": "0", "struct": "{}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +64,6 @@ class GoValueWriter:
         self.printer = printer
         self.exact = printer.exact
         self.root = root
-        # Ollama executes the last round of an older template without the functions that it adds to Go's.
-        self.has_functions = True
         self.used_root: set[str] = set()  # fields of the root that were used
 
     def write(self, term: GoTerm, scope: OllamaScope) -> GoValue:
@@ -118,21 +107,13 @@ class GoValueWriter:
         values = [self.write(argument, scope) for argument in term.arguments]
         if term.name != "index" and any(value.kind == "root" for value in values):
             refuse(term.line, f"the whole data as a value of {term.name} is not supported")
-        if function.is_of_ollama and not self.has_functions:
-            message = f"Ollama does not know {term.name} where it executes the last round"
-            return GoValue(self.printer.fail(term.line, message), TYPES["string"])
         return function.write(self, values, term)
 
     # -- fields and truth
 
     def write_truth(self, value: GoValue) -> str:
         """Return the test whether Go takes a value for true."""
-        if value.kind in ("struct", "root"):
-            # Always true; but finding it may fail.
-            return f"({value.jinja} is defined)" if "(" in value.jinja else "true"
-        if value.kind == "pointer":
-            return f"{value.jinja} is mapping"
-        return value.jinja
+        return "true" if value.kind in ("struct", "root") else value.jinja
 
     def write_field(self, value: GoValue, name: str, line: int) -> GoValue:
         """Return a field of a value."""
@@ -140,28 +121,17 @@ class GoValueWriter:
             refuse(line, f"the method .{name} is not supported")
         if value.kind == "root":
             return self._write_root_field(name, line)
-        if value.kind == "struct":
-            found = value.type.get_field(name)
-            if found is None:
-                self._check_name(name, value.type, line)
-                return self._no_field(value.type, name, line)
-            if value.type.name == "message":  # which has all of its keys
-                return GoValue(f"{value.jinja}.{found.key}", TYPES[found.type])
-            return GoValue(get_field(value.jinja, found), TYPES[found.type])
         if value.kind == "map":
             return self.write_entry(value, literal(name))
         if value.kind == "any":
-            other = "none"
-            if self.exact:
-                other = self.printer.fail(line, f"this value has no field .{name}")
             entry = f"{value.jinja}.get({literal(name)})"
-            return GoValue(f"({entry} if {value.jinja} is mapping else {other})", value.type)
+            return GoValue(f"({entry} if {value.jinja} is mapping else none)", value.type)
         if value.kind == "nil":
-            # The last round has none of Ollama's options either, so nil has every field there.
-            if self.exact and self.has_functions:
-                refuse(line, f"the field .{name} of nothing is not supported with exact=True")
             return value
-        return self._no_field(value.type, name, line)
+        found = value.type.get_field(name)
+        if found is None:
+            return self._no_field(value.type, name, line)
+        return GoValue(_get_item(value, found.key, TYPES[found.type]), TYPES[found.type])
 
     def write_entry(self, value: GoValue, key: str) -> GoValue:
         """Return the value of a key of a mapping; a missing one has the zero of its type."""
@@ -178,10 +148,12 @@ class GoValueWriter:
 
     def _no_field(self, type_: GoType, name: str, line: int) -> GoValue:
         """Return what fails when it is used: Ollama reads such templates, and fails where it comes to the field."""
+        if type_.fields:
+            self._check_name(name, type_, line)
         message = f"there is no field .{name} in a value of the type {type_.go_name}"
         if name in ROOT_FIELDS:
             message += f"; it is a field of the root, $.{name}"
-        return GoValue(self.printer.fail(line, message), TYPES["any"])
+        return GoValue(fail(line, message), TYPES["any"])
 
     def _check_name(self, name: str, type_: GoType, line: int) -> None:
         """Refuse a name that is no field anywhere, which is probably misspelt."""
@@ -189,6 +161,16 @@ class GoValueWriter:
             return
         known = ROOT_FIELDS if type_.kind == "root" else [each.name for each in type_.fields]
         refuse(line, f"there is no field .{name} here", did_you_mean(name, known, "Fields"))
+
+
+def _get_item(value: GoValue, key: str, type_: GoType) -> str:
+    """Return the Jinja for a field of a struct; a missing text, number or struct has the zero of its type."""
+    item = f"{value.jinja}.{key}"
+    if not key.isidentifier() or key == "items":  # a method of mappings
+        item = f"{value.jinja}.get({literal(key)})"
+    if value.type.name == "message" or type_.kind not in ZEROS:  # a message has all of its keys
+        return item
+    return f"({item} or {ZEROS[type_.kind]})"
 
 
 def _check_length(value: GoValue, line: int) -> GoValue:
@@ -201,93 +183,30 @@ def _check_length(value: GoValue, line: int) -> GoValue:
 # -- truth and comparison --------------------------------------------------------------------------
 
 
-def _write_and(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
-    # A struct is always true, so it is never the result unless it is the last.
-    kept = []
-    for value in values[:-1]:
-        if value.kind != "struct":
-            kept.append(value)
-        elif "(" in value.jinja:
-            type_ = TYPES["bool"] if values[-1].kind == "nil" else values[-1].type
-            kept.append(GoValue(writer.write_truth(value), type_))
-    return _join([*kept, values[-1]], "and")
-
-
-def _write_or(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
+def _write_logic(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
+    # A struct is always true: never the result of `and` unless it is the last, and the end of an `or`.
+    if term.name == "and":
+        values = [*(value for value in values[:-1] if value.kind != "struct"), values[-1]]
     for index, value in enumerate(values):
         if value.kind == "struct":
-            return _join(values[: index + 1], "or")
-    return _join(values, "or")
-
-
-def _join(values: list[GoValue], word: str) -> GoValue:
+            values = values[: index + 1]
+            break
     if len(values) == 1:
         return values[0]
-    type_ = reduce(join_types, (value.type for value in values))
-    return GoValue(f"({f' {word} '.join(value.jinja for value in values)})", type_)
+    joined = f" {term.name} ".join(value.jinja for value in values)
+    return GoValue(f"({joined})", reduce(join_types, (value.type for value in values)))
 
 
 def _write_not(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
     return GoValue(f"(not {writer.write_truth(values[0])})", TYPES["bool"])
 
 
-def _write_eq(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
-    first, *others = values
-    if not writer.exact and len(others) > 1:
-        listed = ", ".join(other.jinja for other in others)
-        return GoValue(f"({first.jinja} in [{listed}])", TYPES["bool"])
-    if any(argument.kind == "call" for argument in term.arguments[2:]):
-        refuse(term.line, "eq with a function as its third value is not supported")
-    tests = [_compare(writer, first, other, "==", term.line) for other in others]
-    return GoValue(tests[0] if len(tests) == 1 else f"({' or '.join(tests)})", TYPES["bool"])
-
-
-def _write_ne(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
-    if not writer.exact or {value.kind for value in values} in ({"string"}, {"int"}):
-        return GoValue(f"({values[0].jinja} != {values[1].jinja})", TYPES["bool"])
-    test = _compare(writer, values[0], values[1], "==", term.line)
-    return GoValue(f"(not {test})", TYPES["bool"])
-
-
-def _write_order(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
-    sign = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}[term.name]
-    return GoValue(_compare(writer, values[0], values[1], sign, term.line), TYPES["bool"])
-
-
-def _compare(writer: GoValueWriter, first: GoValue, second: GoValue, sign: str, line: int) -> str:
-    """Return a comparison; Go compares texts with texts and numbers with numbers of the same type."""
-    plain = f"({first.jinja} {sign} {second.jinja})"
-    if not writer.exact:
-        return plain
-    kinds = (first.kind, second.kind)
-    if sign == "==" and "nil" in kinds:
-        return _compare_to_nil(second if kinds[0] == "nil" else first)
-    comparable = COMPARED_KINDS["==" if sign == "==" else "<"]
-    if kinds[0] == kinds[1] and kinds[0] in comparable:
-        return plain
-    value, other = (first, second) if kinds[0] == "any" else (second, first)
-    if value.kind == "any" and other.kind in comparable and other.kind != "int":
-        test = {
-            "string": f"{value.jinja} is string",
-            "bool": f"{value.jinja} is boolean",
-            "float": f"({value.jinja} is number and {value.jinja} is not boolean)",
-        }[other.kind]
-        if sign == "==":
-            test += f" or {value.jinja} is not defined or {value.jinja} is none"
-        return f"({plain} if {test} else {writer.printer.fail(line, 'these types cannot be compared')})"
-    types = f"a {first.type.go_name} with a {second.type.go_name}"
-    refuse(line, f"comparing {types} is not supported with exact=True")
-
-
-def _compare_to_nil(value: GoValue) -> str:
-    if value.kind == "nil":
-        return "true"
-    if value.type.name in MADE_LISTS:
-        return f"(not {value.jinja})"
-    if value.kind in ("any", "list", "map", "pointer", "bytes"):
-        return f"({value.jinja} is not defined or {value.jinja} is none)"
-    # Never nil; but finding it may fail.
-    return f"({value.jinja} is not defined)" if "raise_exception" in value.jinja else "false"
+def _write_comparison(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
+    first, *others = (value.jinja for value in values)
+    test = f"({first} {SIGNS[term.name]} {others[0]})"
+    if len(others) > 1:
+        test = f"({first} in [{', '.join(others)}])"
+    return GoValue(test, TYPES["bool"])
 
 
 # -- lists and mappings ----------------------------------------------------------------------------
@@ -295,78 +214,38 @@ def _compare_to_nil(value: GoValue) -> str:
 
 def _write_len(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
     (value,) = values
-    if value.kind in ("list", "map"):
-        return GoValue(f"({as_list(value)} | length)", TYPES["int"])
-    if value.kind not in ("string", "any"):
+    if value.kind not in ("list", "map", "string", "any"):
         refuse(term.line, f"the length of a {value.type.go_name} is not supported")
-    size = f"({writer.printer.call('count_bytes', value.jinja)} | int)"
-    if value.kind == "any":
-        other = f"{value.jinja} | length"
-        if writer.exact:
-            stop = writer.printer.fail(term.line, "this value has no length")
-            sized = f"{value.jinja} is mapping or {value.jinja} is sequence"
-            other = f"{other} if {value.jinja} is defined and ({sized}) else {stop}"
-        size = f"({size} if {value.jinja} is string else {other})"
+    size = f"({as_list(value)} | length)"
+    if value.kind in ("string", "any"):  # Go counts the bytes of a text
+        count = f"({writer.printer.call('count_bytes', value.jinja)} | int)"
+        size = (
+            count if value.kind == "string" else f"({count} if {value.jinja} is string else {size})"
+        )
     return GoValue(size, TYPES["int"])
 
 
 def _write_index(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
     value, *keys = values
     for argument, key in zip(term.arguments[1:], keys, strict=True):
-        value = _index_once(writer, value, key, argument, term.line)
+        if value.kind == "root" and argument.kind == "constant":
+            value = writer.write_field(value, argument.value, term.line)
+        elif value.kind == "map" and key.kind in ("string", "any"):
+            value = writer.write_entry(value, key.jinja)
+        elif value.kind in ("list", "any") and key.kind in ("int", "string"):
+            value = GoValue(f"{as_list(value)}[{key.jinja}]", TYPES[value.type.element or "any"])
+        else:
+            kinds = f"a {value.type.go_name} by a {key.type.go_name}"
+            refuse(term.line, f"index of {kinds} is not supported")
     return value
-
-
-def _index_once(
-    writer: GoValueWriter, value: GoValue, key: GoValue, argument: GoTerm, line: int
-) -> GoValue:
-    if value.kind == "root" and argument.kind == "constant":
-        return writer.write_field(value, argument.value, line)
-    if value.kind == "map" and (key.kind == "string" or (key.kind == "any" and not writer.exact)):
-        return writer.write_entry(value, key.jinja)
-    if value.kind == "list" and key.kind == "int":
-        listed = as_list(value)
-        item = f"{listed}[{key.jinja}]"
-        if writer.exact:
-            stop = writer.printer.fail(line, "index beyond the end of the list")
-            item = f"({item} if {_in_range(key.jinja, listed)} else {stop})"
-        return GoValue(item, TYPES[value.type.element])
-    if value.kind == "any" and key.kind in ("string", "int"):
-        item = f"{value.jinja}[{key.jinja}]"
-        test = (
-            f"{value.jinja} is sequence and {value.jinja} is not string and "
-            f"{value.jinja} is not mapping and {_in_range(key.jinja, value.jinja)}"
-        )
-        if key.kind == "string":
-            item, test = f"{value.jinja}.get({key.jinja})", f"{value.jinja} is mapping"
-        if writer.exact:
-            item = f"({item} if {test} else {writer.printer.fail(line, 'this value has no such index')})"
-        return GoValue(item, value.type)
-    refuse(line, f"index of a {value.type.go_name} by a {key.type.go_name} is not supported")
-
-
-def _in_range(key: str, listed: str) -> str:
-    test = f"{key} < {listed} | length"
-    return test if key.isdigit() else f"0 <= {key} and {test}"
 
 
 def _write_slice(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
     value, *bounds = values
-    are_known = value.kind == "list" and all(bound.kind == "int" for bound in bounds)
-    if not are_known and (writer.exact or value.kind == "string"):
+    if value.kind not in ("list", "any"):
         refuse(term.line, f"slice of a {value.type.go_name} is not supported")
-    listed = as_list(value)
     ends = [bound.jinja for bound in bounds]
-    part = f"{listed}[{':'.join([*ends, '', ''][:2])}]"
-    if writer.exact and is_simple(value.jinja):  # a part of nil is nil
-        part = f"({part} if {value.jinja} else {value.jinja})"
-    if writer.exact and ends:
-        stop = writer.printer.fail(term.line, "slice beyond the end of the list")
-        # Each index is at most the next one, and the last one at most the length.
-        steps = ["0", *ends, f"{listed} | length"]
-        tests = [f"{low} <= {high}" for low, high in itertools.pairwise(steps)]
-        part = f"({part} if {' and '.join(tests)} else {stop})"
-    return GoValue(part, value.type)
+    return GoValue(f"{as_list(value)}[{':'.join([*ends, '', ''][:2])}]", value.type)
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -394,25 +273,15 @@ def _write_printf(writer: GoValueWriter, values: list[GoValue], term: GoTerm) ->
 
 
 def _write_verb(writer: GoValueWriter, verb: str, value: GoValue | None, line: int) -> str:
-    if value is not None:
-        has_text = value.type.prints_json or value.type.name in (
-            "string",
-            "property_type",
-            "strings",
-        )
-        is_fitting = (verb == "s" and (has_text or not writer.exact)) or verb == "v"
-        if is_fitting or (verb == "d" and value.kind == "int"):
-            return writer.printer.print_value(value, line, NIL)
-        if verb == "s" and value.kind == "any":
-            stop = writer.printer.fail(line, "printf %s of a value that is no text")
-            return f"({value.jinja} if {value.jinja} is string else {stop})"
+    if value is not None and (verb in ("s", "v") or (verb == "d" and value.kind == "int")):
+        return writer.printer.print_value(value, line, NIL)
     what = f"of a {value.type.go_name}" if value is not None else "without a value"
-    hint = "Supported: %s of text, %d of an int, %v, %%; no flags and widths."
+    hint = "Supported: %s, %d of an int, %v, %%; no flags and widths."
     refuse(line, f"printf %{verb} {what} is not supported", hint)
 
 
 def _write_json(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
-    return GoValue(writer.printer.json_value(values[0], term.line), TYPES["string"])
+    return GoValue(writer.printer.json_value(values[0]), TYPES["string"])
 
 
 def _write_date(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
@@ -430,27 +299,23 @@ def _write_typescript(writer: GoValueWriter, values: list[GoValue], term: GoTerm
 
 
 class GoFunction(NamedTuple):
-    """A function: how many arguments it takes, how it is written, and whether Ollama adds it to Go's."""
+    """A function: how many arguments it takes, and how it is written."""
 
     least: int
     most: int | None  # None: any number
     write: Callable[[GoValueWriter, list[GoValue], GoTerm], GoValue]
-    is_of_ollama: bool = False
 
 
 FUNCTIONS = {
-    "and": GoFunction(1, None, _write_and),
-    "or": GoFunction(1, None, _write_or),
+    **dict.fromkeys(("and", "or"), GoFunction(1, None, _write_logic)),
     "not": GoFunction(1, 1, _write_not),
-    "eq": GoFunction(2, None, _write_eq),
-    "ne": GoFunction(2, 2, _write_ne),
-    **dict.fromkeys(("lt", "le", "gt", "ge"), GoFunction(2, 2, _write_order)),
+    "eq": GoFunction(2, None, _write_comparison),
+    **dict.fromkeys(("ne", "lt", "le", "gt", "ge"), GoFunction(2, 2, _write_comparison)),
     "len": GoFunction(1, 1, _write_len),
     "index": GoFunction(1, None, _write_index),
     "slice": GoFunction(1, 3, _write_slice),
     "printf": GoFunction(1, None, _write_printf),
-    "json": GoFunction(1, 1, _write_json, is_of_ollama=True),
-    "currentDate": GoFunction(0, None, _write_date, is_of_ollama=True),
-    "yesterdayDate": GoFunction(0, None, _write_date, is_of_ollama=True),
-    "toTypeScriptType": GoFunction(1, 1, _write_typescript, is_of_ollama=True),
+    "json": GoFunction(1, 1, _write_json),
+    **dict.fromkeys(("currentDate", "yesterdayDate"), GoFunction(0, None, _write_date)),
+    "toTypeScriptType": GoFunction(1, 1, _write_typescript),
 }
