@@ -12,11 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import turnwise
-from turnwise.cli import COMMANDS, app
+from turnwise.cli import COMMANDS, _make_command, app
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_ROW = re.compile(r"^\| (`turnwise .*?) \|", re.MULTILINE)
@@ -51,16 +50,10 @@ def test_help_on_80_columns_cuts_no_name(name: str) -> None:
 def _options_of(name: str) -> list[str]:
     """Return the names of a command's options, the first long one of each and its negation."""
     found = []
-    for param in typer.main.get_command(_app_of(name)).params:
+    for param in _make_command(name).params:
         long = [one for one in param.opts if one.startswith("--")]
         found += [*long[:1], *param.secondary_opts]
     return found
-
-
-def _app_of(name: str) -> typer.Typer:
-    alone = typer.Typer(add_completion=False)
-    alone.command(name)(COMMANDS[name].load())
-    return alone
 
 
 NEEDS_MORE = {

@@ -13,13 +13,11 @@ A command's module is imported when the command is called, not before: the list 
 
 from __future__ import annotations
 
-import functools
 import gc
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -40,14 +38,6 @@ __all__ = ["app", "main"]
 
 JSON_FLAG = "--json"
 COLOUR_FLAGS = {"--color": True, "--no-color": False}
-ColourOption = Annotated[
-    bool | None,
-    typer.Option(
-        "/".join(COLOUR_FLAGS),
-        show_default=False,
-        help="Colours, or none; by default only on a terminal.",
-    ),
-]
 # A start makes many objects and no garbage: to look for some took a tenth of it.
 GARBAGE_THRESHOLD = 100_000
 
@@ -234,26 +224,10 @@ class LazyGroup(TyperGroup):
 def _make_command(name: str) -> Any:
     """Import a command; typer makes of its function what it calls."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    function = _add_colour_option(report_errors(COMMANDS[name].load()))
+    options = import_module("turnwise.cli.options")
+    function = options.add_options(report_errors(COMMANDS[name].load()))
     alone.command(name, cls=PlainCommand)(function)
     return typer.main.get_command(alone)
-
-
-def _add_colour_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with --color and --no-color; the environment has their value already."""
-
-    @functools.wraps(command)
-    def run(*args: Any, colour: bool | None = None, **kwargs: Any) -> None:
-        command(*args, **kwargs)
-
-    hints = get_type_hints(command, include_extras=True)
-    hints["colour"] = ColourOption
-    given = signature(command).parameters.values()
-    own = Parameter("colour", Parameter.KEYWORD_ONLY, default=None)
-    parameters = [one.replace(annotation=hints[one.name]) for one in (*given, own)]
-    run.__annotations__ = hints
-    vars(run)["__signature__"] = Signature(parameters)
-    return run
 
 
 def _find_colour_flag(words: Sequence[str]) -> bool | None:

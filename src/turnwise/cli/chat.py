@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import aclosing
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from turnwise.cli import inputs, output
 from turnwise.cli.extras import import_extra
-from turnwise.cli.render import JsonOption, VariableOption
-from turnwise.cli.serve import KINDS, check_tokenizer
+from turnwise.cli.serve import KINDS as KINDS
+from turnwise.cli.serve import check_tokenizer
 from turnwise.serve.bodies import read_fields
 from turnwise.serve.models import ServedModels, load_model
 from turnwise.serve.request_types import GatewayBody
@@ -26,49 +24,37 @@ MAX_LINE = 1 << 20  # characters of a question
 
 
 def chat(
-    base_url: Annotated[
-        str, typer.Option("--base-url", metavar="URL", help="The address of the engine.")
-    ],
-    template: Annotated[
-        str, typer.Option("--template", "-t", help="A model folder, a file, or an entry.")
-    ],
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", "-k", metavar="PATH", help="The model's tokenizer.")
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--upstream-kind",
-            metavar="KIND",
-            help=f"{', '.join(KINDS)}; completions with a tokenizer, else text.",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="What the engine calls the model.")
-    ] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", help="One question; without it, they are read.")
-    ] = None,
-    system: Annotated[str | None, typer.Option(help="A system message to put first.")] = None,
-    tools: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A JSON file with a list of tools.")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", min=1, help="The most tokens of a reply.")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", min=0, help="0 is the likeliest reply.")
-    ] = None,
-    option: VariableOption = None,
-    as_json: JsonOption = False,
+    base_url: str,
+    template: str,
+    tokenizer: str | None = None,
+    kind: str | None = None,
+    model: str | None = None,
+    user: str | None = None,
+    system: str | None = None,
+    tools: str | None = None,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    option: list[str] | None = None,
+    as_json: bool = False,
 ) -> None:
     """Talk to an engine that continues token ids or text; replies are parsed as they arrive.
 
     Questions are lines of stdin. With --json, each reply is one line: the message.
 
     Example: turnwise chat --base-url http://localhost:8000 -t qwen3
+
+    Options:
+        base_url URL: The address of the engine.
+        template -t: A model folder, a file, or an entry.
+        tokenizer -k PATH: The model's tokenizer.
+        kind --upstream-kind KIND: {KINDS}; completions with a tokenizer, else text.
+        model: What the engine calls the model.
+        user: One question; without it, they are read.
+        system: A system message to put first.
+        tools FILE: A JSON file with a list of tools.
+        max_tokens min=1: The most tokens of a reply.
+        temperature min=0: 0 is the likeliest reply.
     """
-    inputs.check_choice(kind, KINDS, "--upstream-kind")
     inputs.check_url(base_url, "--base-url")
     engines = import_extra("turnwise.serve.gateway", "chat")
     served = load_model(template, tokenizer)

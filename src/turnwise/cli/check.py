@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 from rich.text import Text
 
-from turnwise.analysis.profiles import PROFILES, SEVERITIES, Severity
+from turnwise.analysis.profiles import PROFILES as PROFILES
+from turnwise.analysis.profiles import SEVERITIES, Severity
 from turnwise.cli import inputs, output
-from turnwise.cli.render import PickOption, make_flag
 from turnwise.errors import SourceError, did_you_mean, short_repr
 from turnwise.evidence.checks import CHECKS, CheckReport, find_check
 from turnwise.evidence.checks import check as check_template
@@ -83,54 +83,20 @@ FORMATS = ("text", *WRITERS)
 
 
 def check(
-    templates: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TEMPLATE...",
-            show_default=False,
-            help="Files, model folders, built-in names, or - for stdin.",
-        ),
-    ] = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option("--tokenizer", "-k", metavar="PATH", help="Check its tokens, too."),
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option("--reference", metavar="NAME", help="A template it should be equal to."),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option("--ignore", metavar="CODE", help="Leave a check out; may be repeated."),
-    ] = None,
-    select: Annotated[
-        list[str] | None,
-        typer.Option("--select", metavar="CODE", help="Run this check alone; may be repeated."),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option("--baseline", metavar="FILE", help="Report only what this file has not."),
-    ] = None,
-    write_baseline: Annotated[
-        bool, make_flag("--write-baseline", help=f"Write all findings to FILE, or {BASELINE}.")
-    ] = False,
-    fail_on: Annotated[
-        str,
-        typer.Option("--fail-on", metavar="SEVERITY", help="Exit with 1 from this severity on."),
-    ] = "error",
-    profile: Annotated[
-        str | None,
-        typer.Option("--for", metavar="PROFILE", help=f"What users send: {', '.join(PROFILES)}."),
-    ] = None,
-    form: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="text, json, markdown, github or sarif.")
-    ] = "text",
-    explain: Annotated[
-        str | None, typer.Option("--explain", metavar="CODE", help="Print the page of a check.")
-    ] = None,
-    list_checks: Annotated[bool, make_flag("--list", help="List all checks.")] = False,
-    as_json: Annotated[bool, make_flag("--json", help="Print JSON: --format json.")] = False,
-    pick: PickOption = None,
+    templates: list[str] | None = None,
+    tokenizer: str | None = None,
+    reference: str | None = None,
+    ignore: list[str] | None = None,
+    select: list[str] | None = None,
+    baseline: str | None = None,
+    write_baseline: bool = False,
+    fail_on: str = "error",
+    profile: str | None = None,
+    form: str = "text",
+    explain: str | None = None,
+    list_checks: bool = False,
+    as_json: bool = False,
+    pick: str | None = None,
 ) -> None:
     """Check templates against what users send to them; exit with 1 if there is an error.
 
@@ -141,6 +107,23 @@ def check(
     and stay green: --write-baseline once, commit the file, and check with --baseline, or `baseline` in the settings.
 
     Example: turnwise check qwen3 -k turnwise
+
+    Arguments:
+        templates TEMPLATE...: Files, model folders, built-in names, or - for stdin.
+
+    Options:
+        tokenizer -k PATH: Check its tokens, too.
+        reference NAME: A template it should be equal to.
+        ignore CODE: Leave a check out; may be repeated.
+        select CODE: Run this check alone; may be repeated.
+        baseline FILE: Report only what this file has not.
+        write_baseline: Write all findings to FILE, or turnwise-baseline.json.
+        fail_on SEVERITY: Exit with 1 from this severity on: {SEVERITIES}.
+        profile --for PROFILE: What users send: {PROFILES}.
+        form --format NAME: {FORMATS}.
+        explain CODE: Print the page of a check.
+        list_checks --list: List all checks.
+        as_json --json: Print JSON: --format json.
     """
     form = "json" if as_json else form
     if explain is not None or list_checks:
@@ -149,9 +132,6 @@ def check(
         return
     if not templates:
         raise typer.BadParameter("give a TEMPLATE, or --explain CODE", param_hint="TEMPLATE")
-    inputs.check_choice(form, FORMATS, "--format")
-    inputs.check_choice(fail_on, SEVERITIES, "--fail-on")
-    inputs.check_choice(profile, PROFILES, "--for")
     inputs.check_stdin(*templates)
     settings = read_settings()
     place = baseline or settings.baseline

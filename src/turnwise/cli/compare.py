@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from turnwise.analysis.counterexample import (
     TRAINED,
@@ -15,31 +13,17 @@ from turnwise.analysis.counterexample import (
     rendered_text,
 )
 from turnwise.cli import inputs, output
-from turnwise.cli.render import (
-    ExactOption,
-    JsonOption,
-    PickOption,
-    TemplateArgument,
-    make_flag,
-)
-from turnwise.dialects import DIALECTS, WRITABLE
+from turnwise.dialects import WRITABLE as WRITABLE
 from turnwise.evidence import Comparison, diff
 
 
 def compare(
-    first: Annotated[
-        str, typer.Argument(metavar="A", help="A file, a folder, a built-in name, or - for stdin.")
-    ],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
-    tokenizer: Annotated[
-        str | None,
-        typer.Option("--tokenizer", metavar="PATH", help="Compare labels, too, with this one."),
-    ] = None,
-    text_only: Annotated[
-        bool, make_flag("--text-only", help="Do not compare what {% generation %} blocks mark.")
-    ] = False,
-    exact: ExactOption = False,
-    as_json: JsonOption = False,
+    first: str,
+    second: str,
+    tokenizer: str | None = None,
+    text_only: bool = False,
+    exact: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Compare two templates; on a difference, show the smallest conversation on which they differ.
 
@@ -48,6 +32,14 @@ def compare(
     Exits with 0 if there is no difference, with 1 if there is one, and with 2 on any error.
 
     Example: turnwise diff qwen2.5 qwen3
+
+    Arguments:
+        first A: A file, a folder, a built-in name, or - for stdin.
+        second B: Another.
+
+    Options:
+        tokenizer PATH: Compare labels, too, with this one.
+        text_only: Do not compare what {% generation %} blocks mark.
     """
     inputs.check_stdin(first, second)
     found = diff(
@@ -90,34 +82,25 @@ def _side_data(outcome: RenderOutcome, piece: Any) -> dict[str, Any]:
 
 
 def convert(
-    template: TemplateArgument,
-    to: Annotated[
-        str,
-        typer.Option("--to", metavar="DIALECT", help=f"One of {', '.join(WRITABLE)}."),
-    ],
-    eos: Annotated[
-        str | None, typer.Option("--eos", help="The text of eos_token, where the target needs it.")
-    ] = None,
-    bos: Annotated[
-        str | None, typer.Option("--bos", help="The text of bos_token, where the target needs it.")
-    ] = None,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--without",
-            help="What may be lost: tools, reasoning, images, white space, options, or an option.",
-        ),
-    ] = None,
-    pick: PickOption = None,
-    exact: ExactOption = False,
-    as_json: JsonOption = False,
+    template: str,
+    to: str,
+    eos: str | None = None,
+    bos: str | None = None,
+    without: list[str] | None = None,
+    pick: str | None = None,
+    exact: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Write a template in another dialect; the result is verified, or refused with the reason.
 
     Example: turnwise convert chatml --to ollama
+
+    Options:
+        to DIALECT: One of {WRITABLE}.
+        eos: The text of eos_token, where the target needs it.
+        bos: The text of bos_token, where the target needs it.
+        without: What may be lost: tools, reasoning, images, white space, options, or an option.
     """
-    if to not in DIALECTS:
-        inputs.check_choice(to, WRITABLE, "--to")
     found = inputs.load_template(template, pick, exact)
     text = found.convert(to, eos_token=eos, bos_token=bos, without=without or ())
     if as_json:

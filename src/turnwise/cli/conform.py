@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from turnwise.cli import inputs, output
 from turnwise.cli.http_client import JsonClient
-from turnwise.cli.render import JsonOption, NowOption, PickOption
 from turnwise.evidence.conform import ENGINES, Conformance, Engine, conform, detect_engine
 from turnwise.oracles import ORACLES, find_oracle
 from turnwise.registry.files import find_encoder_file
@@ -19,44 +18,18 @@ from turnwise.template import Template, compile_jinja
 
 
 def conform_engine(
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL",
-            help="A server of vLLM or llama.cpp: http://localhost:8000; with --oracle, a template.",
-        ),
-    ],
-    template: Annotated[
-        str | None,
-        typer.Option(
-            "--template", "-t", help="What it serves, if it does not tell: a file, a name."
-        ),
-    ] = None,
-    oracle: Annotated[
-        str | None,
-        typer.Option(
-            "--oracle",
-            help="The maker's encoder: a name, a model's folder; or another template.",
-        ),
-    ] = None,
-    trust_encoder: Annotated[
-        bool,
-        typer.Option(
-            "--trust-encoder", help="Run the encoder of that folder, in a locked process."
-        ),
-    ] = False,
-    engine: Annotated[
-        str | None, typer.Option("--engine", help=f"{' or '.join(ENGINES)}, if not found out.")
-    ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="The model, of several.")] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", metavar="NAME:VALUE", help="A header to send.")
-    ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 30.0,
-    limit: Annotated[int | None, typer.Option(min=1, help="The most conversations to try.")] = None,
-    now: NowOption = None,
-    pick: PickOption = None,
-    as_json: JsonOption = False,
+    url: str,
+    template: str | None = None,
+    oracle: str | None = None,
+    trust_encoder: bool = False,
+    engine: str | None = None,
+    model: str | None = None,
+    header: list[str] | None = None,
+    timeout: float = 30.0,
+    limit: int | None = None,
+    now: str | None = None,
+    pick: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Compare the prompts of a running engine with its template; show the smallest conversation that differs.
 
@@ -64,6 +37,19 @@ def conform_engine(
     Exits with 0 if there is no difference, with 1 if there is one, and with 2 on any error.
 
     Example: turnwise conform http://localhost:8080
+
+    Arguments:
+        url URL: A server of vLLM or llama.cpp: http://localhost:8000; with --oracle, a template.
+
+    Options:
+        template -t: What it serves, if it does not tell: a file, a name.
+        oracle: The maker's encoder: a name, a model's folder; or another template.
+        trust_encoder: Run the encoder of that folder, in a locked process.
+        engine: {ENGINES}, if not found out.
+        model: The model, of several.
+        header NAME:VALUE: A header to send.
+        timeout min=0.1: Seconds to wait for an answer.
+        limit min=1: The most conversations to try.
     """
     time = inputs.parse_time(now) or datetime.now()
     if oracle is not None:
@@ -71,7 +57,6 @@ def conform_engine(
         found = conform(given, _find_other(oracle, trust_encoder), time, limit)
         output.finish(found, _as_data(found), as_json, found.equal)
         return
-    inputs.check_choice(engine, ENGINES, "--engine")
     client = JsonClient(url, timeout, _parse_headers(header or []))
     asked = ENGINES[engine](client.ask, model) if engine else detect_engine(client.ask, model)
     served = _find_template(asked, template, pick)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from turnwise.cli import encode, output
 from turnwise.cli.parse import CHUNK, event_data, event_line, message_data
-from turnwise.cli.render import JsonOption, piece_lines, rendering_data, show
+from turnwise.cli.render import piece_lines, rendering_data, show
 from turnwise.engine.provenance.rendering import COLOURS, COMPUTED, DIM, RESET, Rendering
 from turnwise.registry import load
 from turnwise.template import Template
@@ -27,7 +27,9 @@ TOOLS, CHAT, ATTACK, REPLY = (SCENES[name] for name in ("tools", "chat", "attack
 CALL_INDEX = 2  # the message with the tool call
 
 
-def demo(as_json: JsonOption = False) -> None:
+def demo(
+    as_json: bool = False,
+) -> None:
     """Show a prompt and its origins, tokens and loss, an attack, and a reply parsed as it arrives.
 
     Example: turnwise demo

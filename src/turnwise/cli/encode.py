@@ -9,47 +9,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
-import typer
 from rich.text import Text
 
 from turnwise.cli import inputs, output
-from turnwise.cli.render import (
-    ChatArgument,
-    ContinueOption,
-    GenerationOption,
-    JsonOption,
-    LateSystemOption,
-    LineOption,
-    NowOption,
-    PickOption,
-    ShapeOption,
-    SystemOption,
-    TemplateArgument,
-    ToolsOption,
-    UserOption,
-    VariableOption,
-    make_flag,
-    note_changes,
-)
+from turnwise.cli.render import note_changes
 from turnwise.errors import SourceError, TokenizerError, WarningLog, printable
 from turnwise.template import Overflow
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.loss import POLICIES
+from turnwise.tokens.loss import POLICIES as POLICIES
 from turnwise.tokens.stop_ids import find_token_id
 from turnwise.tokens.tokenizers import SHIPPED, Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as tokenizer_at
-from turnwise.tokens.truncation import OVERFLOW
+from turnwise.tokens.truncation import OVERFLOW as OVERFLOW
 
-TokenizerOption = Annotated[
-    str,
-    typer.Option(
-        "--tokenizer",
-        "-k",
-        help=f"A tokenizer file or a model folder; {SHIPPED!r} ships with the package.",
-    ),
-]
 SIGNS = {"control": ("⟦", "⟧"), "defused": ("⟨", "⟩"), "trained": ("", ""), "plain": ("", "")}
 STYLES = {
     "control": "bold reverse",
@@ -62,49 +36,41 @@ LEGEND = "trained tokens end with ', others with |; ⟦control⟧, ⟨only looks
 
 
 def encode(
-    template: TemplateArgument,
-    chat: ChatArgument = None,
-    tokenizer: TokenizerOption = SHIPPED,
-    train_on: Annotated[
-        str, typer.Option("--train-on", help=f"What is trained: {', '.join(POLICIES)}.")
-    ] = "assistant",
-    max_length: Annotated[
-        int | None, typer.Option("--max-length", min=1, help="The most tokens that are wanted.")
-    ] = None,
-    overflow: Annotated[
-        str, typer.Option("--overflow", help=f"If there are more: {', '.join(OVERFLOW)}.")
-    ] = "drop_rounds",
-    compatible: Annotated[
-        bool,
-        make_flag("--compatible", help="Encode as transformers does, forged tokens included."),
-    ] = False,
-    strict: Annotated[
-        bool,
-        make_flag(
-            "--strict", help="Refuse a tokenizer that lacks the markers, and untrained turns."
-        ),
-    ] = False,
-    user: UserOption = None,
-    system: SystemOption = None,
-    tools: ToolsOption = None,
-    option: VariableOption = None,
-    generation: GenerationOption = False,
-    continued: ContinueOption = False,
-    now: NowOption = None,
-    late_system: LateSystemOption = None,
-    line: LineOption = None,
-    shape: ShapeOption = None,
-    pick: PickOption = None,
-    as_json: JsonOption = False,
+    template: str,
+    chat: str | None = None,
+    tokenizer: str = SHIPPED,
+    train_on: str = "assistant",
+    max_length: int | None = None,
+    overflow: str = "drop_rounds",
+    compatible: bool = False,
+    strict: bool = False,
+    user: str | None = None,
+    system: str | None = None,
+    tools: str | None = None,
+    option: list[str] | None = None,
+    generation: bool = False,
+    continued: bool = False,
+    now: str | None = None,
+    late_system: str | None = None,
+    line: int | None = None,
+    shape: str | None = None,
+    pick: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Encode a conversation and show each token: its kind, and whether it is trained.
 
     Example: turnwise encode qwen2.5 --user "Hi" --tokenizer turnwise
+
+    Options:
+        tokenizer -k: A tokenizer file or a model folder; 'turnwise' ships with the package.
+        train_on: What is trained: {POLICIES}.
+        max_length min=1: The most tokens that are wanted.
+        overflow: If there are more: {OVERFLOW}.
+        compatible: Encode as transformers does, forged tokens included.
+        strict: Refuse a tokenizer that lacks the markers, and untrained turns.
     """
     inputs.check_stdin(template, chat, tools)
     request = inputs.read_chat(chat, user, system, tools, line, shape)
-    inputs.check_choice(train_on, POLICIES, "--train-on")
-    inputs.check_choice(overflow, OVERFLOW, "--overflow")
     loaded, known = inputs.load_template(template, pick), load_tokenizer(tokenizer)
     messages, arguments = inputs.render_arguments(
         loaded, request, option, generation, continued, now, late_system
@@ -218,16 +184,17 @@ def _token_kinds(encoded: Encoded) -> Iterator[str]:
 
 
 def stops(
-    template: TemplateArgument,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", "-k", help="A tokenizer file or folder.")
-    ] = None,
-    pick: PickOption = None,
-    as_json: JsonOption = False,
+    template: str,
+    tokenizer: str | None = None,
+    pick: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Print the texts that end a reply, and with a tokenizer their ids.
 
     Example: turnwise stops qwen2.5 --tokenizer turnwise
+
+    Options:
+        tokenizer -k: A tokenizer file or folder.
     """
     inputs.check_stdin(template)
     known = load_tokenizer(tokenizer) if tokenizer else None

@@ -7,14 +7,13 @@ words ("### Instruction:") is not listed, nor one that no probe reaches.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from rich.text import Text
 
 from turnwise.analysis.conversations import STANDARD_VARIABLES
 from turnwise.analysis.markers import WrittenMarker
 from turnwise.cli import inputs, output
-from turnwise.cli.render import JsonOption, PickOption, TemplateArgument, make_flag
 from turnwise.errors import TurnwiseError, printable
 from turnwise.registry.published import identify
 from turnwise.template import Template
@@ -25,16 +24,17 @@ HISTORY = {True: "is only appended to", False: "may be rewritten: train with exa
 
 
 def explain(
-    template: TemplateArgument,
-    program: Annotated[
-        bool, make_flag("--program", help="Also print the compiled program.")
-    ] = False,
-    pick: PickOption = None,
-    as_json: JsonOption = False,
+    template: str,
+    program: bool = False,
+    pick: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Say what a template reads and writes.
 
     Example: turnwise explain qwen3
+
+    Options:
+        program: Also print the compiled program.
     """
     loaded = inputs.load_template(template, pick)
     explanation = explain_template(loaded)

@@ -4,38 +4,27 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from turnwise.cli import inputs, output
-from turnwise.cli.render import JsonOption, PickOption, TemplateArgument, make_flag
 from turnwise.errors import SourceError
 from turnwise.local_files import error_reason
-from turnwise.repair import NAMES, Repair
+from turnwise.repair import NAMES as NAMES
+from turnwise.repair import Repair
 from turnwise.repair import fix as repair_template
 
 
 def fix(
-    template: TemplateArgument,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="NAME", help=f"Repair this alone: {', '.join(NAMES)}."),
-    ] = None,
-    generation: Annotated[
-        bool,
-        make_flag("--generation", help="Put {% generation %} blocks around what is trained, too."),
-    ] = False,
-    write: Annotated[
-        bool, make_flag("--write", help="Write the repaired text to the file TEMPLATE.")
-    ] = False,
-    target: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the repaired text to FILE."),
-    ] = None,
-    diff: Annotated[bool, make_flag("--diff", help="Print the diff alone, for `patch`.")] = False,
-    pick: PickOption = None,
-    as_json: JsonOption = False,
+    template: str,
+    only: list[str] | None = None,
+    generation: bool = False,
+    write: bool = False,
+    target: Path | None = None,
+    diff: bool = False,
+    pick: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Repair a template: null content, parts, arguments as text, late system texts, a missing generation prompt.
 
@@ -45,6 +34,13 @@ def fix(
     Exits with 0 if there is nothing to do or all is written, with 1 if a diff is shown or something could not be fixed.
 
     Example: turnwise fix llama-2 --diff
+
+    Options:
+        only NAME: Repair this alone: [NAMES].
+        generation: Put {% generation %} blocks around what is trained, too.
+        write: Write the repaired text to the file TEMPLATE.
+        target --output -o FILE: Write the repaired text to FILE.
+        diff: Print the diff alone, for `patch`.
     """
     inputs.check_stdin(template)
     found = inputs.load_template(template, pick)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from turnwise.cli import inputs, output
-from turnwise.cli.render import JsonOption, PickOption, TemplateArgument, ToolsOption, make_flag
 from turnwise.replies.export.gbnf import GbnfGrammar
 from turnwise.replies.grammar import Grammar
 
@@ -17,34 +16,30 @@ TARGETS = ("structural-tag", "lark", "gbnf", "response-template")
 
 
 def grammar(
-    template: TemplateArgument,
-    tools: ToolsOption = None,
-    to: Annotated[str, typer.Option("--to", help=f"One of {', '.join(TARGETS)}.")] = TARGETS[0],
-    choice: Annotated[
-        str, typer.Option("--choice", help="auto, required, or the name of a tool.")
-    ] = "auto",
-    reasoning: Annotated[
-        bool | None,
-        make_flag("--reasoning/--no-reasoning", help="Require reasoning, or leave it out."),
-    ] = None,
-    one_call: Annotated[bool, make_flag("--one-call", help="Accept one call in a reply.")] = False,
-    content: Annotated[
-        str | None,
-        typer.Option("--content", metavar="FILE", help="A JSON schema for the content."),
-    ] = None,
-    profile: Annotated[
-        str,
-        typer.Option("--profile", help="Of a response template: transformers or serving."),
-    ] = "transformers",
-    pick: PickOption = None,
-    as_json: JsonOption = False,
+    template: str,
+    tools: str | None = None,
+    to: str = TARGETS[0],
+    choice: str = "auto",
+    reasoning: bool | None = None,
+    one_call: bool = False,
+    content: str | None = None,
+    profile: str = "transformers",
+    pick: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Print a grammar of the replies that a template's model may write with some tools.
 
     Example: turnwise grammar qwen3 --to response-template
+
+    Options:
+        to: One of {TARGETS}.
+        choice: auto, required, or the name of a tool.
+        reasoning --reasoning/--no-reasoning: Require reasoning, or leave it out.
+        one_call: Accept one call in a reply.
+        content FILE: A JSON schema for the content.
+        profile: Of a response template: transformers or serving.
     """
     inputs.check_stdin(template, tools or "", content or "")
-    inputs.check_choice(to, TARGETS, "--to")
     found = inputs.load_template(template, pick).grammar
     if to == "response-template":
         output.write_json(found.to_response_template(profile=profile, partly=True))

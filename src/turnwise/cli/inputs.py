@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
@@ -24,14 +24,13 @@ from turnwise.engine.option_names import (
     SPECIAL_TOKENS,
     reject_misspelt_options,
 )
-from turnwise.errors import MessageError, SourceError, did_you_mean, short_repr
+from turnwise.errors import MessageError, SourceError, short_repr
 from turnwise.local_files import error_reason, read_file
 from turnwise.messages import InputReader
-from turnwise.normalisation.systems import LATE_SYSTEM, LateSystem
 from turnwise.registry import compile_source, find_source
 from turnwise.registry.files import names_in_folder, read_bytes
 from turnwise.replies.declared import DECLARATION_KEYS
-from turnwise.shapes import SHAPES, are_rows, conversation
+from turnwise.shapes import are_rows, conversation
 from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
 
@@ -60,20 +59,6 @@ def check_stdin(*places: str | None) -> None:
     """Refuse two arguments that both read stdin."""
     if places.count(STDIN) > 1:
         raise typer.BadParameter("stdin (-) can be read for one argument only", param_hint="-")
-
-
-def check_choice(value: str | None, known: Iterable[str], flag: str) -> None:
-    """Refuse a value of a flag that is not one of the known ones; None is a flag that was not given."""
-    names = list(known)
-    if value is not None and value not in names:
-        hint = did_you_mean(value, names, "One of")
-        raise typer.BadParameter(f"{short_repr(value)} is not known. {hint}", param_hint=flag)
-
-
-def check_late_system(given: str | None) -> LateSystem | None:
-    """Return the value of --late-system; None if it was not given."""
-    check_choice(given, LATE_SYSTEM, "--late-system")
-    return next((name for name in LATE_SYSTEM if name == given), None)
 
 
 def check_url(url: str | None, flag: str) -> None:
@@ -109,7 +94,6 @@ def read_chat(
         raise typer.BadParameter(
             "it is the shape of CHAT, and there is no CHAT", param_hint="--shape"
         )
-    check_choice(shape, SHAPES, "--shape")
     chat = ChatInput([{"role": "user", "content": user}])
     if place is not None:
         chat = _read_conversation(place, line, shape)
@@ -132,8 +116,7 @@ def render_arguments(
     """Return the messages and the other arguments of `Template.render`; flags override the chat."""
     options = parse_options(option or [])
     check_options(options, template)
-    policy = check_late_system(late_system)
-    arguments = {**chat.arguments, **options, "now": parse_time(now), "late_system": policy}
+    arguments = {**chat.arguments, **options, "now": parse_time(now), "late_system": late_system}
     if generation:
         arguments["add_generation_prompt"] = True
     if continued:

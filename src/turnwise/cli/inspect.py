@@ -11,16 +11,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.text import Text
 
-from turnwise.cli import inputs, output
+from turnwise.cli import output
 from turnwise.cli.encode import LEGEND, load_tokenizer, token_lines
 from turnwise.cli.extras import import_extra
+from turnwise.cli.options import check_choice
 from turnwise.cli.prepare import summary_lines
-from turnwise.cli.render import JsonOption
 from turnwise.data.report import write_report
 from turnwise.errors import SourceError, printable
 from turnwise.local_files import error_reason
@@ -35,32 +34,31 @@ PREFERENCE_COLUMNS = ("prompt_ids", "completion_ids", "chosen_ids", "rejected_id
 
 
 def inspect(
-    folder: Annotated[
-        str, typer.Argument(metavar="DIR", help="A folder that `turnwise prepare` wrote.")
-    ],
-    samples: Annotated[
-        int, typer.Option("--samples", "-n", min=0, help="How many rows to show.")
-    ] = 3,
-    skip: Annotated[int, typer.Option(min=0, help="Pass over so many rows first.")] = 0,
-    split: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Rows of this split only.")
-    ] = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option("--tokenizer", "-k", help="A tokenizer, if not that of the recipe."),
-    ] = None,
-    report: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the report page to this file.")
-    ] = None,
-    as_json: JsonOption = False,
+    folder: str,
+    samples: int = 3,
+    skip: int = 0,
+    split: str | None = None,
+    tokenizer: str | None = None,
+    report: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Show samples of prepared shards with their trained tokens, and a histogram of lengths.
 
     Example: turnwise inspect out --samples 5
+
+    Arguments:
+        folder DIR: A folder that `turnwise prepare` wrote.
+
+    Options:
+        samples -n min=0: How many rows to show.
+        skip min=0: Pass over so many rows first.
+        split NAME: Rows of this split only.
+        tokenizer -k: A tokenizer, if not that of the recipe.
+        report FILE: Write the report page to this file.
     """
     data = import_extra("turnwise.data.prepared_folder", "inspect")
     found: PreparedFolder = data.PreparedFolder(folder)
-    inputs.check_choice(split, found.splits, "--split")
+    check_choice(split, found.splits, "--split")
     rows = found.read_rows(split, skip, samples)
     known = _find_tokenizer(tokenizer, found.manifest) if rows else None
     if report is not None:

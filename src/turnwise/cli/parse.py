@@ -16,28 +16,19 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.text import Text
 
 from turnwise.cli import inputs, output
 from turnwise.cli.encode import load_tokenizer
-from turnwise.cli.render import (
-    JsonOption,
-    NowOption,
-    PickOption,
-    TemplateArgument,
-    ToolsOption,
-    UserOption,
-    VariableOption,
-    make_flag,
-)
 from turnwise.errors import SourceError, printable
 from turnwise.local_files import read_file
 from turnwise.replies.events import STATUSES, Event, Message
 from turnwise.replies.parser.parser import Parser
-from turnwise.shapes import REPLY_WRITERS, write_reply
+from turnwise.shapes import REPLY_WRITERS as REPLY_WRITERS
+from turnwise.shapes import write_reply
 from turnwise.template import Template
 
 CHUNK = re.compile(r"\s*\S{1,8}|\s+")  # about as long as a token
@@ -55,53 +46,37 @@ STYLES = {
 
 
 def parse(
-    template: TemplateArgument,
-    reply: Annotated[str, typer.Argument(metavar="REPLY", help="A text, @FILE, or - for stdin.")],
-    stream: Annotated[bool, make_flag("--stream", help="Show events as they come.")] = False,
-    chat: Annotated[
-        str | None,
-        typer.Option(
-            "--chat", metavar="FILE", help="The conversation that was sent; it decides the prompt."
-        ),
-    ] = None,
-    user: UserOption = None,
-    tools: ToolsOption = None,
-    option: VariableOption = None,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", "-k", help="For a REPLY of token ids.")
-    ] = None,
-    declared: Annotated[
-        str | None,
-        typer.Option(
-            "--declared", metavar="FILE", help="TOML: what the template does not show of replies."
-        ),
-    ] = None,
-    reasoning: Annotated[
-        str,
-        typer.Option(
-            "--reasoning",
-            metavar="STATE",
-            help="auto, or assume: the prompt opened the reasoning out of sight.",
-        ),
-    ] = "auto",
-    now: NowOption = None,
-    pick: PickOption = None,
-    as_json: JsonOption = False,
-    as_api: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            metavar="API",
-            help="JSON as the answer of openai, anthropic, responses or gemini.",
-        ),
-    ] = None,
+    template: str,
+    reply: str,
+    stream: bool = False,
+    chat: str | None = None,
+    user: str | None = None,
+    tools: str | None = None,
+    option: list[str] | None = None,
+    tokenizer: str | None = None,
+    declared: str | None = None,
+    reasoning: str = "auto",
+    now: str | None = None,
+    pick: str | None = None,
+    as_json: bool = False,
+    as_api: str | None = None,
 ) -> None:
     """Parse a reply into a message: reasoning, content, tool calls, and the stop.
 
     Example: turnwise parse qwen2.5 'Hello!<|im_end|>'
+
+    Arguments:
+        reply REPLY: A text, @FILE, or - for stdin.
+
+    Options:
+        stream: Show events as they come.
+        chat FILE: The conversation that was sent; it decides the prompt.
+        tokenizer -k: For a REPLY of token ids.
+        declared FILE: TOML: what the template does not show of replies.
+        reasoning STATE: auto, or assume: the prompt opened the reasoning out of sight.
+        as_api --as API: JSON as the answer of {REPLY_WRITERS}.
     """
     inputs.check_stdin(template, reply, chat, tools, declared)
-    inputs.check_choice(as_api, REPLY_WRITERS, "--as")
     if as_api and stream:
         raise typer.BadParameter("it is a whole answer, without --stream", param_hint="--as")
     loaded = inputs.load_template(template, pick)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -23,26 +23,13 @@ from rich.text import Text
 
 from turnwise.cli import inputs, output
 from turnwise.cli.extras import import_extra
-from turnwise.cli.render import JsonOption, make_flag
+from turnwise.cli.options import to_flag
+from turnwise.data import recipe as recipes  # noqa: F401  # the docstring has its choices
 from turnwise.data.page import describe_columns
 from turnwise.data.reasons import KINDS, REJECTED_FILE
-from turnwise.data.recipe import (
-    ENGINE_NAMES,
-    ON_BAD_ROW,
-    ON_FLAW,
-    OVERLONG,
-    PACKING,
-    PREFERENCES,
-    RULES,
-    SAMPLES,
-    SHAPE_NAMES,
-    SHARD_FORMATS,
-    Recipe,
-)
+from turnwise.data.recipe import RULES, Recipe
 from turnwise.data.report import REPORT
 from turnwise.errors import DataError, SourceError, printable
-from turnwise.normalisation.systems import LATE_SYSTEM
-from turnwise.tokens.loss import POLICIES
 
 if TYPE_CHECKING:
     from turnwise.data.dry_run import DryRun
@@ -64,121 +51,14 @@ RECIPE_VALUE = re.compile(r'^(\w+) = "(\w+)"')
 SHORTEN = "Raise --max-length, or shorten conversations with --overlong truncate or split."
 
 
-def _choice(names: tuple[str, ...], *flags: str, help: str) -> Any:
-    return typer.Option(*flags, metavar="NAME", help=f"{help}: {', '.join(names)}.")
-
-
-ShapeOption = Annotated[str | None, _choice(SHAPE_NAMES, help="The shape of the rows")]
-ColumnsOption = Annotated[
-    list[str] | None,
-    typer.Option("--columns", metavar="NAME=COLUMN", help="What the data calls a column."),
-]
-CarryOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--carry-columns", metavar="COLUMN", help="A column that is written to the shards as it is."
-    ),
-]
-DropOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--drop-columns", metavar="COLUMN", help="A column that is left out, whatever it says."
-    ),
-]
-SamplesOption = Annotated[str | None, _choice(SAMPLES, help="Samples of a row, one or by turns")]
-PreferencesOption = Annotated[
-    str | None, _choice(PREFERENCES, help="What becomes of chosen, rejected and label")
-]
-
-
 def prepare(
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="DATA", show_default=False, help="Files, folders or patterns with *."
-        ),
-    ] = None,
-    template: Annotated[
-        str | None, typer.Option("--template", "-t", help="The template: a name, file or folder.")
-    ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", "-k", help="Its tokenizer: a file or folder.")
-    ] = None,
-    out: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="DIR", help="Where the shards go.")
-    ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="A recipe as TOML; flags come before its values."),
-    ] = None,
-    shape: ShapeOption = None,
-    column: ColumnsOption = None,
-    carry_columns: CarryOption = None,
-    drop_columns: DropOption = None,
-    train_on: Annotated[
-        str | None, _choice(tuple(POLICIES), "--train-on", help="What is trained")
-    ] = None,
-    samples: SamplesOption = None,
-    preferences: PreferencesOption = None,
-    max_length: Annotated[
-        int | None, typer.Option("--max-length", min=1, help="The most tokens of a sample.")
-    ] = None,
-    overlong: Annotated[
-        str | None, _choice(OVERLONG, help="What becomes of longer conversations")
-    ] = None,
-    packing: Annotated[str | None, _choice(PACKING, help="Several samples in one row")] = None,
-    validation: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="The share of the validation split.")
-    ] = None,
-    deduplicate: Annotated[
-        bool | None,
-        make_flag("--deduplicate/--no-deduplicate", help="Keep one of several equal samples."),
-    ] = None,
-    shuffle: Annotated[
-        int | None, typer.Option(metavar="SEED", help="Shuffle all rows with this seed.")
-    ] = None,
-    group_by_length: Annotated[
-        bool | None,
-        make_flag("--group-by-length/--no-group-by-length", help="Sort each shard by length."),
-    ] = None,
-    on_bad_row: Annotated[
-        str | None, _choice(ON_BAD_ROW, "--on-bad-row", help="What becomes of bad rows")
-    ] = None,
-    on_flaw: Annotated[
-        str | None, _choice(ON_FLAW, "--on-flaw", help="Rows that lose text or labels")
-    ] = None,
-    shard_format: Annotated[
-        str | None, _choice(SHARD_FORMATS, "--shard-format", help="The format of the shards")
-    ] = None,
-    chunk_bytes: Annotated[
-        int | None, typer.Option("--chunk-bytes", help="Bytes of input for one shard, about.")
-    ] = None,
-    late_system: Annotated[
-        str | None,
-        _choice(LATE_SYSTEM, "--late-system", help="Where late system texts are put"),
-    ] = None,
-    now: Annotated[
-        str | None, typer.Option(metavar="ISO", help="The time, for templates that ask for it.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--options",
-            "--option",
-            metavar="KEY=VALUE",
-            help="A variable of the template; the value as JSON.",
-        ),
-    ] = None,
-    engine: Annotated[
-        str, _choice(ENGINE_NAMES, help="What does the work: processes here, or a cluster")
-    ] = "local",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="How many workers; as many as cores if not given.")
-    ] = None,
-    dry_run: Annotated[
-        bool, make_flag("--dry-run", help="Read a sample and say what would come of the data.")
-    ] = False,
-    as_json: JsonOption = False,
+    data: list[str] | None = None,
+    recipe: str | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    dry_run: bool = False,
+    as_json: bool = False,
+    **values: Any,
 ) -> None:
     """Make training shards of ids and labels from conversations: JSON Lines, JSON, Parquet, Arrow.
 
@@ -186,37 +66,46 @@ def prepare(
     their file, line and reason. Exits with 1 if there are such rows, and with 2 if nothing was written.
 
     Example: turnwise prepare chats.jsonl -t qwen3 -k turnwise -o out --max-length 4096 --packing best-fit
+
+    Arguments:
+        data DATA: Files, folders or patterns with *.
+
+    Options:
+        template -t: The template: a name, file or folder.
+        tokenizer -k: Its tokenizer: a file or folder.
+        output -o DIR: Where the shards go.
+        recipe FILE: A recipe as TOML; flags come before its values.
+        shape NAME: The shape of the rows: {recipes.SHAPE_NAMES}.
+        columns list NAME=COLUMN: What the data calls a column.
+        carry_columns list COLUMN: A column that is written to the shards as it is.
+        drop_columns list COLUMN: A column that is left out, whatever it says.
+        train_on NAME: What is trained: {recipes.POLICIES}.
+        samples NAME: Samples of a row, one or by turns: {recipes.SAMPLES}.
+        preferences NAME: How chosen, rejected and label are used: {recipes.PREFERENCES}.
+        max_length int min=1: The most tokens of a sample.
+        overlong NAME: How longer conversations are handled: {recipes.OVERLONG}.
+        packing NAME: Several samples in one row: {recipes.PACKING}.
+        validation float SHARE: The share of the validation split.
+        deduplicate bool --deduplicate/--no-deduplicate: Keep one of several equal samples.
+        shuffle int SEED: Shuffle all rows with this seed.
+        group_by_length bool --group-by-length/--no-group-by-length: Sort each shard by length.
+        on_bad_row NAME: How bad rows are handled: {recipes.ON_BAD_ROW}.
+        on_flaw NAME: Rows that lose text or labels: {recipes.ON_FLAW}.
+        shard_format NAME: The format of the shards: {recipes.SHARD_FORMATS}.
+        chunk_bytes int: Bytes of input for one shard, about.
+        late_system NAME: Where late system texts are put: {recipes.LATE_SYSTEM}.
+        now ISO: The time, for templates that ask for it.
+        options list --options --option KEY=VALUE: A variable of the template; the value as JSON.
+        engine NAME: What does the work: processes here, or a cluster: {recipes.ENGINE_NAMES}.
+        workers min=1: How many workers; as many as cores if not given.
+        dry_run: Read a sample and say what would come of the data.
     """
-    inputs.check_choice(engine, ENGINE_NAMES, "--engine")
-    options = inputs.parse_options(option or [], "--options")
-    given = {
-        "inputs": data or None,
-        "template": template,
-        "tokenizer": tokenizer,
-        "output": out,
-        "shape": shape,
-        "columns": parse_columns(column or []),
-        "carry_columns": carry_columns,
-        "drop_columns": drop_columns,
-        "train_on": train_on,
-        "samples": samples,
-        "preferences": preferences,
-        "max_length": max_length,
-        "overlong": overlong,
-        "packing": packing,
-        "validation": validation,
-        "deduplicate": deduplicate,
-        "shuffle": shuffle,
-        "group_by_length": group_by_length,
-        "on_bad_row": on_bad_row,
-        "on_flaw": on_flaw,
-        "shard_format": shard_format,
-        "chunk_bytes": chunk_bytes,
-        "late_system": late_system,
-        "now": inputs.parse_time(now),
-        "options": options,
+    options = inputs.parse_options(values["options"] or [], "--options")
+    read = {
+        "columns": parse_columns(values["columns"] or []),
+        "now": inputs.parse_time(values["now"]),
     }
-    made = make_recipe(recipe, keep_given(given))
+    made = make_recipe(recipe, keep_given({**values, **read, "inputs": data, "options": options}))
     if options:
         inputs.check_options(options, inputs.load_template(made.template, None), "--options")
     if dry_run:
@@ -304,11 +193,10 @@ def make_recipe(file: str | None, given: Mapping[str, Any]) -> Recipe:
         if name not in given:
             problem = "it is missing; a file of --recipe may have it, too"
             raise typer.BadParameter(problem, param_hint=flag)
-    check_recipe_choices(given)
     try:
         return Recipe.from_mapping(given)
     except SourceError as error:
-        error.message = RECIPE_KEY.sub(lambda found: _to_flag(found[0]), error.message)
+        error.message = RECIPE_KEY.sub(lambda found: to_flag(found[0]), error.message)
         error.hint = error.hint and RECIPE_VALUE.sub(r"--\1 \2", error.hint)
         raise
 
@@ -316,17 +204,6 @@ def make_recipe(file: str | None, given: Mapping[str, Any]) -> Recipe:
 def keep_given(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of flags that were given."""
     return {name: value for name, value in values.items() if value not in (None, [], {})}
-
-
-def check_recipe_choices(given: Mapping[str, Any]) -> None:
-    """Refuse a flag whose value is none of those that there are."""
-    for name, rule in RULES.items():
-        if rule.choices:
-            inputs.check_choice(given.get(name), rule.choices, _to_flag(name))
-
-
-def _to_flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def parse_columns(pairs: list[str]) -> dict[str, str]:

@@ -4,33 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.text import Text
 
-from turnwise.cli import inputs, output
-from turnwise.cli.render import JsonOption
+from turnwise.cli import output
+from turnwise.cli.options import check_choice
 from turnwise.errors import printable
 from turnwise.registry import Entry, entries
-from turnwise.registry.match import SOURCES
+from turnwise.registry.match import SOURCES as SOURCES
 from turnwise.registry.match import match as match_model
 
 
 def list_entries(
-    dialect: Annotated[str | None, typer.Option(help="Only those of a dialect.")] = None,
-    family: Annotated[str | None, typer.Option(help="Only those of a family of models.")] = None,
-    as_json: JsonOption = False,
+    dialect: str | None = None,
+    family: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """List the templates that have a name.
 
     Verified ones write the same text as the published template on every conversation of the corpus.
 
     Example: turnwise list --family qwen
+
+    Options:
+        dialect: Only those of a dialect.
+        family: Only those of a family of models.
     """
     known = entries().values()
-    inputs.check_choice(dialect, sorted({entry.dialect for entry in known}), "--dialect")
-    inputs.check_choice(family, sorted({entry.family for entry in known}), "--family")
+    check_choice(dialect, sorted({entry.dialect for entry in known}), "--dialect")
+    check_choice(family, sorted({entry.family for entry in known}), "--family")
     found = entries(dialect, family).values()
     if as_json:
         output.write_json([_as_data(entry) for entry in found])
@@ -43,18 +46,19 @@ UNVERIFIED = " (reconstruction, not verified)"
 
 
 def match(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="The id of a model, such as Qwen/Qwen2.5-7B-Instruct."
-        ),
-    ],
-    source: Annotated[str | None, typer.Option(help=f"Whose answer: {', '.join(SOURCES)}.")] = None,
-    as_json: JsonOption = False,
+    model: str,
+    source: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Show which template a model has, and why.
 
     Example: turnwise match Qwen/Qwen2.5-7B-Instruct
+
+    Arguments:
+        model MODEL: The id of a model, such as Qwen/Qwen2.5-7B-Instruct.
+
+    Options:
+        source: Whose answer: [SOURCES].
     """
     found = match_model(model, source)
     if as_json:

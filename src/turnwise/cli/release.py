@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from turnwise.cli import inputs, output
-from turnwise.cli.render import JsonOption, make_flag
+from turnwise.cli import output
 from turnwise.publishing import Release, release, verify_release
 
 PROFILES = ("serving", "transformers")
 
 
 def release_folder(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A model folder.")],
-    dry_run: Annotated[
-        bool, make_flag("--dry-run", help="Write nothing: show the differences.")
-    ] = False,
-    overwrite: Annotated[
-        bool, make_flag("--overwrite", help="Also write what is there and differs.")
-    ] = False,
-    verify: Annotated[
-        bool, make_flag("--verify", help="Only compare the folder with its golden file.")
-    ] = False,
-    profile: Annotated[
-        str,
-        typer.Option("--profile", help="Of the response template: serving or transformers."),
-    ] = PROFILES[0],
-    as_json: JsonOption = False,
+    folder: Path,
+    dry_run: bool = False,
+    overwrite: bool = False,
+    verify: bool = False,
+    profile: str = PROFILES[0],
+    as_json: bool = False,
 ) -> None:
     """Write what a model folder lacks: response template, training template, stops, a card, a golden file.
 
@@ -37,8 +27,16 @@ def release_folder(
     not overwritten. Exits with 1 if something is missing, differs or is not proved.
 
     Example: turnwise release ./my-model --dry-run
+
+    Arguments:
+        folder DIR: A model folder.
+
+    Options:
+        dry_run: Write nothing: show the differences.
+        overwrite: Also write what is there and differs.
+        verify: Only compare the folder with its golden file.
+        profile: Of the response template: {PROFILES}.
     """
-    inputs.check_choice(profile, PROFILES, "--profile")
     if verify:
         differences = verify_release(folder)
         if as_json:

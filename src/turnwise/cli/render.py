@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from turnwise.cli import inputs, output
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import printable
-from turnwise.normalisation.systems import LATE_SYSTEM
-from turnwise.shapes import SHAPES
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -21,97 +17,34 @@ ORIGIN_KEYS = (
 )
 
 
-def make_flag(*names: str, help: str) -> Any:
-    """Return an option that takes no value; without a metavar, help would show one."""
-    return typer.Option(*names, metavar="", help=help)
-
-
-TemplateArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="TEMPLATE",
-        show_default=False,
-        help="A file, a model folder, a built-in name, or -.",
-    ),
-]
-PickOption = Annotated[
-    str | None, typer.Option("--pick", help="Which template, where a model has several.")
-]
-ExactOption = Annotated[
-    bool,
-    make_flag("--exact", help="Other software's template: its text, with its known defects."),
-]
-JsonOption = Annotated[bool, make_flag("--json", help="Print JSON.")]
-ChatArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="CHAT", show_default=False, help="A JSON file of messages, or -."),
-]
-UserOption = Annotated[str | None, typer.Option(help="A user's message, instead of CHAT.")]
-SystemOption = Annotated[str | None, typer.Option(help="A system message to put first.")]
-ToolsOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A JSON file with a list of tools, or -.")
-]
-VariableOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option", metavar="KEY=VALUE", help="A variable of the template; the value as JSON."
-    ),
-]
-GenerationOption = Annotated[
-    bool,
-    make_flag("--generation", "-g", "--add-generation-prompt", help="Add the generation prompt."),
-]
-ContinueOption = Annotated[
-    bool,
-    make_flag("--continue", "--continue-final-message", help="Leave the last message open."),
-]
-NowOption = Annotated[
-    str | None, typer.Option(metavar="ISO", help="The time, for templates that ask for it.")
-]
-LateSystemOption = Annotated[
-    str | None,
-    typer.Option(
-        "--late-system",
-        metavar="NAME",
-        help=f"Where a late system text is put: {', '.join(LATE_SYSTEM)}; what fits the template, if not given.",
-    ),
-]
-LineOption = Annotated[int | None, typer.Option(min=1, help="Which line of a JSON Lines file.")]
-ShapeOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help=f"What CHAT is, if not guessed: {', '.join(SHAPES)}."),
-]
-
-
 def render(
-    template: TemplateArgument,
-    chat: ChatArgument = None,
-    user: UserOption = None,
-    system: SystemOption = None,
-    tools: ToolsOption = None,
-    option: VariableOption = None,
-    generation: GenerationOption = False,
-    continued: ContinueOption = False,
-    now: NowOption = None,
-    late_system: LateSystemOption = None,
-    line: LineOption = None,
-    shape: ShapeOption = None,
-    pick: PickOption = None,
-    exact: ExactOption = False,
-    as_json: JsonOption = False,
-    pieces: Annotated[
-        bool, make_flag("--pieces", help="List the pieces with their origins.")
-    ] = False,
-    whitespace: Annotated[
-        bool, make_flag("--whitespace", "-w", help="Make white space visible.")
-    ] = False,
-    strict: Annotated[
-        bool, make_flag("--strict", help="Refuse text that the template does not write.")
-    ] = False,
+    template: str,
+    chat: str | None = None,
+    user: str | None = None,
+    system: str | None = None,
+    tools: str | None = None,
+    option: list[str] | None = None,
+    generation: bool = False,
+    continued: bool = False,
+    now: str | None = None,
+    late_system: str | None = None,
+    line: int | None = None,
+    shape: str | None = None,
+    pick: str | None = None,
+    exact: bool = False,
+    as_json: bool = False,
+    pieces: bool = False,
+    whitespace: bool = False,
+    strict: bool = False,
 ) -> None:
     """Render a conversation: the text of the template is dim, the fields of the messages are bright.
 
     Example: turnwise render qwen2.5 --user "Hi" --generation
+
+    Options:
+        pieces: List the pieces with their origins.
+        whitespace -w: Make white space visible.
+        strict: Refuse text that the template does not write.
     """
     inputs.check_stdin(template, chat, tools)
     request = inputs.read_chat(chat, user, system, tools, line, shape)

@@ -3,50 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from turnwise.cli import inputs, output
 from turnwise.cli.json_lines import JsonLine, read_json_lines, size_of
-from turnwise.cli.prepare import (
-    CarryOption,
-    ColumnsOption,
-    DropOption,
-    PreferencesOption,
-    SamplesOption,
-    ShapeOption,
-    check_recipe_choices,
-    keep_given,
-    parse_columns,
-)
-from turnwise.cli.render import JsonOption, PickOption
+from turnwise.cli.prepare import keep_given, parse_columns
+from turnwise.data import recipe as recipes  # noqa: F401  # the docstring has its choices
 from turnwise.errors import SourceError
 from turnwise.evidence.scan import ROW_PROBLEMS, RowScanner, ScanReport, UnreadableRow
 
 
 def scan_dataset(
-    dataset: Annotated[
-        str, typer.Argument(metavar="DATASET", help="JSON Lines, one row a line, or -.")
-    ],
-    template: Annotated[
-        str | None,
-        typer.Option("--template", "-t", help="The template that the rows are for."),
-    ] = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            "--tokenizer", "-k", metavar="PATH", help="Its tokenizer, for tokens and labels."
-        ),
-    ] = None,
-    pick: PickOption = None,
-    shape: ShapeOption = None,
-    columns: ColumnsOption = None,
-    carry_columns: CarryOption = None,
-    drop_columns: DropOption = None,
-    samples: SamplesOption = None,
-    preferences: PreferencesOption = None,
-    as_json: JsonOption = False,
+    dataset: str,
+    template: str | None = None,
+    tokenizer: str | None = None,
+    pick: str | None = None,
+    as_json: bool = False,
+    **settings: Any,
 ) -> None:
     """Find rows that prepare would reject, control tokens, bad roles, broken arguments and null padding.
 
@@ -54,21 +27,24 @@ def scan_dataset(
     there is no row that can be read. Columns that were not read are listed.
 
     Example: turnwise scan train.jsonl -t qwen3 -k turnwise
+
+    Arguments:
+        dataset DATASET: JSON Lines, one row a line, or -.
+
+    Options:
+        template -t: The template that the rows are for.
+        tokenizer -k PATH: Its tokenizer, for tokens and labels.
+        shape NAME: The shape of the rows: {recipes.SHAPE_NAMES}.
+        columns list NAME=COLUMN: What the data calls a column.
+        carry_columns list COLUMN: A column that is written to the shards as it is.
+        drop_columns list COLUMN: A column that is left out, whatever it says.
+        samples NAME: Samples of a row, one or by turns: {recipes.SAMPLES}.
+        preferences NAME: How chosen, rejected and label are used: {recipes.PREFERENCES}.
     """
     inputs.check_stdin(dataset, template)
     found = None if template is None else inputs.load_template(template, pick)
-    settings = keep_given(
-        {
-            "shape": shape,
-            "columns": parse_columns(columns or []),
-            "carry_columns": carry_columns,
-            "drop_columns": drop_columns,
-            "samples": samples,
-            "preferences": preferences,
-        }
-    )
-    check_recipe_choices(settings)
-    scanner = RowScanner(tokenizer, found, **settings)
+    settings["columns"] = parse_columns(settings["columns"] or [])
+    scanner = RowScanner(tokenizer, found, **keep_given(settings))
     report = ScanReport()
     with output.show_progress("scanning", size_of(dataset)) as show:
         for row in scanner.scan(_read_rows(dataset, show)):

@@ -5,15 +5,13 @@ from __future__ import annotations
 import errno
 import socket
 from dataclasses import replace
-from typing import Annotated
-
-import typer
+from typing import cast
 
 from turnwise.cli import inputs, output
 from turnwise.cli.extras import import_extra
-from turnwise.cli.render import JsonOption, LateSystemOption, make_flag
 from turnwise.errors import SourceError
 from turnwise.local_files import error_reason
+from turnwise.normalisation.systems import LateSystem
 from turnwise.serve.models import ServedModel, ServedModels, load_model
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
@@ -25,62 +23,24 @@ ANY_ADDRESS = ("0.0.0.0", "::", "")
 
 
 def serve(
-    models: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL...", help="A model folder or an entry; NAME=PLACE names it."),
-    ],
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="The port; 0 takes a free one.")
-    ] = 8400,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option("--tokenizer", "-k", metavar="PATH", help="The tokenizer of all models."),
-    ] = None,
-    max_model_len: Annotated[
-        int | None, typer.Option("--max-model-len", min=1, help="Tokens of prompt and reply.")
-    ] = None,
-    upstream: Annotated[
-        str | None,
-        typer.Option(
-            "--upstream", metavar="URL", help="A server that samples: be a gateway to it."
-        ),
-    ] = None,
-    upstream_kind: Annotated[
-        str, typer.Option("--upstream-kind", metavar="KIND", help=f"{', '.join(KINDS)}.")
-    ] = "generate",
-    upstream_model: Annotated[
-        str | None, typer.Option("--upstream-model", help="What the upstream calls the model.")
-    ] = None,
-    lenient: Annotated[
-        bool,
-        make_flag("--lenient", help="Answer chats of which something is lost, with warnings."),
-    ] = False,
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option("--allowed-host", help="A Host header to answer to; * for all. Repeatable."),
-    ] = None,
-    cors_origin: Annotated[
-        list[str] | None,
-        typer.Option("--cors-origin", help="A page that may call from elsewhere. Repeatable."),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option("--threads", min=1, max=256, help="Requests at the same time.")
-    ] = None,
-    memory: Annotated[
-        int, typer.Option("--memory", min=0, metavar="MB", help="For conversations; 0 for none.")
-    ] = 256,
-    max_body: Annotated[
-        int, typer.Option("--max-body", min=1, metavar="MB", help="The largest request.")
-    ] = 8,
-    late_system: LateSystemOption = None,
-    no_request_templates: Annotated[
-        bool, make_flag("--no-request-templates", help="Refuse a chat_template in a request.")
-    ] = False,
-    no_playground: Annotated[
-        bool, make_flag("--no-playground", help="Offer no playground and no /api paths.")
-    ] = False,
-    as_json: JsonOption = False,
+    models: list[str],
+    host: str = "127.0.0.1",
+    port: int = 8400,
+    tokenizer: str | None = None,
+    max_model_len: int | None = None,
+    upstream: str | None = None,
+    upstream_kind: str = "generate",
+    upstream_model: str | None = None,
+    lenient: bool = False,
+    allowed_host: list[str] | None = None,
+    cors_origin: list[str] | None = None,
+    threads: int | None = None,
+    memory: int = 256,
+    max_body: int = 8,
+    late_system: str | None = None,
+    no_request_templates: bool = False,
+    no_playground: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Serve templates over HTTP: the paths of vLLM's renderer, a playground, and with --upstream a chat gateway.
 
@@ -88,8 +48,27 @@ def serve(
     models before the first request is answered.
 
     Example: turnwise serve qwen3 --port 8400
+
+    Arguments:
+        models MODEL...: A model folder or an entry; NAME=PLACE names it.
+
+    Options:
+        host: The address to listen on.
+        port -p min=0 max=65535: The port; 0 takes a free one.
+        tokenizer -k PATH: The tokenizer of all models.
+        max_model_len min=1: Tokens of prompt and reply.
+        upstream URL: A server that samples: be a gateway to it.
+        upstream_kind KIND: {KINDS}.
+        upstream_model: What the upstream calls the model.
+        lenient: Answer chats of which something is lost, with warnings.
+        allowed_host: A Host header to answer to; * for all. Repeatable.
+        cors_origin: A page that may call from elsewhere. Repeatable.
+        threads min=1 max=256: Requests at the same time.
+        memory MB min=0: For conversations; 0 for none.
+        max_body MB min=1: The largest request.
+        no_request_templates: Refuse a chat_template in a request.
+        no_playground: Offer no playground and no /api paths.
     """
-    inputs.check_choice(upstream_kind, KINDS, "--upstream-kind")
     inputs.check_url(upstream, "--upstream")
     running = import_extra("turnwise.serve.running", "serve")
     defaults = ServeSettings()
@@ -100,7 +79,7 @@ def serve(
         max_body=max_body * MEGABYTE,
         memory_bytes=memory * MEGABYTE,
         threads=threads or defaults.threads,
-        late_system=inputs.check_late_system(late_system),
+        late_system=cast(LateSystem | None, late_system),
         request_templates=not no_request_templates,
         playground=not no_playground,
         upstream=upstream,

@@ -7,26 +7,24 @@ from typing import Any
 
 from turnwise.analysis.rewrites import Rewrite
 from turnwise.cli import inputs, output
-from turnwise.cli.encode import TokenizerOption, load_tokenizer
-from turnwise.cli.render import (
-    JsonOption,
-    PickOption,
-    TemplateArgument,
-)
+from turnwise.cli.encode import load_tokenizer
 from turnwise.evidence.prefix_stability import Stability
 from turnwise.evidence.prefix_stability import stability as measure_stability
 from turnwise.tokens.tokenizers import SHIPPED
 
 
 def stability(
-    template: TemplateArgument,
-    tokenizer: TokenizerOption = SHIPPED,
-    pick: PickOption = None,
-    as_json: JsonOption = False,
+    template: str,
+    tokenizer: str = SHIPPED,
+    pick: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Show which appended messages change earlier text, and the option that prevents it; exit with 1 if one does.
 
     Example: turnwise stability qwen3
+
+    Options:
+        tokenizer -k: A tokenizer file or a model folder; 'turnwise' ships with the package.
     """
     loaded = inputs.load_template(template, pick)
     found = measure_stability(loaded, load_tokenizer(tokenizer))
