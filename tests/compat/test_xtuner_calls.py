@@ -41,8 +41,8 @@ MAP_FUNCTIONS = {
     "template_map_fn_factory": 489, "alpaca_map_fn": 172, "alpaca_zh_map_fn": 95, "oasst1_map_fn": 81,
     "pretrain_map_fn": 33, "openai_map_fn": 33, "llava_map_fn": 33, "code_alpaca_map_fn": 28,
     "crime_kg_assitant_map_fn": 23, "law_reference_map_fn": 23, "arxiv_map_fn": 18, "colors_map_fn": 18,
-    "sql_map_fn": 18, "orpo_dpo_mix_40k_map_fn": 15, "medical_map_fn": 13, "openorca_map_fn": 13,
-    "tiny_codes_map_fn": 13, "msagent_react_map_fn": 5, "wizardlm_map_fn": 2, "default_map_fn": 1,
+    "sql_map_fn": 18, "medical_map_fn": 13, "openorca_map_fn": 13,
+    "tiny_codes_map_fn": 13, "wizardlm_map_fn": 2, "default_map_fn": 1,
     "stack_exchange_map_fn": 1,
 }
 # fmt: on
@@ -83,12 +83,12 @@ def test_the_names_of_the_configurations() -> None:
 
 
 def test_the_table_of_formats() -> None:
-    """Twenty functions by name; each is found where its module says, so that worker processes can have it."""
-    assert len(compat.DATASET_FORMAT_MAPPING) == 20
+    """Nineteen functions by name; each can be pickled, so that worker processes can have it."""
+    assert len(compat.DATASET_FORMAT_MAPPING) == 19
     for name, function in compat.DATASET_FORMAT_MAPPING.items():
-        assert getattr(compat, function.__name__) is function
-        assert function.__name__.startswith(name)
-        assert pickle.loads(pickle.dumps(function)) is function
+        (found,) = (each for each in compat.__all__ if getattr(compat, each) is function)
+        assert found.startswith(name) and found.endswith("_map_fn")
+        assert pickle.loads(pickle.dumps(function)) == function
     assert {case["format"] for case in CASES} == set(compat.DATASET_FORMAT_MAPPING)
 
 
@@ -123,34 +123,6 @@ def test_every_row_with_every_template(name: str) -> None:
         assert [id for id in encoded["input_ids"] if id > 2] == ids(texts)
         for label, id in zip(encoded["labels"], encoded["input_ids"], strict=True):
             assert label in (-100, id)
-
-
-def test_preference_rows() -> None:
-    row = {"system": "s", "question": "q", "chosen": "yes", "rejected": "no"}
-    assert compat.intel_orca_dpo_map_fn(row) == {
-        "prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}],
-        "chosen": [{"role": "assistant", "content": "yes"}],
-        "rejected": [{"role": "assistant", "content": "no"}],
-    }
-    asked = {"role": "user", "content": "q"}
-    chosen, rejected = ({"role": "assistant", "content": text} for text in ("yes", "no"))
-    mixed = {"chosen": [asked, chosen], "rejected": [asked, rejected]}
-    assert compat.orpo_dpo_mix_40k_map_fn(mixed) == {
-        "prompt": [asked],
-        "chosen": [chosen],
-        "rejected": [rejected],
-    }
-    with pytest.raises(AssertionError, match="same length"):
-        compat.orpo_dpo_mix_40k_map_fn({"chosen": [asked], "rejected": []})
-
-
-@pytest.mark.parametrize(
-    "text", ["__import__('os').system('true')", "[" * 5000, "1", "{", "[1, 2]", "\0"]
-)
-def test_nothing_is_evaluated(text: str) -> None:
-    """XTuner calls `eval` on these rows."""
-    with pytest.raises(turnwise.MessageError, match="conversations"):
-        compat.msagent_react_map_fn({"conversations": text})
 
 
 def test_null_is_not_written_as_a_word() -> None:

@@ -1,9 +1,8 @@
-"""XTuner's configs: their dataset sections are read and run, beside XTuner's code where there is a checkout of it."""
+"""Dataset sections of XTuner's configs are built, beside XTuner's code where there is a checkout of it."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,10 +21,8 @@ from turnwise.compat.xtuner import (
     PROMPT_TEMPLATE,
     ConcatDataset,
     process_hf_dataset,
-    read_config,
     template_map_fn_factory,
 )
-from turnwise.compat.xtuner_process import UNSUPPORTED, ObjectPath
 from turnwise.tokens.tokenizers import tokenizer as load_shipped_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of `datasets`
@@ -34,44 +31,20 @@ datasets = pytest.importorskip("datasets")
 SOURCE = find_checkout("xtuner")
 """A checkout of XTuner whose configs are read, and whose code is run beside ours."""
 needs_source = pytest.mark.skipif(not SOURCE.is_dir(), reason="TURNWISE_XTUNER: no checkout")
-CONFIG = """
-import torch
-from datasets import load_dataset
-from mmengine.dataset import DefaultSampler
-from transformers import AutoTokenizer
-from xtuner.dataset import process_hf_dataset
-from xtuner.dataset.map_fns import alpaca_map_fn, template_map_fn_factory
-from xtuner.engine.hooks import SomeHook
-from xtuner.utils import PROMPT_TEMPLATE, SYSTEM_TEMPLATE
-
-# Data
-prompt_template = PROMPT_TEMPLATE.internlm2_chat
-max_length = int(2048 - (336 / 14) ** 2)
-pack_to_max_length = True
-accumulative_counts = 16
-accumulative_counts *= 2
-SYSTEM = SYSTEM_TEMPLATE.coder
-tokenizer = dict(
-    type=AutoTokenizer.from_pretrained,
-    pretrained_model_name_or_path="internlm/internlm2-chat-7b",
-)
-model = dict(dtype=torch.float16, seed=open("x").read())
-train_dataset = dict(
+SECTION: dict[str, Any] = dict(
     type=process_hf_dataset,
-    dataset=dict(type=load_dataset, path="tatsu-lab/alpaca"),
-    tokenizer=tokenizer,
-    max_length=max_length,
-    dataset_map_fn=alpaca_map_fn,
-    template_map_fn=dict(type=template_map_fn_factory, template=prompt_template),
+    dataset=dict(type="datasets.load_dataset", path="tatsu-lab/alpaca"),
+    tokenizer=dict(type="transformers.AutoTokenizer.from_pretrained"),
+    max_length=2048,
+    dataset_map_fn=xtuner.alpaca_map_fn,
+    template_map_fn=dict(
+        type="xtuner.dataset.map_fns.template_map_fn_factory",
+        template=PROMPT_TEMPLATE.internlm2_chat,
+    ),
     remove_unused_columns=True,
     shuffle_before_pack=True,
-    pack_to_max_length=pack_to_max_length,
+    pack_to_max_length=True,
 )
-sampler = DefaultSampler if max_length > 1 else None
-hooks = [dict(type=SomeHook)]
-if pack_to_max_length:
-    hooks += [dict(type=SomeHook, every=accumulative_counts)]
-"""
 ROWS = [{"instruction": "Add", "input": "1 2", "output": "3"}] * 4 + [
     {"instruction": "x", "input": "", "output": "<nooutput>"}
 ]
@@ -85,69 +58,9 @@ def _quiet() -> Iterator[None]:
     datasets.enable_progress_bars()
 
 
-def write(folder: Path, text: str) -> Path:
-    file = folder / "config.py"
-    file.write_text(text, encoding="utf-8")
-    return file
-
-
-# --- reading
-
-
-def test_a_config_is_read_without_what_it_imports(tmp_path: Path) -> None:
-    config = read_config(write(tmp_path, CONFIG))
-    assert config.max_length == 1472 and config.accumulative_counts == 32
-    assert config.prompt_template is PROMPT_TEMPLATE.internlm2_chat
-    assert config["SYSTEM"] == xtuner.SYSTEM_TEMPLATE["coder"]
-    assert repr(config.tokenizer["type"]) == "transformers.AutoTokenizer.from_pretrained"
-    section = config.train_dataset
-    assert section["dataset_map_fn"].find() is xtuner.alpaca_map_fn
-    assert section["type"] == ObjectPath("xtuner.dataset.process_hf_dataset")
-    assert repr(config.sampler) == "mmengine.dataset.DefaultSampler"
-    assert config.hooks[1] == {"type": ObjectPath("xtuner.engine.hooks.SomeHook"), "every": 32}
-    with pytest.raises(turnwise.SourceError, match=r"line 22: .*open.* is not evaluated"):
-        config.model  # noqa: B018
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("x = 'a' * 10**9", "x"),
-        ("x = 9\n" + "x *= x\n" * 40, "x"),
-        ("x = 2 ** 10**9", "x"),
-        ("x = [0]\n" + "x += x\n" * 40, "x"),
-        ("x = 'ab'\n" + "x = x + x\n" * 40, "x"),
-        ("x = [0] * 1000\n" + "x = x * 1000\n" * 3, "x"),
-        ("x = ().__class__", "x"),
-        ("x = __import__('os').system('true')", "x"),
-        ("x = [y for y in range(9)]", "x"),
-        ("x = 1 / 0", "x"),
-        ("x = {**{}}", "x"),
-        ("x = unknown.y", "x"),
-        ("from os import system\nx = system('true')", "x"),
-        ("x = (lambda: 1)()", "x"),
-    ],
-)
-def test_what_a_config_cannot_do(tmp_path: Path, text: str, name: str) -> None:
-    config = read_config(write(tmp_path, text))
-    with pytest.raises(turnwise.SourceError, match=r"config.py, line \d+"):
-        config[name]
-
-
-@pytest.mark.parametrize("text", ["x =", "\0", "(" * 5000])
-def test_files_that_are_no_configs(tmp_path: Path, text: str) -> None:
-    with pytest.raises(turnwise.SourceError, match="is not Python"):
-        read_config(write(tmp_path, text))
-    with pytest.raises(turnwise.SourceError, match="cannot be read"):
-        read_config(tmp_path / "none.py")
-
-
-# --- running
-
-
-def test_a_section_runs(tmp_path: Path) -> None:
-    section = dict(read_config(write(tmp_path, CONFIG)).train_dataset)
-    section.update(dataset=ROWS, tokenizer="turnwise", max_length=40, map_num_proc=None)
+def test_a_section_runs() -> None:
+    more = {"dataset": ROWS, "tokenizer": "turnwise", "max_length": 40, "map_num_proc": None}
+    section = SECTION | more
     found = BUILDER.build(section)
     assert found.column_names == ["input_ids", "labels", "length"]
     assert list(found.length) == [40]
@@ -216,6 +129,7 @@ def test_arguments_that_contradict_each_other(arguments: dict[str, Any], problem
         ({"type": "xtuner.dataset.nothing"}, "turnwise has no xtuner.dataset.nothing"),
         ({"type": "no_such_package.load"}, "cannot be imported.*\n.*Install 'no_such_package'"),
         ({"type": "json.no_such_name"}, "cannot be imported"),
+        ({"type": "msagent_react_map_fn"}, "evaluates its rows"),
     ],
 )
 def test_sections_that_cannot_be_built(section: dict[str, Any], problem: str) -> None:
@@ -224,34 +138,6 @@ def test_sections_that_cannot_be_built(section: dict[str, Any], problem: str) ->
 
 
 # --- the original
-
-
-def find_configs() -> list[Path]:
-    return sorted((SOURCE / "xtuner" / "configs").rglob("*.py"))
-
-
-def find_sections(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict):
-        if "type" in value:
-            yield value
-        for each in value.values():
-            yield from find_sections(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from find_sections(each)
-
-
-@needs_source
-def test_every_config_is_read() -> None:
-    found: Counter[str] = Counter()
-    for file in find_configs():
-        config = read_config(file)
-        parts = [name for name in config if name.endswith(("_dataset", "_dataloader"))]
-        types = [repr(each["type"]) for name in parts for each in find_sections(config[name])]
-        own = {name.rpartition(".")[2] for name in types if name.startswith("xtuner.dataset.")}
-        missing = own & UNSUPPORTED.keys()
-        found["has no dataset" if not own else "not built" if missing else "built"] += 1
-    assert found == {"built": 489, "not built": 98, "has no dataset": 7}
 
 
 @cache
@@ -283,42 +169,29 @@ def load_tokenizer() -> Any:
 @needs_corpus
 @needs_source
 @pytest.mark.law
-@pytest.mark.parametrize("file", find_configs(), ids=lambda file: file.stem)
-def test_ids_and_labels_are_xtuners(file: Path) -> None:
+@pytest.mark.parametrize("template", PROMPT_TEMPLATE)
+@pytest.mark.parametrize("name", xtuner.DATASET_FORMAT_MAPPING)
+def test_ids_and_labels_are_xtuners(name: str, template: str) -> None:
     tokenizer = load_tokenizer()
     original = load_xtuner()
-    config = read_config(file)
-    sections = [
+    rows = invented_rows()[name]
+    (map_fn,) = (
         each
-        for name in config
-        if name.endswith("_dataset") or name in ("alpaca_en", "alpaca_zh", "oasst1")
-        for each in find_sections(config[name])
-        if repr(each["type"]) == "xtuner.dataset.process_hf_dataset"
-    ]
-    for section in sections:
-        if "tokenizer" not in section:  # rows of ids
-            continue
-        map_fn = str(section.get("dataset_map_fn") or "openai_map_fn").rpartition(".")[2]
-        (rows,) = (
-            invented_rows()[name]
-            for name, function in xtuner.DATASET_FORMAT_MAPPING.items()
-            if function.__name__ == map_fn
-        )
-        ours = {key: value for key, value in section.items() if key != "type"}
-        more = {"dataset": rows, "tokenizer": tokenizer, "map_num_proc": None, "max_length": 256}
-        ours |= {**more, "dataset_map_fn": map_fn}
-        theirs = {**ours, "dataset": datasets.Dataset.from_list(rows)}
-        theirs["dataset_map_fn"] = original[map_fn]
-        if section.get("template_map_fn") is not None:
-            template = section["template_map_fn"]["template"]
-            names = [name for name, value in PROMPT_TEMPLATE.items() if value is template]
-            table = original["PROMPT_TEMPLATE"]
-            theirs["template_map_fn"] = original["template_map_fn_factory"](table[names[0]])
-        results = []
-        for process, arguments in (
-            (process_hf_dataset, ours),
-            (original["process_hf_dataset"], theirs),
-        ):
-            numpy.random.seed(7)
-            results.append(process(**arguments).to_list())
-        assert results[0] == results[1] and results[0]
+        for each in xtuner.__all__
+        if getattr(xtuner, each) is xtuner.DATASET_FORMAT_MAPPING[name]
+    )
+    more = {"tokenizer": tokenizer, "map_num_proc": None, "max_length": 256}
+    ours = {"dataset": rows, "dataset_map_fn": map_fn, **more}
+    ours["template_map_fn"] = template_map_fn_factory(template)
+    theirs = {**more, "dataset": datasets.Dataset.from_list(rows)}
+    theirs["dataset_map_fn"] = original[map_fn]
+    table = original["PROMPT_TEMPLATE"]
+    theirs["template_map_fn"] = original["template_map_fn_factory"](table[template])
+    results = []
+    for process, arguments in (
+        (process_hf_dataset, ours),
+        (original["process_hf_dataset"], theirs),
+    ):
+        numpy.random.seed(7)
+        results.append(process(**arguments).to_list())
+    assert results[0] == results[1] and results[0]

@@ -17,34 +17,26 @@ a Conversation take it as an argument.
 
 Errors are turnwise's and also of the type that FastChat would raise (AssertionError, KeyError, ValueError).
 
-Images are passed on as they are: never downloaded, resized or hashed by their pixels. So there is no
-`convert_image_to_base64`, and `save_new_images` saves the data as it is, under its own digest.
+Images are passed on as they are: never downloaded, resized, hashed or saved. Of the formats of model services only
+OpenAI's is written; `turnwise.shapes` makes requests of other services out of it.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from turnwise.compat.fastchat_exports import (
-    JsonObject,
-    export_conversation,
-    has_images,
-    openai_content,
-    read_image,
-    split_images,
-)
 from turnwise.dialects.fastchat import parse_spec
 from turnwise.dialects.fastchat_jinja import IMAGE_PLACEHOLDER, translate_spec
 from turnwise.dialects.fastchat_styles import STYLES, SeparatorStyle
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import MessageError, SourceError, TurnwiseError, short_repr
 from turnwise.template import Template, compile_jinja
+
+JsonObject = dict[str, Any]
 
 IMAGE_PLACEHOLDER_STR = IMAGE_PLACEHOLDER
 MAX_FILLED = 1_000_000
@@ -218,7 +210,7 @@ class Conversation:
         vars(twin).update(own)  # switches that were set on this one
         return twin
 
-    # -- other people's shapes
+    # -- other shapes
 
     def get_images(self) -> list[Any]:
         """Return the images of the user's turns."""
@@ -228,7 +220,9 @@ class Conversation:
 
     def to_openai_api_messages(self) -> list[JsonObject]:
         """Return the conversation in the format of OpenAI's chat completions, without the examples."""
-        rows: list[JsonObject] = export_conversation("openai", self.system_message, ())
+        rows: list[JsonObject] = []
+        if self.system_message:
+            rows.append({"role": "system", "content": self.system_message})
         keys = [] if self.strict_fastchat else self._openai_roles()[0][self.offset :]
         for number, message in enumerate(self._texts()[self.offset :]):
             if self.strict_fastchat:  # roles by position, images as they are
@@ -240,32 +234,12 @@ class Conversation:
                 rows.append({"role": role, "content": openai_content(message)})
         return rows
 
-    def to_openai_vision_api_messages(self, is_mistral: bool = False) -> list[JsonObject]:
-        """Return the same with images as parts; Mistral takes the bare address of an image."""
-        return self._export("mistral" if is_mistral else "openai")
-
-    def to_gemini_api_messages(self) -> list[JsonObject]:
-        """Return the conversation in the format of Gemini."""
-        return self._export("gemini")
-
-    def to_anthropic_vision_api_messages(self) -> list[JsonObject]:
-        """Return the conversation in the format of Anthropic."""
-        return self._export("anthropic")
-
-    def to_vertex_api_messages(self) -> list[Any]:
-        """Return the texts in the format of Vertex AI, each after the bytes of its images."""
-        return self._export("vertex")
-
-    def to_reka_api_messages(self) -> list[JsonObject]:
-        """Return the conversation in the format of Reka."""
-        return self._export("reka")
-
-    def to_metagen_api_messages(self) -> list[JsonObject]:
-        """Return the conversation in the format of MetaGen."""
-        return self._export("metagen")
-
-    def _export(self, service: str) -> list[Any]:
-        return export_conversation(service, self.system_message, self._texts()[self.offset :])
+    def to_openai_vision_api_messages(self) -> list[JsonObject]:
+        """Return the same with images as parts; roles go by position, as in FastChat."""
+        strict = self.copy()
+        strict.strict_fastchat = True
+        rows = strict.to_openai_api_messages()
+        return [row | {"content": openai_content(row["content"])} for row in rows]
 
     def to_gradio_chatbot(self) -> list[list[Any]]:
         """Return pairs of question and answer; the first image of a question becomes HTML."""
@@ -288,44 +262,21 @@ class Conversation:
             for role, message in self._pairs()
         ]
 
-    def extract_text_and_image_hashes_from_messages(self) -> list[tuple[str, Any]]:
-        """Return the roles and texts, with the digests of images."""
-        found: list[tuple[str, Any]] = []
-        for role, message in self._pairs():
-            if has_images(message):
-                message = (message[0], [_image_key(image) for image in message[1]])
-            found.append((role, message))
-        return found
-
-    def save_new_images(
-        self, has_csam_images: bool = False, use_remote_storage: bool = False
-    ) -> None:
-        """Write the images of the last question to `$LOGDIR`, named by their digests."""
-        if use_remote_storage and not has_csam_images:
-            raise MessageError(
-                "images are saved on this machine only", hint="Say use_remote_storage=False."
-            )
-        question = self.messages[-2][1] if len(self.messages) > 1 else None
-        name = "csam_images" if has_csam_images else "serve_images"
-        folder = Path(os.environ.get("LOGDIR", "."), name)
-        for image in split_images(question)[1]:
-            if not image.data:
-                continue
-            if not re.fullmatch(r"[\w+-]+", image.filetype):  # it becomes a part of the path
-                problem = f"an image has the file type {short_repr(image.filetype)}"
-                raise MessageError(problem, hint="For example: png.")
-            file = folder / f"{image.digest()}.{image.filetype}"
-            if not file.is_file():
-                folder.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(image.decode())
-
     def dict(self) -> JsonObject:
         """Return the data of the conversation for logs."""
         return {
             "template_name": self.name,
             "system_message": self.system_message,
             "roles": self.roles,
-            "messages": self.extract_text_and_image_hashes_from_messages(),
+            "messages": [
+                (
+                    role,
+                    (message[0], list(map(to_openai_image_format, message[1])))
+                    if has_images(message)
+                    else message,
+                )
+                for role, message in self._pairs()
+            ],
             "offset": self.offset,
         }
 
@@ -350,6 +301,21 @@ def _to_content(number: int, message: Any) -> Any:
     return [{"type": "image"}] * len(message[1]) + [{"type": "text", "text": message[0]}]
 
 
+def has_images(message: Any) -> bool:
+    """Return True for (text, images), which JSON makes a list."""
+    is_pair = isinstance(message, tuple | list) and len(message) == 2
+    return is_pair and isinstance(message[1], tuple | list)
+
+
+def openai_content(message: Any) -> Any:
+    """Return text, or parts if there are images."""
+    if not has_images(message):
+        return message
+    urls = map(to_openai_image_format, message[1])
+    images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    return [{"type": "text", "text": message[0]}, *images]
+
+
 def to_openai_image_format(image: Any) -> str:
     """Return the address of an image: a text as it is, or that of FastChat's image objects.
 
@@ -357,13 +323,12 @@ def to_openai_image_format(image: Any) -> str:
         >>> to_openai_image_format("https://example.com/a.png")
         'https://example.com/a.png'
     """
-    return read_image(image).address
-
-
-def _image_key(image: Any) -> Any:
-    """Return an address as it is, and the digest of an image object's data."""
-    known = read_image(image)
-    return known.digest() if known.data and not isinstance(image, str) else image
+    to_address = getattr(image, "to_openai_image_format", None)
+    if callable(to_address):
+        return str(to_address())
+    if getattr(image, "base64_str", None):
+        return f"data:image/{getattr(image, 'filetype', None) or ''};base64,{image.base64_str}"
+    return str(getattr(image, "url", image))
 
 
 def _read_shape(messages: list[Any], texts: dict[int, str]) -> tuple[tuple[str, Any], ...] | None:

@@ -6,11 +6,12 @@
 The steps of a training row: a dataset map function makes rounds of it (`xtuner_datasets.py`), `template_map_fn` renders
 their prompts, `encode_fn` encodes them with any tokenizer (`xtuner_encoding.py`), and `Packer` joins the rows
 (`xtuner_packing.py`). Without a template, as in pretraining, the second step is left out. `process_hf_dataset` runs all
-of them on a dataset (`xtuner_process.py`); `BUILDER.build(read_config(path).train_dataset)` runs the dataset section of
-a config as it is (`xtuner_config.py`). `load(name, system=...)` returns the whole template, with a text of
+of them on a dataset (`xtuner_process.py`); `BUILDER.build(train_dataset)` runs the dataset section of a config whose
+imports were changed. `load(name, system=...)` returns the whole template, with a text of
 SYSTEM_TEMPLATE by name.
 
-Not covered: XTuner's datasets of images, of preferences and of InternEvo's files, which an error names, and tensors.
+Not covered: XTuner's datasets of images, of preferences, of agents and of InternEvo's files, which an error names, and
+tensors.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turnwise.compat.xtuner_config import read_config
 from turnwise.compat.xtuner_datasets import (
     DATASET_FORMAT_MAPPING,
     alpaca_map_fn,
@@ -28,16 +28,13 @@ from turnwise.compat.xtuner_datasets import (
     colors_map_fn,
     crime_kg_assitant_map_fn,
     default_map_fn,
-    intel_orca_dpo_map_fn,
     law_reference_map_fn,
     llava_image_only_map_fn,
     llava_map_fn,
     medical_map_fn,
-    msagent_react_map_fn,
     oasst1_map_fn,
     openai_map_fn,
     openorca_map_fn,
-    orpo_dpo_mix_40k_map_fn,
     pretrain_map_fn,
     sql_map_fn,
     stack_exchange_map_fn,
@@ -93,21 +90,17 @@ __all__ = [
     "crime_kg_assitant_map_fn",
     "default_map_fn",
     "encode_fn",
-    "intel_orca_dpo_map_fn",
     "law_reference_map_fn",
     "llava_image_only_map_fn",
     "llava_map_fn",
     "load",
     "medical_map_fn",
-    "msagent_react_map_fn",
     "oasst1_map_fn",
     "openai_map_fn",
     "openorca_map_fn",
-    "orpo_dpo_mix_40k_map_fn",
     "pretrain_map_fn",
     "process_hf_dataset",
     "process_ms_dataset",
-    "read_config",
     "segments",
     "sql_map_fn",
     "stack_exchange_map_fn",

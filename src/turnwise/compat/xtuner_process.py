@@ -12,9 +12,9 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from turnwise.compat import xtuner_datasets
@@ -23,7 +23,6 @@ from turnwise.compat.xtuner_encoding import encode_fn, template_map_fn, template
 from turnwise.compat.xtuner_packing import Packer
 from turnwise.errors import SourceError, did_you_mean
 
-XTUNER = "xtuner"
 UNSUPPORTED = {
     **dict.fromkeys(
         (
@@ -43,6 +42,7 @@ UNSUPPORTED = {
     **dict.fromkeys(
         ("build_preference_dataset", "load_jsonl_dataset"), "it is for pairs of answers"
     ),
+    "msagent_react_map_fn": "it evaluates its rows as Python",
 }
 """XTuner's other datasets, and why they are not built here."""
 
@@ -55,39 +55,15 @@ class InvalidSection(SourceError, AssertionError):
     """Arguments of a section contradict each other; XTuner raises AssertionError."""
 
 
-@dataclass(frozen=True, repr=False)
-class ObjectPath:
-    """A name that a config imported, or an attribute of it: found when it is called."""
-
-    path: str
-
-    def __repr__(self) -> str:
-        return self.path
-
-    def find(self) -> Any:
-        """Return the object: ours if it is XTuner's, else that of the package.
-
-        Raises:
-            SourceError: If there is none.
-        """
-        parts = self.path.split(".")
-        if parts[0] == XTUNER or len(parts) == 1:
-            return _find_own(parts[-1], self.path)
-        for length in range(len(parts) - 1, 0, -1):
-            try:
-                found = import_module(".".join(parts[:length]))
-            except ModuleNotFoundError:
-                continue
-            try:
-                for name in parts[length:]:
-                    found = getattr(found, name)
-            except AttributeError:
-                break
-            return found
-        raise SourceError(f"{self.path} cannot be imported", hint=f"Install {parts[0]!r}.")
-
-
-def _find_own(name: str, path: str) -> Any:
+def _find_type(path: str) -> Any:
+    """Return what a section names: ours if it is XTuner's, else that of the package."""
+    name = path.rpartition(".")[2]
+    if name != path and not path.startswith("xtuner."):
+        try:
+            return resolve_name(path)
+        except (ImportError, AttributeError, ValueError):
+            hint = f"Install {path.partition('.')[0]!r}."
+            raise SourceError(f"{path} cannot be imported", hint=hint) from None
     found = BUILDERS.get(name) or getattr(xtuner_datasets, name, None)
     if not callable(found):
         known = [*BUILDERS, *(name for name in vars(xtuner_datasets) if name.endswith("_map_fn"))]
@@ -110,15 +86,15 @@ def build_section(section: Any) -> Any:
         return section
     kind = section["type"]
     arguments = {key: value for key, value in section.items() if key != "type"}
-    name = str(kind).rpartition(".")[2] if isinstance(kind, str | ObjectPath) else ""
+    name = (
+        kind.rpartition(".")[2] if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+    )
     if name in UNSUPPORTED:
         problem = f"XTuner's {name} is not built here: {UNSUPPORTED[name]}"
         hint = f"Build it with XTuner. Its arguments: {', '.join(arguments)}."
         raise UnsupportedDataset(problem, hint=hint)
-    if isinstance(kind, str):
-        kind = ObjectPath(kind)
-    target = kind.find() if isinstance(kind, ObjectPath) else kind
-    _check_arguments(target, arguments, name or getattr(target, "__name__", repr(target)))
+    target = _find_type(kind) if isinstance(kind, str) else kind
+    _check_arguments(target, arguments, name)
     return target(**arguments)
 
 
@@ -215,9 +191,7 @@ def _run_steps(
         rows = rows.select(choose(len(rows), number, replace=False))
     if dataset_map_fn is not None:
         if isinstance(dataset_map_fn, str):
-            dataset_map_fn = ObjectPath(dataset_map_fn)
-        if isinstance(dataset_map_fn, ObjectPath):
-            dataset_map_fn = dataset_map_fn.find()
+            dataset_map_fn = _find_type(dataset_map_fn)
         rows = rows.map(dataset_map_fn, num_proc=map_num_proc)
     if template_map_fn is not None:
         rows = rows.map(build_section(template_map_fn), num_proc=map_num_proc)

@@ -23,7 +23,6 @@ FastChat in this package:
     registry/fastchat.py          the templates that FastChat ships, as entries
     compat/fastchat.py            FastChat's own functions and adapters, for code that calls them
     compat/fastchat_conversation.py   its own class
-    compat/fastchat_exports.py    conversations in the formats of model services
     shapes/fastchat.py            rows of training data in FastChat's shape
 """
 
