@@ -12,14 +12,14 @@ tokenizer it returns texts (`tokenize=False`). Each field of a template is rende
 * context named `user`, `bot`, `query` or `index` is refused, and does not replace the messages;
 * truncated rounds are never longer than `max_length`: PaddleNLP counts from the end of a text (a negative slice) if the
   system part is longer than `src_length`, or the question longer than what is left;
-* the answers of a Jinja template are found by their places: PaddleNLP searches for their texts, which fails where a
-  question ends as an answer does, or an answer is empty;
 * a field that does not write the message it is for is refused: its text would be lost;
 * a variable that a field writes, `{{qurey}}`, and nobody gives is told by a warning;
 * a text without a Jinja tag that is no file is refused: PaddleNLP takes it for a template.
 
 With and without `exact`, a context is never modified: PaddleNLP's flags leak from call to call through a shared
-default. Errors are turnwise's and also of the type that PaddleNLP would raise (AssertionError, ValueError, jinja2's).
+default. And the answers of a Jinja template are found by their places: PaddleNLP searches for their texts, which fails
+where a question ends as an answer does, or an answer is empty. Errors are turnwise's and also of the type that
+PaddleNLP would raise (AssertionError, ValueError, jinja2's).
 Paddle is needed only for its tensors.
 
 All files about PaddleNLP's calls: this one, `paddlenlp_fields.py` (ChatTemplate) and `paddlenlp_training.py` (rows of
@@ -172,8 +172,7 @@ class ChatTemplateMixin:
         else:
             messages = _finished_messages(conversations)
             prompt = kwargs.pop("add_generation_prompt", True)
-            split = self._split_by_text if self.exact else self._split_by_prefix
-            parts = {"conversations": split(template, messages, prompt)}
+            parts = {"conversations": self._split_by_prefix(template, messages, prompt)}
         if not tokenize:
             return parts
         tokenizer = self._require_tokenizer("encode_chat_inputs")
@@ -200,21 +199,6 @@ class ChatTemplateMixin:
             parts.append([asked.removeprefix(before), answered.removeprefix(asked)])
             before = answered
         return parts
-
-    def _split_by_text(
-        self, template: Template, messages: list[dict[str, str]], prompt: bool
-    ) -> list[list[str]]:
-        """Return the same as PaddleNLP does: each answer as it is in its round alone, searched for in the whole."""
-        answers = []
-        for start in range(0, len(messages), 2):
-            turn = messages[start : start + 2]
-            asked = self._render(template, turn[:1], prompt)
-            answers.append(self._render(template, turn, False)[len(asked) :])
-        questions = self._extract_non_learnable_parts(messages, answers)
-        if len(questions) != len(answers):
-            problem = f"{len(answers)} answers split the text into {len(questions)} parts"
-            raise InvalidRounds(problem, hint="exact=False finds answers by their places.")
-        return [list(pair) for pair in zip(questions, answers, strict=True)]
 
     def _extract_non_learnable_parts(
         self, origin_msg: list[dict[str, str]], split_s: Sequence[str]

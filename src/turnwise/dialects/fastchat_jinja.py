@@ -13,7 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from turnwise.dialects.fastchat_styles import FastChatSpec, SystemRule, TurnPosition, TurnText
+from turnwise.dialects.fastchat_styles import (
+    FastChatSpec,
+    SystemRule,
+    TurnPosition,
+    TurnText,
+    fill_text,
+)
 from turnwise.dialects.turns import Text, literal, parse_format_string
 
 IMAGE_PLACEHOLDER = "$$<image>$$"
@@ -64,7 +70,7 @@ def write_system_prompt(spec: FastChatSpec, has_message: bool) -> list[Term]:
         SystemRule.NEVER: False,
     }
     if is_written[style.system]:
-        return [*parts, style.system_after(spec)]
+        return [*parts, fill_text(style.system_after, spec)]
     return [] if has_message else [style.no_system]
 
 
@@ -119,7 +125,7 @@ class FastChatJinjaWriter:
             *self._write_loop(),
             *self._write_generation_prompt(),
         ]
-        end = self.style.end(self.spec)
+        end = fill_text(self.style.end, self.spec)
         if self.exact and self.style.strip_end:
             stripped = JinjaExpression(f"whole.rstrip({literal(self.style.strip_end)})")
             body = ["{%- set whole -%}", *body, "{%- endset -%}", *_print(stripped, end)]
@@ -174,7 +180,7 @@ class FastChatJinjaWriter:
                 lines += [
                     f"{{%- set turns = turns[(1 if add_generation_prompt else 0) - {self.style.keep_last}:] -%}}"
                 ]
-        elif self.style.first_round:
+        elif self.style.first_rounds:
             users = sum(role == spec.roles[0] for role, _ in spec.messages)
             lines += [f"{{%- set count = namespace(round={self._first_round + users}) -%}}"]
         return lines
@@ -204,7 +210,7 @@ class FastChatJinjaWriter:
                 even = role == roles[0]
             turn = TurnPosition(role, even, first=number == 0)
             label = ""
-            if self.style.first_round and even:
+            if self.style.first_rounds and even:
                 label = f"[Round {number // 2 + self._first_round}]{self.spec.sep_text}"
             if content is None or (self.exact and content == ""):
                 lines += _print(label, self.style.pending(self.spec, turn))
@@ -268,11 +274,11 @@ class FastChatJinjaWriter:
 
     @property
     def _first_round(self) -> int:
-        return self.style.first_round(self.spec) if self.style.first_round else 0
+        return self.style.first_round(self.spec)
 
     def _write_round_label(self) -> list[str]:
         """The label of a round, before each turn that begins one."""
-        if not self.style.first_round:
+        if not self.style.first_rounds:
             return []
         if self.exact:
             return _write_if("even", self._write_exact_label("loop.index0"))
@@ -294,7 +300,7 @@ class FastChatJinjaWriter:
     def _write_generation_prompt(self) -> list[str]:
         lines = []
         opened = self._choose(self.style.pending, self.roles["assistant"], "assistant")
-        numbered = self.style.first_round is not None
+        numbered = self.style.first_rounds is not None
         if self.uses_parity and (numbered or isinstance(opened, JinjaExpression)):
             lines += [f"{{%- set even = {self._number_of('turns | length')} is even -%}}"]
         if self.uses_parity and numbered:
@@ -306,7 +312,7 @@ class FastChatJinjaWriter:
 
     def _depends_on_parity(self) -> bool:
         """Return True if any text differs between even and odd messages."""
-        if self.style.first_round is not None:
+        if self.style.first_rounds is not None:
             return True
         for text in (self.style.before, self.style.after, self.style.gap, self.style.pending):
             for role in self.roles.values():

@@ -1,12 +1,14 @@
-"""The fields of a FastChat Conversation, and its 23 separator styles as 23 rows.
+r"""The fields of a FastChat Conversation, and its 23 separator styles as 23 rows.
 
-FastChat writes each style in a branch of its own; here a style is a row of `STYLES`. A row gives,
-as text, what is before and after a message, what an open turn looks like, and how the system prompt
-is joined:
+FastChat writes each style in a branch of its own; here a style is a row of `fastchat_styles.json`.
+A row gives, as text, what is before and after a message, what an open turn looks like, and how the
+system prompt is joined:
 
-    CHATML: StyleRow(before=role + newline, after=sep, gap=newline, ...)
+    "CHATML": {"before": "{role}\n", "after": "{sep}", "gap": "\n", ...}
 
-A row is asked once for each position of a message (`TurnPosition`) while a template is translated.
+A text that depends on the position has one for each: `{"even": "{sep}", "odd": "{sep2}"}`; `first`
+is the first message, unless it is odd, and `last` the last one. A row is asked once for each
+position of a message (`TurnPosition`) while a template is translated.
 FastChat chooses by the parity of a message's number; the default translation chooses by its role.
 Both use the same row: only the meaning of `even` differs.
 
@@ -28,9 +30,11 @@ FastChat in this package:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum, IntEnum, auto
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -123,58 +127,28 @@ class SystemRule(Enum):
     NEVER = auto()
 
 
-TurnText = Callable[[FastChatSpec, TurnPosition], str]
-"""Returns the text at one place of a turn: before the message, after it."""
+@dataclass(frozen=True, slots=True)
+class TurnText:
+    """The text at one place of a turn: before the message, after it."""
+
+    texts: Mapping[str, str]
+
+    def __call__(self, spec: FastChatSpec, turn: TurnPosition) -> str:
+        """Return the text at a position."""
+        # The system prompt, or its absence, has already opened a first turn.
+        keys = {
+            "first": turn.first and turn.even,
+            "last": turn.last,
+            "even": turn.even,
+            "odd": True,
+        }
+        text = next(self.texts[key] for key, holds in keys.items() if holds and key in self.texts)
+        return fill_text(text, spec, turn.role)
 
 
-def _role_colon(spec: FastChatSpec, turn: TurnPosition) -> str:
-    return turn.role + ":"
-
-
-def _role_colon_space(spec: FastChatSpec, turn: TurnPosition) -> str:
-    return turn.role + ": "
-
-
-def _role_colon_line(spec: FastChatSpec, turn: TurnPosition) -> str:
-    return turn.role + ":\n"
-
-
-def _role_line(spec: FastChatSpec, turn: TurnPosition) -> str:
-    return turn.role + "\n"
-
-
-def _role(spec: FastChatSpec, turn: TurnPosition) -> str:
-    return turn.role
-
-
-def _sep(spec: FastChatSpec, turn: TurnPosition) -> str:
-    return spec.sep_text
-
-
-def _sep_or_sep2(spec: FastChatSpec, turn: TurnPosition) -> str:
-    return spec.sep_text if turn.even else spec.sep2_text
-
-
-def _empty(spec: FastChatSpec, turn: TurnPosition) -> str:
-    return ""
-
-
-def _newline(spec: FastChatSpec, turn: TurnPosition) -> str:
-    return "\n"
-
-
-def _llama2_tag(spec: FastChatSpec, turn: TurnPosition) -> str:
-    """The tag goes by the position, whatever the role."""
-    return spec.roles[0 if turn.even else 1]
-
-
-def _is_llama2_start(turn: TurnPosition) -> bool:
-    """The system prompt, or its absence, has already opened the first turn."""
-    return turn.first and turn.even
-
-
-def _system_sep(spec: FastChatSpec) -> str:
-    return spec.sep_text
+def fill_text(text: str, spec: FastChatSpec, role: str = "") -> str:
+    """Return a text of a row with the fields of a Conversation in it."""
+    return text.format(role=role, roles=spec.roles, sep=spec.sep_text, sep2=spec.sep2_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,158 +157,43 @@ class StyleRow:
 
     before: TurnText
     after: TurnText
-    open_turn: TurnText | None = None  # where it differs from `before`
-    gap: TurnText = _empty  # follows `after`; the model does not write it
+    pending: TurnText  # a turn without a message
+    gap: TurnText  # follows `after`; the model does not write it
+    required: tuple[str, ...]  # separators that must not be null
     system: SystemRule = SystemRule.ALWAYS
-    system_after: Callable[[FastChatSpec], str] = lambda spec: ""
+    system_after: str = ""  # with the separators in braces, like `end`
     no_system: str = ""  # written if there is no system message
     bos: str | None = None  # the text starts with it; "" if FastChat leaves that to the tokenizer
     text_filter: str = ""  # Jinja filters for the text of each message
-    # The number of the first round, where rounds are numbered.
-    first_round: Callable[[FastChatSpec], int] | None = None
+    # The number of the first round, where rounds are numbered, by the name of the template.
+    first_rounds: Mapping[str, int] | None = None
     keep_last: int | None = None  # exact: how many of the last messages are written
     strip_end: str = ""  # exact: characters that are stripped from the end of the whole text
-    end: Callable[[FastChatSpec], str] = lambda spec: ""  # the end of the whole text
+    end: str = ""  # the end of the whole text
     images: str = "refused"  # exact: placeholders "before" the text, "dropped", or "refused"
-    required: tuple[str, ...] = ("sep",)  # separators that must not be null
-    special_names: tuple[str, ...] = ()  # names of templates that the style treats differently
 
-    @property
-    def pending(self) -> TurnText:
-        """The text of a turn without a message."""
-        return self.open_turn or self.before
+    def first_round(self, spec: FastChatSpec) -> int:
+        """Return the number of the first round; 0 if rounds are not numbered."""
+        rounds = self.first_rounds or {"": 0}
+        return rounds.get(spec.name, rounds[""])
 
 
-_BOTH_SEPS = ("sep", "sep2")
-
-STYLES: Mapping[SeparatorStyle, StyleRow] = MappingProxyType(
-    {
-        SeparatorStyle.ADD_COLON_SINGLE: StyleRow(
-            _role_colon_space, _sep, _role_colon, system_after=_system_sep, images="before"
-        ),
-        SeparatorStyle.ADD_COLON_TWO: StyleRow(
-            _role_colon_space,
-            _sep_or_sep2,
-            _role_colon,
-            system_after=_system_sep,
-            images="before",
-            required=_BOTH_SEPS,
-        ),
-        SeparatorStyle.ADD_COLON_SPACE_SINGLE: StyleRow(
-            _role_colon_space, _sep, system_after=_system_sep
-        ),
-        SeparatorStyle.NO_COLON_SINGLE: StyleRow(_role, _sep),
-        SeparatorStyle.NO_COLON_TWO: StyleRow(_role, _sep_or_sep2, required=_BOTH_SEPS),
-        SeparatorStyle.ADD_NEW_LINE_SINGLE: StyleRow(
-            _role_line, _sep, system=SystemRule.IF_PROMPT, system_after=_system_sep
-        ),
-        SeparatorStyle.LLAMA2: StyleRow(
-            lambda spec, turn: "" if _is_llama2_start(turn) else _llama2_tag(spec, turn) + " ",
-            lambda spec, turn: " " if _is_llama2_start(turn) else _sep_or_sep2(spec, turn),
-            _llama2_tag,
-            system=SystemRule.IF_MESSAGE,
-            no_system="[INST] ",
-            bos="",
-            required=_BOTH_SEPS,
-        ),
-        SeparatorStyle.LLAMA3: StyleRow(
-            lambda spec, turn: f"<|start_header_id|>{turn.role}<|end_header_id|>\n\n",
-            lambda spec, turn: "<|eot_id|>",
-            system=SystemRule.IF_MESSAGE,
-            bos="<|begin_of_text|>",
-            text_filter=" | trim",
-            required=(),
-        ),
-        SeparatorStyle.CHATGLM: StyleRow(
-            lambda spec, turn: turn.role + "\uff1a",  # a full-width colon
-            _sep,
-            system=SystemRule.IF_PROMPT,
-            system_after=_system_sep,
-            first_round=lambda spec: 1 if spec.name == "chatglm2" else 0,
-            special_names=("chatglm2",),
-        ),
-        SeparatorStyle.CHATML: StyleRow(
-            _role_line,
-            _sep,
-            gap=_newline,
-            system=SystemRule.IF_PROMPT,
-            system_after=lambda spec: spec.sep_text + "\n",
-            images="before",
-        ),
-        SeparatorStyle.CHATINTERN: StyleRow(
-            lambda spec, turn: ("<s>" if turn.even else "") + turn.role + ":",
-            _sep_or_sep2,
-            gap=_newline,
-            required=_BOTH_SEPS,
-        ),
-        SeparatorStyle.DOLLY: StyleRow(
-            _role_colon_line,
-            _sep_or_sep2,
-            gap=lambda spec, turn: "" if turn.even else "\n\n",
-            required=_BOTH_SEPS,
-        ),
-        SeparatorStyle.RWKV: StyleRow(
-            _role_colon_space,
-            lambda spec, turn: "\n\n",
-            _role_colon,
-            text_filter=r" | replace('\r\n', '\n') | replace('\n\n', '\n')",
-            required=(),
-        ),
-        SeparatorStyle.PHOENIX: StyleRow(
-            lambda spec, turn: turn.role + ": <s>", lambda spec, turn: "</s>", required=()
-        ),
-        SeparatorStyle.ROBIN: StyleRow(_role_colon_line, _sep, system_after=_system_sep),
-        SeparatorStyle.FALCON_CHAT: StyleRow(
-            _role_colon_space,
-            _sep,
-            _role_colon,
-            system=SystemRule.IF_MESSAGE,
-            system_after=_system_sep,
-        ),
-        SeparatorStyle.CHATGLM3: StyleRow(
-            _role_line, _empty, _role, system=SystemRule.IF_MESSAGE, required=()
-        ),
-        SeparatorStyle.DEEPSEEK_CHAT: StyleRow(
-            _role_colon_space, _sep_or_sep2, _role_colon, required=_BOTH_SEPS
-        ),
-        SeparatorStyle.METAMATH: StyleRow(
-            lambda spec, turn: turn.role + (":\n" if turn.even else ": " + spec.sep2_text),
-            lambda spec, turn: spec.sep_text if turn.even else "",
-            system=SystemRule.IF_PROMPT,
-            system_after=_system_sep,
-            required=_BOTH_SEPS,
-        ),
-        SeparatorStyle.YUAN2: StyleRow(
-            _empty,
-            lambda spec, turn: "" if turn.last else "<n>",
-            system=SystemRule.IF_MESSAGE,
-            system_after=lambda spec: spec.sep2_text,
-            strip_end="<n>",
-            end=_system_sep,
-            required=_BOTH_SEPS,
-        ),
-        SeparatorStyle.GEMMA: StyleRow(
-            lambda spec, turn: f"<start_of_turn>{turn.role}\n",
-            _sep,
-            system=SystemRule.NEVER,
-            bos="<bos>",
-        ),
-        SeparatorStyle.CLLM: StyleRow(
-            _role_colon_space,
-            _sep_or_sep2,
-            _role_colon,
-            system_after=_system_sep,
-            keep_last=2,
-            images="before",
-            required=_BOTH_SEPS,
-        ),
-        SeparatorStyle.DEFAULT: StyleRow(
-            _role_colon_space,
-            _newline,
-            _role_colon,
-            system_after=lambda spec: "\n",
-            images="dropped",
-            required=(),
-        ),
+def _read_row(row: dict[str, Any]) -> StyleRow:
+    texts = {name: row.pop(name, "") for name in ("before", "after", "gap")}
+    texts["pending"] = row.pop("open_turn", texts["before"])
+    places: dict[str, Any] = {
+        name: TurnText(dict.fromkeys(("even", "odd"), text) if isinstance(text, str) else text)
+        for name, text in texts.items()
     }
-)
+    separators = ["sep", "sep2"] if "sep2" in str(texts) else ["sep"]
+    required = tuple(row.pop("required", separators))
+    rule = SystemRule[row.pop("system", "ALWAYS")]
+    return StyleRow(**places, required=required, system=rule, **row)
+
+
+def _read_styles() -> Mapping[SeparatorStyle, StyleRow]:
+    rows = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    return MappingProxyType({SeparatorStyle[name]: _read_row(row) for name, row in rows.items()})
+
+
+STYLES = _read_styles()

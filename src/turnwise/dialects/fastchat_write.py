@@ -30,6 +30,7 @@ from turnwise.dialects.fastchat_styles import (
     FastChatSpec,
     SeparatorStyle,
     TurnPosition,
+    fill_text,
 )
 from turnwise.dialects.turns import Slot, Turns, fill_slots, split_at_text
 
@@ -117,7 +118,7 @@ def write(
 def _list_candidates(name: str) -> Iterator[FastChatSpec]:
     """Return every row, with unknowns for its fields."""
     for style, row in STYLES.items():
-        for spec_name in (name, *row.special_names):
+        for spec_name in filter(None, (name, *(row.first_rounds or ()))):
             for system_template, system_message in SYSTEM_FIELDS:
                 yield FastChatSpec(
                     spec_name,
@@ -295,7 +296,7 @@ def render_conversation(
     parts = []
     for term in write_system_prompt(spec, has_message=bool(system_message)):
         parts.append(system_message if isinstance(term, JinjaExpression) else term)
-    round_number = style.first_round(spec) if style.first_round else 0
+    round_number = style.first_round(spec)
     for index, role in enumerate(roles):
         is_user = role == "user"
         turn = TurnPosition(
@@ -304,11 +305,11 @@ def render_conversation(
             first=index == 0,
             last=index + 1 == len(roles),
         )
-        if style.first_round and is_user:
+        if style.first_rounds and is_user:
             parts.append(f"[Round {round_number}]{spec.sep_text}")
             round_number += 1
         parts.append(style.before(spec, turn))
         parts += [MESSAGE, style.after(spec, turn), style.gap(spec, turn)]
     if generation_prompt:
         parts.append(style.pending(spec, TurnPosition(spec.roles[1], even=False)))
-    return "".join([*parts, style.end(spec)])
+    return "".join([*parts, fill_text(style.end, spec)])
