@@ -25,9 +25,8 @@ from turnwise.data.manifest import (
     read_json,
     refuse_other_run,
 )
-from turnwise.data.page import write_page
+from turnwise.data.pages import write_page, write_report
 from turnwise.data.prepared_folder import PreparedFolder
-from turnwise.data.report import write_report
 from turnwise.errors import DataError, TurnwiseError
 
 COUNT = 1_000

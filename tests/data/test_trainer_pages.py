@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from turnwise.data import Recipe, prepare
-from turnwise.data.trainer_pages import PAGE_TITLE, write_trainer_lines
+from turnwise.data.pages import write_trainer_lines
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
@@ -54,7 +54,7 @@ def test_lines_for_trainers_that_take_the_rows(case: tuple[str, Any]) -> None:
 def test_the_page_of_the_folder_has_them(case: tuple[str, Any]) -> None:
     _, report = case
     page = (report.folder / "README.md").read_text()
-    assert PAGE_TITLE in page
+    assert "## Train with it" in page
     for text in write_trainer_lines(report.manifest).values():
         assert text in page
 

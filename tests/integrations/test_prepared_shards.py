@@ -17,7 +17,7 @@ import pytest
 import host_sources
 from host_chats import make_tokenizer
 from turnwise.data import Recipe, prepare
-from turnwise.data.trainer_pages import write_trainer_lines
+from turnwise.data.pages import write_trainer_lines
 from turnwise.errors import SourceError
 
 torch = pytest.importorskip("torch")

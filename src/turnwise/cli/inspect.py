@@ -20,7 +20,7 @@ from turnwise.cli.encode import LEGEND, load_tokenizer, token_lines
 from turnwise.cli.extras import import_extra
 from turnwise.cli.options import check_choice
 from turnwise.cli.prepare import summary_lines
-from turnwise.data.report import write_report
+from turnwise.data.pages import write_report
 from turnwise.errors import SourceError, printable
 from turnwise.local_files import error_reason
 from turnwise.tokens.loss import IGNORED

@@ -25,10 +25,9 @@ from turnwise.cli import inputs, output
 from turnwise.cli.extras import import_extra
 from turnwise.cli.options import to_flag
 from turnwise.data import recipe as recipes  # noqa: F401  # the docstring has its choices
-from turnwise.data.page import describe_columns
+from turnwise.data.pages import REPORT, describe_columns
 from turnwise.data.reasons import KINDS, REJECTED_FILE
 from turnwise.data.recipe import RULES, Recipe
-from turnwise.data.report import REPORT
 from turnwise.errors import DataError, SourceError, printable
 
 if TYPE_CHECKING:

@@ -39,9 +39,9 @@ def is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-def is_number_or_null(value: Any) -> bool:
-    """Return whether a value of a manifest is a number, or not known."""
-    return value is None or type(value) in (int, float)
+def is_share(value: Any) -> bool:
+    """Return whether a value of a manifest is a part of a whole."""
+    return type(value) in (int, float) and 0 <= value <= 1
 
 
 def is_place(value: Any) -> bool:
@@ -78,7 +78,8 @@ COMPLETE: Shape = {
     "flaws": {"*": is_count},
     "duplicates": is_count,
     "lengths": [(is_count, is_count)],
-    "packing": {"rows": is_count, "efficiency": is_number_or_null},
+    "trained_share": [(is_share, is_count)],
+    "packing": {"rows": is_count, "efficiency": lambda value: value is None or is_share(value)},
     "shards": [SHARD],
     "notes": [is_text],
 }

@@ -36,10 +36,9 @@ from turnwise.data.job import (
 )
 from turnwise.data.local import TaskEngine, start_local
 from turnwise.data.manifest import MANIFEST, Identity
-from turnwise.data.page import PAGE, write_page
+from turnwise.data.pages import PAGE, REPORT, write_page, write_report
 from turnwise.data.reasons import REJECTED_FILE
 from turnwise.data.recipe import Recipe
-from turnwise.data.report import REPORT, write_report
 from turnwise.data.shards import (
     SUFFIXES,
     Shard,

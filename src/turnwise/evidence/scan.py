@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from turnwise.data.flaws import RowChecker
-from turnwise.data.page import describe_columns
+from turnwise.data.pages import describe_columns
 from turnwise.data.reasons import FILTER_KINDS, KINDS
 from turnwise.data.recipe import Recipe
 from turnwise.data.record_encoder import RecordEncoder
