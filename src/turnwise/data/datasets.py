@@ -96,6 +96,7 @@ class DatasetEncoder:
             [-1] * len(rows),
             [raw for raw, _ in written],
             [removed for _, removed in written],
+            [None] * len(rows),
         ]
         encoded = self._kernel(make_input_batch(columns))
         table = pa.Table.from_batches([encoded]).select(COLUMNS)

@@ -6,11 +6,10 @@ estimated from the size of the files; of Parquet files the number of rows is kno
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +19,20 @@ import pyarrow.parquet as pq
 
 from turnwise.data.chunks import TABLES, InputChunk, survey_file, unpack_file
 from turnwise.data.files import InputFile, find_files, open_input
-from turnwise.data.job import TOO_LARGE
 from turnwise.data.kernel import Kernel
-from turnwise.data.readers import RowTooLong, read_chunk
-from turnwise.data.recipe import PREFERENCE, Recipe
-from turnwise.data.schemas import REJECTED, SAMPLE
-from turnwise.data.tally import count_columns
-from turnwise.errors import MessageError
-from turnwise.shapes import conversation
-from turnwise.tokens.loss import IGNORED
+from turnwise.data.readers import read_chunk
+from turnwise.data.recipe import Recipe
+from turnwise.data.schemas import SAMPLE
+from turnwise.data.tally import Tally, measure_samples
 
 MAX_FILES = 20
 SAMPLE_ROWS = 1000  # of all files together
 CHUNK_BYTES = 1 << 20
 COMPRESSION_RATIO = 4  # of text to what gzip or zstd make of it, about
 FIRST_REASONS = 5
-AUTO, PREFERENCE_COLUMN = "auto", "chosen"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class DryRun:
     """What the first rows of a data set become.
 
@@ -58,45 +52,24 @@ class DryRun:
         carried: in how many rows a column would be carried, by its name.
     """
 
-    files: Counter[str] = field(default_factory=Counter)
-    bytes: int = 0
-    shapes: Counter[str] = field(default_factory=Counter)
-    rows_read: int = 0
-    rows_estimated: int = 0
-    lengths: list[int] = field(default_factory=list)
-    trained: int = 0
-    filtered: int = 0
-    rejected: Counter[str] = field(default_factory=Counter)
-    reasons: list[str] = field(default_factory=list)
-    notes: tuple[str, ...] = ()
-    unread: Counter[str] = field(default_factory=Counter)
-    carried: Counter[str] = field(default_factory=Counter)
+    files: Counter[str]
+    bytes: int
+    shapes: Counter[str]
+    rows_read: int
+    rows_estimated: int
+    lengths: list[int]
+    trained: int
+    filtered: int
+    rejected: Counter[str]
+    reasons: list[str]
+    notes: tuple[str, ...]
+    unread: Counter[str]
+    carried: Counter[str]
 
     @property
     def tokens_estimated(self) -> int:
         """How many tokens there are in all samples, about."""
         return round(sum(self.lengths) * self.rows_estimated / max(1, self.rows_read))
-
-    def add_result(self, encoded: pa.RecordBatch) -> None:
-        """Count the records of a batch."""
-        unread, carried = count_columns(encoded)
-        self.unread += unread
-        self.carried += carried
-        samples = encoded.filter(pc.equal(encoded["status"], SAMPLE))
-        self.lengths += pc.list_value_length(samples["input_ids"]).to_pylist()
-        self.trained += pc.sum(pc.not_equal(samples["labels"].flatten(), IGNORED)).as_py() or 0
-        others = encoded.filter(pc.not_equal(encoded["status"], SAMPLE))
-        for record in others.select(["status", "kind", "reason", "file", "row"]).to_pylist():
-            if record["status"] == REJECTED:
-                self.reject(record["file"], record["row"], record["kind"], record["reason"])
-            else:
-                self.filtered += 1
-
-    def reject(self, file: str, row: int, kind: str, reason: str) -> None:
-        """Count a row that would be rejected."""
-        self.rejected[kind] += 1
-        if len(self.reasons) < FIRST_REASONS:
-            self.reasons.append(f"{file}:{row}: {reason}")
 
 
 def try_recipe(recipe: Recipe) -> DryRun:
@@ -107,46 +80,61 @@ def try_recipe(recipe: Recipe) -> DryRun:
     """
     kernel = Kernel(recipe).load()
     found = find_files(recipe.inputs)
-    result = DryRun(notes=found.notes)
-    step = -(-len(found.files) // MAX_FILES)
-    read_files = found.files[::step]
+    read_files = found.files[:: -(-len(found.files) // MAX_FILES)]
     share = max(1, SAMPLE_ROWS // len(read_files))
-    size_of_read = 0
+    tally = Tally()
+    rejected: list[dict[str, Any]] = []
+    lengths: list[int] = []
+    trained = rows_estimated = 0
+    shapes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as work:
         for number, file in enumerate(read_files):
-            before, size = result.rows_read, 0
+            before, size = tally.rows_in, 0
             for batch in _read_rows(file, number, share, Path(work), recipe.columns):
-                if isinstance(batch, RowTooLong):
-                    result.reject(batch.file, batch.row, TOO_LARGE, batch.reason)
-                    result.rows_read += 1
-                    size += batch.size
-                    continue
-                result.add_result(kernel(batch))
-                result.shapes.update(_list_shapes(batch, recipe))
-                result.rows_read += len(batch)
-                size += pc.sum(pc.binary_length(batch["raw"])).as_py() + len(batch)
-            read = result.rows_read - before
-            result.rows_estimated += _estimate_rows(file, read, size, is_all=read < share)
-            size_of_read += file.size
-    for file in found.files:
-        result.files[file.format + (f", {file.compression}" if file.compression else "")] += 1
-        result.bytes += file.size
-    # Files that were not looked at are like those that were.
-    result.rows_estimated = round(result.rows_estimated * result.bytes / max(1, size_of_read))
-    result.lengths.sort()
-    return result
+                encoded = kernel(batch)
+                rejected += tally.count_batch(encoded)
+                samples = encoded.filter(pc.equal(encoded["status"], SAMPLE))
+                measured = measure_samples(pa.Table.from_batches([samples]))
+                lengths += measured[0]
+                trained += sum(measured[1])
+                shapes.update(kernel.list_shapes(batch))
+                sizes = pc.coalesce(batch["size"], pc.binary_length(batch["raw"]).cast(pa.int64()))
+                size += pc.sum(sizes).as_py() + len(batch)
+            read = tally.rows_in - before
+            rows_estimated += _estimate_rows(file, read, size, is_all=read < share)
+    all_bytes, read_bytes = (
+        sum(file.size for file in files) for files in (found.files, read_files)
+    )
+    formats = [", ".join(filter(None, (file.format, file.compression))) for file in found.files]
+    return DryRun(
+        files=Counter(formats),
+        bytes=all_bytes,
+        shapes=shapes,
+        rows_read=tally.rows_in,
+        # Files that were not looked at are like those that were.
+        rows_estimated=round(rows_estimated * all_bytes / max(1, read_bytes)),
+        lengths=sorted(lengths),
+        trained=trained,
+        filtered=tally.filtered,
+        rejected=Counter(record["kind"] for record in rejected),
+        reasons=[
+            f"{record['file']}:{record['row']}: {record['reason']}"
+            for record in rejected[:FIRST_REASONS]
+        ],
+        notes=found.notes,
+        unread=tally.unread,
+        carried=tally.carried,
+    )
 
 
 def _read_rows(
     file: InputFile, number: int, count: int, work: Path, columns: Mapping[str, str]
-) -> Iterator[pa.RecordBatch | RowTooLong]:
+) -> Iterator[pa.RecordBatch]:
     """Yield the first rows of a file, at most `count`."""
     for chunk in _first_chunks(file, number, work):
         for batch in read_chunk(chunk, columns):
-            if isinstance(batch, pa.RecordBatch):
-                batch = batch.slice(0, count)
-            count -= len(batch) if isinstance(batch, pa.RecordBatch) else 1
-            yield batch
+            yield batch.slice(0, count)
+            count -= len(batch)
             if count <= 0:
                 return
 
@@ -161,24 +149,6 @@ def _first_chunks(file: InputFile, number: int, work: Path) -> Iterator[InputChu
         yield InputChunk(number=(number, 0), format=file.format, start=0, stop=stop, **place)
     else:
         yield from survey_file(file, number, CHUNK_BYTES).chunks or ()
-
-
-def _list_shapes(batch: pa.RecordBatch, recipe: Recipe) -> Iterator[str]:
-    """Yield the shape of each row that has one."""
-    for raw in batch["raw"].to_pylist():
-        try:
-            row = json.loads(raw)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            row |= {name: row.get(column) for name, column in recipe.columns.items()}
-            if PREFERENCE_COLUMN in row:
-                yield PREFERENCE
-                continue
-        try:
-            yield conversation(row, None if recipe.shape == AUTO else recipe.shape).shape
-        except MessageError:
-            continue
 
 
 def _estimate_rows(file: InputFile, read: int, size: int, is_all: bool) -> int:

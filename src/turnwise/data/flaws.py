@@ -42,8 +42,10 @@ class RowChecker:
         """Return the conversation of a row, None if there is none, and what is wrong with it.
 
         Args:
-            row: its JSON text, or the value of that.
+            row: its JSON text, the value of that, or why there is none.
         """
+        if isinstance(row, UnusableRow):
+            return None, row
         try:
             is_text = isinstance(row, bytes)
             record = self._reader.read(row) if is_text else self._reader.read_value(row)

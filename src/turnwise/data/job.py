@@ -28,11 +28,11 @@ from turnwise.data import exchange
 from turnwise.data.chunks import InputChunk, Survey
 from turnwise.data.finish import finish
 from turnwise.data.kernel import Kernel
-from turnwise.data.readers import RowTooLong, read_chunk
+from turnwise.data.readers import read_chunk
 from turnwise.data.recipe import TRAIN, VALIDATION, Recipe
-from turnwise.data.schemas import ENCODED_SCHEMA, REJECTED, SAMPLE
+from turnwise.data.schemas import ENCODED_SCHEMA, SAMPLE
 from turnwise.data.shards import SUFFIXES, Shard, sync_folder, write_file, write_shard
-from turnwise.data.tally import Tally, count_columns
+from turnwise.data.tally import Tally
 from turnwise.errors import DataError, TurnwiseError
 from turnwise.template import Template
 from turnwise.tokens.tokenizers import files
@@ -41,7 +41,6 @@ from turnwise.tokens.tokenizers.protocol import Tokenizer
 
 DONE, ENCODED, UNPACKED, DROPS = "done", "encoded", "unpacked", "drops"
 FOLDERS = (DONE, ENCODED, UNPACKED)
-TOO_LARGE = "row-too-large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,41 +210,19 @@ class Job:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the samples of a chunk; count rows that give none, and collect the bad ones as JSON Lines."""
         for rows in read_chunk(chunk, self.recipe.columns):
-            if isinstance(rows, RowTooLong):
-                tally.rows_in += 1
-                self._reject(_describe_long_row(rows), tally, rejected)
-                continue
             encoded = self.kernel(rows)
-            tally.rows_in += len(rows)
-            tally.lost += pc.sum(encoded["tokens_lost"]).as_py() or 0
-            tally.nulls_removed += pc.sum(encoded["nulls_removed"]).as_py() or 0
-            unread, carried = count_columns(encoded)
-            tally.unread += unread
-            tally.carried += carried
-            tally.rewritten += pc.sum(encoded["rewritten"]).as_py() or 0
-            is_sample = pc.equal(encoded["status"], SAMPLE)
-            samples = encoded
-            if not pc.all(is_sample).as_py():
-                samples = encoded.filter(is_sample)
-                for record in encoded.filter(pc.invert(is_sample)).to_pylist():
-                    if record["status"] == REJECTED:
-                        self._reject(record, tally, rejected)
-                    else:
-                        tally.filtered += 1
-                        tally.reasons[record["kind"]] += 1
-            tally.rows_out += pc.sum(pc.equal(samples["sample"], 0)).as_py() or 0
-            yield samples
+            for record in tally.count_batch(encoded):
+                self._refuse(record)
+                rejected.append(_write_rejected(record))
+            yield encoded.filter(pc.equal(encoded["status"], SAMPLE))
 
-    def _reject(self, record: Mapping[str, Any], tally: Tally, rejected: list[bytes]) -> None:
+    def _refuse(self, record: Mapping[str, Any]) -> None:
         if self.recipe.on_bad_row == "fail":
             at = f", byte {record['offset']}" if record["offset"] >= 0 else ""
             raise DataError(
                 f"{record['file']}, row {record['row']}{at}: {record['reason']}",
                 hint='on_bad_row="quarantine" leaves such rows out and lists them.',
             )
-        tally.rejected += 1
-        tally.reasons[record["kind"]] += 1
-        rejected.append(_write_rejected(record))
 
     # -- shards ----------------------------------------------------------------------------------------------------
 
@@ -285,17 +262,6 @@ class Job:
 def list_encoded(work: Path) -> list[Path]:
     """Return the files of encoded samples in the order of their chunks."""
     return sorted(path for path in (work / ENCODED).iterdir() if not path.name.startswith("."))
-
-
-def _describe_long_row(row: RowTooLong) -> dict[str, Any]:
-    return {
-        "file": row.file,
-        "row": row.row,
-        "offset": row.offset,
-        "kind": TOO_LARGE,
-        "reason": row.reason,
-        "raw": row.start,
-    }
 
 
 def _write_rejected(record: Mapping[str, Any]) -> bytes:

@@ -17,10 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from turnwise.data import readers
 from turnwise.data.encoded_records import RecordBuilder
 from turnwise.data.recipe import TRAIN, VALIDATION
 from turnwise.data.record_encoder import RecordEncoder
-from turnwise.data.records import Record
+from turnwise.data.records import Record, UnusableRow
 
 HASH_BYTES = 8
 
@@ -46,7 +47,9 @@ class Kernel(RecordEncoder):
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Encode a batch of rows."""
-        records, results, encoded, common = self.encode_rows(batch.column("raw").to_pylist())
+        rows = batch.select(["raw", "size"]).to_pylist()
+        texts = [row["raw"] if row["size"] is None else _describe_long_row(**row) for row in rows]
+        records, results, encoded, common = self.encode_rows(texts)
         builder = RecordBuilder(encoded, self.recipe.deduplicate)
         places = {index: place for place, index in enumerate(common)}
         for index, record in enumerate(records):
@@ -55,6 +58,11 @@ class Kernel(RecordEncoder):
             else:
                 builder.add_common(index, places[index], record)
         return builder.build(batch, self._choose_splits(records))
+
+    def list_shapes(self, batch: pa.RecordBatch) -> list[str]:
+        """Return the shapes of those rows that can be read."""
+        records = [self._checker.check(raw)[0] for raw in batch.column("raw").to_pylist()]
+        return [record.shape for record in records if record is not None]
 
     def _choose_splits(self, records: Sequence[Record | None]) -> list[str]:
         """Choose the split of each row by a hash of its messages: the same in every file, template and order."""
@@ -67,6 +75,12 @@ class Kernel(RecordEncoder):
             is_chosen = record is not None and _hash_messages(record.messages) < border
             splits.append(VALIDATION if is_chosen else TRAIN)
         return splits
+
+
+def _describe_long_row(raw: bytes, size: int) -> UnusableRow:
+    kept = f"its first {len(raw):,} bytes are kept"
+    reason = f"has {size:,} bytes, more than {readers.MAX_ROW_BYTES:,}; {kept}"
+    return UnusableRow("row-too-large", reason)
 
 
 def _hash_messages(messages: list[Any]) -> int:

@@ -4,14 +4,12 @@ Text is not parsed here: a line is passed on as it is, with its line ending and 
 broken row is rejected by the kernel with its own bytes. Rows of tables are written as JSON, without the nulls that the
 table added. Empty lines are no rows.
 
-A row of more than `MAX_ROW_BYTES` is not read into memory: its first bytes stand for it, and `read_chunk` tells that by
-a `RowTooLong` in the place of a batch.
+A row of more than `MAX_ROW_BYTES` is not read into memory: its first bytes stand for it, with its size beside them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import IO
 
 import pyarrow as pa
@@ -38,32 +36,13 @@ KEPT_BYTES = 1 << 16  # of a row that is too long
 TABLE_BATCH_ROWS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class RowTooLong:
-    """A row that was not read, since it is longer than `MAX_ROW_BYTES`."""
-
-    file: str
-    row: int
-    offset: int
-    size: int
-    start: bytes  # its first bytes
-
-    @property
-    def reason(self) -> str:
-        """Why it is rejected."""
-        return (
-            f"has {self.size:,} bytes, more than {MAX_ROW_BYTES:,}; "
-            f"its first {len(self.start):,} bytes are kept"
-        )
-
-
-_Row = tuple[int, int, bytes, int]  # its number, its offset, its JSON text, nulls removed
+_Row = tuple[int, int, bytes, int, int | None]  # the columns of `INPUT_SCHEMA` without the file
 
 
 def read_chunk(
     chunk: InputChunk, columns: Mapping[str, str] | None = None
-) -> Iterator[pa.RecordBatch | RowTooLong]:
-    """Yield the rows of a chunk as batches of `INPUT_SCHEMA`, and rows that are too long.
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a chunk as batches of `INPUT_SCHEMA`.
 
     Args:
         chunk: the chunk.
@@ -73,37 +52,20 @@ def read_chunk(
         DataError: the file cannot be read any more, or is damaged.
     """
     is_table = chunk.format in TABLES
-    rows = _read_table(chunk, columns) if is_table else _read_text(chunk)
-    batch = _Batch(chunk.file)
-    for row in rows:
-        if isinstance(row, RowTooLong):
-            yield from batch.take()
-            yield row
-        elif batch.add(*row):
-            yield from batch.take()
-    yield from batch.take()
+    waiting: list[_Row] = []
+    size = 0
+    for row in _read_table(chunk, columns) if is_table else _read_text(chunk):
+        waiting.append(row)
+        size += len(row[2])
+        if len(waiting) >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield _make_batch(chunk, waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _make_batch(chunk, waiting)
 
 
-class _Batch:
-    """Collects rows until there are enough for a batch."""
-
-    def __init__(self, file: str) -> None:
-        self._file = file
-        self._rows: list[_Row] = []
-        self._size = 0
-
-    def add(self, number: int, offset: int, raw: bytes, nulls_removed: int) -> bool:
-        """Add a row; return whether the batch is full."""
-        self._rows.append((number, offset, raw, nulls_removed))
-        self._size += len(raw)
-        return len(self._rows) >= BATCH_ROWS or self._size >= BATCH_BYTES
-
-    def take(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batch, unless it is empty, and begin a new one."""
-        if self._rows:
-            columns = [[self._file] * len(self._rows), *zip(*self._rows, strict=True)]
-            self._rows, self._size = [], 0
-            yield make_input_batch(columns)
+def _make_batch(chunk: InputChunk, rows: list[_Row]) -> pa.RecordBatch:
+    return make_input_batch([[chunk.file] * len(rows), *zip(*rows, strict=True)])
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
@@ -123,20 +85,20 @@ class _PartialRow:
         elif self.size - len(data) <= MAX_ROW_BYTES:  # it has just become too long
             self.kept = [b"".join((*self.kept, data))[:KEPT_BYTES]]
 
-    def take(self, chunk: InputChunk, number: int, offset: int) -> _Row | RowTooLong | None:
+    def take(self, chunk: InputChunk, number: int, offset: int) -> _Row | None:
         """Return the row, or None if it is empty, and begin the next one."""
         data, size = b"".join(self.kept), self.size
         self.kept, self.size = [], 0
         offset += chunk.offset
         if size > MAX_ROW_BYTES:
-            return RowTooLong(chunk.file, number, offset, size, data)
+            return number, offset, data, 0, size
         if offset == 0:
             data = data.removeprefix(BYTE_ORDER_MARK)
         raw = data.rstrip(b"\r\n") if chunk.format == "jsonl" else data.strip(b" \t\r\n")
-        return (number, offset, raw, 0) if raw.strip() else None
+        return (number, offset, raw, 0, None) if raw.strip() else None
 
 
-def _read_text(chunk: InputChunk) -> Iterator[_Row | RowTooLong]:
+def _read_text(chunk: InputChunk) -> Iterator[_Row]:
     """Yield the rows of JSON Lines, the elements of a JSON list, or the one row that is a whole document."""
     is_document = chunk.format == "document"
     scanner = make_scanner(chunk.format)
@@ -177,15 +139,13 @@ def _read_range(stream: IO[bytes], chunk: InputChunk) -> Iterator[bytes]:
 # -- tables ----------------------------------------------------------------------------------------------------------
 
 
-def _read_table(
-    chunk: InputChunk, columns: Mapping[str, str] | None
-) -> Iterator[_Row | RowTooLong]:
+def _read_table(chunk: InputChunk, columns: Mapping[str, str] | None) -> Iterator[_Row]:
     number = chunk.first_row
     try:
         for batch in _iterate_rows(chunk):
             for row in batch.to_pylist():
                 raw, removed = table_row_to_json(row, columns)
-                yield number, -1, raw, removed
+                yield number, -1, raw, removed, None
                 number += 1
     except (OSError, pa.ArrowException) as error:
         raise damaged_table(chunk.path, chunk.format, error) from error

@@ -72,6 +72,7 @@ class Record(NamedTuple):
         arguments: the arguments of `encode` that the row gives: tools, documents and options.
         rejected: of a preference, the conversation that ends with the rejected reply.
         label: whether the reply is a good one, of a row that says so.
+        shape: the shape of the row: a name of `turnwise.shapes.SHAPES`, or "preference".
         unread: the columns that were not read.
         carried: the columns that the shard carries, as JSON.
     """
@@ -80,6 +81,7 @@ class Record(NamedTuple):
     arguments: Mapping[str, Any]
     rejected: list[Any] | None = None
     label: bool | None = None
+    shape: str = "openai"
     unread: tuple[str, ...] = ()
     carried: str | None = None
 
@@ -211,7 +213,7 @@ class RecordReader:
         if label is not None and parsed.shape != "prompt":
             replies = [number for number, one in enumerate(messages) if one["role"] == "assistant"]
             messages = _without_training(messages, replies[-1] if replies else 0)
-        return Record(messages, arguments, label=label), parsed.rest
+        return Record(messages, arguments, label=label, shape=parsed.shape), parsed.rest
 
 
 def _are_plain(messages: list[Any]) -> bool:
@@ -319,7 +321,7 @@ def _read_preference(row: dict[str, Any]) -> tuple[Record, Mapping[str, Any]]:
     if rejected is not None:
         parsed = shapes.conversation({"messages": rejected}, "openai")
         rejected = _without_training(parsed.messages, shared)
-    return Record(messages, arguments, rejected), rest
+    return Record(messages, arguments, rejected, shape=PREFERENCE), rest
 
 
 def _join_prompt(prompt: Any, reply: Any, column: str) -> list[Any]:

@@ -37,6 +37,9 @@ INPUT_SCHEMA = pa.schema(
         pa.field("offset", pa.int64(), nullable=False),  # in bytes; -1 where there is none
         pa.field("raw", pa.binary(), nullable=False),  # the JSON text
         pa.field("nulls_removed", pa.int32(), nullable=False),  # by `null_padding`; 0 in JSON files
+        pa.field(
+            "size", pa.int64()
+        ),  # of a row that is too long to be read: `raw` is its beginning
     ]
 )
 

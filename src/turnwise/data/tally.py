@@ -16,12 +16,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from turnwise.data.schemas import REJECTED, SAMPLE
 from turnwise.errors import DataError
 from turnwise.tokens.loss import IGNORED
 
 # Upper bounds of the histogram of lengths: powers of two, and the middle between two of them.
 LENGTH_BOUNDS = tuple(bound for power in range(5, 24) for bound in (1 << power, 3 << (power - 1)))
 SHARE_BUCKETS = 10  # of the histogram of trained shares
+SUMS = {"lost": "tokens_lost", "nulls_removed": "nulls_removed", "rewritten": "rewritten"}
+"""Counts that are sums of columns of encoded records."""
+ROW_COLUMNS = ["status", "file", "row", "offset", "kind", "reason", "raw", "carried", "unread"]
 
 
 @dataclass(slots=True)
@@ -85,6 +89,23 @@ class Tally:
                 hint="This is a defect of turnwise; please report it with the recipe.",
             )
 
+    def count_batch(self, encoded: pa.RecordBatch) -> list[dict[str, Any]]:
+        """Count the rows of encoded records, and return the first records of those that are rejected."""
+        for name, column in SUMS.items():
+            setattr(self, name, getattr(self, name) + (pc.sum(encoded[column]).as_py() or 0))
+        rows = encoded.select(ROW_COLUMNS).filter(pc.equal(encoded["sample"], 0))
+        self.unread.update(rows["unread"].drop_null().flatten().to_pylist())
+        for text in rows["carried"].drop_null().to_pylist():
+            self.carried.update(json.loads(text).keys())
+        others = rows.filter(pc.not_equal(rows["status"], SAMPLE)).to_pylist()
+        rejected = [record for record in others if record["status"] == REJECTED]
+        self.rows_in += len(rows)
+        self.rows_out += len(rows) - len(others)
+        self.rejected += len(rejected)
+        self.filtered += len(others) - len(rejected)
+        self.reasons.update(record["kind"] for record in others)
+        return rejected
+
     def count_samples(self, samples: pa.Table, shard_rows: int, row_length: int | None) -> int:
         """Count the samples of one shard, and return their tokens.
 
@@ -127,17 +148,6 @@ class Tally:
         for name in ("lengths", "shares"):  # JSON has no numbers as keys
             read[name] = Counter({int(key): count for key, count in values[name].items()})
         return cls(**read)
-
-
-def count_columns(encoded: pa.RecordBatch) -> tuple[Counter[str], Counter[str]]:
-    """Return by their names in how many rows columns were not read, and were carried."""
-    unread = Counter(encoded["unread"].drop_null().flatten().to_pylist())
-    carried: Counter[str] = Counter()
-    if encoded["carried"].null_count < len(encoded):
-        first = encoded.filter(pc.equal(encoded["sample"], 0))
-        for text in first["carried"].drop_null().to_pylist():
-            carried.update(json.loads(text).keys())
-    return unread, carried
 
 
 def measure_samples(samples: pa.Table) -> tuple[list[int], list[int]]:
