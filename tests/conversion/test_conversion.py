@@ -480,7 +480,7 @@ def convert_or_name_obstacle(template: turnwise.Template, dialect: str, **detail
             {"xtuner": 13, "llamafactory": 21, "paddlenlp": 25, "ollama": 22, "fastchat": 10},
             marks=pytest.mark.slow,
         ),
-        (SOME_OFFICIAL, {"xtuner": 1, "llamafactory": 1, "paddlenlp": 3, "ollama": 4}),
+        (SOME_OFFICIAL, {"xtuner": 1, "llamafactory": 1, "paddlenlp": 4, "ollama": 4}),
     ],
     ids=["all", "some"],
 )

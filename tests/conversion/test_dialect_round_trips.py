@@ -65,7 +65,8 @@ def come_back(template: turnwise.Template) -> tuple[str, Any]:
         except turnwise.SourceError as error:
             # Of a template in Jinja, `render` joins system texts that its software would drop or refuse.
             shown = error.hint or ""
-            if "'role': 'system'" not in shown or template.dialect == "fastchat":
+            is_about_system = "'role': 'system'" in shown or "'no system text'" in shown
+            if not is_about_system or (template.dialect == "fastchat" and writes_system(alone)):
                 raise
             lost = "late system text" if "late system" in shown else "system text"
             asked["without"] = [*asked.get("without", ()), lost]
@@ -83,6 +84,11 @@ def come_back(template: turnwise.Template) -> tuple[str, Any]:
         return "same", source
     assert differing(template, written) == [], (template.name, source)
     return "alike", source
+
+
+def writes_system(template: turnwise.Template) -> bool:
+    chat = [{"role": "system", "content": "Xrules"}, USER]
+    return "Xrules" in template.render(chat, normalise=False).text
 
 
 def differing(template: turnwise.Template, written: turnwise.Template) -> list[str]:
@@ -116,15 +122,12 @@ def test_xtuner() -> None:
 @pytest.mark.law
 def test_fastchat() -> None:
     found = {name: come_back(load(name))[0] for name in IMPORTED if name.startswith("fastchat:")}
-    assert Counter(found.values())["same"] >= 90
-    # LLAMA3 writes its own bos token, GEMMA drops a system text, YUAN2 strips letters from the end. As Jinja, two are
-    # given system texts in the user's turn, which FastChat cannot do.
+    assert Counter(found.values())["same"] >= 92
+    # LLAMA3 writes its own bos token, GEMMA drops a system text, YUAN2 strips letters from the end.
     assert {name: how for name, how in found.items() if how not in ("same", "alike")} == {
         "fastchat:llama-3": "bos_token, whose text is not known (pass bos_token=...)",
         "fastchat:yuan2": "the text of a message, which the template changes",
         "fastchat:gemma": "a system text in the first user turn",
-        "fastchat:deepseek-coder": "a text that every conversation starts with",
-        "fastchat:yuan": "leaving out the system turn where no system text is given",
     }
 
 

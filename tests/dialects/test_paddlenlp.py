@@ -525,7 +525,7 @@ def test_written_from_turns() -> None:
         },
     ]
     for source in sources:
-        written = paddlenlp.write(to_turns(source), eos_token="</s>")
+        (written,) = paddlenlp.write(to_turns(source), eos_token="</s>")
         reading = xtuner.read(source)
         for rounds_, system in (
             ([["q", "a"], ["r"]], None),
@@ -548,10 +548,10 @@ def test_written_from_turns() -> None:
         default_system="it's",
         generation_prompt="A:",
     )
-    written = paddlenlp.write(turns)
+    (written,) = paddlenlp.write(turns)
     assert render(written, as_messages([["q", "a"]])).text == "<s>{<it's>U:qA:a"
     assert (
-        paddlenlp.write(to_turns(sources[1]))["conversation"][1] == "{{bot}}"
+        paddlenlp.write(to_turns(sources[1]))[0]["conversation"][1] == "{{bot}}"
     )  # a text that was not given
 
 

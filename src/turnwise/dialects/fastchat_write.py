@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from turnwise.dialects.fastchat_jinja import JinjaExpression, write_system_prompt
@@ -110,7 +110,8 @@ def write(
         fitted = [_fit(candidate, wanted, required) for candidate in _list_candidates(name)]
         specs = dict.fromkeys(spec for spec in fitted if spec is not None)
         if specs:
-            return [_to_source(spec) | stop_str for spec in sorted(specs, key=_rank)]
+            ranked = sorted(specs, key=partial(_rank, has_system=turns.system is not None))
+            return [_to_source(spec) | stop_str for spec in ranked]
     nothing = FastChatSpec(name, sep="", sep_style=SeparatorStyle.NO_COLON_SINGLE)
     return [_to_source(nothing) | stop_str]
 
@@ -131,15 +132,15 @@ def _list_candidates(name: str) -> Iterator[FastChatSpec]:
                 )
 
 
-def _rank(spec: FastChatSpec) -> tuple[bool, bool, int, int]:
-    """Rank natural ones first: with a system text, filled separators and short fields.
+def _rank(spec: FastChatSpec, has_system: bool) -> tuple[bool, bool, int, int]:
+    """Rank natural ones first: with filled separators, short fields, and a system text only where the turns have one.
 
     A style that writes the bos token comes after the others: most tokenizers add one to it.
     """
     empty_separators = sum(not getattr(spec, key) for key in spec.style.required)
     texts = (spec.system_template, spec.system_message, *spec.roles, spec.sep_text, spec.sep2_text)
-    no_system = "{system_message}" not in spec.system_template
-    return bool(spec.style.bos), no_system, empty_separators, sum(map(len, texts))
+    is_other = ("{system_message}" in spec.system_template) != has_system
+    return bool(spec.style.bos), is_other, empty_separators, sum(map(len, texts))
 
 
 def _to_source(spec: FastChatSpec) -> dict[str, Any]:

@@ -350,34 +350,48 @@ def _indent(lines: list[str]) -> list[str]:
 # -- writing turns ---------------------------------------------------------------------------------
 
 
-def write(turns: Turns, eos_token: str | None = None) -> dict[str, Any]:
+def write(turns: Turns, eos_token: str | None = None) -> list[dict[str, Any]]:
     """Return the content of the file for these turns; eos_token can only be given as its text.
 
+    A template that trims a user's text does so before or after a system text is joined to it: there is one for each.
     Not expressed: first rounds of another kind, though the fields could tell them apart.
     """
+    fields = [_write_fields(turns, eos_token, trims_joined=False)]
+    if turns.system_in_user and "user" in turns.trimmed_roles:
+        fields.append(_write_fields(turns, eos_token, trims_joined=True))
+    return fields
+
+
+def _write_fields(turns: Turns, eos_token: str | None, trims_joined: bool) -> dict[str, Any]:
     names = {"round": "{{index + 1}}", "index": "{{index}}", "bot_name": "{{bot_name}}"}
     separator = ""
     if turns.separator:
         separator = f"{{{{{literal(turns.separator)} if index else ''}}}}"
     system = _write_system_field(turns, {**names, "round": "1", "index": "0"})
-    user, query = (f"{{{{{name}{_trim(turns, 'user')}}}}}" for name in ("user", "query"))
+    trim = _trim(turns, "user")
+    user, query = f"user{trim}", f"query{trim}"
     if turns.system_in_user or turns.system_in_last_user:
         system = ""
         # A query is always the last turn; its own flags are those of the round before.
         in_user, in_query = (
             ("is_last", "true") if turns.system_in_last_user else ("index == 0",) * 2
         )
-        text = _concatenate_system(turns)
-        user = f"{{{{({text}) if system and {in_user} else ''}}}}{user}"
-        query = f"{{{{({text}) if system and {in_query} else ''}}}}{query}"
+        text = f"(({_concatenate_system(turns)}) if system and {{}} else '') ~ "
+        if trims_joined:
+            user, query = "user", "query"
+        user, query = text.replace("{}", in_user) + user, text.replace("{}", in_query) + query
+        if trims_joined:
+            user, query = f"({user}){trim}", f"({query}){trim}"
     fields: dict[str, Any] = {
         "system": _write_text((turns.prefix,), {}) + system,
         "conversation": [
-            separator + _write_text(turns.user, {**names, "text": user}),
+            separator + _write_text(turns.user, {**names, "text": f"{{{{{user}}}}}"}),
             _write_reply(turns, eos_token),
         ],
         "query": separator
-        + _write_text((*turns.user, turns.generation_prompt), {**names, "text": query}),
+        + _write_text(
+            (*turns.user, turns.generation_prompt), {**names, "text": f"{{{{{query}}}}}"}
+        ),
     }
     return {key: value for key, value in fields.items() if value}
 
