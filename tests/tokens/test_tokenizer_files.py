@@ -173,6 +173,69 @@ def test_tiktoken() -> None:
     )
 
 
+PATTERN = r"""'s|\p{L}+| ?[^\s\p{L}]+|\s+"""
+CODES = {
+    "a constant": f'class T:\n    pat_str = r"""{PATTERN}"""\n',
+    "texts that are joined": f"PAT_STR = '|'.join({PATTERN.split('|')!r})\n",
+    "in a function": f"def f():\n    pat_str = {PATTERN!r}\n    raise SystemExit\n",
+}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_list_of_ranks_with_the_makers_code_beside_it(tmp_path: Path, code: str) -> None:
+    """The code is read, and never run."""
+    tiktoken = pytest.importorskip("tiktoken")
+    mark = tmp_path / "ran"
+    ranks = {bytes([byte]): byte for byte in range(256)} | {b"ab": 256, b" \xf0": 257}
+    lines = [f"{base64.b64encode(token).decode()} {rank}" for token, rank in ranks.items()]
+    (tmp_path / "tiktoken.model").write_text("\n".join(lines))
+    (tmp_path / "tokenization_mine.py").write_text(f"open({str(mark)!r}, 'w')\n{CODES[code]}")
+    with pytest.raises(TokenizerError, match="has only the ranks"):
+        tokenizer(tmp_path)
+    added = {
+        "258": {"content": "[BOS]", "special": True},
+        "260": {"content": "<t>", "special": False},
+    }
+    config = {"added_tokens_decoder": added, "bos_token": "[BOS]"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    own = tokenizer(tmp_path)
+    special = {"[BOS]": 258, "<t>": 260}
+    theirs = tiktoken.Encoding("t", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=special)
+    for text in ("", "ab's é👩 12", "[BOS]ab<t>"):
+        assert own.encode(text) == theirs.encode_ordinary(text)
+        assert own.whole(text) == theirs.encode(text, allowed_special="all")
+    assert own.named == {"bos_token": "[BOS]"} and own.added["[BOS]"].special
+    assert not own.added["<t>"].special and not mark.exists()
+    assert pickle.loads(pickle.dumps(own)).whole("<t>") == [260]
+
+
+@pytest.mark.parametrize("code", ["pat_str = x", "pat_str = (", "pat_str = [1]", "(" * 9999, ""])
+def test_code_without_a_pattern_is_as_none(tmp_path: Path, code: str) -> None:
+    pytest.importorskip("tiktoken")
+    (tmp_path / "tiktoken.model").write_text("YQ== 0")
+    (tmp_path / "tokenization_mine.py").write_text(code)
+    with pytest.raises(TokenizerError, match="has only the ranks"):
+        tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["o200k_harmony", "cl100k_base"])
+def test_rows_of_well_known_vocabularies_are_tiktokens(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    public = pytest.importorskip("tiktoken_ext.openai_public")
+    from turnwise.tokens.tokenizers.tiktoken import read_known
+
+    monkeypatch.setattr(public, "load_tiktoken_bpe", lambda *_, **__: {})
+    theirs = public.ENCODING_CONSTRUCTORS[name]()
+    row = read_known(min(theirs["special_tokens"].values()) - (name == "cl100k_base"))
+    spelling, first, last = row.get("reserved", ("", 0, -1))
+    texts = {spelling.format(id): id for id in range(first, last + 1)}
+    assert row["pattern"] == theirs["pat_str"]
+    assert row["special"].items() <= theirs["special_tokens"].items()
+    named = {text: id for text, id in theirs["special_tokens"].items() if "reserved" not in text}
+    assert named == row["special"] and theirs["special_tokens"].items() <= (texts | named).items()
+
+
 def toy_tiktoken() -> Any:
     tiktoken = pytest.importorskip("tiktoken")
     ranks = {bytes([byte]): byte for byte in range(256)} | {b"ab": 256}
@@ -376,7 +439,7 @@ def test_things_that_are_no_tokenizer(given: Any, words: str) -> None:
         ("tokenizer_config.json", b"{", "has no tokenizer in it (it has tokenizer_config.json)"),
         ("tokenizer.model", b"\nnonsense", "is not a SentencePiece model"),
         ("tokenizer.model", base64.b64encode(b"a") + b" 0\n", "has only the ranks of a vocabulary"),
-        ("qwen.tiktoken", base64.b64encode(b"a") + b" 0\n", "Make a tiktoken.Encoding"),
+        ("qwen.tiktoken", base64.b64encode(b"a") + b" 0\n", "make a tiktoken.Encoding"),
         ("tekken.json", b"{}", "is not a tekken.json"),
     ],
 )

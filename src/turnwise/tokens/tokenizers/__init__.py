@@ -41,8 +41,8 @@ ADAPTERS = {
     "mistral_common": "mistral",
 }
 ACCEPTED = (
-    "Accepted: a tokenizer.json, a model folder, a tokenizer.model, a tekken.json, the id of a model in the local "
-    "Hugging Face cache, the name 'turnwise' for the small tokenizer that ships with the package, or a tokenizer "
+    "Accepted: a tokenizer.json, a model folder, a tokenizer.model, a tiktoken.model, a tekken.json, the id of a model in "
+    "the local Hugging Face cache, the name 'turnwise' for the small tokenizer that ships with the package, or a tokenizer "
     "object of transformers, tokenizers, fastokens, tiktoken, sentencepiece or mistral-common."
 )
 
@@ -98,11 +98,15 @@ def _load_file(path: Path, name: str, backend: str | None) -> Tokenizer:
 
 
 def _adapt(source: Any, adapter: str, backend: str | None) -> Tokenizer:
-    """Wrap an object of a tokenizer library."""
+    """Wrap an object of a tokenizer library, or the tokenizer that it holds: processors of transformers do."""
     made: Tokenizer | None = import_adapter(adapter).adapt(source, backend)
-    if made is None:
+    if made is not None:
+        return made
+    inner = getattr(source, "tokenizer", None)
+    library = library_of(inner)
+    if not library:
         raise _not_a_tokenizer(source)
-    return made
+    return _adapt(inner, ADAPTERS[library], backend)
 
 
 def library_of(source: object) -> str:

@@ -7,7 +7,7 @@ decoding joins bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +16,7 @@ from turnwise.tokens.token_matcher import TokenMatcher
 from turnwise.tokens.tokenizers.alignment import align_tokens
 from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
 from turnwise.tokens.tokenizers.offsets import Offsets, TokenWidths
-from turnwise.tokens.tokenizers.pickling import (
-    TokenizerSource,
-    compute_fingerprint,
-    load_again,
-)
+from turnwise.tokens.tokenizers.pickling import compute_fingerprint, load_again
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
 
 
@@ -42,7 +38,7 @@ class BaseTokenizer:
         self.named: Mapping[str, str] = dict(named)
         self.native = frozenset(native)
         self._added_texts = {token.id: token.text for token in self.added.values()}
-        self.source: TokenizerSource | None = None  # set by the loader of files
+        self.source: Any = None  # a FileSource, set by the loader of files
         self._widths = TokenWidths(self.token_bytes)
 
     def encode_plain(self, text: str, position: int) -> list[int]:
@@ -115,11 +111,3 @@ class BaseTokenizer:
 
     def __deepcopy__(self, memo: object) -> BaseTokenizer:
         return self  # it never changes
-
-
-def find_named_tokens(
-    ids: Mapping[str, int | None], token: Callable[[int], str | None]
-) -> dict[str, str]:
-    """Return names and texts of tokens from names and ids; absent ids are None or negative."""
-    texts = {name: token(id) for name, id in ids.items() if id is not None and id >= 0}
-    return {name: text for name, text in texts.items() if text}

@@ -12,7 +12,6 @@ import fastokens  # type: ignore[import-untyped]
 
 from turnwise.errors import TokenizerError
 from turnwise.tokens.tokenizers.base import BaseTokenizer
-from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
 from turnwise.tokens.tokenizers.offsets import bytes_of_alphabet, bytes_of_piece
 from turnwise.tokens.tokenizers.protocol import Added, Tokenizer
 
@@ -40,12 +39,6 @@ class Fastokens(BaseTokenizer):
         ids: list[int] = self._given.encode_ordinary(text).ids
         return ids
 
-    def whole(self, text: str) -> list[int]:
-        check_text(text)
-        with wrap_errors(f"{self.name} cannot encode a text of {len(text)} characters"):
-            ids: list[int] = self._given.encode(text).ids
-            return ids
-
     def token_bytes(self, id: int) -> bytes | None:
         spelling = self.token(id)
         return None if spelling is None else self._to_bytes(spelling)
@@ -57,10 +50,9 @@ class Fastokens(BaseTokenizer):
         id: int | None = self._given.token_to_id(text)
         return id
 
-    def decode(self, ids: Any) -> str:
-        with wrap_errors(f"{self.name} cannot decode {len(ids)} ids"):
-            text: str = self._given.decode(list(ids))
-            return text
+    def decode_plain(self, ids: Any) -> str:
+        text: str = self._given.decode(list(ids))
+        return text
 
 
 def adapt(given: Any, backend: str | None) -> Tokenizer | None:

@@ -1,8 +1,5 @@
 """A `tokenizer.json` as fastokens reads it: the same ids as the reference, many times faster.
 
-Loading takes more than a second, and leaves the interpreter to other threads. So it can be done beside the reference
-(`load_file`), unless the file must be rewritten, of which only the reference knows everything.
-
 A prefix (the space that some tokenizers put before a text) is added here, in Python, so that one loaded tokenizer
 serves texts at the start and texts that were split. For that the file is rewritten without the prefix, and without
 `Metaspace`, which fastokens does not know: replacing spaces and splitting before them do the same.
@@ -12,48 +9,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import fastokens  # type: ignore[import-untyped]
 
 from turnwise.tokens.tokenizers.backends import FlatIds
-from turnwise.tokens.tokenizers.file_checks import may_have_high_id, read_before_model
 from turnwise.tokens.tokenizers.hf_backend import ReferenceBackend
 from turnwise.tokens.tokenizers.normalization import rewrite_without_prefix
 
 
-def can_load_file(text: str) -> bool:
-    """Return whether the file can be loaded as it is: it puts no prefix before a text."""
-    try:
-        parts = dict(read_before_model(text)[0])
-        components = parts.get("normalizer"), parts.get("pre_tokenizer")
-        return not may_have_high_id(text) and rewrite_without_prefix(*components) == components
-    except Exception:  # the reference has not read the file, so it may have any values
-        return False
-
-
-def load_file(text: str) -> Any:
-    """Return the tokenizer of fastokens for a file."""
-    return fastokens.Tokenizer.from_json_str(text)
-
-
 class FastokensBackend:
-    """The fastokens library on what the reference has loaded.
+    """The fastokens library on what the reference has loaded."""
 
-    Args:
-        reference: the reference.
-        loaded: what `load_file` has returned, if that was done beside the reference.
-    """
-
-    def __init__(self, reference: ReferenceBackend, loaded: Any = None) -> None:
+    def __init__(self, reference: ReferenceBackend) -> None:
         self.reference = reference
         self.pipeline = reference.pipeline
         components = rewrite_without_prefix(reference.normalizer, reference.pre_tokenizer)
         self.is_rewritten = components != (reference.normalizer, reference.pre_tokenizer)
+        text = reference.to_text()
         if self.is_rewritten:
             parts = dict(zip(("normalizer", "pre_tokenizer"), components, strict=True))
-            loaded = load_file(json.dumps({**json.loads(reference.to_text()), **parts}))
-        self.full = loaded or load_file(reference.to_text())
+            text = json.dumps({**json.loads(text), **parts})
+        self.full = fastokens.Tokenizer.from_json_str(text)
         self.full.no_truncation()
         self.full.no_padding()
         self.full.add_tokens(reference.extra)

@@ -41,14 +41,8 @@ BYTE_LEVEL_GROWTH = (
 _SPACE = re.compile(r"[ \t\r\n]*")
 # No library writes an ASCII letter or `_` as an escape; somebody who does hides the name of a part.
 _HIDDEN_NAME = re.compile(r"\\u00(?:4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9a])", re.IGNORECASE)
-_SEVEN_DIGITS = re.compile(r'":[ \t\r\n]*[0-9]{7}')
 # A part behind the model; a vocabulary has the same words, with a number behind them.
 _AFTER_MODEL = re.compile(f'"(?:{"|".join(PARTS)})"[ \t\r\n]*:[ \t\r\n]*[^-0-9 \t\r\n]')
-
-
-def may_have_high_id(text: str) -> bool:
-    """Return whether a file may have an id of a million or more."""
-    return _SEVEN_DIGITS.search(text) is not None
 
 
 def check_tokenizer_file(text: str) -> None:
@@ -67,7 +61,7 @@ def check_tokenizer_file(text: str) -> None:
 def _read_parts(text: str) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a file that say how text is changed, also those that are there twice."""
     if not _HIDDEN_NAME.search(text):
-        found, model = read_before_model(text)
+        found, model = _read_before_model(text)
         if model is None or not _AFTER_MODEL.search(text, model):
             yield from found
             return
@@ -77,7 +71,7 @@ def _read_parts(text: str) -> Iterator[tuple[str, Any]]:
                 yield name, one
 
 
-def read_before_model(text: str) -> tuple[list[tuple[str, Any]], int | None]:
+def _read_before_model(text: str) -> tuple[list[tuple[str, Any]], int | None]:
     """Return the parts before the model, and where the model begins; None if there is none.
 
     Raises:

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from turnwise.errors import TokenizerError
-from turnwise.local_files import check_file, error_reason, is_present, open_file, read_file
+from turnwise.local_files import check_file, error_reason, is_present, read_file
 from turnwise.tokens.tokenizers.hub_cache import find_cached_model
 from turnwise.tokens.tokenizers.lazy import import_adapter
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -120,38 +120,24 @@ def _read_huggingface(file: Path, name: str, backend: str | None) -> Tokenizer:
     return made
 
 
-def _read_tekken(file: Path, name: str, backend: str | None) -> Tokenizer:
-    made: Tokenizer = import_adapter("mistral").read(file, name)
-    return made
-
-
 def _read_model(file: Path, name: str, backend: str | None) -> Tokenizer:
     try:
-        with open_file(file) as opened:
-            start = opened.read(1)
+        data = read_file(file, MAX_FILE)
     except OSError as problem:
         raise _unreadable(file, problem) from None
-    if start != SENTENCEPIECE_START:
-        return _refuse_ranks(file, name, backend)
-    made: Tokenizer = import_adapter("sentencepiece").read(file, name)
+    is_tekken, is_pieces = file.suffix == ".json", data.startswith(SENTENCEPIECE_START)
+    adapter = "mistral" if is_tekken else "sentencepiece" if is_pieces else "tiktoken"
+    made: Tokenizer = import_adapter(adapter).read(file, name, data)
     return made
-
-
-def _refuse_ranks(file: Path, name: str, backend: str | None) -> Tokenizer:
-    """Raise for a file of ranks: how text is split and which tokens are special is only in the model's code."""
-    raise TokenizerError(
-        f"{name} has only the ranks of a vocabulary: neither the pattern that splits text nor the special tokens",
-        hint="Make a tiktoken.Encoding with the model's pattern and special tokens, and give that.",
-    )
 
 
 # By name, the first that fits; the last row is for files only, since folders have many other JSON files.
 FORMATS: tuple[tuple[str, Callable[[Path, str, str | None], Tokenizer]], ...] = (
     ("tokenizer.json", _read_huggingface),
-    ("tekken*.json", _read_tekken),
+    ("tekken*.json", _read_model),
     ("*.model", _read_model),
     ("*.model.v*", _read_model),
-    ("*.tiktoken", _refuse_ranks),
+    ("*.tiktoken", _read_model),
     ("*.json", _read_huggingface),
 )
 PATTERNS = ", ".join(pattern for pattern, _ in FORMATS)

@@ -115,11 +115,11 @@ class ReferenceBackend:
         ids: list[int] = self.full.encode(text, add_special_tokens=False).ids
         return ids
 
-    def list_added(self) -> dict[str, Added]:
-        """Return the added tokens by their texts, in the order of ids."""
+    def list_added(self) -> list[Added]:
+        """Return the added tokens in the order of ids."""
         has_normalizer = any(flatten_component(self.normalizer))
-        return {
-            token.content: Added(
+        return [
+            Added(
                 token.content,
                 id,
                 token.special,
@@ -129,7 +129,7 @@ class ReferenceBackend:
                 token.normalized and has_normalizer,
             )
             for id, token in sorted(self.full.get_added_tokens_decoder().items())
-        }
+        ]
 
     def find_normalised(self) -> frozenset[str]:
         """Return the added tokens that the library matches in the normalised text, under another spelling."""
@@ -148,7 +148,7 @@ class ReferenceBackend:
         Merges give a token for no text if they do not give it for its own: they are the same inside of any word.
         """
         model = self.full.model
-        ids = [token.id for token in self.list_added().values() if token.control]
+        ids = [token.id for token in self.list_added() if token.control]
         known = {id: text for id in ids if (text := model.id_to_token(id)) is not None}
         affixes = ("continuing_subword_prefix", "end_of_word_suffix")
         if isinstance(model, library.models.BPE) and not any(getattr(model, a) for a in affixes):

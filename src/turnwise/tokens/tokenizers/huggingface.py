@@ -3,15 +3,14 @@
 `tokenizers` is the reference (`hf_backend.py`). fastokens reads the same file (`fastokens_backend.py`), is many times
 faster, and is used after it gave the same ids on a fixed set of texts (`selfcheck.py`). Where it does not, a warning
 says so, once. It takes long to load, so that is done when enough text has been encoded (`deferred.py`), or at once if
-the caller asks for it by name, or beside the reference if the caller knows that there will be much text ("eager").
+the caller asks for it by name or knows that there will be much text ("eager").
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -21,6 +20,7 @@ from turnwise.errors import TokenizerError, TurnwiseWarning
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.tokenizers.alignment import align_tokens
 from turnwise.tokens.tokenizers.backends import EAGER, FlatIds, choose_backend
+from turnwise.tokens.tokenizers.base import BaseTokenizer
 from turnwise.tokens.tokenizers.deferred import (
     ALLOWANCE_PER_TOKEN,
     DeferredBackend,
@@ -35,13 +35,8 @@ from turnwise.tokens.tokenizers.foreign_errors import (
 )
 from turnwise.tokens.tokenizers.hf_backend import ReferenceBackend
 from turnwise.tokens.tokenizers.lazy import import_adapter
-from turnwise.tokens.tokenizers.offsets import Offsets, TokenWidths
-from turnwise.tokens.tokenizers.pickling import (
-    TokenizerSource,
-    compute_fingerprint,
-    load_again,
-)
-from turnwise.tokens.tokenizers.protocol import AFTER, START, WHOLE, WITHIN, Added, Tokenizer
+from turnwise.tokens.tokenizers.offsets import Offsets
+from turnwise.tokens.tokenizers.protocol import AFTER, START, WHOLE, WITHIN, Tokenizer
 from turnwise.tokens.tokenizers.selfcheck import Backend, find_disagreement, have_same_decoder
 from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 
@@ -53,9 +48,11 @@ MAX_UNPICKLED = 8  # tokenizers that were pickled whole and are kept
 _warned: set[str] = set()  # names of tokenizers that fastokens cannot encode
 
 
-class HuggingFace:
+class HuggingFace(BaseTokenizer):
     """A tokenizer from a `tokenizer.json`. `normalised` names the added tokens that the library matches after
     normalising, which `TokenMatcher` does not."""
+
+    backend = "tokenizers"
 
     def __init__(
         self,
@@ -67,43 +64,30 @@ class HuggingFace:
     ) -> None:
         self._wanted = choose_backend(backend)
         hint = "It should be the tokenizer.json of a model."
-        loading: Future[Any] | None = None
-        with (
-            wrap_errors(f"{name} is not a tokenizer that `tokenizers` can read", hint),
-            ThreadPoolExecutor(1) as thread,
-        ):
+        with wrap_errors(f"{name} is not a tokenizer that `tokenizers` can read", hint):
             if isinstance(source, str):
                 check_tokenizer_file(source)
-                if self._wanted == EAGER:
-                    loading = _load_beside(source, thread)
-            self._reference = ReferenceBackend(source, declared)
-            self.name = name
-            self.named: Mapping[str, str] = dict(declared.named)
-            self.added: Mapping[str, Added] = self._reference.list_added()
-            self.normalised = self._reference.find_normalised()
-            self.native = self._reference.find_native()
-        self.source: TokenizerSource | None = None  # set by the loader of files
-        self._widths = TokenWidths(self._reference.token_bytes)
-        self._encoder: Backend = self._reference
-        self._decoder: Backend = self._reference
-        self.backend = "tokenizers"
+            self._reference = reference = ReferenceBackend(source, declared)
+            self.normalised = reference.find_normalised()
+            super().__init__(name, reference.list_added(), declared.named, reference.find_native())
+        self._encoder: Backend = reference
+        self._decoder: Backend = reference
         if self._wanted in ("fastokens", EAGER):
-            self._use_fastokens(self._load_fastokens(loading))
+            self._use_fastokens(self._load_fastokens())
         elif self._wanted is None:
-            allowance = ALLOWANCE_PER_TOKEN * self._reference.full.get_vocab_size()
+            allowance = ALLOWANCE_PER_TOKEN * reference.full.get_vocab_size()
             self._encoder = DeferredBackend(
-                self._reference, self._load_fastokens, self._use_fastokens, allowance
+                reference, self._load_fastokens, self._use_fastokens, allowance
             )
 
-    def _load_fastokens(self, loading: Future[Any] | None = None) -> FastBackend:
-        """Load fastokens, unless that is being done, and compare it with the reference."""
+    def _load_fastokens(self) -> FastBackend:
+        """Load fastokens, and compare it with the reference."""
         reference = self._reference
         positions = (START, AFTER, WITHIN) if reference.pipeline.prefixed else (START,)
-        if loading is None and (highest := reference.find_highest_id()) > MAX_FAST_ID:
+        if (highest := reference.find_highest_id()) > MAX_FAST_ID:
             return FastBackend(None, f"it has an id of {highest}, too high for a table of all ids")
         try:
-            loaded = loading.result() if loading else None
-            fast: Backend = import_adapter("fastokens_backend").FastokensBackend(reference, loaded)
+            fast: Backend = import_adapter("fastokens_backend").FastokensBackend(reference)
             problem = find_disagreement(fast, reference, self.added.values(), positions)
             return FastBackend(fast, problem, not problem and have_same_decoder(fast, reference))
         except NOT_WRAPPED:
@@ -130,15 +114,37 @@ class HuggingFace:
             )
             warnings.warn(message, TurnwiseWarning, stacklevel=2)
 
+    def _ask(self, backend: Backend, method: str, given: Any, *arguments: int) -> Any:
+        """Ask a back end; if it fails, the reference, whose error then says what is wrong."""
+        try:
+            return getattr(backend, method)(given, *arguments)
+        except NOT_WRAPPED:
+            raise
+        except BaseException:  # a panic in Rust is not an Exception
+            action = f"decode {len(given)} ids"
+            if method != "decode":
+                check_text(given)
+                action = f"encode a text of {len(given)} characters"
+            with wrap_errors(f"{self.name} cannot {action}"):
+                return getattr(self._reference, method)(given, *arguments)
+
     def encode(self, text: str, position: int = START) -> list[int]:
         try:
             return self._encoder.encode(text, position)
         except NOT_WRAPPED:
             raise
         except BaseException:  # a panic in Rust is not an Exception
-            check_text(text)
-            with wrap_errors(f"{self.name} cannot encode a text of {len(text)} characters"):
-                return self._reference.encode(text, position)
+            ids: list[int] = self._ask(self._reference, "encode", text, position)
+            return ids
+
+    def whole(self, text: str) -> list[int]:
+        ids: list[int] = self._ask(self._encoder, "whole", text)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        ids = to_token_ids(ids, "a tokenizer decodes a list of ids")
+        text: str = self._ask(self._decoder, "decode", ids)
+        return text
 
     def load_fast_backend(self) -> None:
         """Load the fast back end now, and not behind the first texts: loading holds up the threads of a server."""
@@ -160,16 +166,6 @@ class HuggingFace:
         except BaseException:  # a panic in Rust is not an Exception
             return None  # the text that cannot be encoded is found one by one
 
-    def whole(self, text: str) -> list[int]:
-        try:
-            return self._encoder.whole(text)
-        except NOT_WRAPPED:
-            raise
-        except BaseException:  # a panic in Rust is not an Exception
-            check_text(text)
-            with wrap_errors(f"{self.name} cannot encode a text of {len(text)} characters"):
-                return self._reference.whole(text)
-
     def offsets(self, text: str, ids: Sequence[int], position: int = START) -> list[Offsets]:
         try:
             return self._find_offsets(text, ids, position)
@@ -190,19 +186,12 @@ class HuggingFace:
         check_text(text)
         encoding = self._reference.encode_with_offsets(text, position)
         if encoding.ids != list(ids):
-            return align_tokens(text, ids, self.added.values(), self._reference.token_bytes)
+            return align_tokens(text, ids, self.added.values(), self.token_bytes)
         found: list[Offsets] = encoding.offsets
         return found
 
-    def decode(self, ids: Sequence[int]) -> str:
-        ids = to_token_ids(ids, "a tokenizer decodes a list of ids")
-        try:
-            return self._decoder.decode(ids)
-        except NOT_WRAPPED:
-            raise
-        except BaseException:  # a panic in Rust is not an Exception
-            with wrap_errors(f"{self.name} cannot decode {len(ids)} ids"):
-                return self._reference.decode(ids)
+    def token_bytes(self, id: int) -> bytes | None:
+        return self._reference.token_bytes(id)
 
     def token(self, id: int) -> str | None:
         return self._reference.full.id_to_token(id) if 0 <= id < 1 << 32 else None
@@ -218,22 +207,10 @@ class HuggingFace:
     def _serialised(self) -> str:
         return self._reference.full.to_str()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> Any:
         if self.source is not None:
-            return load_again, (self.source, compute_fingerprint(self))
+            return super().__reduce_ex__(protocol)
         return _unpickle, (self._serialised, self.name, tuple(self.named.items()), self._wanted)
-
-    def __deepcopy__(self, memo: object) -> HuggingFace:
-        return self  # it never changes
-
-
-def _load_beside(text: str, thread: ThreadPoolExecutor) -> Future[Any] | None:
-    """Let a thread load fastokens; None if the reference must be there first, or fastokens is not installed."""
-    try:
-        adapter = import_adapter("fastokens_backend")
-    except TokenizerError:
-        return None
-    return thread.submit(adapter.load_file, text) if adapter.can_load_file(text) else None
 
 
 @lru_cache(maxsize=MAX_UNPICKLED)

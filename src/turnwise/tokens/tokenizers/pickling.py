@@ -7,7 +7,7 @@ is the same tokenizer. One that was made from an object has no such source and i
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
@@ -23,20 +23,14 @@ REMEDY = (
 _fingerprints: WeakKeyDictionary[Tokenizer, int] = WeakKeyDictionary()
 
 
-class TokenizerSource(Protocol):
-    """Where a tokenizer was loaded from. It can be pickled."""
-
-    def load(self) -> Tokenizer: ...
-
-
-def load_again(source: TokenizerSource, fingerprint: int) -> Tokenizer:
+def load_again(source: Any, fingerprint: int) -> Tokenizer:
     """Load the tokenizer that was pickled.
 
     Raises:
         TokenizerError: it is not there, or another one is.
     """
     try:
-        found = source.load()
+        found: Tokenizer = source.load()
     except TokenizerError as error:
         raise TokenizerError(
             f"the tokenizer that was pickled cannot be loaded here: {error.message}", hint=REMEDY

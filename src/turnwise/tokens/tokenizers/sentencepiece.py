@@ -18,7 +18,7 @@ from typing import Any
 import sentencepiece
 
 from turnwise.errors import TokenizerError
-from turnwise.tokens.tokenizers.base import BaseTokenizer, find_named_tokens
+from turnwise.tokens.tokenizers.base import BaseTokenizer
 from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
 from turnwise.tokens.tokenizers.offsets import Offsets, bytes_of_piece
 from turnwise.tokens.tokenizers.protocol import START, WHOLE, WITHIN, Added, Tokenizer
@@ -43,9 +43,13 @@ class SentencePiece(BaseTokenizer):
                 rows.append(Added(processor.id_to_piece(id), id, kind == CONTROL))
             if kind == USER_DEFINED:
                 native.append(id)
-        ids = {f"{name}_token": getattr(processor, f"{name}_id")() for name in NAMES}
+        named = {
+            f"{name}_token": processor.id_to_piece(id)
+            for name in NAMES
+            if (id := getattr(processor, f"{name}_id")()) >= 0
+        }
         self.prefix_length = int(processor.normalize("a").startswith(SPACE))
-        super().__init__(name, rows, find_named_tokens(ids, processor.id_to_piece), native)
+        super().__init__(name, rows, named, native)
 
     @cached_property
     def _without_prefix(self) -> Any:
@@ -138,7 +142,7 @@ def adapt(given: Any, backend: str | None) -> Tokenizer | None:
     return SentencePiece(given, "a SentencePieceProcessor")
 
 
-def read(file: Path, name: str) -> Tokenizer:
+def read(file: Path, name: str, data: bytes) -> Tokenizer:
     """Read a SentencePiece model file."""
     with wrap_errors(f"{name} is not a SentencePiece model"):
-        return SentencePiece(sentencepiece.SentencePieceProcessor(model_file=str(file)), name)
+        return SentencePiece(sentencepiece.SentencePieceProcessor(model_proto=data), name)

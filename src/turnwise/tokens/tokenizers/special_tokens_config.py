@@ -34,6 +34,7 @@ class DeclaredTokens:
     named: Mapping[str, str] = field(default_factory=dict)  # bos_token and the like
     rows: Sequence[TokenRow] = ()  # added tokens; their flags override those of the tokenizer
     specials: Sequence[TokenRow] = ()  # special tokens, added if the tokenizer does not have them
+    ids: Mapping[str, int] = field(default_factory=dict)  # of the rows, by their texts
 
 
 def read_declarations(folder: Path) -> DeclaredTokens:
@@ -42,7 +43,10 @@ def read_declarations(folder: Path) -> DeclaredTokens:
     for name in CONFIG_FILES:
         if is_present(folder / name):
             config |= _read_json(folder / name)
-    return DeclaredTokens(_named_tokens(config), _added_rows(config), _special_rows(config))
+    table = _added_table(config)
+    rows = [{"content": text, **_flags(token)} for text, _, token in table]
+    ids = {text: id for text, id, _ in table}
+    return DeclaredTokens(_named_tokens(config), rows, _special_rows(config), ids)
 
 
 def _read_json(file: Path) -> dict[str, Any]:
@@ -85,14 +89,13 @@ def _flags(token: object) -> dict[str, bool]:
     return {flag: given[flag] for flag in FLAGS if isinstance(given.get(flag), bool)}
 
 
-def _added_rows(config: Mapping[str, Any]) -> list[TokenRow]:
-    """Return the table of added tokens in the order of ids."""
+def _added_table(config: Mapping[str, Any]) -> list[tuple[str, int, object]]:
+    """Return the texts of the added tokens, their ids, and what is declared of them, in the order of ids."""
     table = config.get("added_tokens_decoder")
     if not isinstance(table, dict):
         return []
     ids = sorted(filter(ID.fullmatch, table), key=int)
-    tokens = [table[id] for id in ids]
-    return [{"content": _content(token), **_flags(token)} for token in tokens if _content(token)]
+    return [(text, int(id), table[id]) for id in ids if (text := _content(table[id]))]
 
 
 def _special_rows(config: Mapping[str, Any]) -> list[TokenRow]:

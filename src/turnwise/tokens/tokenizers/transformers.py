@@ -1,7 +1,7 @@
 """Adapter for tokenizer objects of transformers.
 
 Fast tokenizers hold a `tokenizers.Tokenizer`: its vocabulary is shared, and the object is only asked for its named
-tokens. Those around mistral-common, and processors around a tokenizer, are unwrapped. The others are written in Python:
+tokens. The others are written in Python:
 their own methods are called, `_tokenize` for plain text, which is the part that knows no added tokens.
 """
 
@@ -17,12 +17,6 @@ from turnwise.tokens.tokenizers.offsets import bytes_of_alphabet, bytes_of_piece
 from turnwise.tokens.tokenizers.protocol import WITHIN, Added, Tokenizer
 from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 
-# Libraries whose tokenizers are found inside objects of transformers, with their adapters.
-INNER_ADAPTERS = {
-    "transformers": "transformers",
-    "tokenizers": "huggingface",
-    "mistral_common": "mistral",
-}
 FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
 SPACE = "▁"
 
@@ -100,7 +94,7 @@ def _named_tokens(given: Any) -> dict[str, str]:
 
 
 def adapt(given: Any, backend: str | None) -> Tokenizer | None:
-    """Wrap a tokenizer, or a processor around one."""
+    """Wrap a tokenizer."""
     name = str(getattr(given, "name_or_path", "") or f"a {type(given).__name__}")
     inner = getattr(given, "backend_tokenizer", None)
     if inner is not None and hasattr(inner, "to_str"):
@@ -112,6 +106,4 @@ def adapt(given: Any, backend: str | None) -> Tokenizer | None:
         return fast
     if callable(getattr(given, "_tokenize", None)) and hasattr(given, "added_tokens_decoder"):
         return PythonTokenizer(given, name)
-    inner = getattr(given, "tokenizer", None)
-    library = INNER_ADAPTERS.get(type(inner).__module__.partition(".")[0])
-    return import_adapter(library).adapt(inner, backend) if library else None
+    return None
