@@ -41,9 +41,9 @@ ADAPTERS = {
     "mistral_common": "mistral",
 }
 ACCEPTED = (
-    "Accepted: a tokenizer.json, a model folder, a tokenizer.model, a tiktoken.model, a tekken.json, the id of a model in "
-    "the local Hugging Face cache, the name 'turnwise' for the small tokenizer that ships with the package, or a tokenizer "
-    "object of transformers, tokenizers, fastokens, tiktoken, sentencepiece or mistral-common."
+    "Accepted: a tokenizer.json, a model folder, a tokenizer.model, a tiktoken.model, a tekken.json, the id of a model "
+    "in the local Hugging Face cache, the name 'turnwise' for the small tokenizer that ships with the package, or a "
+    "tokenizer object of transformers, tokenizers, fastokens, tiktoken, sentencepiece or mistral-common."
 )
 
 _cache: OrderedDict[Hashable, tuple[Callable[[], Any], Tokenizer]] = OrderedDict()

@@ -20,11 +20,8 @@ from turnwise.tokens.tokenizers.pickling import compute_fingerprint, load_again
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN, Added
 
 
-class BaseTokenizer:
-    """A library that encodes plain text, with a table of added tokens."""
-
-    backend = ""
-    prefix_length = 0  # how many characters the library may put before a text
+class LoadedTokenizer:
+    """What all adapters have: a name, the tables of tokens, and a short form to be pickled in."""
 
     def __init__(
         self,
@@ -41,12 +38,27 @@ class BaseTokenizer:
         self.source: Any = None  # a FileSource, set by the loader of files
         self._widths = TokenWidths(self.token_bytes)
 
-    def encode_plain(self, text: str, position: int) -> list[int]:
-        """Return the ids of plain text, in which no added token is recognised."""
-        raise NotImplementedError
-
     def token_bytes(self, id: int) -> bytes | None:
         """Return the bytes that an id stands for, None if that is not known."""
+        raise NotImplementedError
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.source is not None:
+            return load_again, (self.source, compute_fingerprint(self))
+        return super().__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: object) -> LoadedTokenizer:
+        return self  # it never changes
+
+
+class BaseTokenizer(LoadedTokenizer):
+    """A library that encodes plain text, with a table of added tokens."""
+
+    backend = ""
+    prefix_length = 0  # how many characters the library may put before a text
+
+    def encode_plain(self, text: str, position: int) -> list[int]:
+        """Return the ids of plain text, in which no added token is recognised."""
         raise NotImplementedError
 
     def token(self, id: int) -> str | None:
@@ -103,11 +115,3 @@ class BaseTokenizer:
 
     def __repr__(self) -> str:
         return f"<tokenizer {self.name} ({self.backend})>"
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        if self.source is not None:
-            return load_again, (self.source, compute_fingerprint(self))
-        return super().__reduce_ex__(protocol)
-
-    def __deepcopy__(self, memo: object) -> BaseTokenizer:
-        return self  # it never changes

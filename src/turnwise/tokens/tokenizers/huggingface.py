@@ -20,7 +20,7 @@ from turnwise.errors import TokenizerError, TurnwiseWarning
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.tokenizers.alignment import align_tokens
 from turnwise.tokens.tokenizers.backends import EAGER, FlatIds, choose_backend
-from turnwise.tokens.tokenizers.base import BaseTokenizer
+from turnwise.tokens.tokenizers.base import LoadedTokenizer
 from turnwise.tokens.tokenizers.deferred import (
     ALLOWANCE_PER_TOKEN,
     DeferredBackend,
@@ -48,7 +48,7 @@ MAX_UNPICKLED = 8  # tokenizers that were pickled whole and are kept
 _warned: set[str] = set()  # names of tokenizers that fastokens cannot encode
 
 
-class HuggingFace(BaseTokenizer):
+class HuggingFace(LoadedTokenizer):
     """A tokenizer from a `tokenizer.json`. `normalised` names the added tokens that the library matches after
     normalising, which `TokenMatcher` does not."""
 
