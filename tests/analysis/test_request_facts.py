@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 import turnwise
-from turnwise.analysis.request_facts import EFFORTS, MODES, SWITCHES, RequestFacts
+from turnwise.analysis.request_facts import LEVELS, MODES, SWITCHES, RequestFacts
 from turnwise.errors import MessageError, TurnwiseError, WarningLog
 
 CHAT = [{"role": "user", "content": "Hi"}]
@@ -33,6 +33,7 @@ def prompt(template, **asked):
         ("deepseek-v4", {"reasoning": "max"}, {"thinking": True, "reasoning_effort": "max"}),
         ("kimi-k3", {"tool_choice": "required"}, {"tool_choice": "required"}),
         ("command-a-plus", {"reasoning": "none"}, {"reasoning": False}),
+        ("hy3-preview", {"reasoning": "none"}, {"reasoning_effort": "no_think"}),
     ],
 )
 def test_a_request_is_said_in_the_words_of_the_template(name, asked, same):
@@ -44,6 +45,7 @@ def test_a_request_is_said_in_the_words_of_the_template(name, asked, same):
 @pytest.mark.parametrize(
     ("name", "asked", "warning"),
     [
+        ("solar-open", {"reasoning": "none"}, "no level 'none': 'minimal' is used"),
         ("chatml", {"reasoning": "high"}, "no option for reasoning='high'"),
         ("deepseek-r1", {"reasoning": "none"}, "no option for reasoning='none'"),
         ("qwen3", {"reasoning": "low"}, "on or off and has no levels: 'low' is on"),
@@ -90,19 +92,52 @@ def test_encode_and_session_do_as_render():
     assert session.prompt(CHAT) == list(plain.input_ids)
 
 
+def test_a_fact_beside_the_arguments_of_render():
+    """`add_generation_prompt` is no variable that a fact is tried with."""
+    template = turnwise.load("deepseek-v4")
+    asked = {"response_format": {"type": "json_object"}, "add_generation_prompt": True}
+    encoded = template.encode(CHAT, "turnwise", **asked)
+    assert encoded.text == template.render(CHAT, **asked).text
+
+
 @pytest.mark.law(4)
 @pytest.mark.parametrize("name", READERS)
 def test_no_request_is_lost_in_silence(name):
-    """The prompt changes as asked, or is one that another value changes, or a warning says why not."""
+    """The prompt changes as asked, or the default is what was asked, or a warning says why not."""
     template = turnwise.load(name)
-    read = {*SWITCHES, *MODES, *EFFORTS} & set(template.variables)
-    for level in ("none", "low", "high", "max"):
+    prompts = {}
+    for level in (*LEVELS, True):
         try:
-            text, warned = prompt(template, reasoning=level)
+            prompts[level], warned = prompt(template, reasoning=level)
         except TurnwiseError:
             continue  # the template refuses this conversation in any case
         plain = template.renderer.render(CHAT, add_generation_prompt=True).text
-        mentions = "think" in template.text.lower() or "reason" in template.text.lower()
-        if not warned and text == plain and (read or mentions):
-            options = RequestFacts(template.renderer).translate({"reasoning": level}).options
-            assert options, (name, level)
+        if warned or prompts[level] != plain:
+            continue
+        options = RequestFacts(template.renderer).translate({"reasoning": level}).options
+        if options:
+            assert is_default(template, level, options), (name, level, options)
+        else:
+            assert level == "none" and "think" not in template.text.lower(), (name, level)
+    if prompts.get("none") is not None and prompts["none"] == prompts.get("high"):
+        assert all(prompt(template, reasoning=level)[1] for level in ("high",)), name
+
+
+def is_default(template, level, options):
+    """Return whether a template does by default what was asked: another value changes its prompt, and it knows this."""
+    plain = template.renderer.render(CHAT, add_generation_prompt=True).text
+    for name, value in options.items():
+        if name in SWITCHES or name in MODES:
+            other = not value if name in SWITCHES else MODES[name][value == MODES[name][0]]
+        else:
+            other = "high" if level == "none" else "low"
+            is_named = any(f"{mark}{level}{mark}" in template.text for mark in "'\"")
+            if level != "none" and not is_named:
+                return False
+        try:
+            shown = template.renderer.render(CHAT, add_generation_prompt=True, **{name: other})
+        except TurnwiseError:
+            continue  # the other value is refused, so this one is told apart
+        if shown.text != plain:
+            return True
+    return False

@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from turnwise.analysis.conversations import NOW, make_message, make_tool
+from turnwise.analysis.conversations import NOW, STANDARD_VARIABLES, make_message, make_tool
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, TurnwiseError, short_repr
 
@@ -26,7 +26,7 @@ REASONING = "reasoning"
 WRITTEN_FACTS = ("tool_choice", "response_format", "parallel_tool_calls")
 REQUEST_FACTS = frozenset((REASONING, *WRITTEN_FACTS))
 """The arguments of `render` that say what a request asks."""
-LEVELS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+LEVELS: tuple[str, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 SWITCHES = ("enable_thinking", "thinking", "enable_reasoning", "reasoning", "think", "use_thinking")
 MODES = {"thinking_mode": ("thinking", "chat"), "reasoning_mode": ("on", "off")}
 EFFORTS = ("reasoning_effort", "thinking_effort", "effort", "reasoning_level")
@@ -60,7 +60,7 @@ class RequestFacts:
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
-        self._variables = frozenset(renderer.variables)
+        self._variables = frozenset(renderer.variables) - set(STANDARD_VARIABLES)
         self._prompts: dict[str, str | None] = {}
 
     def translate(
@@ -104,11 +104,10 @@ class RequestFacts:
         elif asked not in LEVELS:
             hint = f"It is True, False or one of {', '.join(LEVELS)}."
             raise MessageError(f"there is no level {short_repr(asked)}", path=REASONING, hint=hint)
-        thinks = asked != "none"
         options = {
             name: value
-            for name, value in self._list_switches(thinks)
-            if self._differ({name: value}, {name: self._opposite(name, value)})
+            for name, value, other in self._list_switches(asked != "none")
+            if self._differ({name: value}, {name: other})
         }
         efforts = {} if asked is True else self._find_efforts(asked, options)
         found = {**options, **efforts}
@@ -123,30 +122,22 @@ class RequestFacts:
         if not found:
             if thinks or self._mentions_reasoning():
                 yield f"the template has no option for reasoning={asked!r}"
-        elif not thinks or asked is True or used is True:
+        elif asked is True or used is True:
+            return
+        elif used != asked:
+            yield f"the template has no level {asked!r}: {used!r} is used"
+        elif not thinks:
             return
         elif not efforts:
             yield f"the template turns reasoning on or off and has no levels: {asked!r} is on"
-        elif used != asked:
-            yield f"the template has no level {asked!r}: {used!r} is used"
         elif not self._matters(found) and not self._names(asked):
             yield f"the template has no level {asked!r}, and writes what it writes without one"
 
-    def _list_switches(self, thinks: bool) -> Iterator[tuple[str, Any]]:
-        """Yield the variables that turn reasoning on or off, each with its value."""
-        for name in SWITCHES:
+    def _list_switches(self, thinks: bool) -> Iterator[tuple[str, Any, Any]]:
+        """Yield the variables that turn reasoning on or off, each with its value and the opposite."""
+        for name, (on, off) in {**dict.fromkeys(SWITCHES, (True, False)), **MODES}.items():
             if name in self._variables:
-                yield name, thinks
-        for name, (on, off) in MODES.items():
-            if name in self._variables:
-                yield name, on if thinks else off
-
-    @staticmethod
-    def _opposite(name: str, value: Any) -> Any:
-        if name not in MODES:
-            return not value
-        on, off = MODES[name]
-        return off if value == on else on
+                yield (name, on, off) if thinks else (name, off, on)
 
     def _find_efforts(self, asked: str, switches: Mapping[str, Any]) -> dict[str, Any]:
         """Return the variables for a level; the next level that the template accepts, if not this one."""
@@ -155,13 +146,15 @@ class RequestFacts:
         if flag in self._variables and self._matters({**switches, flag: True}):
             return {flag: True}
         place = LEVELS.index(asked)
-        # The next higher level first: who asks for some thinking gets no less.
-        near = LEVELS[place:] + LEVELS[1:place][::-1] if place else LEVELS[:1]
+        # The next higher level first: who asks for some thinking gets no less. None at all is another prompt than much.
+        near, compared = LEVELS[place:] + LEVELS[1:place][::-1], LEVELS
+        if not place:
+            near, compared = LEVELS[:3], ("high",)
         for name in EFFORTS:
             if name not in self._variables:
                 continue
             for level in near:
-                others = ({**switches, name: other} for other in LEVELS if other != level)
+                others = ({**switches, name: other} for other in compared)
                 if any(self._differ({**switches, name: level}, other) for other in others):
                     found[name] = level
                     break
