@@ -39,6 +39,7 @@ class EncoderFile(Oracle):
     """
 
     only_prompts = False
+    roles = {}
 
     def __init__(
         self,

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cached_property, partial
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from turnwise.errors import SourceError
 from turnwise.evidence.conform import Prompt
+from turnwise.normalisation.results import pair_results, read_link
 from turnwise.oracles.encoder_file import EncoderFile
 from turnwise.oracles.oracle import Oracle
 
 Request = Mapping[str, Any]
+MISTRAL_VOCABULARY = "data/tekken_240911.json"
+MISTRAL_SIZE = 20_000  # tokens: enough for merges of all kinds, and soon loaded
 
 
 class DeepSeekRecipe(Oracle):
-    """DeepSeek V4 and V4.1, by deepseek-recipe; requests are converted by its own reader of chat completions."""
+    """DeepSeek V4 and V4.1, by deepseek-recipe; requests are converted by its own reader of chat completions.
+
+    It gives ids once `tokenizer` is set to the path of the model's tokenizer.json.
+    """
 
     package = "deepseek-recipe"
 
@@ -34,13 +38,8 @@ class DeepSeekRecipe(Oracle):
     def write(self, request: Request) -> Prompt:
         import deepseek_recipe
 
-        messages = [
-            # "developer" is OpenAI's newer name of the same author.
-            {**message, "role": "system"} if message["role"] == "developer" else message
-            for message in request["messages"]
-        ]
-        body: dict[str, Any] = {"model": self._model, "messages": messages}
-        for key in ("tools", "tool_choice", "response_format", "reasoning_effort"):
+        body: dict[str, Any] = {"model": self._model}
+        for key in ("messages", "tools", "tool_choice", "response_format", "reasoning_effort"):
             if request.get(key) is not None:
                 body[key] = request[key]
         if request.get("thinking") is not None:
@@ -48,7 +47,17 @@ class DeepSeekRecipe(Oracle):
         options = deepseek_recipe.ConversionOptions()
         converted = deepseek_recipe.ChatCompletionRequest(body).convert(options)
         encoding = getattr(deepseek_recipe, self._encoding)()
-        return Prompt(text=encoding.render_conversation(converted.conversation).prompt)
+        text = encoding.render_conversation(converted.conversation).prompt
+        if self.tokenizer is None:
+            return Prompt(text=text)
+        ids = encoding.with_tokenizer(self._vocabulary).encode(converted.conversation)
+        return Prompt(text=text, ids=tuple(ids))
+
+    @cached_property
+    def _vocabulary(self) -> Any:
+        import deepseek_recipe
+
+        return deepseek_recipe.Tokenizer.from_file(str(self.tokenizer))
 
 
 class Harmony(Oracle):
@@ -59,6 +68,10 @@ class Harmony(Oracle):
     """
 
     package = "openai-harmony"
+
+    @property
+    def tokenizer(self) -> Any:
+        return os.path.join(os.environ.get("TIKTOKEN_ENCODINGS_BASE", ""), "o200k_base.tiktoken")
 
     @cached_property
     def _encoding(self) -> Any:
@@ -92,9 +105,11 @@ class Harmony(Oracle):
         if options.get("conversation_start_date"):
             system.conversation_start_date = options["conversation_start_date"]
         yield Message.from_role_and_content(Role.SYSTEM, system)
-        messages = order_results(request["messages"])
+        # The format has no ids, so results are put into the order of their calls.
+        links = [read_link(index, message) for index, message in enumerate(request["messages"])]
+        messages = [request["messages"][place] for place in pair_results(links).places]
         rules = DeveloperContent.new()
-        if messages and messages[0]["role"] in ("system", "developer"):
+        if messages and messages[0]["role"] == "system":
             rules.instructions = messages.pop(0)["content"] or None
         tools = [tool["function"] for tool in request.get("tools") or ()]
         if tools:
@@ -117,7 +132,7 @@ class Harmony(Oracle):
         role, content = message["role"], message.get("content") or ""
         if role == "user":
             yield Message.from_role_and_content(Role.USER, content)
-        elif role in ("system", "developer"):
+        elif role == "system":
             rules = DeveloperContent.new().with_instructions(content)
             yield Message.from_role_and_content(Role.DEVELOPER, rules)
         elif role == "tool":
@@ -139,21 +154,6 @@ class Harmony(Oracle):
                 yield made.with_content_type("<|constrain|>json")
 
 
-def order_results(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return messages with the results that follow calls in the order of these, for a format that has no ids."""
-    places = {
-        call["id"]: n
-        for n, call in enumerate(call for m in messages for call in m.get("tool_calls") or ())
-    }
-    ordered: list[Mapping[str, Any]] = []
-    for role, run in groupby(messages, key=itemgetter("role")):
-        found = list(run)
-        if role == "tool" and ordered and ordered[-1]["role"] == "assistant":
-            found.sort(key=lambda result: places.get(result["tool_call_id"], 0))
-        ordered += found
-    return ordered
-
-
 class MistralCommon(Oracle):
     """Mistral's models by mistral-common, with the rules of one version of its tokenizers.
 
@@ -169,9 +169,9 @@ class MistralCommon(Oracle):
         self._rules = tokenizer_version
 
     @cached_property
-    def _tokenizer(self) -> Any:
-        """The rules on a vocabulary of single bytes: the text is wanted, and decoding gives it back."""
-        import base64
+    def tokenizer(self) -> Any:
+        """The rules on the first tokens of a vocabulary that the package has, with all of its special tokens."""
+        from importlib.resources import files
 
         from mistral_common.protocol.instruct.normalize import get_normalizer
         from mistral_common.protocol.instruct.validator import ValidationMode, get_validator
@@ -181,10 +181,7 @@ class MistralCommon(Oracle):
         from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
         rules = TokenizerVersion(self._rules)
-        vocabulary: list[Any] = [
-            {"rank": n, "token_bytes": base64.b64encode(bytes([n])).decode(), "token_str": None}
-            for n in range(256)
-        ]
+        shipped = json.loads(files("mistral_common").joinpath(MISTRAL_VOCABULARY).read_text())
         special: list[Any] = [
             {"rank": n, "token_str": token.value, "is_control": True}
             for n, token in enumerate(SpecialTokens)
@@ -194,12 +191,11 @@ class MistralCommon(Oracle):
             efforts = {"type": "enum", "accepts_none": True, "default": "none"}
             efforts["values"] = ["none", "high"]
             settings = ModelSettingsBuilder.model_validate({"reasoning_effort": efforts})
-        size = len(vocabulary) + len(special)
         tekken = Tekkenizer(
-            vocabulary,
+            shipped["vocab"],
             special,
-            r"[\s\S]",
-            size,
+            shipped["config"]["pattern"],
+            MISTRAL_SIZE,
             len(special),
             rules,
             model_settings_builder=settings,
@@ -216,14 +212,13 @@ class MistralCommon(Oracle):
         asked = {
             key: request[key] for key in ("reasoning_effort", "tool_choice") if request.get(key)
         }
-        messages = [dict(message) for message in request["messages"]]
-        for message in messages:
-            message.pop("name", None)
-            if message["role"] == "developer":  # OpenAI's newer name of the same author
-                message["role"] = "system"
+        messages = [
+            {key: value for key, value in message.items() if key != "name"}
+            for message in request["messages"]
+        ]
         converted = ChatCompletionRequest.from_openai(messages, request.get("tools"), **asked)
-        ids = self._tokenizer.encode_chat_completion(converted).tokens
-        return Prompt(text=self._tokenizer.decode(ids, SpecialTokenPolicy.KEEP))
+        ids = self.tokenizer.encode_chat_completion(converted).tokens
+        return Prompt(text=self.tokenizer.decode(ids, SpecialTokenPolicy.KEEP), ids=tuple(ids))
 
 
 class CohereMelody(Oracle):
@@ -235,7 +230,7 @@ class CohereMelody(Oracle):
     """
 
     package = "cohere-melody"
-    roles = {"assistant": "chatbot", "developer": "system"}
+    roles = {**Oracle.roles, "assistant": "chatbot"}
     tool_keys = ("name", "description", "parameters")
 
     def __init__(self, name: str, function: str) -> None:
@@ -260,9 +255,8 @@ class CohereMelody(Oracle):
         if thought := message.get("reasoning_content") or message.get("reasoning"):
             parts.append({"type": "thinking", "thinking": thought})
         parts.append({"type": "text", "text": message.get("content") or ""})
-        role = message["role"]
-        translated = {"role": self.roles.get(role, role), "content": parts}
-        if role == "tool":
+        translated = {"role": message["role"], "content": parts}
+        if message["role"] == "tool":
             translated["tool_call_id"] = message["tool_call_id"]
         if message.get("tool_calls"):
             translated["tool_calls"] = [

@@ -20,12 +20,16 @@ class Oracle(Engine):
         name: The name that `find_oracle` accepts.
         package: The package that has the encoder; empty for a file.
         version: Its version.
+        roles: Roles that its requests call otherwise.
+        tokenizer: The vocabulary of the ids that `render` gives, as `encode` accepts it; None if it gives none.
 
     Raises:
         SourceError: the package is not installed.
     """
 
     package = ""
+    roles: Mapping[str, str] = {"developer": "system"}  # OpenAI's newer name of the same author
+    tokenizer: Any = None
     only_prompts = True
     normalises = has_own_rules = True
 
@@ -49,6 +53,10 @@ class Oracle(Engine):
         """
         extra = request.get("chat_template_kwargs") or {}
         asked = {name: extra[name] for name in REQUEST_FACTS if name in extra}
+        asked["messages"] = [
+            {**message, "role": self.roles.get(message["role"], message["role"])}
+            for message in request["messages"]
+        ]
         try:
             return self.write({**request, **asked})
         except Exception as error:  # each package has errors of its own
