@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import Any
@@ -105,9 +105,7 @@ class Harmony(Oracle):
         if options.get("conversation_start_date"):
             system.conversation_start_date = options["conversation_start_date"]
         yield Message.from_role_and_content(Role.SYSTEM, system)
-        # The format has no ids, so results are put into the order of their calls.
-        links = [read_link(index, message) for index, message in enumerate(request["messages"])]
-        messages = [request["messages"][place] for place in pair_results(links).places]
+        messages = order_results(request["messages"])
         rules = DeveloperContent.new()
         if messages and messages[0]["role"] == "system":
             rules.instructions = messages.pop(0)["content"] or None
@@ -152,6 +150,12 @@ class Harmony(Oracle):
                 made = said(function["arguments"]).with_channel("commentary")
                 made = made.with_recipient(f"functions.{function['name']}")
                 yield made.with_content_type("<|constrain|>json")
+
+
+def order_results(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return messages with results in the order of their calls, for a format that has no ids."""
+    links = [read_link(index, message) for index, message in enumerate(messages)]
+    return [messages[place] for place in pair_results(links).places]
 
 
 class MistralCommon(Oracle):
