@@ -428,18 +428,17 @@ class Template:
                 prompts that opened it out of sight.
             calls_in_reasoning: "read" calls before the end of the reasoning unless they are only mentioned, read
                 "all", or leave them there as "text".
-            cut_calls: "keep" what was written of a call within which the reply ends, or "drop" it.
+            cut_calls: "keep" what was written of a call within which the reply ends, or "drop" it; "drop_broken" also
+                drops calls that are `malformed`.
             strip: remove "never" any white space of the content, that between content and "calls", or "all" at its
                 ends and those of the reasoning.
 
         Returns:
             The message. A call that cannot be parsed, or a marker out of place, is in `message.attempts`, no exception.
         """
-        known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
         more = {"undeclared_tools": undeclared_tools, "reasoning": reasoning, "strip": strip}
         more |= {"calls_in_reasoning": calls_in_reasoning, "cut_calls": cut_calls}
-        self.codec.warn_without_calls(tools, declared)
-        return self.codec.parse(reply, prompt, tools, known, declared, call_ids=call_ids, **more)
+        return self.parser(prompt, tools, tokenizer, declared, call_ids, **more).read(reply)
 
     def parser(
         self,
@@ -458,7 +457,7 @@ class Template:
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
         more = {"undeclared_tools": undeclared_tools, "reasoning": reasoning, "strip": strip}
         more |= {"calls_in_reasoning": calls_in_reasoning, "cut_calls": cut_calls}
-        self.codec.warn_without_calls(tools, declared)
+        self.codec.warn_without_calls(tools, known, declared)
         return self.codec.parser(prompt, tools, known, declared, call_ids=call_ids, **more)
 
     def stops(self, tokenizer: object = None) -> Stops:

@@ -20,41 +20,40 @@ from corpus import needs_corpus
 from turnwise.tokens.tokenizers import tokenizer
 from vocabularies import ends
 
+# Whose policy it is that a vector asks for, and ours does not have.
 REASONS = {
-    "policy": "the source's own parser decides otherwise: drops text or calls, renames or repairs them",
-    "row": "the row cannot be met: an assertion was taken for a value",
-    "prompt": "the row's prompt is not known, and the one that is assumed for all rows does not fit it",
-    "space": "white space before a call that ends reasoning is dropped, as another source wants it",
+    "row": "of no parser: the row cannot be met, an assertion was taken for a value",
+    "vLLM, MiniCPM5: text": "text around calls is dropped; here it is content",
+    "vLLM, MiniCPM5: repairs": "tools are renamed, arguments added or left out, calls validated by their schema",
+    "vLLM, Mistral": "a call without a name is a call with the name ''; here it is content, `unreadable`",
+    "vLLM, Cohere": "citations are cut out of the text; here they are part of it",
+    "vLLM, Qwen3": "white space before a call that ends reasoning is kept; llama.cpp drops it, and so do we",
 }
 
-RATE = 0.94
+RATE = 0.97
 
 FAILING: dict[str, tuple[str, ...]] = {
     "row": (
         "vllm/deepseek_v32/TestStreaming::test_no_tool_content_only/s",
         "vllm/gemma4_streaming_reasoning/TestStreamingToolCallEdgeCases::test_streaming_number_split/s",
     ),
-    "policy": (
-        "llama.cpp/test-chat.cpp:4498/Kimi-K3",
-        "llama.cpp/test-chat.cpp:4536/Kimi-K3",
-        "llama.cpp/test-chat.cpp:4554/Kimi-K3",
-        "llama.cpp/test-chat.cpp:6119/openai-gpt-oss-120b",
-        "llama.cpp/test-chat.cpp:6128/openai-gpt-oss-120b",
-        "vllm/tool_calls/test_extract_tool_calls_parallel_malformed_then_well_formed",
-        "vllm/cohere_command/TestExtractReasoning::test_nonstreaming[cmd3-citations_with_emoji]",
+    "vLLM, MiniCPM5: text": (
         "vllm/minicpm5xml/test_single_call_with_surrounding_text",
         "vllm/minicpm5xml/test_multiple_calls_interleaved_text",
-        "vllm/minicpm5xml/test_duplicate_param_names_invalid",
+    ),
+    "vLLM, MiniCPM5: repairs": (
         "vllm/minicpm5xml/test_wrapped_arguments_still_validate_schema",
         "vllm/minicpm5xml/test_extra_arguments_ignored_when_required_present",
         "vllm/minicpm5xml/test_alias_get_line_details",
         "vllm/minicpm5xml/test_alias_enable_roaming",
     ),
-    "prompt": (
-        "vllm/granite/test_reasoning[no_reasoning_streaming]/s",
-        "vllm/hunyuan/test_reasoning[no_reasoning]",
+    "vLLM, Mistral": (
+        "vllm/tool_calls/test_extract_tool_calls_parallel_malformed_then_well_formed",
     ),
-    "space": ("vllm/qwen3_reasoning/TestNonStreaming::test_tool_call_implicit_end",),
+    "vLLM, Cohere": (
+        "vllm/cohere_command/TestExtractReasoning::test_nonstreaming[cmd3-citations_with_emoji]",
+    ),
+    "vLLM, Qwen3": ("vllm/qwen3_reasoning/TestNonStreaming::test_tool_call_implicit_end",),
 }
 
 LISTED = {id: reason for reason, ids in FAILING.items() for id in ids}

@@ -6,6 +6,7 @@ import json
 import warnings
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ import turnwise
 from turnwise.errors import TurnwiseError
 from turnwise.replies.events import Message
 from turnwise.replies.export.schema_reader import read_signatures
-from turnwise.replies.grammar import Grammar, Marker, TaggedCall
+from turnwise.replies.grammar import Grammar, Marker, Region, TaggedCall
 from turnwise.replies.parser.markers import is_tag_like, split_tags
 from turnwise.replies.parser.parser import Parser
 from turnwise.replies.write import write
+from turnwise.tokens.tokenizers import tokenizer
+from vocabularies import SHIPPED
 
 SIZES = (1, 2, 3, 7)
 MIXED = ("deepseek-v3.1", "gemma-4", "glm-4.7", "kimi-k2", "minimax-m2", "qwen3", "qwen3.5")
@@ -526,3 +529,129 @@ def test_a_name_that_is_repeated_otherwise_makes_the_call_malformed() -> None:
         reply = f"<call tide begin {second}><arg=city>Oslo</arg></call>"
         message = Parser(changed, tools=TIDE).read(reply)
         assert has_call(message) and message.attempts[0].status == status
+
+
+# -- special tokens that no marker has
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SPECIALS = ("<|im_end|>", "<|aside_start|>", "<|aside_end|>", "<|reserved_7|>")
+BESIDE_CALLS = {
+    "around a call": ("<|aside_start|>CALL<|aside_end|>", None),
+    "in a row": ("<|aside_start|> <|aside_end|>\nCALL", None),
+    "after a line break": ("CALL\n<|aside_end|>", None),
+    "after content": ("Aye. <|aside_start|>CALL", "Aye. "),
+    "between calls": ("CALL<|aside_start|>CALL", None),
+}
+FAR_FROM_CALLS = ("<|aside_start|>Aye.<|aside_end|>", "<|reserved_7|>CALL", "Aye <|aside_start|>")
+
+
+def tokenizer_with(tmp_path: Path, specials: tuple[str, ...]) -> Any:
+    data = json.loads(SHIPPED.read_text(encoding="utf-8"))
+    first = max(token["id"] for token in data["added_tokens"]) + 1
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    data["added_tokens"] = [
+        {"id": first + number, "content": text, "special": True, **flags}
+        for number, text in enumerate(specials)
+    ]
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return tokenizer(path)
+
+
+def parse_with(template: Any, reply: str, vocabulary: Any) -> Message:
+    """Parse a reply as text and as ids, whole and in chunks: the same message, and no character is lost."""
+    options = {"tools": TIDE, "tokenizer": vocabulary, "prompt": ""}
+    whole = template.parse(reply, **options)
+    ids = vocabulary.whole(reply)
+    assert template.parse(ids, **options) == whole
+    assert "".join(reply[span.start : span.end] for span in whole.spans) == reply
+    for chunks in ([reply[at : at + size] for at in range(0, len(reply), size)] for size in SIZES):
+        parser = template.parser(**options)
+        events = [event for chunk in chunks for event in parser.feed(chunk)]
+        message = parser.close()
+        assert (message, message.spans, message.attempts) == (whole, whole.spans, whole.attempts)
+        events += message.events
+        texts = [event.text for event in events if event.kind == "text"]
+        assert "".join(texts) == (whole["content"] or "")
+    return whole
+
+
+@pytest.mark.parametrize("case", BESIDE_CALLS)
+@pytest.mark.parametrize("entry", ["qwen3", "glm-4.5", "llama-3.1", "lfm2"])
+def test_special_tokens_beside_a_call_are_no_content(case: str, entry: str, tmp_path: Path) -> None:
+    vocabulary = tokenizer_with(tmp_path, SPECIALS)
+    text, content = BESIDE_CALLS[case]
+    message = parse_with(
+        turnwise.load(entry), text.replace("CALL", written_call(entry)), vocabulary
+    )
+    assert len(calls(message)) == text.count("CALL") and message["content"] == content
+    assert "unnamed" in [attempt.status for attempt in message.attempts]
+
+
+@pytest.mark.parametrize("text", FAR_FROM_CALLS)
+def test_special_tokens_elsewhere_are_content(text: str, tmp_path: Path) -> None:
+    vocabulary = tokenizer_with(tmp_path, SPECIALS)
+    message = parse_with(
+        turnwise.load("qwen3"), text.replace("CALL", written_call("qwen3")), vocabulary
+    )
+    assert message["content"] == text.replace("CALL", "")
+
+
+def test_a_tokenizer_shows_which_calls_a_model_knows(tmp_path: Path) -> None:
+    """Llama 4 under a template that writes nothing of its tools."""
+    template = turnwise.compile(CHATML)
+    vocabulary = tokenizer_with(tmp_path, ("<|im_end|>", "<|python_start|>", "<|python_end|>"))
+    reply = '<|python_start|>[tide(city="Oslo")]<|python_end|>'
+    assert has_call(parse_with(template, reply, vocabulary))
+    assert template.parse(reply, "")["content"] == reply
+    both = tokenizer_with(tmp_path, ("<|python_start|>", "[TOOL_CALLS]"))
+    assert template.parse(reply, "", tokenizer=both)["content"] == reply, "either may be meant"
+
+
+def test_a_template_from_a_file_shows_its_family(tmp_path: Path) -> None:
+    """Control tokens of Llama 4 that a template does not name, which has the headers of its family."""
+    source = CHATML.replace("<|im_start|>", "<|header_start|>").replace("<|im_end|>", "<|eot|>")
+    path = tmp_path / "chat_template.jinja"
+    path.write_text(source, encoding="utf-8")
+    reply = '<|python_start|>[tide(city="Oslo")]<|python_end|><|eot|>'
+    for tools in (TIDE, None):
+        message = turnwise.load(path).parse(reply, "", tools=tools)
+        assert has_call(message) and message["content"] is None
+
+
+# -- broken calls, and markers of the prompt
+
+
+@pytest.mark.parametrize("entry", MIXED)
+def test_broken_calls_may_be_dropped(entry: str) -> None:
+    """A call with a key twice is `malformed`: kept, or dropped with a trace."""
+    call = {"name": "tide", "arguments": {"city": "Oslo", "port": "Oslo"}}
+    message = {"role": "assistant", "content": "", "tool_calls": [{"function": call}]}
+    reply = write(grammar(entry), message, "").replace("port", "city")
+    kept = parse(entry, reply, prompt="", cut_calls="drop")
+    assert len(calls(kept)) == 1 and kept.attempts[-1].status == "malformed"
+    dropped = parse(entry, reply, prompt="", cut_calls="drop_broken")
+    assert "tool_calls" not in dropped and dropped.attempts[-1].status == "malformed"
+    whole = written_call(entry)
+    assert has_call(parse(entry, whole, prompt="", cut_calls="drop_broken"))
+
+
+def test_a_marker_of_the_prompt_is_content_only_before_text() -> None:
+    """Reasoning that is left in the content: an opener that the reply does not use is none of it."""
+    marked = replace(
+        grammar("qwen3"), reasoning=None, content=Region(Marker("<answer>"), Marker("</answer>"))
+    )
+    prompt = marked.opening + "<plan>"
+    for reply, content in {
+        "<answer>Aye.</answer>": "Aye.",
+        "Hm.</plan><answer>Aye.</answer>": "<plan>Hm.</plan>Aye.",
+    }.items():
+        parser = Parser(marked, prompt)
+        assert parser.prefill == []
+        events = [event for sign in reply for event in parser.feed(sign)]
+        message = parser.close()
+        texts = [event.text for event in (*events, *message.events) if event.kind == "text"]
+        assert "".join(texts) == message["content"] == content

@@ -45,7 +45,12 @@ FAMILIES = {
     "llama4": "ollama-llama4-latest",
 }
 # What the source's parser of a family does with calls that it does not hand on.
-POLICIES = {"minicpm5": {"undeclared_tools": "refuse", "cut_calls": "drop"}}
+POLICIES = {
+    "minicpm5": {"undeclared_tools": "refuse", "cut_calls": "drop_broken"},
+    "gpt-oss": {"cut_calls": "drop_broken"},
+}
+# vLLM's parsers for which a reply without the opener of reasoning has none: their prompts do not open it.
+EXPLICIT = ("granite", "hunyuan")
 # vLLM's parsers that leave reasoning in the content.
 APPENDING = ("minimax_m2_append",)
 
@@ -86,7 +91,9 @@ def parser(row: Mapping[str, Any]) -> Parser:
     name = template_name(row)
     assert name is not None
     tools, declared = row.get("tools"), declaration(row)
-    policy = POLICIES.get(row["family"], {}) if tools else {}
+    policy = dict(POLICIES.get(row["family"], {}))
+    if not tools:
+        policy.pop("undeclared_tools", None)  # nothing is declared
     return template(name).parser(prompt(row, name), tools, declared=declared, **policy)
 
 
@@ -108,7 +115,8 @@ def prompt(row: Mapping[str, Any], name: str) -> Any:
         return render_row(row, name)
     header = assistant_header(rules)
     is_thinking = options(row).get("enable_thinking", True)
-    if layer == "tool" or not is_thinking or rules.reasoning is None:
+    is_open = is_thinking and parser_name(row) not in EXPLICIT
+    if layer == "tool" or not is_open or rules.reasoning is None:
         return header
     return header + rules.reasoning.open.core
 

@@ -9,6 +9,7 @@ What is needed for it (the grammar, the input format) is derived from the templa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -20,11 +21,18 @@ from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, warn_caller
 from turnwise.messages import REASONING_KEYS
 from turnwise.replies.call_ids import CallIds, collect_call_ids
-from turnwise.replies.declared import complete_grammar, find_declaration, merge_declaration
+from turnwise.replies.declared import (
+    complete_grammar,
+    fill_gaps,
+    find_by_tokens,
+    find_declaration,
+    merge_declaration,
+)
 from turnwise.replies.derive import derive
 from turnwise.replies.events import Message, messages_equal
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.input_format import InputFormat, detect_input_format
+from turnwise.replies.parser.markers import collect_texts
 from turnwise.replies.parser.parser import Parser, parse
 from turnwise.replies.parser.prefill import prompt_before_reply
 from turnwise.replies.write import write
@@ -39,7 +47,8 @@ SPAN_FIELDS = {
 """The field of a message that a span of a reply belongs to; the content, if it is not listed here."""
 
 CALLS_HINT = 'declare how they are written: declared={"calls": {...}}'
-MAX_SHARED = 64  # codecs that were unpickled and are kept
+MAX_SHARED = 64  # codecs that were unpickled, and tokenizers, that are kept
+NUMBER = re.compile(r"\d")
 
 
 class ReplyCodec:
@@ -90,9 +99,11 @@ class ReplyCodec:
         grammar = self._grammar_for(tokenizer, declared)
         return Parser(grammar, prompt, tools, tokenizer=tokenizer, **more)
 
-    def warn_without_calls(self, tools: Any, declared: Mapping[str, Any] | None) -> None:
+    def warn_without_calls(
+        self, tools: Any, tokenizer: Any, declared: Mapping[str, Any] | None
+    ) -> None:
         """Warn a caller whose tools cannot be called: nothing shows how calls are written."""
-        if not tools or self.grammar.calls is not None:
+        if not tools or self._grammar_for(tokenizer, None).calls is not None:
             return
         given = declared if isinstance(declared, Mapping) else {}
         if "calls" not in (*given, *given.get("without", ())) and "more" not in given:
@@ -112,19 +123,38 @@ class ReplyCodec:
         return self.parser(prompt, tools, tokenizer, declared, **more).read(reply)
 
     def _grammar_for(self, tokenizer: Any, declared: Mapping[str, Any] | None) -> Grammar:
-        """Return the grammar with the stops that a tokenizer names and with a caller's declaration."""
-        stops = self.facts.stops_for(tokenizer.named) if tokenizer is not None else ()
-        new_stops = tuple(stop for stop in stops if stop not in self.grammar.stops)
-        grammar = self._grammars.get(new_stops)
-        if grammar is None:
-            all_stops = (*self.grammar.stops, *new_stops)
-            grammar = self._grammars[new_stops] = replace(self.grammar, stops=all_stops)
+        """Return the grammar with what a tokenizer shows and with a caller's declaration."""
+        grammar = self.grammar if tokenizer is None else self._complete_by_tokens(tokenizer)
         return grammar if declared is None else merge_declaration(grammar, declared, "declared")
 
+    def _complete_by_tokens(self, tokenizer: Any) -> Grammar:
+        """Return the grammar with the stops that a tokenizer names, and with its special tokens that no marker has.
+
+        A template may be silent about the calls that its model knows: if nothing is declared for it, the special tokens
+        show which of the known models it is for.
+        """
+        known = self._grammars.get(id(tokenizer))
+        if known is not None:
+            return known[1]
+        special = {text for text, token in tokenizer.added.items() if token.special}
+        grammar, name = self.grammar, self.renderer.name
+        if not (self.declaration or find_declaration(self.renderer.text, name)):
+            grammar = fill_gaps(grammar, find_by_tokens(special) or {}, name, ("calls", "more"))
+        stops = dict.fromkeys((*grammar.stops, *self.facts.stops_for(tokenizer.named)))
+        grammar = replace(grammar, stops=tuple(stops))
+        written = "\0".join(collect_texts(grammar))
+        # Tokens with a number are reserved, and there may be thousands of them.
+        unnamed = [text for text in special if text not in written and not NUMBER.search(text)]
+        grammar = replace(grammar, specials=tuple(sorted(unnamed)))
+        if len(self._grammars) >= MAX_SHARED:
+            self._grammars.clear()
+        self._grammars[id(tokenizer)] = tokenizer, grammar
+        return grammar
+
     @cached_property
-    def _grammars(self) -> dict[tuple[str, ...], Grammar]:
-        """The grammar by the stops that are added to it; parsers of one grammar share its compiled form."""
-        return {(): self.grammar}
+    def _grammars(self) -> dict[int, tuple[Any, Grammar]]:
+        """The grammar by the id of a tokenizer; parsers of one grammar share its compiled form."""
+        return {}
 
     def read(
         self,

@@ -26,7 +26,7 @@ cannot check that a model really writes that way.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -80,11 +80,13 @@ Table = Mapping[str, Any]
 #     [smollm3.replies]                   # a declaration, see `declared.py`
 #     reasoning = ["<think>\n", "\n</think>\n"]
 #
-# A template is often a text without a name, so a text found in it is enough. Such a table only fills gaps: where the
-# template itself shows its reasoning or its calls, what was derived from it is used.
+# A template is often a text without a name, so a text found in it is enough, or a special token of its tokenizer. Such
+# a table only fills gaps: where the template itself shows its reasoning or its calls, what was derived from it is used.
 
 
 DATA_FILE = "known_models.toml"
+REPLACEABLE = ("reasoning", "content", "calls")
+DECLARATION_KEYS = (*REPLACEABLE, "more", "stops", "starts", "instead", "without")
 MAX_NAME_LENGTH = 200  # patterns are matched against a name, and the ids of hubs have 96 at most
 
 
@@ -110,6 +112,14 @@ def find_declaration(text: str, name: str = "") -> Table | None:
     return None
 
 
+def find_by_tokens(tokens: Container[str]) -> Table | None:
+    """Return the declaration for the only family that is recognised by one of these special tokens."""
+    families = known_models().values()
+    found = [table for table in families if any(text in tokens for text in table.get("knows", ()))]
+    declaration: Table | None = found[0]["replies"] if len(found) == 1 else None
+    return declaration
+
+
 def complete_grammar(derived: Grammar, text: str, name: str, own: Table | None = None) -> Grammar:
     """Return a derived grammar, completed by what is declared for the template.
 
@@ -125,12 +135,16 @@ def complete_grammar(derived: Grammar, text: str, name: str, own: Table | None =
     """
     if own:
         return merge_declaration(derived, own, name)
-    declaration = find_declaration(text, name)
-    if declaration is None:
-        return derived
-    shown = {part for part in ("reasoning", "calls") if derived.sources.get(part) == "derived"}
-    gaps = {key: value for key, value in declaration.items() if key not in shown}
-    return merge_declaration(derived, gaps, name)
+    return fill_gaps(derived, find_declaration(text, name) or {}, name)
+
+
+def fill_gaps(
+    grammar: Grammar, declaration: Table, name: str, keys: Collection[str] = DECLARATION_KEYS
+) -> Grammar:
+    """Return a grammar with what these keys of a declaration add to what the template itself shows."""
+    shown = {part for part in ("reasoning", "calls") if grammar.sources.get(part) == "derived"}
+    gaps = {key: declaration[key] for key in keys if key in declaration and key not in shown}
+    return merge_declaration(grammar, gaps, name) if gaps else grammar
 
 
 def _normalise_name(name: str) -> str:
@@ -144,9 +158,7 @@ def _normalise_name(name: str) -> str:
 # ---- declared ----
 
 
-REPLACEABLE = ("reasoning", "content", "calls")
 SEPARABLE = ("reasoning", "calls")
-DECLARATION_KEYS = (*REPLACEABLE, "more", "stops", "starts", "instead", "without")
 CALL_KEYS = ("parts", "pairs", "json", "raw")
 CALLS_KEYS = ("section", "each", "between", "lead", "first", *CALL_KEYS)
 DECLARED = "declared"

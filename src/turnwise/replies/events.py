@@ -61,15 +61,12 @@ STATUSES: Mapping[str, str] = {
     ),
     "repeated": "an opening marker of what is open already",
     "unlabelled": "an opening marker of reasoning, or a header, without the word that says what it opens",
+    "unnamed": "a special token of the tokenizer beside a call, which no marker of the grammar has: it is no text",
     "cut": "the beginning of a marker, from its control token on, with which the reply breaks off: it is no text",
 }
-UNOPENED, REPEATED, UNLABELLED, CUT = "unopened", "repeated", "unlabelled", "cut"
-MARKER_STATUSES = (
-    UNOPENED,
-    REPEATED,
-    UNLABELLED,
-    CUT,
-)  # of markers out of place, which are no calls
+REPEATED, CUT, UNNAMED = "repeated", "cut", "unnamed"
+# Of markers out of place, which are no calls.
+MARKER_STATUSES = ("unopened", REPEATED, "unlabelled", CUT, UNNAMED)
 
 # The kinds of spans. `space`: white space at the edge of a marker; `raw`: text inside a call that is no part of it;
 # `rest`: all text after a stop.

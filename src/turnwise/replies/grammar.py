@@ -74,6 +74,7 @@ class Grammar(GrammarParts):
         stops: the texts that end a reply.
         empty: the text written instead of the reasoning if there is none, such as `<think></think>`.
         starts: the texts that may begin another message of the same reply, such as `<|start|>assistant`.
+        specials: the special tokens of a tokenizer that no marker has: beside a call they are no content.
         unreached: notes on what no rendering of the template shows.
         sources: for each part, how it became known: "derived", "declared", "searched" or "named".
 

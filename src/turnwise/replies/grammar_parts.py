@@ -209,5 +209,6 @@ class GrammarParts:
     stops: tuple[str, ...] = ()
     empty: str = ""
     starts: tuple[str, ...] = ()
+    specials: tuple[str, ...] = ()
     unreached: tuple[str, ...] = ()
     sources: dict[str, Source] = field(default_factory=dict)

@@ -172,19 +172,6 @@ def find_names(value: ValueType, definitions: Definitions | None = None) -> set[
     return {one.name for one in found if isinstance(one, NamedType)}
 
 
-def repeats_definitions(values: Iterable[ValueType], definitions: Definitions) -> bool:
-    """Return whether many definitions would be written again, once for each value that refers to them."""
-    known: set[str] = set()
-    repeated = 0
-    for value in values:
-        found = find_names(value, definitions)
-        repeated += len(found & known)
-        if repeated > MAX_REPEATED_DEFINITIONS:
-            return True
-        known |= found
-    return False
-
-
 def make_union(types: Iterable[ValueType]) -> ValueType:
     """Return the union of types, without unions in it."""
     flat: dict[ValueType, None] = {}
@@ -482,6 +469,11 @@ def inner_nodes(node: Node) -> tuple[Node, ...]:
     return (node.item,) if isinstance(node, RepeatNode) else ()
 
 
+def has_characters(node: Node) -> bool:
+    """Return whether a node has a set of characters in it; what a rule holds is not looked at."""
+    return isinstance(node, CharacterNode) or any(map(has_characters, inner_nodes(node)))
+
+
 def find_json_values(tree: ConstraintTree, start: Node) -> list[ValueType]:
     """Return the types of the JSON values of a node and the rules that it needs, each once."""
     found: dict[ValueType, None] = {}
@@ -496,6 +488,13 @@ def find_json_values(tree: ConstraintTree, start: Node) -> list[ValueType]:
             waiting.append(tree.rules[node.name])
         waiting += inner_nodes(node)
     return list(found)
+
+
+def shares_definitions(tree: ConstraintTree) -> bool:
+    """Return whether many definitions would be written again, once for each JSON value that refers to them."""
+    names = [find_names(value, tree.definitions) for value in find_json_values(tree, tree.start)]
+    repeated = sum(map(len, names)) - len(set[str]().union(*names))
+    return repeated > MAX_REPEATED_DEFINITIONS
 
 
 # -- writing nodes

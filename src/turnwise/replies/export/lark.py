@@ -30,10 +30,10 @@ from turnwise.replies.export.constraint_tree import (
     RuleNode,
     RuleWriter,
     SequenceNode,
-    find_json_values,
     find_names,
+    has_characters,
     inner_nodes,
-    repeats_definitions,
+    shares_definitions,
     to_json_schema,
     write_class,
     write_count,
@@ -70,8 +70,7 @@ class _LarkWriter(RuleWriter):
     def __init__(self, tree: ConstraintTree, special_tokens: Mapping[str, int]) -> None:
         super().__init__(tree)
         self._json_nodes = ValueNodes(tree, JSON_NOTATION)
-        values = find_json_values(tree, tree.start)
-        self._shares_definitions = repeats_definitions(values, tree.definitions)
+        self._shares_definitions = shares_definitions(tree)
         self._tokens = special_tokens
         longest_first = sorted(special_tokens, key=len, reverse=True)
         self._token_pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
@@ -89,7 +88,7 @@ class _LarkWriter(RuleWriter):
     def write(self, node: Node) -> str:
         if isinstance(node, LiteralNode):
             return self.write_literal(node)
-        is_pattern = self._is_pattern(node) and _has_characters(node)
+        is_pattern = self._is_pattern(node) and has_characters(node)
         return self._write_pattern(node) if is_pattern else super().write(node)
 
     def write_rule(self, node: RuleNode) -> str:
@@ -110,7 +109,7 @@ class _LarkWriter(RuleWriter):
         parts = list(node.parts)
         while parts:
             run = list(takewhile(self._is_pattern, parts))
-            if any(map(_has_characters, run)):
+            if any(map(has_characters, run)):
                 written.append(self._write_pattern(SequenceNode(tuple(run))))
             else:
                 run = run or parts[:1]
@@ -185,10 +184,6 @@ def _escape(text: str) -> str:
         else:
             written.append(f"\\x{ord(sign):02x}")
     return "".join(written)
-
-
-def _has_characters(node: Node) -> bool:
-    return isinstance(node, CharacterNode) or any(map(_has_characters, inner_nodes(node)))
 
 
 def _can_be_empty(node: Node) -> bool:

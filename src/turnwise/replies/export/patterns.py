@@ -10,9 +10,14 @@ leave out what that notation cannot write in one character.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+
+# The parser of `re`, which has no public name. What it does not find is an error here, so a change of it shows.
+from re import _constants, _parser  # type: ignore[attr-defined]
+from typing import Any, NoReturn
 
 from turnwise.errors import MessageError, short_repr
 from turnwise.replies.export.constraint_tree import (
@@ -28,15 +33,14 @@ from turnwise.replies.export.constraint_tree import (
 __all__ = ["ANY_CHARACTER", "CharacterWriter", "pattern_node"]
 
 MAX_COUNT = 1000
-MAX_COUNT_DIGITS = 9
 MAX_GROUPS = 64  # within each other
 CLASSES = {
-    "d": (("0", "9"),),
-    "w": (("0", "9"), ("A", "Z"), ("_", "_"), ("a", "z")),
-    "s": ((" ", " "), ("\t", "\r")),
+    "DIGIT": (("0", "9"),),
+    "WORD": (("0", "9"), ("A", "Z"), ("_", "_"), ("a", "z")),
+    "SPACE": ((" ", " "), ("\t", "\r")),
 }
-ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "0": "\0"}
-HEX_LENGTHS = {"x": 2, "u": 4}
+START, END = (_constants.AT, _constants.AT_BEGINNING), (_constants.AT, _constants.AT_END)
+Items = Sequence[tuple[Any, Any]]  # the operations of a pattern, and what they are about
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,170 +78,97 @@ def pattern_node(pattern: str, writer: CharacterWriter) -> Node:
         MessageError: the pattern is not valid, or not regular.
     """
     reader = _PatternReader(pattern, writer)
-    node = reader.read_alternatives(0)
-    if reader.position < len(pattern):
-        reader.refuse("a parenthesis too many")
-    return node
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of signs that may mean more one day
+            found = _parser.parse(pattern)
+    except RecursionError:
+        reader.refuse("too many groups within groups")
+    except (OverflowError, ValueError):  # of a number with thousands of digits
+        reader.refuse("a count that is too large")
+    except re.error as error:
+        reader.refuse(str(error))
+    if found.state.flags & ~re.UNICODE:
+        reader.refuse("a flag")
+    return reader.read_searched(list(found))
 
 
 class _PatternReader:
     def __init__(self, pattern: str, writer: CharacterWriter) -> None:
-        self.position = 0
         self._pattern = pattern
         self._writer = writer
         self._any_character = writer.any_of(CharacterNode((("\n", "\n"), ("\r", "\r")), True))
+        self._any_text = RepeatNode(self._any_character)
+        self._depth = 0
+        self._readers: dict[Any, Callable[[Any], Node]] = {
+            _constants.LITERAL: lambda code: writer.literal(chr(code)),
+            _constants.NOT_LITERAL: lambda code: writer.any_of(
+                CharacterNode(((chr(code), chr(code)),), negated=True)
+            ),
+            _constants.ANY: lambda _: self._any_character,
+            _constants.IN: lambda members: writer.any_of(self._read_class(members)),
+            _constants.BRANCH: lambda branch: make_choice(map(self._read_all, branch[1])),
+            _constants.SUBPATTERN: lambda group: self._read_all(group[-1]),
+            _constants.MAX_REPEAT: self._read_repeated,
+            _constants.MIN_REPEAT: self._read_repeated,  # it matches the same strings
+        }
 
     def refuse(self, problem: str) -> NoReturn:
-        where = f"at character {self.position}"
         raise MessageError(
-            f"the pattern {short_repr(self._pattern)} cannot be part of a grammar: {problem} {where}",
+            f"the pattern {short_repr(self._pattern)} cannot be part of a grammar: {problem}",
             hint="Characters, classes, groups, alternatives and repetition are accepted.",
         )
 
-    def _next(self) -> str:
-        return self._pattern[self.position : self.position + 1]
+    def read_searched(self, items: Items, is_start: bool = True) -> Node:
+        """Return the end of a pattern, or all of it: an anchor that is missing stands for any text."""
+        last, operand = items[-1] if items else (None, (None, ()))
+        options = operand[1] if last is _constants.BRANCH else ()
+        if is_start and options and len(items) == 1:
+            return make_choice(self.read_searched(list(option)) for option in options)
+        before: list[Node] = []
+        if is_start and list(items[:1]) == [START]:
+            items = items[1:]
+        elif is_start:
+            before.append(self._any_text)
+        if options:
+            ends = make_choice(self.read_searched(list(option), False) for option in options)
+            return make_sequence(*before, self._read_all(items[:-1]), ends)
+        if list(items[-1:]) == [END]:
+            return make_sequence(*before, self._read_all(items[:-1]))
+        return make_sequence(*before, self._read_all(items), self._any_text)
 
-    def _take(self, text: str) -> bool:
-        found = self._pattern.startswith(text, self.position)
-        self.position += len(text) * found
-        return found
+    def _read_all(self, items: Items) -> Node:
+        if self._depth > MAX_GROUPS:
+            self.refuse("too many groups within groups")
+        self._depth += 1
+        nodes = []
+        for operation, operand in items:
+            if operation not in self._readers:
+                self.refuse("an anchor, a lookaround or a back reference")
+            nodes.append(self._readers[operation](operand))
+        self._depth -= 1
+        return make_sequence(*nodes)
 
-    def read_alternatives(self, depth: int) -> Node:
-        """Return the alternatives up to a closing parenthesis, or the end."""
-        options = [self._read_sequence(depth)]
-        while self._take("|"):
-            options.append(self._read_sequence(depth))
-        return make_choice(options)
-
-    def _read_sequence(self, depth: int) -> Node:
-        """Return one alternative. At the outermost level, an anchor that is missing stands for any text."""
-        any_text = RepeatNode(self._any_character)
-        parts: list[Node] = []
-        is_outer = depth == 0
-        is_anchored_start = self._take("^")
-        is_anchored_end = False
-        while self._next() and self._next() not in "|)":
-            if is_anchored_end:
-                self.refuse("text after an anchor")
-            if self._take("$"):
-                is_anchored_end = True
-            elif self._take("^"):
-                self.refuse("an anchor")
-            else:
-                parts.append(self._read_repeated(depth))
-        if not is_outer and (is_anchored_start or is_anchored_end):
-            self.refuse("an anchor within a group")
-        if is_outer and not is_anchored_start:
-            parts.insert(0, any_text)
-        if is_outer and not is_anchored_end:
-            parts.append(any_text)
-        return make_sequence(*parts)
-
-    def _read_repeated(self, depth: int) -> Node:
-        node = self._read_atom(depth)
-        sign = self._next()
-        bounds = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(sign)
-        if bounds is not None:
-            self.position += 1
-        elif sign == "{":
-            bounds = self._read_count()
-        if bounds is None:
-            return node
-        self._take("?")  # a lazy repetition matches the same strings
-        if self._next() in ("*", "+", "{"):
-            self.refuse("a repetition of a repetition")
-        return make_repeat(node, *bounds)
-
-    def _read_count(self) -> tuple[int, int | None] | None:
-        end = self._pattern.find("}", self.position)
-        low, comma, high = self._pattern[self.position + 1 : end].partition(",")
-        if end < 0 or not low.isdecimal() or (high and not high.isdecimal()):
-            self.refuse("a count that is no count")
-        if len(low) > MAX_COUNT_DIGITS or len(high) > MAX_COUNT_DIGITS:
+    def _read_repeated(self, repeat: tuple[int, Any, Items]) -> Node:
+        least, most, items = repeat
+        limit = None if most is _constants.MAXREPEAT else most
+        if max(least, limit or 0) > MAX_COUNT:
             self.refuse("a count that is too large")
-        least = int(low)
-        most = int(high) if high else None if comma else least
-        if least > MAX_COUNT or (most is not None and (most > MAX_COUNT or most < least)):
-            self.refuse("a count that is too large or upside down")
-        self.position = end + 1
-        return least, most
+        return make_repeat(self._read_all(items), least, limit)
 
-    def _read_atom(self, depth: int) -> Node:
-        if self._take("("):
-            if self._take("?") and not self._take(":"):
-                self.refuse("a lookaround or a flag")
-            if depth >= MAX_GROUPS:
-                self.refuse("too many groups within groups")
-            node = self.read_alternatives(depth + 1)
-            if not self._take(")"):
-                self.refuse("a parenthesis is missing")
-            return node
-        if self._take("["):
-            return self._writer.any_of(self._read_class())
-        if self._take("."):
-            return self._any_character
-        if self._next() == "\\":
-            found = self._read_escape()
-            if isinstance(found, CharacterNode):
-                return self._writer.any_of(found)
-            return self._writer.literal(found)
-        if self._next() in ("*", "+", "?"):
-            self.refuse("nothing to repeat")
-        character = self._next()
-        self.position += 1
-        return self._writer.literal(character)
-
-    def _read_escape(self) -> str | CharacterNode:
-        sign = self._pattern[self.position + 1 : self.position + 2]
-        self.position += 2
-        if sign.lower() in CLASSES:
-            return CharacterNode(CLASSES[sign.lower()], negated=sign.isupper())
-        if sign in HEX_LENGTHS:
-            digits = self._pattern[self.position : self.position + HEX_LENGTHS[sign]]
-            self.position += len(digits)
-            try:
-                return chr(int(digits, 16))
-            except ValueError:
-                self.refuse("digits that are not hexadecimal")
-        if sign in ESCAPES:
-            return ESCAPES[sign]
-        if not sign or sign.isalnum():
-            self.refuse(f"the escape \\{sign}")
-        return sign
-
-    def _read_class(self) -> CharacterNode:
-        is_negated = self._take("^")
+    def _read_class(self, members: Items) -> CharacterNode:
         ranges: list[tuple[str, str]] = []
-        while not self._take("]"):
-            first = self._read_class_item()
-            if isinstance(first, CharacterNode):
-                if first.negated:
+        is_negated = False
+        for kind, member in members:
+            if kind is _constants.NEGATE:
+                is_negated = True
+            elif kind is _constants.CATEGORY:
+                name = str(member).removeprefix("CATEGORY_")
+                if name not in CLASSES and len(members) > 1:
                     self.refuse("a negated class within a class")
-                ranges += first.ranges
-                continue
-            last = first
-            is_range = self._next() == "-" and self._pattern[self.position + 1 :][:1] not in (
-                "]",
-                "",
-            )
-            if is_range:
-                self.position += 1
-                end = self._read_class_item()
-                if not isinstance(end, str) or end < first:
-                    self.refuse("a range that is upside down")
-                last = end
-            ranges.append((first, last))
-        if not ranges and not is_negated:
-            self.refuse("an empty class")
+                is_negated = is_negated or name not in CLASSES
+                ranges += CLASSES[name.removeprefix("NOT_")]
+            else:
+                first, last = member if kind is _constants.RANGE else (member, member)
+                ranges.append((chr(first), chr(last)))
         return CharacterNode(tuple(ranges), is_negated)
-
-    def _read_class_item(self) -> str | CharacterNode:
-        if self._next() == "\\":
-            if self._pattern[self.position + 1 :][:1] == "b":
-                self.position += 2
-                return "\b"
-            return self._read_escape()
-        if not self._next():
-            self.refuse("a bracket is missing")
-        self.position += 1
-        return self._pattern[self.position - 1]

@@ -13,9 +13,10 @@ wrong with the schema elsewhere. What both need is there: the shapes of tools, r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
-from math import isfinite
+from math import ceil, floor, isfinite
 from typing import Any, NoReturn
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
@@ -33,7 +34,6 @@ from turnwise.replies.export.constraint_tree import (
     ToolSignature,
     UnionType,
     ValueType,
-    find_names,
     make_union,
 )
 from turnwise.replies.export.patterns import ANY_CHARACTER, pattern_node
@@ -367,39 +367,25 @@ class _SchemaReader:
 
     def check_aliases(self) -> None:
         """Raise an error for a definition that is itself one of the types that it may be."""
-        checked: set[str] = set()
+        aliases: dict[str, list[str]] = {}
         for name in self._places:
-            self._check_alias(name, checked, [])
-
-    def _check_alias(self, name: str, checked: set[str], path: list[str]) -> None:
-        if name in path:
+            value = self.definitions[name]
+            options = value.options if isinstance(value, UnionType) else (value,)
+            aliases[name] = [one.name for one in options if isinstance(one, NamedType)]
+        try:
+            TopologicalSorter(aliases).prepare()
+        except CycleError as error:
+            name = error.args[1][0]
             _refuse(self._places[name], "recurses without end: it refers to itself")
-        if name in checked:
-            return
-        checked.add(name)
-        path.append(name)
-        value = self.definitions[name]
-        for option in value.options if isinstance(value, UnionType) else (value,):
-            if isinstance(option, NamedType):
-                self._check_alias(option.name, checked, path)
-        path.pop()
 
     def _is_finite(self, root: ValueType) -> bool:
         """Return whether a value of the type can end: whether its required parts do not contain it."""
-        users: dict[str, set[str]] = {}  # the definitions that wait for each definition
         ending: set[str] = set()
-        waiting = list(reversed(self._places))
-        while waiting:
-            name = waiting.pop()
-            if name in ending:
-                continue
-            if _can_end(self.definitions[name], ending):
-                ending.add(name)
-                waiting += users.pop(name, ())
-                continue
-            for part in find_names(self.definitions[name]):
-                if part not in ending:
-                    users.setdefault(part, set()).add(name)
+        waiting, before = list(self._places), -1
+        while len(ending) > before:  # what a definition refers to mostly comes before it
+            before = len(ending)
+            ending.update(name for name in waiting if _can_end(self.definitions[name], ending))
+            waiting = [name for name in waiting if name not in ending]
         return _can_end(root, ending)
 
 
@@ -419,16 +405,8 @@ def _merge_keywords(first: Schema, second: Schema, path: str) -> dict[str, Any]:
     for key, value in second.items():
         if key not in merged or key in ANNOTATIONS or merged[key] == value:
             merged.setdefault(key, value)
-        elif key == "properties":
-            merged[key] = _merge_properties(merged[key], value)
-        elif key == "required":
-            merged[key] = list(dict.fromkeys([*merged[key], *value]))
-        elif key == "type":
-            merged[key] = _common_types(merged[key], value)
-        elif key in ("minimum", "minLength", "minItems"):
-            merged[key] = max(merged[key], value)
-        elif key in ("maximum", "maxLength", "maxItems"):
-            merged[key] = min(merged[key], value)
+        elif key in MERGERS:
+            merged[key] = MERGERS[key](merged[key], value)
         else:
             _refuse(path, f"says {key!r} twice, in a way that cannot be put together")
     return merged
@@ -439,6 +417,23 @@ def _merge_properties(first: Any, second: Any) -> dict[str, Any]:
     for name, schema in dict(second).items():
         merged[name] = {"allOf": [merged[name], schema]} if name in merged else schema
     return merged
+
+
+def _common_types(first: Any, second: Any) -> list[str]:
+    others = names_of_types(second)
+    if "number" in others:
+        others = [*others, "integer"]
+    return [name for name in names_of_types(first) if name in others]
+
+
+# What holds of two parts that have the same keyword.
+MERGERS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "properties": _merge_properties,
+    "required": lambda first, second: list(dict.fromkeys([*first, *second])),
+    "type": _common_types,
+    **dict.fromkeys(("minimum", "minLength", "minItems"), max),
+    **dict.fromkeys(("maximum", "maxLength", "maxItems"), min),
+}
 
 
 def _read_number_bound(schema: Schema, key: str, path: str) -> float | None:
@@ -490,13 +485,6 @@ def _are_texts(declared: Any) -> bool:
     return isinstance(declared, str) or (listed and all(isinstance(one, str) for one in declared))
 
 
-def _common_types(first: Any, second: Any) -> list[str]:
-    others = names_of_types(second)
-    if "number" in others:
-        others = [*others, "integer"]
-    return [name for name in names_of_types(first) if name in others]
-
-
 def _fits(value: Any, names: list[str]) -> bool:
     kind = JSON_TYPES.get(type(value), "null" if value is None else "")
     known = [name for name in names if name in JSON_TYPES.values() or name == "null"]
@@ -509,14 +497,11 @@ def _keeps_limit(value: Any, kind: str, limit: ValueType) -> bool:
     return not _fits(value, [kind]) or fits_type(value, limit)
 
 
-def _next_whole(bound: float | None, is_excluded: bool, step: int) -> int | None:
-    """Return the first whole number within a bound, in the direction of `step`."""
+def _next_whole(bound: float | None, is_excluded: bool, side: int) -> int | None:
+    """Return the first whole number within a bound; `side` is 1 for a lower bound, and -1 for an upper one."""
     if bound is None:
         return None
-    whole = int(bound)
-    if whole != bound and (bound > whole) == (step > 0):
-        whole += step
-    return whole + step if is_excluded and whole == bound else whole
+    return side * (floor(side * bound) + 1 if is_excluded else ceil(side * bound))
 
 
 def _limit_bound(bound: float | None, is_whole: bool, side: int, path: str) -> float | None:

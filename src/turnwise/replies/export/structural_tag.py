@@ -26,10 +26,10 @@ from turnwise.replies.export.constraint_tree import (
     SequenceNode,
     StringType,
     ValueType,
-    find_json_values,
     find_names,
+    has_characters,
     inner_nodes,
-    repeats_definitions,
+    shares_definitions,
     to_json_schema,
     walk_types,
 )
@@ -52,8 +52,7 @@ class _TagWriter:
         self._tree = tree
         # A call is written where it is the first, and where it follows.
         self._grammars: dict[Node, Format] = {}
-        values = find_json_values(tree, tree.start)
-        self._shares_definitions = repeats_definitions(values, tree.definitions)
+        self._shares_definitions = shares_definitions(tree)
 
     def write(self, node: Node) -> Format:
         """Return the format of a node."""
@@ -90,7 +89,7 @@ class _TagWriter:
         if isinstance(node, FreeTextNode):
             return bool(node.least or node.most is not None or node.not_first)
         if isinstance(node, RepeatNode):
-            return _is_of_characters(node.item)
+            return has_characters(node.item)
         if isinstance(node, (SequenceNode, ChoiceNode)):
             return sum(map(self._has_rules, inner_nodes(node))) > 1
         return isinstance(node, CharacterNode)
@@ -119,10 +118,6 @@ def _is_read_otherwise(value: ValueType, definitions: Definitions) -> bool:
         if isinstance(one, ConstantType) and any(text[0] in "{[" for text in one.texts):
             return True
     return False
-
-
-def _is_of_characters(node: Node) -> bool:
-    return isinstance(node, CharacterNode) or any(map(_is_of_characters, inner_nodes(node)))
 
 
 def _free_text(node: FreeTextNode) -> Format:

@@ -256,6 +256,9 @@ def _is_within(size: int, type: ArrayType | StringType) -> bool:
 
 
 def _to_text(value: Any) -> str:
+    """Return one text for equal values: 1 and 1.0 are equal in JSON Schema, 1 and true are not."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return json.dumps(value, sort_keys=True)
 
 
@@ -378,20 +381,13 @@ def are_disjoint(
 def _excludes_constants(constants: ConstantType, other: ValueType) -> bool:
     values = [json.loads(text) for text in constants.texts]
     if isinstance(other, ConstantType):
-        texts = {_spell(json.loads(text)) for text in other.texts}
-        return texts.isdisjoint(map(_spell, values))
+        texts = {_to_text(json.loads(text)) for text in other.texts}
+        return texts.isdisjoint(map(_to_text, values))
     if type(other) not in KINDS:
         return False
     if isinstance(other, StringType | NumberType):
         return not any(fits_type(value, other) for value in values)
     return all(JSON_KINDS.get(type(value)) != KINDS[type(other)] for value in values)
-
-
-def _spell(value: object) -> str:
-    """Return one text for equal values: 1 and 1.0 are equal in JSON Schema, 1 and true are not."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return json.dumps(value, sort_keys=True)
 
 
 def _are_apart(one: ValueType, other: ValueType) -> bool:

@@ -354,28 +354,17 @@ class ValueNodes:
     # -- containers
 
     def _array(self, value: ArrayType) -> Node:
-        notation = self._notation
-        leading = [self.make(one) for one in value.leading]
-        items = [(node, index < value.least) for index, node in enumerate(leading)]
-        if value.element is None:
-            return self._bracketed(
-                "[", self.members(items, notation.comma, None, ordered=True), "]"
-            )
-        element = self.make(value.element)
-        least = max(value.least - len(items), 0)
-        most = None if value.most is None else max(value.most - len(items), 0)
-        if items:
-            more = make_repeat(make_sequence(notation.comma, element), least, most)
-            tail = self.members(items, notation.comma, None, ordered=True, tail=more)
-            return self._bracketed("[", tail, "]")
-        if most == 0:
-            return self._bracketed("[", NOTHING, "]")
-        rest = None if most is None else most - 1
-        several = make_sequence(
-            element,
-            make_repeat(make_sequence(notation.comma, element), max(least - 1, 0), rest),
-        )
-        return self._bracketed("[", several if least else make_optional(several), "]")
+        comma = self._notation.comma
+        more: Node = NOTHING
+        items = [(self.make(one), index < value.least) for index, one in enumerate(value.leading)]
+        if value.element is not None and (items or value.most != 0):
+            element = self.make(value.element)
+            items = items or [(element, value.least > 0)]
+            least = max(value.least - len(items), 0)
+            most = None if value.most is None else max(value.most - len(items), 0)
+            more = make_repeat(make_sequence(comma, element), least, most)
+        inside = self.members(items, comma, None, ordered=True, tail=more)
+        return self._bracketed("[", inside, "]")
 
     def _object(self, value: ObjectType) -> Node:
         pairs = [
@@ -434,7 +423,8 @@ class ValueNodes:
         firsts = [] if extra is None else [make_sequence(extra, rest)]
         can_be_empty = True
         for node, needed in reversed(pairs):
-            shared = rest if rest == NOTHING else self._tree.add_rule("rest", rest)
+            is_used_once = rest == NOTHING or (len(pairs) == 1 and (needed or ordered))
+            shared = rest if is_used_once else self._tree.add_rule("rest", rest)
             begun = make_sequence(node, shared)
             following = make_sequence(comma, begun)
             if needed:

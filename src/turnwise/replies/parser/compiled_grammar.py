@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from os.path import commonprefix
 from typing import NamedTuple
 
@@ -329,6 +330,10 @@ class CompiledGrammar:
         # Of equal markers the first one counts, so the order matters.
         in_content = openers + reasoning_open + content_open + starts + stops
         in_content += reasoning_close + closers + header
+        in_content += tag_all(grammar.specials, MarkerKind.SPECIAL)
+        self.specials = frozenset(map(self.detokenizer.mask_specials, grammar.specials))
+        openers_as_read = (self.variants.spellings(text.strip()) for text, _ in openers)
+        self.before_calls = (*self.specials, *chain.from_iterable(openers_as_read))
         matcher = self.variants.matcher
         self.content_matcher = matcher(in_content)
         self.delimited_content_matcher = matcher(in_content + content_close)

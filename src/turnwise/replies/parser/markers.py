@@ -115,6 +115,7 @@ class MarkerKind(IntEnum):
     CHANNEL_HEADER = auto()  # the beginning of a channel header: `<|channel|>`
     CHANNEL_HEADER_END = auto()
     STOP = auto()
+    SPECIAL = auto()  # a special token that no marker has
     # Around calls.
     SECTION_OPEN = auto()
     CALL_OPEN = auto()  # `MarkerTag.index`: which of the call's openers it is

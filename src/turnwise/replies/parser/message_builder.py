@@ -9,6 +9,7 @@ be content.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from io import StringIO
@@ -108,11 +109,38 @@ class ReplyPolicy:
 
     undeclared_tools: Literal["keep", "refuse"] = "keep"
     calls_in_reasoning: Literal["read", "all", "text"] = "read"
-    cut_calls: Literal["keep", "drop"] = "keep"
+    cut_calls: Literal["keep", "drop", "drop_broken"] = "keep"
     strip: Literal["never", "calls", "all"] = "never"
 
 
 DEFAULT_POLICY = ReplyPolicy()
+# The statuses of calls that are dropped.
+DROPPED = {"keep": (), "drop": ("unterminated",), "drop_broken": ("unterminated", "malformed")}
+_PARSED_STATUSES = ("complete", "unknown", "unclosed")  # of calls whose arguments were all read
+
+
+class _KeyTwice(Exception):
+    """An object has a key twice."""
+
+
+def _check_members(members: list[tuple[str, Any]]) -> None:
+    if len(members) > 1 and len(dict(members)) < len(members):
+        raise _KeyTwice
+
+
+# `decode` looks for white space on both sides, which takes ten times as long as all the rest.
+_decode_members = json.JSONDecoder(object_pairs_hook=_check_members).raw_decode
+
+
+def _is_malformed(arguments: str) -> bool:
+    """Return whether arguments are no object, or have a key twice, of which readers keep only the last value."""
+    try:
+        _decode_members(arguments)
+    except _KeyTwice:
+        return True
+    except (ValueError, RecursionError):
+        pass
+    return not arguments.startswith("{")
 
 
 class ParsedCall:
@@ -193,7 +221,8 @@ class MessageBuilder:
         policy: ReplyPolicy = DEFAULT_POLICY,
     ) -> None:
         self._detokenizer = detokenizer
-        self._strip, self._drops_cut_calls = policy.strip, policy.cut_calls == "drop"
+        self._strip, self._drops_cut_calls = policy.strip, policy.cut_calls != "keep"
+        self._dropped = DROPPED[policy.cut_calls]
         self._strips_content = policy.strip != "never"
         self._has_masks = detokenizer.has_masks
         self._call_ids = call_ids
@@ -213,7 +242,7 @@ class MessageBuilder:
         self._call_span = 0
         # The region that is open: whether nothing but whitespace has come, and that whitespace.
         self.at_region_start = True
-        self._leading_space: list[str] = []
+        self.leading_space: list[str] = []
         self.trailing_space = TrailingSpace()  # of reasoning
         self._content_space = TrailingSpace()  # of content, if it is stripped
         self._is_before_call = False  # the content so far is followed by a call
@@ -265,14 +294,14 @@ class MessageBuilder:
     def _add_region_text(self, kind: Kind, sink: StringIO, text: str) -> None:
         if self.at_region_start:
             if text.isspace():
-                self._leading_space.append(text)
+                self.leading_space.append(text)
                 self.relabel_from(self.position - len(text), "space")
                 return
             # Whitespace before other text is part of the region after all.
-            if self._leading_space:
-                text = "".join(self._leading_space) + text
+            if self.leading_space:
+                text = "".join(self.leading_space) + text
                 self.relabel_from(self.position - len(text), kind)
-                self._leading_space.clear()
+                self.leading_space.clear()
             self.at_region_start = False
         if self._strips_content and not sink.tell() and (self.calls or self._strip == "all"):
             text = text.lstrip()
@@ -297,11 +326,16 @@ class MessageBuilder:
     def end_region(self) -> None:
         self.keep_trailing_space()
         self.at_region_start = True
-        self._leading_space.clear()
+        self.leading_space.clear()
 
-    def drop_leading_space(self) -> None:
-        """Whitespace at the start of the region belongs to a marker."""
-        self._leading_space.clear()
+    def hold_prompt_marker(self) -> None:
+        """The content so far is a marker that the prompt wrote: it is content only if text follows it."""
+        text = self.content.getvalue()
+        if text.startswith("<") and text.endswith(">") and not any(map(str.isspace, text)):
+            self.content = StringIO()
+            self.events.take()
+            self.at_region_start = True
+            self.leading_space = [text]
 
     def keep_held_space(self) -> None:
         """At the end of a reply, keep whitespace after reasoning; whitespace alone is the content."""
@@ -311,8 +345,8 @@ class MessageBuilder:
             self.content.write(space)
             self.events.add_text(TEXT, space)
         is_empty = not (self.content.tell() or self.reasoning.tell() or self.calls)
-        if self._leading_space and is_empty and self._strip != "all":
-            text = "".join(self._leading_space)
+        if self.leading_space and is_empty and self._strip != "all":
+            text = "".join(self.leading_space)
             self.end_region()
             self.at_region_start = False
             self.relabel_from(self.position - len(text), TEXT)
@@ -384,10 +418,12 @@ class MessageBuilder:
         if call.is_refused:
             self.reject_call("undeclared", call.name)
             return
+        if status in _PARSED_STATUSES and _is_malformed(call.arguments.getvalue().lstrip()):
+            status = "malformed"
         if self._drops_cut_calls:
-            is_cut = status == "unterminated"
-            self.events.release(drop=is_cut)
-            if is_cut:
+            is_dropped = status in self._dropped
+            self.events.release(drop=is_dropped)
+            if is_dropped:
                 self.calls.pop()
                 self.record_attempt(status, call.written_name)
                 return

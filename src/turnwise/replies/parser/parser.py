@@ -22,7 +22,6 @@ nothing follows that.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from io import StringIO
@@ -47,7 +46,6 @@ from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.replies.parser.markers import collect_texts
 from turnwise.replies.parser.message_builder import (
     DEFAULT_POLICY,
-    AttemptRecord,
     MessageBuilder,
     ReplyPolicy,
 )
@@ -67,7 +65,6 @@ REASONING_STATES = ("auto", "assume")
 _OPEN_STATUSES = ("unterminated", CUT)  # with which a reply breaks off
 _DEFAULT_CHOICES = astuple(DEFAULT_POLICY)
 POLICIES = {name: get_args(choices) for name, choices in get_type_hints(ReplyPolicy).items()}
-_PARSED_STATUSES = ("complete", "unknown", "unclosed")  # of calls whose arguments were all read
 
 
 class Parser:
@@ -89,7 +86,8 @@ class Parser:
             mentioned, within a sentence or before prose; read "all", or leave all there as "text". What follows such a
             call is reasoning up to its closer.
         cut_calls: What becomes of a call within which the reply ends: "keep" what was written of it, or "drop" it, so
-            that a call is only emitted when it is whole. The attempt has the status `unterminated` in both cases.
+            that a call is only emitted when it is whole; "drop_broken" also drops those that are `malformed`. The
+            attempt has its status in all cases.
         strip: Which white space of the content is removed: "never" any, that between content and "calls", or "all" at
             the ends of the content and of the reasoning.
 
@@ -160,10 +158,12 @@ class Parser:
         prefill = self._detokenizer.mask_specials(self.prefill_text)
         self._reply_start = len(prefill)
         if prefill:
-            self.prefill = self._push(prefill)
+            self._advance(prefill)
             self._drop_prompt_space()
             self._builder.keep_trailing_space()
-            self.prefill += self._builder.events.take()
+            if self.grammar.reasoning is None and self.grammar.content.open.core:
+                self._builder.hold_prompt_marker()
+            self.prefill = self._builder.events.take()
         reply_parser.finish_prefill(is_assumed=not self._has_prompt)
         self._state.lacks_opener = self._lacks_opener
         self._is_fresh = True
@@ -182,7 +182,7 @@ class Parser:
         """Whitespace after the last marker of a prompt is the template's, and no part of the reply."""
         rest = self._buffer.text[self._buffer.position :]
         if self._builder.at_region_start and not rest.strip():
-            self._builder.drop_leading_space()
+            self._builder.leading_space.clear()  # it belongs to a marker
             self._buffer.consume_rest("space")
 
     # -- what has been parsed so far
@@ -379,42 +379,9 @@ class Parser:
             start, end = to_reply(record.start), to_reply(record.end)
             if start == end and record.status in MARKER_STATUSES:
                 continue  # it is in the prompt
-            status = self._final_status(record)
-            attempts.append(Attempt(status, start, end, text[start:end], record.name, record.call))
+            raw = text[start:end]
+            attempts.append(Attempt(record.status, start, end, raw, record.name, record.call))
         message.attempts = tuple(attempts)
-
-    def _final_status(self, record: AttemptRecord) -> str:
-        """Return the status of an attempt: it is malformed if its arguments are no object, or have a key twice."""
-        if record.call is None or record.status not in _PARSED_STATUSES:
-            return record.status
-        arguments = self._builder.calls[record.call].arguments.getvalue()
-        arguments = arguments.lstrip()
-        is_object = arguments.startswith("{")
-        return record.status if is_object and not _has_key_twice(arguments) else "malformed"
-
-
-class _KeyTwice(Exception):
-    """An object has a key twice."""
-
-
-def _check_members(members: list[tuple[str, Any]]) -> None:
-    if len(members) > 1 and len(dict(members)) < len(members):
-        raise _KeyTwice
-
-
-# `decode` looks for white space on both sides, which takes ten times as long as all the rest.
-_decode_members = json.JSONDecoder(object_pairs_hook=_check_members).raw_decode
-
-
-def _has_key_twice(arguments: str) -> bool:
-    """Return whether an object in JSON has a key twice: that is legal, but readers keep only the last value."""
-    try:
-        _decode_members(arguments)
-    except _KeyTwice:
-        return True
-    except (ValueError, RecursionError):
-        return False
-    return False
 
 
 _compiled: dict[tuple[int, int, frozenset[str]], tuple[GrammarParts, Any, CompiledGrammar]] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from turnwise.replies.events import REASONING, TEXT, Event
+from turnwise.replies.events import REASONING, TEXT, UNNAMED, Event
 from turnwise.replies.grammar_parts import JsonCall
 from turnwise.replies.parser.buffer import Answer, Reading, Steps
 from turnwise.replies.parser.call_format import CallFormat
@@ -235,6 +235,9 @@ class ReplyParser(PartParser):
             if match is None:
                 return  # the reply has ended
             kind = match.tag.kind
+            if kind is MarkerKind.SPECIAL:
+                yield from self._read_specials(match)
+                continue
             if kind in _CALL_OPENERS:
                 self._state.call_format = self._grammar.call_formats[match.tag.format]
                 if region is OpenRegion.CONTENT:
@@ -265,6 +268,30 @@ class ReplyParser(PartParser):
         elif self._reasoning_from_prompt:
             matcher = grammar.prompted_reasoning_matcher
         return self._buffer.read_until(matcher, builder.add_reasoning, REASONING)
+
+    def _read_specials(self, match: MarkerMatch) -> Steps:
+        """Read special tokens that no marker has: right before a call or after one they are no content."""
+        buffer, builder, grammar = self._buffer, self._builder, self._grammar
+        last = builder.attempts[-1] if builder.attempts and builder.at_region_start else None
+        is_beside_call = last is not None and last.call is not None
+        builder.start_buffering()
+        buffer.consume_match(match)
+        while True:
+            marker, space = yield from buffer.find_next(grammar.before_calls)
+            if marker not in grammar.specials:
+                break
+            buffer.consume(space + len(marker), TEXT)
+        if marker:
+            is_beside_call = True
+        elif not is_beside_call and grammar.bare_lookahead:
+            text, _ = yield from buffer.look_past_space(grammar.bare_lookahead)
+            is_beside_call = grammar.find_bare_format(text) is not None
+        if not is_beside_call:
+            builder.reject_call(status=None)
+            return
+        builder.stop_buffering()
+        builder.relabel_from(builder.call_start, "marker")
+        builder.record_attempt(UNNAMED)
 
     # -- openers of calls
 
@@ -521,7 +548,7 @@ class ReplyParser(PartParser):
     def _on_repeated_opener(self, match: MarkerMatch) -> Steps:
         """The opener of reasoning at its start: the model repeats what the prompt wrote. Later it is text."""
         if self._builder.at_region_start:
-            self._builder.drop_leading_space()
+            self._builder.leading_space.clear()  # it belongs to a marker
             yield from self._state.take_region_marker(match, "repeated")
         else:
             self._builder.add_reasoning(self._buffer.consume_match(match, REASONING))
