@@ -131,14 +131,14 @@ def test_a_small_data_set_is_cut_for_several_workers() -> None:
     assert choose_chunk_bytes((file,), 1 << 10) == 1 << 10
 
 
-def test_large_row_groups_are_unpacked_once(tmp_path: Path) -> None:
+def test_large_row_groups_are_cut_into_few_parts(tmp_path: Path) -> None:
     path = tmp_path / "data.parquet"
     rows = [{"text": f"{number} {os.urandom(300).hex()}"} for number in range(500)]
     pq.write_table(pa.Table.from_pylist(rows), path)
     (file,) = find_files([path]).files
-    survey = survey_file(file, 0, 2_000)
-    assert survey.chunks is None
-    found = list(read_rows(cut(file, 2_000, tmp_path)))
+    chunks = cut(file, 2_000, tmp_path)
+    assert len(chunks) == chunk_module.MAX_PARTS_OF_GROUP
+    found = list(read_rows(chunks))
     assert [json.loads(row["raw"]) for row in found] == rows
     assert [row["row"] for row in found] == list(range(1, 501))
 

@@ -4,7 +4,7 @@ Where a file is cut depends on its content and on `chunk_bytes` alone, never on 
 the same for all of them. Chunks of one file have about the same size, so that no worker is left with a large last one.
 
     survey_file    reads a file once: its SHA-256, and its chunks if it can be read from the middle
-    unpack_file    the chunks of a file that cannot: compressed text, and Parquet with very large row groups
+    unpack_file    the chunks of a file that cannot: compressed text
 
 Unpacked chunks are written to the work folder one after the other, as they are asked for, and removed when they are
 done; so a run needs disk space for a few chunks, not for the whole unpacked file.
@@ -30,8 +30,8 @@ from turnwise.errors import DataError, short_repr
 BLOCK_BYTES = 1 << 20
 MIN_CHUNKS = 16  # of a data set that is not tiny: two workers then end at about the same time
 MIN_CHUNK_BYTES = 1 << 20
-# A part of a row group is read by skipping what is before it, so a group of many parts is unpacked once instead.
-MAX_PARTS_OF_GROUP = 16
+# A part of a row group of Parquet is read by decoding what is before it, so the parts of a large one are larger.
+MAX_PARTS_OF_GROUP = 64
 TABLES = ("parquet", "arrow")
 
 
@@ -119,19 +119,6 @@ def hash_file(file: InputFile) -> str:
         while block := read_block(stream, BLOCK_BYTES, file.path):
             hasher.update(block)
     return hasher.hexdigest()
-
-
-def unpack_file(
-    file: InputFile, number: int, chunk_bytes: int, folder: Path
-) -> Iterator[InputChunk]:
-    """Write the parts of a file that cannot be read from the middle, and yield each as a chunk.
-
-    Raises:
-        DataError: the file cannot be read, or is damaged.
-    """
-    if file.format in TABLES:
-        return _unpack_table(file, number, chunk_bytes, folder)
-    return _unpack_text(file, number, chunk_bytes, folder)
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
@@ -289,9 +276,14 @@ class _PieceWriter:
         return path, start
 
 
-def _unpack_text(
+def unpack_file(
     file: InputFile, number: int, chunk_bytes: int, folder: Path
 ) -> Iterator[InputChunk]:
+    """Write the parts of a file that cannot be read from the middle, and yield each as a chunk.
+
+    Raises:
+        DataError: the file cannot be read, or is damaged.
+    """
     stream, below = open_decompressed(file)
     writer = _PieceWriter(folder, f"{number:05d}")
     done = 0  # bytes of the compressed file
@@ -316,7 +308,7 @@ def _unpack_text(
             done = position
 
 
-def write_scratch(path: Path, data: bytes | pa.Buffer) -> None:
+def write_scratch(path: Path, data: bytes) -> None:
     """Write a file that is made again after a crash, and so need not be synced.
 
     Raises:
@@ -336,19 +328,15 @@ def write_scratch(path: Path, data: bytes | pa.Buffer) -> None:
 
 
 class TablePart(NamedTuple):
-    """Rows of a table that are stored together."""
+    """Rows of a table that are stored together, their bytes, and in how many parts they may be cut."""
 
     rows: int
     size: int
+    most: int
 
 
-def _cut_table(file: InputFile, number: int, chunk_bytes: int) -> tuple[InputChunk, ...] | None:
-    """Return chunks of rows; None for Parquet whose row groups are too large to be read in parts."""
+def _cut_table(file: InputFile, number: int, chunk_bytes: int) -> tuple[InputChunk, ...]:
     parts = list_table_parts(file)
-    if file.format == "parquet":
-        largest = max((part.size for part in parts), default=0)
-        if largest > MAX_PARTS_OF_GROUP * chunk_bytes:
-            return None
     return tuple(
         _make_chunk(file, number, part, _Part(start, stop, start), size)
         for part, (start, stop, size) in enumerate(_group_rows(parts, chunk_bytes))
@@ -362,9 +350,12 @@ def list_table_parts(file: InputFile) -> list[TablePart]:
             with open_input(file.path, file.folder) as stream:
                 metadata = pq.ParquetFile(stream).metadata
                 groups = map(metadata.row_group, range(metadata.num_row_groups))
-                return [TablePart(group.num_rows, group.total_byte_size) for group in groups]
+                return [
+                    TablePart(group.num_rows, group.total_byte_size, MAX_PARTS_OF_GROUP)
+                    for group in groups
+                ]
         with pa.memory_map(file.path) as mapped:
-            return [TablePart(len(batch), batch.nbytes) for batch in open_batches(mapped)]
+            return [TablePart(len(one), one.nbytes, len(one)) for one in open_batches(mapped)]
     except (OSError, pa.ArrowException) as error:
         raise damaged_table(file.path, file.format, error) from error
 
@@ -399,7 +390,7 @@ def _group_rows(parts: list[TablePart], chunk_bytes: int) -> Iterator[tuple[int,
         if part.size > chunk_bytes and part.rows > 1:
             if row > start:
                 yield start, row, size
-            pieces = min(part.rows, max(1, round(part.size / chunk_bytes)))
+            pieces = min(part.rows, part.most, max(1, round(part.size / chunk_bytes)))
             edges = [row + part.rows * piece // pieces for piece in range(pieces + 1)]
             for first, last in zip(edges, edges[1:], strict=False):
                 yield first, last, part.size // pieces
@@ -413,43 +404,3 @@ def _group_rows(parts: list[TablePart], chunk_bytes: int) -> Iterator[tuple[int,
             start, size = row, 0
     if row > start:
         yield start, row, size
-
-
-def _unpack_table(
-    file: InputFile, number: int, chunk_bytes: int, folder: Path
-) -> Iterator[InputChunk]:
-    """Read Parquet from its begin to its end, and write its rows as Arrow files of `chunk_bytes`."""
-    row = 0
-    with open_input(file.path, file.folder) as stream:
-        parts = _read_in_parts(stream, file, chunk_bytes)
-        for part, table in enumerate(parts):
-            path = folder / f"{number:05d}-{part:06d}"
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_file(sink, table.schema) as writer:
-                writer.write_table(table)
-            write_scratch(path, sink.getvalue())
-            chunk = _make_chunk(file, number, part, _Part(0, len(table), row), table.nbytes)
-            yield replace(
-                chunk,
-                path=str(path),
-                format="arrow",
-                folder=None,
-                is_unpacked=True,
-            )
-            row += len(table)
-
-
-def _read_in_parts(stream: IO[bytes], file: InputFile, chunk_bytes: int) -> Iterator[pa.Table]:
-    batches: list[pa.RecordBatch] = []
-    size = 0
-    try:
-        for batch in pq.ParquetFile(stream).iter_batches(batch_size=64):
-            batches.append(batch)
-            size += batch.nbytes
-            if size >= chunk_bytes:
-                yield pa.Table.from_batches(batches)
-                batches, size = [], 0
-    except (OSError, pa.ArrowException) as error:
-        raise damaged_table(file.path, file.format, error) from error
-    if batches:
-        yield pa.Table.from_batches(batches)

@@ -1,4 +1,4 @@
-"""Columns that change what a row means, as one table.
+"""Columns that change what a row means; `columns.toml` is the table.
 
 A row is more than its conversation: `label: false` says that the reply is a bad one, `split: "test"` that it must not
 be trained, `images` that the text is not all of it. Such a column is never dropped without a word. It is
@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from turnwise.errors import printable, short_repr
@@ -33,8 +35,6 @@ MESSAGE_KEYS = frozenset(["content", "tool_calls", "function_call", "weight"])
 ANY_VALUE = ""
 TRUTH_VALUES = "true false yes no"
 TRUTH_NUMBERS = "0 1 0.0 1.0"
-FALSE = ("false", "0", "0.0", '"false"', '"no"')
-TRUE = ("true", "1", "1.0", '"true"', '"yes"')
 ASSERTING = frozenset(["is", "was", "are"])
 
 
@@ -56,77 +56,17 @@ class ColumnMeaning(NamedTuple):
     is_carried: bool = False
     words: str = ""
     adjectives: str = ""
-    names: tuple[str, ...] = ()
-    harmless: tuple[str, ...] = ()
+    names: Collection[str] = ()
+    harmless: Collection[str] = ()
     advice: str = ""
 
 
-UNPAIRED = "--preferences unpaired trains with it, if it is true or false; --columns label=NAME says where it is"
-WEIGHTS = 'a message may have a "weight": 0 or 1'
-MEANINGS = (
-    ColumnMeaning(
-        "whether the reply is good",
-        words="label verdict judgement judgment feedback thumb winner 标签",
-        names=("chosen", "rejected", "kto tag"),
-        advice=UNPAIRED,
-    ),
-    ColumnMeaning(
-        "whether the reply is good",
-        adjectives="good right correct accepted approved desirable liked upvoted safe passed success successful solved "
-        "resolved preferred helpful valid verified review chosen",
-        harmless=TRUE,
-        advice=UNPAIRED,
-    ),
-    ColumnMeaning(
-        "whether the reply is bad",
-        adjectives="bad wrong incorrect undesirable disliked downvoted flagged toxic harmful unsafe spam deleted "
-        "failed hallucinated hallucination invalid rejected contaminated",
-        harmless=FALSE,
-    ),
-    ColumnMeaning(
-        "how much the row, or the turn, counts",
-        words="weight 权重",
-        adjectives="loss mask train trained trainable training keep include included",
-        names=("loss mask", "loss scale", "train detail", "training detail"),
-        harmless=TRUE,
-        advice=WEIGHTS,
-    ),
-    ColumnMeaning(
-        "that the row, or the turn, does not count",
-        adjectives="masked ignore ignored skip skipped exclude excluded",
-        harmless=FALSE,
-        advice=WEIGHTS,
-    ),
-    ColumnMeaning(
-        "that the row is not for training",
-        words="holdout heldout",
-        names=("held out", "is held out", "is test", "is eval", "is validation"),
-        harmless=FALSE,
-    ),
-    ColumnMeaning(
-        "which split the row belongs to",
-        words="split fold partition",
-        harmless=('"train"', '"training"', '"train_sft"', '"train_prefs"'),
-        advice="give the files of one split",
-    ),
-    ColumnMeaning(
-        "that the row has more than text",
-        words="image img video audio picture photo pixel attachment 图片 图像",
-        harmless=("0", "false"),
-    ),
-    ColumnMeaning(
-        "what the model is given beside the messages",
-        names=("system", "system prompt", "system message", "function", "history"),
-        advice="write it as a message, or as `tools`",
-    ),
-    ColumnMeaning(
-        "how good the reply is",
-        is_carried=True,
-        words="score rating rank reward grade quality margin preference helpfulness correctness coherence complexity "
-        "verbosity honesty truthfulness harmlessness vote upvote downvote like dislike star karma confidence advantage "
-        "评分 得分 分数",
-    ),
-)
+MEANINGS = [
+    ColumnMeaning(**kind)
+    for kind in tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))[
+        "kind"
+    ]
+]
 """The kinds, the first that fits counts."""
 
 

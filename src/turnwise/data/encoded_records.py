@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,27 +20,7 @@ from turnwise.data.schemas import DIGEST_SIZE, ENCODED_SCHEMA, FILTERED, REJECTE
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
 
 SOURCE_COLUMNS = ("file", "row", "offset")
-OUTCOME_COLUMNS = (
-    *("status", "sample", "kind", "reason", "digest"),
-    *("tokens_lost", "carried", "unread", "rewritten"),
-)
-OF_PREFERENCES = ("rejected_ids", "prompt_length", "label")
-
-
-class _Entry(NamedTuple):
-    """One record."""
-
-    row: int  # its place in the input batch
-    place: int  # of its ids among all lists of ids
-    sample: int = 0
-    status: str = SAMPLE
-    kind: str | None = None
-    reason: str | None = None
-    tokens_lost: int = 0
-    digest: bytes | None = None
-    carried: str | None = None
-    unread: tuple[str, ...] | None = None
-    rewritten: int = 0
+DEFAULTS = {"status": SAMPLE, "sample": 0, "tokens_lost": 0, "rewritten": 0}
 
 
 class RecordBuilder:
@@ -54,60 +34,44 @@ class RecordBuilder:
     def __init__(self, encoded: EncodedBatch, deduplicate: bool) -> None:
         self._encoded = encoded
         self._deduplicate = deduplicate
-        self._entries: list[_Entry] = []
+        self._rows: list[int] = []  # of each record, its row in the input batch
+        self._places: list[int] = []  # and that of its ids among all lists of ids
+        self._records: list[dict[str, Any]] = []  # and the columns that are not the default
         # The first list that is added is empty, for records without a sample.
         self._added: list[EncodedSample] = [EncodedSample(array(ID_TYPE), array(ID_TYPE))]
 
+    def _add(self, row: int, place: int, columns: dict[str, Any]) -> None:
+        self._rows.append(row)
+        self._places.append(place)
+        self._records.append(columns)
+
     def add_common(self, row: int, place: int, record: Record) -> None:
         """Add a row whose sample is in the encoded batch, at `place`."""
-        digest = self._find_digest(*self._encoded[place]) if self._deduplicate else None
-        unread = record.unread or None
-        self._entries.append(
-            _Entry(row, place, digest=digest, carried=record.carried, unread=unread)
-        )
+        columns: dict[str, Any] = {"carried": record.carried, "unread": record.unread or None}
+        if self._deduplicate:
+            columns["digest"] = _find_digest(*self._encoded[place])
+        self._add(row, place, columns)
 
     def add_result(self, row: int, result: RowResult, record: Record | None) -> None:
         """Add the samples of a row that was encoded by itself, or its problem."""
-        problem, lost = result.problem, result.tokens_lost
-        kind, reason = (problem.kind, problem.reason) if problem else (None, None)
-        unread = record.unread if record is not None else problem.unread if problem else None
+        problem = result.problem
+        columns: dict[str, Any] = {}
+        if problem is not None:
+            columns = {"kind": problem.kind, "reason": problem.reason}
+        # Both are counted once for each row.
+        source: Any = record or problem
+        counts = {"tokens_lost": result.tokens_lost, "unread": source.unread or None}
         if not result.samples:
-            status = FILTERED if kind in FILTER_KINDS else REJECTED
-            place = len(self._encoded)
-            self._entries.append(
-                _Entry(row, place, 0, status, kind, reason, lost, unread=unread or None)
-            )
-            return
-        carried = record.carried if record is not None else None
+            status = FILTERED if columns["kind"] in FILTER_KINDS else REJECTED
+            self._add(row, len(self._encoded), {**columns, **counts, "status": status})
         for number, sample in enumerate(result.samples):
+            columns = {**columns, **sample._asdict(), "sample": number}
+            columns["carried"] = record and record.carried
+            if self._deduplicate:
+                columns["digest"] = _find_digest(*sample[:3], sample.label)
             place = len(self._encoded) + len(self._added)
             self._added.append(sample)
-            digest = self._find_digest(*sample[:3], sample.label) if self._deduplicate else None
-            # Both are counted once for each row.
-            lost_here, unread_here = (0, None) if number else (lost, unread or None)
-            self._entries.append(
-                _Entry(
-                    row,
-                    place,
-                    number,
-                    SAMPLE,
-                    kind,
-                    reason,
-                    lost_here,
-                    digest,
-                    carried,
-                    unread_here,
-                    sample.rewritten,
-                )
-            )
-
-    def _find_digest(self, *ids: Any) -> bytes:
-        """Return a hash of ids and labels; of a pair, of both conversations; of an unpaired reply, with its label."""
-        hasher = hashlib.blake2b(digest_size=DIGEST_SIZE)
-        for values in ids:
-            if values is not None:
-                hasher.update(bytes([values]) if isinstance(values, bool) else values)
-        return hasher.digest()
+            self._add(row, place, {**columns, **counts} if number == 0 else columns)
 
     def build(self, batch: pa.RecordBatch, splits: Sequence[str]) -> pa.RecordBatch:
         """Build the batch of records.
@@ -116,60 +80,50 @@ class RecordBuilder:
             batch: the rows, of `INPUT_SCHEMA`.
             splits: the split of each row.
         """
+        records = self._records
         columns = {
-            **self._build_sources(batch),
-            **self._build_outcomes(splits),
-            **self._build_preferences(),
-            "input_ids": self._build_lists("input_ids"),
-            "labels": self._build_lists("labels"),
+            name: batch.column(name).take(_to_indices(self._rows)) for name in SOURCE_COLUMNS
         }
+        columns |= {name: self._build_lists(name) for name in ("input_ids", "labels")}
+        pairs = list(zip(self._rows, records, strict=True))
+        rejected = [row if one.get("status") == REJECTED else None for row, one in pairs]
+        columns["raw"] = batch.column("raw").take(_to_indices(rejected))
+        counts = batch.column("nulls_removed").to_pylist()
+        removed = [0 if one.get("sample") else counts[row] for row, one in pairs]
+        columns |= {"nulls_removed": removed, "split": [splits[row] for row in self._rows]}
         arrays = []
         for field in ENCODED_SCHEMA:
-            values = columns[field.name]
+            values = columns.get(field.name)
+            if values is None:
+                values = [one.get(field.name, DEFAULTS.get(field.name)) for one in records]
             arrays.append(values if isinstance(values, pa.Array) else pa.array(values, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=ENCODED_SCHEMA)
-
-    def _build_sources(self, batch: pa.RecordBatch) -> dict[str, Any]:
-        """Return the columns that come from the input."""
-        rows = pa.array([entry.row for entry in self._entries], pa.int64())
-        columns = {name: batch.column(name).take(rows) for name in SOURCE_COLUMNS}
-        rejected = [entry.row if entry.status == REJECTED else None for entry in self._entries]
-        columns["raw"] = batch.column("raw").take(pa.array(rejected, pa.int64()))
-        counts = batch.column("nulls_removed").to_pylist()
-        columns["nulls_removed"] = [
-            0 if entry.sample else counts[entry.row] for entry in self._entries
-        ]
-        return columns
-
-    def _build_outcomes(self, splits: Sequence[str]) -> dict[str, Any]:
-        """Return the columns about what became of rows."""
-        entries = self._entries
-        columns = {name: [getattr(one, name) for one in entries] for name in OUTCOME_COLUMNS}
-        return {**columns, "split": [splits[entry.row] for entry in entries]}
 
     def _build_lists(self, name: str) -> pa.Array:
         """Return the ids or the labels of all records."""
         encoded = self._encoded
         lists = make_lists(getattr(encoded, name), encoded.offsets)
-        places = [entry.place for entry in self._entries]
-        if places == list(range(len(encoded))):
+        if self._places == list(range(len(encoded))):
             return lists
         values, offsets = array(ID_TYPE), array(OFFSET_TYPE, [0])
         for sample in self._added:
             values += getattr(sample, name)
             offsets.append(len(values))
         lists = pa.concat_arrays([lists, make_lists(values, offsets)])
-        return lists.take(pa.array(places, pa.int64()))
+        return lists.take(_to_indices(self._places))
 
-    def _build_preferences(self) -> dict[str, pa.Array]:
-        """Return the columns that only preferences have."""
-        if all(sample.prompt_length is None for sample in self._added):
-            count = len(self._entries)
-            return {
-                name: pa.nulls(count, ENCODED_SCHEMA.field(name).type) for name in OF_PREFERENCES
-            }
-        samples = [self._added[entry.place - len(self._encoded)] for entry in self._entries]
-        return {name: [getattr(sample, name) for sample in samples] for name in OF_PREFERENCES}
+
+def _to_indices(numbers: Sequence[int | None]) -> pa.Array:
+    return pa.array(numbers, pa.int64())
+
+
+def _find_digest(*ids: Any) -> bytes:
+    """Return a hash of ids and labels; of a pair, of both conversations; of an unpaired reply, with its label."""
+    hasher = hashlib.blake2b(digest_size=DIGEST_SIZE)
+    for values in ids:
+        if values is not None:
+            hasher.update(bytes([values]) if isinstance(values, bool) else values)
+    return hasher.digest()
 
 
 def make_lists(values: array[int], offsets: array[int]) -> pa.Array:
