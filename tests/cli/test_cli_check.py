@@ -206,7 +206,7 @@ def test_the_baseline_is_a_setting(broken: Path) -> None:
     broken.with_name("turnwise.toml").write_text('baseline = "turnwise-baseline.json"\n')
     good("check", broken.name, "--for", "all")
     broken.with_name("turnwise.toml").write_text("baseline = 3\n")
-    assert "baseline is 3" in bad("check", broken.name)
+    assert "baseline must be a string, not 3" in bad("check", broken.name)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"version": 7}', '{"version": 1, "templates": [3]}'])

@@ -156,15 +156,18 @@ def test_json_lines_are_read_one_at_a_time(tmp_path: Path) -> None:
         ('[{"prompt": "a"}, {"prompt": "b"}]', [(1, {"prompt": "a"}), (2, {"prompt": "b"})]),
         ('[\n{"prompt": "a"},\n {"prompt": "b"}]', [(1, {"prompt": "a"}), (2, {"prompt": "b"})]),
         ('{\n"prompt": "a"\n}', [(1, {"prompt": "a"})]),
-        ('\ufeff{"prompt": "a"}\n\n{"prompt": "b"}', [(1, {"prompt": "a"}), (3, {"prompt": "b"})]),
-        ('{"a"\n{"prompt": "b"}', [(1, None), (2, {"prompt": "b"})]),
+        (
+            '\ufeff{"prompt": "a"}\n\n{"prompt": "b"}',
+            [(1, b'{"prompt": "a"}'), (3, b'{"prompt": "b"}')],
+        ),
+        ('{"a"\n{"prompt": "b"}', [(1, b'{"a"'), (2, b'{"prompt": "b"}')]),
         ("", []),
     ],
 )
 def test_documents_and_lines(text: str, expected: list[Any], tmp_path: Path) -> None:
     data = tmp_path / "data.json"
     data.write_text(text, encoding="utf-8")
-    assert [(line.number, line.value) for line in read_json_lines(str(data))] == expected
+    assert [(line.number, line.row) for line in read_json_lines(str(data))] == expected
 
 
 def test_lines_that_are_not_text_or_too_long(
@@ -175,8 +178,8 @@ def test_lines_that_are_not_text_or_too_long(
     data.write_bytes(b'{"a": 1}\n"\xff"\n' + b'"' + b"x" * 100 + b'"\n[1]\n')
     found = list(read_json_lines(str(data)))
     assert [line.number for line in found] == [1, 2, 3, 4]
-    assert "UTF-8" in str(found[1].problem) and "longer than" in str(found[2].problem)
-    assert found[3].value == [1]
+    assert found[1].row == b'"\xff"' and "longer than" in found[2].row.problem
+    assert found[3].row == b"[1]"
 
 
 @pytest.mark.parametrize(

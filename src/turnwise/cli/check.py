@@ -29,7 +29,7 @@ from rich.text import Text
 from turnwise.analysis.profiles import PROFILES as PROFILES
 from turnwise.analysis.profiles import SEVERITIES, Severity
 from turnwise.cli import inputs, output
-from turnwise.errors import SourceError, did_you_mean, short_repr
+from turnwise.errors import SourceError, short_repr
 from turnwise.evidence.checks import CHECKS, CheckReport, find_check
 from turnwise.evidence.checks import check as check_template
 from turnwise.evidence.checks.baseline import Known, dump_baseline, parse_baseline, remove_known
@@ -39,6 +39,7 @@ from turnwise.evidence.compare import diff
 from turnwise.local_files import error_reason, is_present, read_file
 from turnwise.registry import load, match
 from turnwise.registry.match import OFFICIAL
+from turnwise.schema import STRING, check_table, list_of
 from turnwise.template import Template
 
 VERSION = "1"  # of the findings: it changes with the meaning of a code
@@ -47,7 +48,10 @@ CONFIG_FILE = "tokenizer_config.json"
 MAX_CONFIG = 64 * 2**20
 OWN_FILE, PROJECT_FILE = "turnwise.toml", "pyproject.toml"
 MAX_SETTINGS = 2**20  # bytes
-SETTINGS = ("ignore", "baseline")
+SETTINGS = {
+    "ignore": list_of(STRING, 'a list of codes, such as ["T106"]'),
+    "baseline": STRING,
+}
 BASELINE = "turnwise-baseline.json"
 MAX_BASELINE = 2**24  # bytes
 
@@ -292,16 +296,8 @@ def _read_table(path: Path) -> dict[str, Any] | None:
 
 
 def _read_settings(table: dict[str, Any], name: str) -> CheckSettings:
-    for key in table:
-        if key not in SETTINGS:
-            hint = did_you_mean(key, SETTINGS, "Known settings")
-            raise SourceError(f"{name}: there is no setting {key!r}", hint=hint)
-    ignored = table.get("ignore", [])
-    if not isinstance(ignored, list) or not all(isinstance(code, str) for code in ignored):
-        hint = 'It should be a list of codes: ignore = ["T106"].'
-        raise SourceError(f"{name}: ignore is {short_repr(ignored)}", hint=hint)
-    baseline = table.get("baseline")
-    if not isinstance(baseline, str | None):
-        hint = f'It should be the path of a file: baseline = "{BASELINE}".'
-        raise SourceError(f"{name}: baseline is {short_repr(baseline)}", hint=hint)
-    return CheckSettings(tuple(ignored), baseline)
+    try:
+        given = check_table(table, SETTINGS)
+    except SourceError as error:
+        raise error.within(name) from None
+    return CheckSettings(tuple(given.get("ignore", ())), given.get("baseline"))

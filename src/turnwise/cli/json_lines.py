@@ -1,7 +1,7 @@
 """Read rows of JSON Lines one at a time, so that a file may be larger than the memory.
 
-A file that is one JSON document (a list of rows, or one row over many lines) is read too, up to `MAX_DOCUMENT` bytes. A
-line that is not JSON is a row with a problem: whoever reads decides what becomes of it.
+A file that is one JSON document (a list of rows, or one row over many lines) is read too, up to `MAX_DOCUMENT` bytes.
+Lines are not parsed here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from turnwise.cli.inputs import STDIN, unreadable_file
+from turnwise.evidence.scan import UnreadableRow
 from turnwise.local_files import open_file
 from turnwise.shapes import are_rows
 
@@ -25,13 +26,11 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class JsonLine(NamedTuple):
-    """A row: the number of its line, its value or what is wrong with it, how many bytes were read so far, its text."""
+    """A row: the number of its line, its text or what stands for it, and how many bytes were read so far."""
 
     number: int
-    value: Any = None
-    problem: str | None = None
+    row: bytes | Any | UnreadableRow
     bytes_read: int = 0
-    raw: bytes | None = None
 
 
 def size_of(place: str) -> int | None:
@@ -64,60 +63,36 @@ def _open(place: str, stack: ExitStack) -> BinaryIO:
 def _read_stream(stream: BinaryIO) -> Iterator[JsonLine]:
     first = stream.readline(MAX_LINE + 1).removeprefix(BYTE_ORDER_MARK)
     waiting = deque([first])
-    if first.strip() and not _is_json(first):
+    document = _parse(first)
+    if first.strip() and document is None:
         rest = stream.read(MAX_DOCUMENT)
-        rows = _parse_document(first + rest)
-        if rows is not None:
+        whole = _parse(first + rest)
+        if whole is not None:
+            rows = whole if are_rows(whole) else [whole]
             yield from (JsonLine(number, row) for number, row in enumerate(rows, 1))
             return
         waiting += rest.splitlines(keepends=True)
-        if not waiting[-1].endswith(b"\n"):
-            waiting[-1] += stream.readline(MAX_LINE)
+    if not waiting[-1].endswith(b"\n"):
+        waiting[-1] += stream.readline(MAX_LINE)
     number, size = 0, 0
-    while True:
-        line = waiting.popleft() if waiting else stream.readline(MAX_LINE + 1)
-        if not line:
-            return
+    while line := waiting.popleft() if waiting else stream.readline(MAX_LINE + 1):
         number += 1
         size += len(line)
         if len(line) > MAX_LINE:
             while line and not line.endswith(b"\n"):
                 line = stream.readline(MAX_LINE)
                 size += len(line)
-            yield JsonLine(number, None, f"the line is longer than {MAX_LINE:,} bytes", size)
+            problem = f"the line is longer than {MAX_LINE:,} bytes"
+            yield JsonLine(number, UnreadableRow(problem), size)
+        elif number == 1 and are_rows(document):  # a list of rows without a line break
+            yield from (JsonLine(one, row, size) for one, row in enumerate(document, 1))
         elif line.strip():
-            row = _parse_line(line, number, size)._replace(raw=line.rstrip(b"\r\n"))
-            if number == 1 and are_rows(row.value):  # a list of rows without a line break
-                yield from (JsonLine(n, value, None, size) for n, value in enumerate(row.value, 1))
-            else:
-                yield row
+            yield JsonLine(number, line.rstrip(b"\r\n"), size)
 
 
-def _is_json(line: bytes) -> bool:
+def _parse(data: bytes) -> Any:
+    """Return the value of a JSON document; None if the data is something else."""
     try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _parse_document(data: bytes) -> list[Any] | None:
-    """Return the rows of one JSON document; None if the data is something else."""
-    try:
-        value = json.loads(data)
+        return json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return value if are_rows(value) else [value]
-
-
-def _parse_line(line: bytes, number: int, size: int) -> JsonLine:
-    try:
-        return JsonLine(number, json.loads(line.decode("utf-8")), None, size)
-    except UnicodeDecodeError as error:
-        return JsonLine(number, None, f"not UTF-8 at byte {error.start}", size)
-    except json.JSONDecodeError as error:
-        return JsonLine(
-            number, None, f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}", size
-        )
-    except (ValueError, RecursionError):
-        return JsonLine(number, None, "not JSON that can be read: nested too deeply", size)

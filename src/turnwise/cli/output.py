@@ -260,10 +260,10 @@ def _tell(label: str, text: str) -> None:
 
 
 @contextmanager
-def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr, if that is a terminal; the function takes how much of `total` is done."""
+def show_progress(what: str) -> Iterator[Callable[[int, int | None, str], None]]:
+    """Show a bar on stderr, if that is a terminal; the function takes how much is done, of how much, and a text."""
     if not sys.stderr.isatty():
-        yield lambda done: None
+        yield lambda done, total, text: None
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -271,8 +271,12 @@ def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None
     # The bar moves the cursor, which `EscapedTerminal` would not pass on; there is no text of others in it.
     console = Console(file=sys.__stderr__)
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, completed=done)
+        task = progress.add_task(what, total=None)
+
+        def show(done: int, total: int | None, text: str) -> None:
+            progress.update(task, completed=done, total=total, description=text)
+
+        yield show
 
 
 @contextmanager

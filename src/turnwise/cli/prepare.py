@@ -9,16 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as ProgressBar
 from rich.text import Text
 
 from turnwise.cli import inputs, output
@@ -239,32 +236,19 @@ def _run(recipe: Recipe, engine: str, workers: int | None) -> Mapping[str, Any]:
 @contextmanager
 def show_run() -> Iterator[Callable[[Progress], None]]:
     """Show bytes done, rows and tokens in a second, rejected rows and the time left, if stderr is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda progress: None
-        return
-    columns = (
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[figures]}", markup=False),
-        TimeRemainingColumn(compact=True),
-    )
-    # The bar moves the cursor, which `EscapedTerminal` would not pass on; there are only numbers in it.
-    console = Console(file=sys.__stderr__)
-    with ProgressBar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=None, figures="")
+    with output.show_progress("") as update:
         begun: list[tuple[Progress, float]] = []
 
         def show(progress: Progress) -> None:
-            seconds = bar.tasks[0].elapsed or 0.0
             if not begun:  # neither the start nor what an earlier run did counts for the speed
-                begun.append((progress, seconds))
+                begun.append((progress, monotonic()))
             first, start = begun[0]
-            figures = progress_figures(first, progress, seconds - start)
+            figures = progress_figures(first, progress, monotonic() - start)
             done, total = progress.bytes_done, progress.bytes_total
             if progress.stage == "assemble":
                 done, total = progress.shards_done, progress.shards_total
                 figures = f"writing {output.count_of(total, 'shard')}"
-            bar.update(task, total=total, completed=done, figures=figures)
+            update(done, total, figures)
 
         yield show
 

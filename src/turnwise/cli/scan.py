@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from turnwise.cli import inputs, output
-from turnwise.cli.json_lines import JsonLine, read_json_lines, size_of
+from turnwise.cli.json_lines import read_json_lines, size_of
 from turnwise.cli.prepare import keep_given, parse_columns
 from turnwise.data import recipe as recipes  # noqa: F401  # the docstring has its choices
 from turnwise.errors import SourceError
-from turnwise.evidence.scan import ROW_PROBLEMS, RowScanner, ScanReport, UnreadableRow
+from turnwise.evidence.scan import ROW_PROBLEMS, RowScanner, ScanReport
 
 
 def scan_dataset(
@@ -46,7 +46,7 @@ def scan_dataset(
     settings["columns"] = parse_columns(settings["columns"] or [])
     scanner = RowScanner(tokenizer, found, **keep_given(settings))
     report = ScanReport()
-    with output.show_progress("scanning", size_of(dataset)) as show:
+    with output.show_progress("scanning") as show:
         for row in scanner.scan(_read_rows(dataset, show)):
             report.add(row)
     if not report.rows:
@@ -57,18 +57,12 @@ def scan_dataset(
     output.finish(report, _as_data(report), as_json, not report.affected)
 
 
-def _read_rows(dataset: str, show: Callable[[int], object]) -> Iterator[tuple[int, Any]]:
-    """Yield the number of each line, as people count them, and its row."""
+def _read_rows(dataset: str, show: Callable[..., object]) -> Iterator[tuple[int, Any]]:
+    """Yield the number of each line, from 1, and its row."""
+    size = size_of(dataset)
     for line in read_json_lines(dataset):
-        yield line.number, _choose_row(line)
-        show(line.bytes_read)
-
-
-def _choose_row(line: JsonLine) -> Any:
-    """Return the text of a row, which `prepare` reads; its value if it is a part of a document."""
-    if line.raw is not None:
-        return line.raw
-    return line.value if line.problem is None else UnreadableRow(line.problem)
+        yield line.number, line.row
+        show(line.bytes_read, size, "scanning")
 
 
 def _as_data(report: ScanReport) -> dict[str, Any]:

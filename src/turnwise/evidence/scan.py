@@ -226,15 +226,15 @@ class RowScanner:
 
     def _judge(self, rows: Sequence[Any]) -> list[tuple[Record | None, UnusableRow | None]]:
         """Return the conversation of each row, and why `prepare` would reject it."""
-        verdicts: list[tuple[Record | None, UnusableRow | None]]
-        if self._encoder is not None:
-            readable = [one for one in rows if not isinstance(one, UnreadableRow)]
-            found = self._encoder.encode_rows(readable)
-            problems = {index: result.problem for index, result in found.results.items()}
-            verdicts = [(one, problems.get(index)) for index, one in enumerate(found.records)]
-            left = iter(verdicts)
-            return [_judge_unreadable(one) or next(left) for one in rows]
-        return [_judge_unreadable(one) or self._judge_text(one) for one in rows]
+        known = [
+            UnusableRow("bad-json", one.problem) if isinstance(one, UnreadableRow) else one
+            for one in rows
+        ]
+        if self._encoder is None:
+            return [self._judge_text(one) for one in known]
+        found = self._encoder.encode_rows(known)
+        problems = {index: result.problem for index, result in found.results.items()}
+        return [(one, problems.get(index)) for index, one in enumerate(found.records)]
 
     def _judge_text(self, row: Any) -> tuple[Record | None, UnusableRow | None]:
         record, problem = self._checker.check(row)
@@ -266,10 +266,6 @@ class RowScanner:
             if role not in KNOWN_ROLES and not (role and role in self._template_text):
                 hint = did_you_mean(role, KNOWN_ROLES[:6], "Roles")
                 yield ROLE, f"messages[{index}].role", f"{short_repr(role)}. {hint}"
-
-
-def _judge_unreadable(row: Any) -> tuple[None, UnusableRow] | None:
-    return (None, UnusableRow("bad-json", row.problem)) if isinstance(row, UnreadableRow) else None
 
 
 def _is_marker(text: str) -> bool:
