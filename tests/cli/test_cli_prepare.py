@@ -21,6 +21,7 @@ import pytest
 import turnwise
 from cli_runner import bad, good, run
 from turnwise.cli import prepare as command
+from turnwise.data import pages
 from turnwise.data.dry_run import try_recipe
 from turnwise.data.recipe import ENGINE_NAMES, Recipe
 from turnwise.data.run import ENGINES, Progress, prepare
@@ -331,7 +332,7 @@ def test_figures_beside_the_bar() -> None:
     ],
 )
 def test_short_numbers(value: float, shown: str) -> None:
-    assert command.short_number(value) == shown
+    assert pages.short_number(value) == shown
 
 
 @pytest.mark.parametrize(

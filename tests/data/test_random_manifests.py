@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from prepared_folders import make_folder_recipe, make_rows, write_jsonl
-from turnwise.cli.prepare import summary_lines
 from turnwise.data import prepare
 from turnwise.data.manifest import (
     COMPLETE,
@@ -25,7 +24,7 @@ from turnwise.data.manifest import (
     read_json,
     refuse_other_run,
 )
-from turnwise.data.pages import write_page, write_report
+from turnwise.data.pages import write_page, write_report, write_summary
 from turnwise.data.prepared_folder import PreparedFolder
 from turnwise.errors import DataError, TurnwiseError
 
@@ -139,7 +138,7 @@ def resume(folder: Path, identity: Identity) -> None:
     found = read_json(folder / MANIFEST, COMPLETE)
     refuse_other_run(folder, identity, found)
     check_shards(folder, found)
-    list(summary_lines(found, str(folder)))
+    write_summary(found, str(folder))
     write_page(found)
     write_report(found)
 

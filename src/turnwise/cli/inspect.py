@@ -19,8 +19,8 @@ from turnwise.cli import output
 from turnwise.cli.encode import LEGEND, load_tokenizer, token_lines
 from turnwise.cli.extras import import_extra
 from turnwise.cli.options import check_choice
-from turnwise.cli.prepare import summary_lines
-from turnwise.data.pages import write_report
+from turnwise.cli.prepare import label_lines
+from turnwise.data.pages import write_report, write_summary
 from turnwise.errors import SourceError, printable
 from turnwise.local_files import error_reason
 from turnwise.tokens.loss import IGNORED
@@ -68,7 +68,7 @@ def inspect(
         output.write_json({"manifest": found.manifest, "samples": samples_data})
         return
     wanted = output.use_colour()
-    output.write_lines(summary_lines(found.manifest, folder), wanted)
+    output.write_lines(label_lines(write_summary(found.manifest, folder)), wanted)
     output.write_lines(histogram_lines(found.manifest["lengths"]), wanted)
     for row in rows:
         output.write_lines(sample_lines(row, known, wanted), wanted)

@@ -231,11 +231,6 @@ def escape(text: str) -> str:
     return printable(text, limit=len(text))
 
 
-def count_of(number: int, noun: str) -> str:
-    """Return a number of things in words: 1 row, 1,000 rows."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 def note(text: str) -> None:
     """Write a note to stderr."""
     _tell("note", printable(text))

@@ -22,21 +22,15 @@ from turnwise.cli import inputs, output
 from turnwise.cli.extras import import_extra
 from turnwise.cli.options import to_flag
 from turnwise.data import recipe as recipes  # noqa: F401  # the docstring has its choices
-from turnwise.data.pages import REPORT, describe_columns
-from turnwise.data.reasons import KINDS, REJECTED_FILE
+from turnwise.data.pages import LABEL_WIDTH, count_of, short_number, write_dry_run, write_summary
+from turnwise.data.reasons import REJECTED_FILE
 from turnwise.data.recipe import RULES, Recipe
-from turnwise.errors import DataError, SourceError, printable
+from turnwise.errors import DataError, SourceError
 
 if TYPE_CHECKING:
     from turnwise.data.dry_run import DryRun
     from turnwise.data.run import Progress
 
-COUNTS = {
-    "nulls_removed": ("nulls", "removed, with which Arrow pads tables"),
-    "rewritten": ("rewritten", "replies are not trained in the template's text"),
-}
-"""What the summary says of counts of the manifest that are mostly 0."""
-REASONS_SHOWN = 8
 NOTES_IN_HINT = 3
 TOO_LONG = "too-long"
 # A key that an error begins with, or that is no word of a sentence; `key = "value"` in a hint.
@@ -112,7 +106,7 @@ def prepare(
     manifest = _run(made, engine, workers)
     failure = None if manifest["rows"]["out"] else explain_nothing(manifest, made.output)
     if not as_json:
-        output.write_lines(summary_lines(manifest, made.output), output.use_colour())
+        output.write_lines(label_lines(write_summary(manifest, made.output)), output.use_colour())
     elif failure is None:  # the error is the one document otherwise
         output.write_json(manifest)
     if failure is not None:
@@ -137,7 +131,7 @@ def explain_nothing(manifest: Mapping[str, Any], folder: str) -> DataError:
     if rows["rejected"] == rows["in"]:
         return DataError("every row was rejected", hint=" ".join(hints))
     parts = [f"{rows[key]:,} {key}" for key in ("rejected", "filtered") if rows[key]]
-    problem = f"nothing was written: of {output.count_of(rows['in'], 'row')}, {' and '.join(parts)}"
+    problem = f"nothing was written: of {count_of(rows['in'], 'row')}, {' and '.join(parts)}"
     return DataError(problem, hint=" ".join(hints) or None)
 
 
@@ -156,7 +150,7 @@ def _try(recipe: Recipe, as_json: bool) -> None:
     found: DryRun = import_extra("turnwise.data.dry_run", "prepare").try_recipe(recipe)
     failure = None if found.lengths else _explain_no_sample(found)
     if not as_json:
-        output.write_lines(dry_run_lines(found), output.use_colour())
+        output.write_lines(label_lines(write_dry_run(found)), output.use_colour())
     elif failure is None:
         counts = {one.name: getattr(found, one.name) for one in fields(found)}
         output.write_json({**counts, "tokens_estimated": found.tokens_estimated})
@@ -172,7 +166,7 @@ def _explain_no_sample(found: DryRun) -> DataError:
         return DataError("there is no row in the inputs", hint="Name files that have rows.")
     if found.rejected.total() == found.rows_read:
         return DataError("every row that was read would be rejected", hint=found.reasons[0])
-    problem = f"of {output.count_of(found.rows_read, 'row')} that were read, {found.filtered:,} would be filtered"
+    problem = f"of {count_of(found.rows_read, 'row')} that were read, {found.filtered:,} would be filtered"
     hint = " ".join([*found.reasons[:1], SHORTEN])
     return DataError(f"{problem}, and none would be written", hint=hint)
 
@@ -247,7 +241,7 @@ def show_run() -> Iterator[Callable[[Progress], None]]:
             done, total = progress.bytes_done, progress.bytes_total
             if progress.stage == "assemble":
                 done, total = progress.shards_done, progress.shards_total
-                figures = f"writing {output.count_of(total, 'shard')}"
+                figures = f"writing {count_of(total, 'shard')}"
             update(done, total, figures)
 
         yield show
@@ -263,91 +257,10 @@ def progress_figures(first: Progress, now: Progress, seconds: float) -> str:
     """
     rates = ((now.rows - first.rows, "rows/s"), (now.tokens - first.tokens, "tokens/s"))
     shown = [f"{short_number(count / seconds)} {unit}" for count, unit in rates if seconds > 0]
-    return "  ".join([output.count_of(now.rows, "row"), *shown, f"{now.rejected:,} rejected"])
+    return "  ".join([count_of(now.rows, "row"), *shown, f"{now.rejected:,} rejected"])
 
 
-def short_number(value: float) -> str:
-    """Return a number in three digits: 950, 12.3k, 4.56M."""
-    for unit in ("", "k", "M", "G"):
-        if value < 999.5 or unit == "G":
-            break
-        value /= 1000
-    digits = 0 if not unit or value >= 99.95 else 1 if value >= 9.995 else 2
-    return f"{value:.{digits}f}{unit}"
-
-
-def summary_lines(manifest: Mapping[str, Any], folder: str) -> Iterator[Text]:
-    """Yield the summary of a run, a line at a time."""
-    rows, tokens, shards = manifest["rows"], manifest["tokens"], manifest["shards"]
-    parts = (("out", "written"), ("rejected", "rejected"), ("filtered", "filtered"))
-    shown = ", ".join(f"{rows[key]:,} {name}" for key, name in parts if key == "out" or rows[key])
-    yield _line("rows", f"{rows['in']:,} read: {shown}")
-    trained = tokens["trained"] / tokens["all"] if tokens["all"] else 0
-    lost = f", {tokens['lost']:,} lost" if tokens["lost"] else ""
-    yield _line("samples", f"{manifest['samples']:,}")
-    yield _line("tokens", f"{tokens['all']:,}: {trained:.1%} trained{lost}")
-    packing = manifest["packing"]
-    if packing["efficiency"] is not None:
-        figures = f"{output.count_of(packing['rows'], 'row')}, {packing['efficiency']:.1%} full"
-        yield _line("packing", figures)
-    for split in sorted({shard["split"] for shard in shards}):
-        of_split = [shard for shard in shards if shard["split"] == split]
-        count = sum(shard["rows"] for shard in of_split)
-        yield _line(
-            split, f"{output.count_of(count, 'row')} in {output.count_of(len(of_split), 'shard')}"
-        )
-    reasons = sorted(manifest["reasons"].items(), key=lambda one: (-one[1], one[0]))
-    for reason, count in reasons[:REASONS_SHOWN]:
-        yield _line("reason", f"{count:,} x {_explain(reason)}")
-    if len(reasons) > REASONS_SHOWN:
-        yield _line("reason", f"and {len(reasons) - REASONS_SHOWN} others")
-    yield from _count_lines(manifest)
-    for text in (*describe_columns(manifest), *manifest["notes"]):
-        yield _line("note", printable(str(text)))
-    if rows["rejected"]:
-        yield _line("rejected", printable(os.path.join(folder, REJECTED_FILE)))
-    yield _line("report", printable(os.path.join(folder, REPORT)))
-
-
-def _count_lines(manifest: Mapping[str, Any]) -> Iterator[Text]:
-    for key, (label, what) in COUNTS.items():
-        count = manifest.get(key)  # older folders lack some
-        if count and isinstance(count, int):
-            yield _line(label, f"{count:,} {what}")
-
-
-def dry_run_lines(found: DryRun) -> Iterator[Text]:
-    """Yield what the first rows become, a line at a time."""
-    formats = ", ".join(f"{count:,} {name}" for name, count in sorted(found.files.items()))
-    yield _line("files", f"{formats}; {short_number(found.bytes)} bytes")
-    about = (
-        "all" if found.rows_estimated == found.rows_read else f"of about {found.rows_estimated:,}"
-    )
-    yield _line("rows", f"{found.rows_read:,} read, {about}")
-    shapes = ", ".join(f"{count:,} {name}" for name, count in found.shapes.most_common())
-    yield _line("shapes", shapes or "none that is known")
-    lengths = found.lengths
-    if lengths:
-        middle = lengths[len(lengths) // 2]
-        spread = f"{lengths[0]:,} to {lengths[-1]:,}, median {middle:,}"
-        yield _line("samples", f"{len(lengths):,}, tokens of each: {spread}")
-        yield _line("trained", f"{found.trained / sum(lengths):.1%} of the tokens")
-        yield _line("tokens", f"about {short_number(found.tokens_estimated)} in all")
-    if found.filtered:
-        yield _line("filtered", output.count_of(found.filtered, "row"))
-    for kind, count in found.rejected.most_common():
-        yield _line("rejected", f"{count:,} x {_explain(kind)}")
-    for reason in found.reasons:
-        yield _line("reason", printable(reason))
-    columns = {"unread": found.unread, "carried": found.carried}
-    for text in (*describe_columns(columns), *found.notes):
-        yield _line("note", printable(text))
-
-
-def _explain(kind: str) -> str:
-    """Return a kind of reasons, with what it means."""
-    return f"{kind}: {KINDS[kind]}" if kind in KINDS else printable(kind)
-
-
-def _line(label: str, text: str) -> Text:
-    return Text.assemble((f"{label:<11}", "dim"), text)
+def label_lines(text: str) -> Iterator[Text]:
+    """Yield the lines of a summary, with their labels dim."""
+    for line in text.rstrip("\n").split("\n"):
+        yield Text.assemble((line[:LABEL_WIDTH], "dim"), line[LABEL_WIDTH:])
