@@ -36,7 +36,7 @@ from typing import Any
 
 from turnwise.dialects.llamafactory_tools import FORMATS
 from turnwise.dialects.translation import Translation, object_in, to_mapping
-from turnwise.dialects.turns import TOKEN_MARKS, Slot, Text, Turns, check_slots, literal
+from turnwise.dialects.turns import TOKEN_MARKS, Slot, Text, Turns, check_slots, fill_marks, literal
 from turnwise.errors import SourceError, did_you_mean, short_repr
 from turnwise.schema import (
     ANYTHING,
@@ -97,7 +97,6 @@ TOKENS = ("bos_token", "eos_token")
 
 # Between results of one turn, whatever the template's own tags.
 RESULT_SEPARATOR = "\n</tool_response>\n<tool_response>\n"
-RESULT_ROLES = "['tool', 'function', 'observation']"
 PLACEHOLDER = re.compile(r"(\{\{(?:content|idx)\}\})")
 TOKENS_BY_MARK = {mark: name for name, mark in TOKEN_MARKS.items()}
 PLACEHOLDER_OR_MARK = re.compile(f"{PLACEHOLDER.pattern[:-1]}|{'|'.join(TOKENS_BY_MARK)})")
@@ -344,7 +343,7 @@ def _join_texts(items: Items) -> Items:
 
 
 class LlamaFactoryJinjaWriter:
-    """Writes the Jinja of one template."""
+    """Writes the Jinja of one template: the parts of `CHAT`."""
 
     def __init__(self, spec: LlamaFactorySpec, exact: bool) -> None:
         self.spec = spec
@@ -355,14 +354,48 @@ class LlamaFactoryJinjaWriter:
         self.counts_rounds = has_index or (exact and not self.system_in_user)
 
     def write(self) -> str:
-        """Return the whole template."""
-        lines = [
-            *self._write_macros(),
-            *self._write_system(),
-            *self._write_loop(),
-            *self._write_end(),
-        ]
-        return "\n".join(lines) + "\n"
+        """Return the whole template: first the blocks that it has, then their texts, which are looked at once."""
+        spec, slots = self.spec, self.spec.slots
+        has_end = bool(self.generation_prompt) or spec.reasons
+        has_late_system = not self.exact and not self.system_in_user
+        blocks = {
+            "without_reasoning": WITHOUT_REASONING if spec.reasons else "",
+            "count": "{%- set ns = namespace(round=0) -%}" if self.counts_rounds else "",
+            "system_turn": INTRO if self.system_in_user else SYSTEM_TURN,
+            "start_reply": REASONING if spec.reasons else "@prompt@\n{%- generation -%}",
+            "next_round": "{%- set ns.round = ns.round + 1 -%}" if self.counts_rounds else "",
+            "late_system": LATE_SYSTEM if has_late_system else "",
+            "end": END if has_end else "",
+            "end_thought": END_THOUGHT if spec.reasons else "",
+            "given_thought": "" if self.exact else GIVEN_THOUGHT,
+        }
+        opened, closed = spec.thought_words
+        is_bare = spec.kind == "Glm47ReasoningTemplate"
+        texts = {
+            "tools": self._write_tools(),
+            "calls": self._write_calls(),
+            "is_system": "== 'system'" if self.exact else "in ['system', 'developer']",
+            "prefix": self._print(slots["format_prefix"]),
+            "system": self._write_system(),
+            "user": self._write_user(),
+            "prompt": self._print(self.generation_prompt),
+            "call": self._print(
+                slots["format_function"], "content ~ call_text(message.tool_calls)"
+            ),
+            "reply": self._print(slots["format_assistant"], "content"),
+            "late": self._print(slots["format_system"], "message.content"),
+            "empty_thought": literal(closed if is_bare else opened + closed),
+            "open_mark": literal(opened.strip()),
+            "close_mark": literal(closed.strip()),
+            "open": literal(opened),
+            "close": literal(closed),
+            "default": literal(spec.default_system),
+            **self._write_result(),
+        }
+        text = CHAT
+        for name, block in blocks.items():
+            text = text.replace(f"@{name}@", block)
+        return fill_marks(text, texts)
 
     def _find_generation_prompt(self) -> Items:
         """Return the end of the user slots without what ends other turns too."""
@@ -392,9 +425,9 @@ class LlamaFactoryJinjaWriter:
             parts.append(literal(text) if kind == "text" else values.get(kind, text))
         return " ~ ".join(filter(None, parts))
 
-    def _print(self, items: Items, content: str = "") -> list[str]:
+    def _print(self, items: Items, content: str = "") -> str:
         expression = self._expression(items, content)
-        return [f"{{{{- {expression} -}}}}"] if expression else []
+        return f"{{{{- {expression} -}}}}" if expression else ""
 
     def _without_generation_prompt(self, key: str) -> Items:
         items = self.spec.slots[key]
@@ -404,65 +437,22 @@ class LlamaFactoryJinjaWriter:
         before, after = _split_at_content(items)
         return (*before, CONTENT, *_join_texts(_split_characters(after)[:-length]))
 
-    def _write_macros(self) -> list[str]:
-        spec = self.spec
-        lines = []
-        if spec.reasons:
-            opened, closed = map(literal, spec.thought_words)
-            lines += WITHOUT_REASONING.format(open=opened, close=closed).splitlines()
-        tools = FORMATS[spec.tool_format].tools.splitlines()
-        if spec.tools is not None:
-            tools = self._print(spec.tools, "tools | tojson")
-        call_format = FORMATS[spec.call_format]
-        calls = call_format.exact_calls if self.exact else call_format.calls
-        return [
-            *lines,
-            *["{%- macro tool_text() -%}", *tools, "{%- endmacro -%}"],
-            *["{%- macro call_text(calls) -%}", *calls.splitlines(), "{%- endmacro -%}"],
-        ]
+    def _write_tools(self) -> str:
+        if self.spec.tools is not None:
+            return self._print(self.spec.tools, "tools | tojson")
+        return FORMATS[self.spec.tool_format].tools
 
-    def _write_system(self) -> list[str]:
-        spec = self.spec
-        is_system = "== 'system'" if self.exact else "in ['system', 'developer']"
-        default = literal(spec.default_system)
-        lines = [
-            f"{{%- set leads = messages and messages[0].role {is_system} -%}}",
-            f"{{%- set system = (messages[0].content if leads) or {default} -%}}",
-            "{%- set chat = messages[1:] if leads else messages -%}",
-        ]
-        if self.counts_rounds:
-            lines.append("{%- set ns = namespace(round=0) -%}")
-        lines += self._print(spec.slots["format_prefix"])
+    def _write_calls(self) -> str:
+        call_format = FORMATS[self.spec.call_format]
+        return call_format.exact_calls if self.exact else call_format.calls
+
+    def _write_system(self) -> str:
         tools = "(tool_text() if tools else '')"
-        if spec.kind == "MossVLTemplate":
+        if self.spec.kind == "MossVLTemplate":
             tools = "((tool_text() if system else tool_text().lstrip('\\n')) if tools else '')"
-        text = self._expression(spec.slots["format_system"], f"system ~ {tools}")
-        if self.system_in_user:
-            return [*lines, f"{{%- set intro = {text} if system or tools else '' -%}}"]
-        return [*lines, "{%- if system or tools -%}", f"{{{{- {text} -}}}}", "{%- endif -%}"]
+        return self._expression(self.spec.slots["format_system"], f"system ~ {tools}")
 
-    def _write_loop(self) -> list[str]:
-        lines = [
-            "{%- for message in chat -%}",
-            "{%- if message.role == 'user' -%}",
-            *self._write_user(),
-            f"{{%- elif message.role in {RESULT_ROLES} -%}}",
-            *self._write_result(),
-            "{%- elif message.role == 'assistant' -%}",
-            *self._write_assistant(),
-        ]
-        if not self.exact and not self.system_in_user:
-            lines.append("{%- elif message.role == 'system' -%}")
-            lines += self._print(self.spec.slots["format_system"], "message.content")
-        return [
-            *lines,
-            "{%- else -%}",
-            "{{- raise_exception('no slot for the role ' ~ message.role) -}}",
-            "{%- endif -%}",
-            "{%- endfor -%}",
-        ]
-
-    def _write_user(self) -> list[str]:
+    def _write_user(self) -> str:
         content = "message.content"
         if self.system_in_user:
             content = "(intro if loop.first else '') ~ message.content"
@@ -470,11 +460,10 @@ class LlamaFactoryJinjaWriter:
         if not (self.exact and self.counts_rounds):
             return self._print(items, content)
         # The original fills in the number of the round last, so it also finds {{idx}} in a user's text.
-        text = self._expression(items, content)
         index = literal("{{idx}}")
-        return [f"{{{{- ({text}) | replace({index}, ns.round | string, 1) -}}}}"]
+        return f"{{{{- ({self._expression(items, content)}) | replace({index}, ns.round | string, 1) -}}}}"
 
-    def _write_result(self) -> list[str]:
+    def _write_result(self) -> dict[str, str]:
         """Write a tool result; consecutive ones are joined by what closes one and opens the next."""
         before, after = _split_at_content(self._without_generation_prompt("format_observation"))
         separator = RESULT_SEPARATOR if self.exact else "\n"
@@ -484,89 +473,91 @@ class LlamaFactoryJinjaWriter:
             if tag:
                 closing = re.match(rf"\n?</{tag[1]}>", "".join(text for _, text in after))
                 separator = f"{closing[0]}\n{tag[0]}" if closing else separator
-        return [
-            f"{{%- if not (loop.previtem and loop.previtem.role in {RESULT_ROLES}) -%}}",
-            *self._print(before),
-            "{%- endif -%}",
-            "{{- message.content -}}",
-            f"{{%- if loop.nextitem and loop.nextitem.role in {RESULT_ROLES} -%}}",
-            f"{{{{- {literal(separator)} -}}}}",
-            "{%- else -%}",
-            *self._print(after),
-            "{%- endif -%}",
-        ]
-
-    def _write_assistant(self) -> list[str]:
-        slots = self.spec.slots
-        lines = ["{%- set content = message.content or '' -%}"]
-        if self.spec.reasons:
-            lines += [*self._write_reasoning(), "{%- generation -%}", "{{- thought -}}"]
-        else:
-            lines += [*self._print(self.generation_prompt), "{%- generation -%}"]
-        lines += [
-            "{%- if message.tool_calls -%}",
-            *self._print(slots["format_function"], "content ~ call_text(message.tool_calls)"),
-            "{%- else -%}",
-            *self._print(slots["format_assistant"], "content"),
-            "{%- endif -%}",
-            "{%- endgeneration -%}",
-        ]
-        if self.counts_rounds:
-            lines.append("{%- set ns.round = ns.round + 1 -%}")
-        return lines
-
-    @property
-    def _empty_reasoning(self) -> str:
-        opened, closed = self.spec.thought_words
-        return literal(closed if self.spec.kind == "Glm47ReasoningTemplate" else opened + closed)
-
-    def _write_reasoning(self) -> list[str]:
-        """Add empty reasoning to a reply without: trained if thinking is on, else in the prompt."""
-        lines = []
-        if not self.exact:
-            opened, closed = map(literal, self.spec.thought_words)
-            lines += [
-                "{%- if message.reasoning_content -%}",
-                f"{{%- set content = {opened} ~ message.reasoning_content ~ {closed} ~ content -%}}",
-                "{%- endif -%}",
-            ]
-        opened, closed = (literal(word.strip()) for word in self.spec.thought_words)
-        has_reasoning = f"{opened} in content or {closed} in content"
-        return [
-            *lines,
-            "{%- set past = discarding_history_cot and not loop.last -%}",
-            "{%- if past or thinking_off -%}",
-            "{%- set content = without_thought(content) -%}",
-            "{%- endif -%}",
-            f"{{%- set thought = '' if past or {has_reasoning} else {self._empty_reasoning} -%}}",
-            *self._print(self.generation_prompt),
-            "{%- if thinking_off -%}",
-            "{{- thought -}}",
-            "{%- set thought = '' -%}",
-            "{%- endif -%}",
-        ]
-
-    def _write_end(self) -> list[str]:
-        lines = self._print(self.generation_prompt)
-        if self.spec.reasons:
-            lines += [
-                "{%- if thinking_off -%}",
-                f"{{{{- {self._empty_reasoning} -}}}}",
-                "{%- endif -%}",
-            ]
-        return ["{%- if add_generation_prompt -%}", *lines, "{%- endif -%}"] if lines else []
+        return {
+            "before": self._print(before),
+            "after": self._print(after),
+            "separator": literal(separator),
+        }
 
 
+CHAT = """\
+@without_reasoning@
+{%- macro tool_text() -%}
+@tools@
+{%- endmacro -%}
+{%- macro call_text(calls) -%}
+@calls@
+{%- endmacro -%}
+{%- set leads = messages and messages[0].role @is_system@ -%}
+{%- set system = (messages[0].content if leads) or @default@ -%}
+{%- set chat = messages[1:] if leads else messages -%}
+@count@
+@prefix@
+@system_turn@
+{%- for message in chat -%}
+{%- if message.role == 'user' -%}
+@user@
+{%- elif message.role in ['tool', 'function', 'observation'] -%}
+{%- if not (loop.previtem and loop.previtem.role in ['tool', 'function', 'observation']) -%}
+@before@
+{%- endif -%}
+{{- message.content -}}
+{%- if loop.nextitem and loop.nextitem.role in ['tool', 'function', 'observation'] -%}
+{{- @separator@ -}}
+{%- else -%}
+@after@
+{%- endif -%}
+{%- elif message.role == 'assistant' -%}
+{%- set content = message.content or '' -%}
+@start_reply@
+{%- if message.tool_calls -%}
+@call@
+{%- else -%}
+@reply@
+{%- endif -%}
+{%- endgeneration -%}
+@next_round@
+@late_system@
+{%- else -%}
+{{- raise_exception('no slot for the role ' ~ message.role) -}}
+{%- endif -%}
+{%- endfor -%}
+@end@
+"""
+INTRO = "{%- set intro = @system@ if system or tools else '' -%}"
+SYSTEM_TURN = "{%- if system or tools -%}\n{{- @system@ -}}\n{%- endif -%}"
+LATE_SYSTEM = "{%- elif message.role == 'system' -%}\n@late@"
+GIVEN_THOUGHT = """\
+{%- if message.reasoning_content -%}
+{%- set content = @open@ ~ message.reasoning_content ~ @close@ ~ content -%}
+{%- endif -%}"""
+# Empty reasoning is added to a reply without any: trained if thinking is on, else in the prompt.
+REASONING = """\
+@given_thought@
+{%- set past = discarding_history_cot and not loop.last -%}
+{%- if past or thinking_off -%}
+{%- set content = without_thought(content) -%}
+{%- endif -%}
+{%- set thought = '' if past or @open_mark@ in content or @close_mark@ in content else @empty_thought@ -%}
+@prompt@
+{%- if thinking_off -%}
+{{- thought -}}
+{%- set thought = '' -%}
+{%- endif -%}
+{%- generation -%}
+{{- thought -}}"""
+END_THOUGHT = "{%- if thinking_off -%}\n{{- @empty_thought@ -}}\n{%- endif -%}"
+END = "{%- if add_generation_prompt -%}\n@prompt@\n@end_thought@\n{%- endif -%}"
 WITHOUT_REASONING = """\
-{{%- set thinking_off = enable_thinking is defined and not enable_thinking -%}}
-{{%- macro without_thought(text) -%}}
-{{%- set ns = namespace(kept=text.split({open})[0], held='') -%}}
-{{%- for part in text.split({open})[1:] -%}}
-{{%- set ns.held = ns.held ~ {open} ~ part -%}}
-{{%- if {close} in part -%}}
-{{%- set ns.kept = ns.kept ~ part.split({close})[1:] | join({close}) -%}}
-{{%- set ns.held = '' -%}}
-{{%- endif -%}}
-{{%- endfor -%}}
-{{{{- (ns.kept ~ ns.held).lstrip('\\n') -}}}}
-{{%- endmacro -%}}"""
+{%- set thinking_off = enable_thinking is defined and not enable_thinking -%}
+{%- macro without_thought(text) -%}
+{%- set ns = namespace(kept=text.split(@open@)[0], held='') -%}
+{%- for part in text.split(@open@)[1:] -%}
+{%- set ns.held = ns.held ~ @open@ ~ part -%}
+{%- if @close@ in part -%}
+{%- set ns.kept = ns.kept ~ part.split(@close@)[1:] | join(@close@) -%}
+{%- set ns.held = '' -%}
+{%- endif -%}
+{%- endfor -%}
+{{- (ns.kept ~ ns.held).lstrip('\\n') -}}
+{%- endmacro -%}"""

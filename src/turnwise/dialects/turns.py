@@ -21,6 +21,7 @@ turn, anything that depends on another message.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from string import Formatter
@@ -31,6 +32,7 @@ TOKEN_MARKS = {"bos_token": "⟪bos⟫", "eos_token": "⟪eos⟫"}
 """Placeholders for special tokens inside the texts of turns; no template writes them by itself."""
 MARKS = TOKEN_MARKS | {"date": "⟪date⟫"}
 """The same, with one for the date of the day, written 2025-01-15."""
+MARK = re.compile(r"@(\w+)@")  # a part of a template that is not written yet
 MAX_SLOTS = 100  # of one text; templates that people use have three
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
@@ -158,6 +160,15 @@ def literal(text: str) -> str:
     """
     quote = '"' if "'" in text and '"' not in text else "'"
     return quote + text.translate(_ESCAPES).replace(quote, "\\" + quote) + quote
+
+
+def fill_marks(text: str, parts: Mapping[str, str]) -> str:
+    """Return a template with `@name@` replaced by the part of that name; empty lines are left out.
+
+    Parts are not looked into, since they may hold texts with such marks.
+    """
+    lines = [MARK.sub(lambda found: parts[found[1]], line) for line in text.split("\n")]
+    return "\n".join(filter(None, lines)) + "\n"
 
 
 def concatenate(text: Text, values: Mapping[str, str]) -> str:
