@@ -408,3 +408,22 @@ def test_bad_sources(source: Any, problem: str) -> None:
 def test_exact_passes_over_what_the_original_passes_over() -> None:
     source = {"format_user": [{"<|endoftext|>"}, "{{content}}"]}
     assert compile_source(source, exact=True).render(HI[:1]).text == "hi"
+
+
+def test_texts_with_marks_of_ours_are_written_as_they_are() -> None:
+    """The Jinja is filled in from parts by `@name@`, which are no marks in the texts of a source."""
+    source = {
+        "format_user": ["@prompt@{{content}}@open@"],
+        "format_assistant": ["{{content}}@user@"],
+        "default_system": "@system@ @nothing@",
+    }
+    template = turnwise.compile(source, "llamafactory")
+    chat = [{"role": "user", "content": "hi"}]
+    text = template.render(chat, add_generation_prompt=True).text
+    assert text == "@system@ @nothing@@prompt@hi@open@"
+    source = {"SYSTEM": "@sep@{system}", "INSTRUCTION": "@reply@{input}@bos@"}
+    for exact in (True, False):
+        template = turnwise.compile(source, "xtuner", exact=exact)
+        chat = [{"role": "system", "content": "@default@"}, {"role": "user", "content": "hi"}]
+        text = template.render(chat, add_generation_prompt=True, bos_token="").text
+        assert text == "@sep@@default@@reply@hi@bos@"

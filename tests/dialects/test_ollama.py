@@ -321,7 +321,7 @@ def test_what_cannot_be_written() -> None:
             for word in ("define", "template", "block")
         ),
         ("{{ break }}{{ .Prompt }}", "break belongs into a range"),
-        ('{{ "a""b" }}{{ .Prompt }}', "a space is missing"),
+        ('{{ "a""b" }}{{ .Prompt }}', "cannot read .*\n.*separated by spaces"),
         ("{{ $x := . }}{{ .Prompt }}", "whole data"),
         ("{{ range . }}{{ end }}{{ .Prompt }}", "range goes through a list"),
         ("{{ 1i }}{{ .Prompt }}", "cannot read"),
@@ -349,7 +349,7 @@ def test_what_cannot_be_written() -> None:
         ("{{ .Prompt 1 }}", "Prompt takes no arguments"),
         ("{{ .Prompt = 1 }}", r"given to a variable like \$x"),
         ("{{ $a, $b := .Messages }}", r"given to a variable like \$x.*\n.*\$index, \$item"),
-        ("{{ range $a, $b, $c := .Messages }}", r"given to a variable like \$x"),
+        ("{{ range $a, $b, $c := .Messages }}", "cannot read .*\n.*by one comma"),
         ("{{ . }}", "printing a value of the type map.* is not supported"),
         ("{{ if .Prompt }}", "if has no end"),
         ("{{ if .Prompt }}{{ else range .Messages }}{{ end }}", "else is followed by 'range'"),

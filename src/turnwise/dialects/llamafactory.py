@@ -392,10 +392,7 @@ class LlamaFactoryJinjaWriter:
             "default": literal(spec.default_system),
             **self._write_result(),
         }
-        text = CHAT
-        for name, block in blocks.items():
-            text = text.replace(f"@{name}@", block)
-        return fill_marks(text, texts)
+        return fill_marks(CHAT, texts, blocks) + "\n"
 
     def _find_generation_prompt(self) -> Items:
         """Return the end of the user slots without what ends other turns too."""

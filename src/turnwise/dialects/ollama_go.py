@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
@@ -28,17 +29,17 @@ ACTION = re.compile(
     re.DOTALL,
 )
 COMMENT = re.compile(r"/\*(?:(?!\*/).)*+\*/", re.DOTALL)
+# An operand has its fields with it, and so has a parenthesis: `.Role`, `$call.Function.Name`, `(...).Content`.
 TOKEN = re.compile(
-    r"""
-      (?P<space>[ \t\r\n]+)
-    | (?P<string>"(?:[^"\\\n]|\\.)*"|`[^`]*`)
-    | (?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.]))
-    | (?P<variable>\$\w*(?![^\s.,|:)(]))
-    | (?P<field>\.[^\W\d]\w*(?![^\s.,|:)(]))
-    | (?P<dot>\.(?=[\s|)]|$))
-    | (?P<word>[^\W\d]\w*(?![^\s.,|:)(]))
-    | (?P<mark>:=|[=|(),])
-    """,
+    r"""[ \t\r\n]*(?:
+      (?:
+        (?P<string>"(?:[^"\\\n]|\\.)*"|`[^`]*`)
+      | (?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+      | (?P<operand>(?:\$\w*|[^\W\d]\w*)(?:\.[^\W\d]\w*)*|(?:\.[^\W\d]\w*)+|\.)
+      | (?P<close>\)(?:\.[^\W\d]\w*)*)
+      )(?=[\s|)]|$)
+    | (?P<mark>:=|[=|(])
+    )""",
     re.VERBOSE,
 )
 # Escapes that Python reads as Go does; those of bytes above 127 are parts of characters in Go.
@@ -57,7 +58,7 @@ UNSUPPORTED = ("define", "template", "block")
 CONTROLS = ("break", "continue")
 CONSTANTS = {"true": "bool", "false": "bool", "nil": "nil"}
 
-Tokens = list[tuple[str, str]]  # kind and text
+Tokens = deque[tuple[str, str]]  # kind and text
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,108 +265,85 @@ def _parse_statement(kind: str, text: str, line: int) -> GoNode:
         refuse(line, "a range that changes other variables (=) is not supported")
     if text.count("(") > MAX_DEPTH:
         refuse(line, "parentheses nested too deeply")
-    term, rest = _parse_pipeline(tokens, line)
-    if rest:
-        refuse(line, f"cannot read {short_repr(rest[0][1])} in {short_repr(text)}")
+    term = _parse_pipeline(tokens, line)
+    if tokens:
+        refuse(line, f"cannot read {short_repr(tokens[0][1])} in {short_repr(text)}")
     if names and kind == "print":
         kind = "set"
     return GoNode(kind, line, names=names, declares=declares, term=term)
 
 
 def _tokenize(text: str, line: int) -> Tokens:
-    tokens, at = [], 0
-    while at < len(text):
+    tokens: Tokens = deque()
+    at, end = 0, len(text.rstrip(SPACE))
+    while at < end:
         found = TOKEN.match(text, at)
         if found is None:
-            refuse(line, f"cannot read {short_repr(text[at:].strip())}")
-        tokens.append((str(found.lastgroup), found[0]))
+            hint = "Values are separated by spaces, and variables of a range by one comma."
+            refuse(line, f"cannot read {short_repr(text[at:].strip())}", hint)
+        kind = str(found.lastgroup)
+        tokens.append((kind, found[kind]))
         at = found.end()
         if len(tokens) > MAX_ACTION_TOKENS:
-            refuse(line, f"an action of more than {MAX_ACTION_TOKENS} words and spaces")
+            refuse(line, f"an action of more than {MAX_ACTION_TOKENS} words")
     return tokens
 
 
-def _skip_space(tokens: Tokens) -> Tokens:
-    return tokens[1:] if tokens and tokens[0][0] == "space" else tokens
-
-
-def _parse_pipeline(tokens: Tokens, line: int) -> tuple[GoTerm, Tokens]:
-    """Parse commands joined by |; each takes the previous value as its last argument."""
-    term, tokens = _parse_command(tokens, None, line)
+def _parse_pipeline(tokens: Tokens, line: int) -> GoTerm:
+    """Parse commands joined by |, up to the end or a parenthesis; each has the previous value as its last argument."""
+    term = _parse_command(tokens, None, line)
     while tokens and tokens[0][1] == "|":
-        term, tokens = _parse_command(tokens[1:], term, line)
-    return term, tokens
+        tokens.popleft()
+        term = _parse_command(tokens, term, line)
+    return term
 
 
-def _parse_command(tokens: Tokens, piped: GoTerm | None, line: int) -> tuple[GoTerm, Tokens]:
+def _parse_command(tokens: Tokens, piped: GoTerm | None, line: int) -> GoTerm:
     """Parse a function and its arguments, or a single operand."""
     terms: list[GoTerm] = []
-    tokens = _skip_space(tokens)
-    while tokens and tokens[0][1] not in ("|", ")"):
-        term, tokens = _parse_operand(tokens, line)
-        terms.append(term)
-        if tokens and tokens[0][0] != "space" and tokens[0][1] not in ("|", ")"):
-            refuse(line, f"a space is missing before {short_repr(tokens[0][1])}")
-        tokens = _skip_space(tokens)
+    while tokens and tokens[0][0] != "close" and tokens[0][1] != "|":
+        terms.append(_parse_operand(tokens, line))
     if not terms:
         refuse(line, "a value is missing")
     head, *arguments = terms
     if piped is not None:
         arguments.append(piped)
     if head.kind == "call" and not head.is_applied:
-        call = replace(head, arguments=tuple(arguments), is_applied=True)
-        return call, tokens
+        return replace(head, arguments=tuple(arguments), is_applied=True)
     if arguments:
         name = ".".join(head.path) or head.name or head.value
         refuse(line, f"{name} takes no arguments: only functions do")
-    return head, tokens
+    return head
 
 
-def _parse_operand(tokens: Tokens, line: int) -> tuple[GoTerm, Tokens]:
+def _parse_operand(tokens: Tokens, line: int) -> GoTerm:
     """Parse a constant, or another operand with the fields behind it."""
-    (kind, text), tokens = tokens[0], tokens[1:]
-    constant = _parse_constant(kind, text, line)
-    if constant is not None:
-        return constant, tokens
-    if kind == "dot":
-        return GoTerm("dot", line), tokens
-    if kind == "variable":
-        term = GoTerm("variable", line, text[1:])
-    elif kind == "field":
-        term = GoTerm("dot", line, path=(text[1:],))
-    elif kind == "word":
-        term = GoTerm("call", line, text)  # a function whose arguments may follow
-    elif text == "(":
-        inner, tokens = _parse_pipeline(tokens, line)
-        if not tokens or tokens[0][1] != ")":
-            refuse(line, "a parenthesis that does not end")
-        tokens = tokens[1:]
-        term = GoTerm("call", line, arguments=(inner,), is_applied=True)
-    else:
-        refuse(line, f"cannot read {short_repr(text)}")
-    path = term.path
-    while tokens and tokens[0][0] == "field":
-        path += (tokens[0][1][1:],)
-        tokens = tokens[1:]
-    if term.kind == "call" and term.name and path:
-        # A field of what a function returns without arguments.
-        call = replace(term, is_applied=True)
-        term = GoTerm("call", line, arguments=(call,), is_applied=True)
-    return replace(term, path=path), tokens
-
-
-# -- constants -------------------------------------------------------------------------------------
-
-
-def _parse_constant(kind: str, text: str, line: int) -> GoTerm | None:
-    """Return a text, a number, a boolean or nil; None for anything else."""
+    kind, text = tokens.popleft()
     if kind == "string":
         return GoTerm("constant", line, "text", _unquote(text, line))
     if kind == "number":
         return _parse_number(text, line)
     if text in CONSTANTS:
         return GoTerm("constant", line, CONSTANTS[text], "none" if text == "nil" else text)
-    return None
+    if text == "(":
+        inner = _parse_pipeline(tokens, line)
+        if not tokens:
+            refuse(line, "a parenthesis that does not end")
+        path = tuple(tokens.popleft()[1].split(".")[1:])
+        return GoTerm("call", line, path=path, arguments=(inner,), is_applied=True)
+    name, *fields = text.split(".")
+    path = tuple(filter(None, fields))
+    if not name:
+        return GoTerm("dot", line, path=path)
+    if name.startswith("$"):
+        return GoTerm("variable", line, name[1:], path=path)
+    if not path:
+        return GoTerm("call", line, name)  # a function whose arguments may follow
+    call = GoTerm("call", line, name, is_applied=True)
+    return GoTerm("call", line, path=path, arguments=(call,), is_applied=True)
+
+
+# -- constants -------------------------------------------------------------------------------------
 
 
 def _parse_number(text: str, line: int) -> GoTerm:

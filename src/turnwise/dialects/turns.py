@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from string import Formatter
+from typing import Any
 
 from turnwise.errors import SourceError, did_you_mean, short_repr
 
@@ -129,27 +130,19 @@ def replace_texts(turns: Turns, old: str, new: str) -> Turns:
 
 
 def _map_texts(turns: Turns, change: Callable[[str], str]) -> Turns:
-    """Return the turns with every text changed, except the stops and the bos token."""
+    """Return the turns with every text changed, except the stops, the names of roles and the bos token."""
 
-    def change_parts(text: Text) -> Text:
-        return tuple(change(part) if isinstance(part, str) else part for part in text)
+    def change_value(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(change_value, value))
+        return change(value) if isinstance(value, str) else value
 
-    def change_optional(text: str | None) -> str | None:
-        return None if text is None else change(text)
-
-    return replace(
-        turns,
-        user=change_parts(turns.user),
-        prefix=change(turns.prefix),
-        generation_prompt=change(turns.generation_prompt),
-        reply_prefix=change_optional(turns.reply_prefix),
-        reply_suffix=change(turns.reply_suffix),
-        separator=change(turns.separator),
-        last_prefix=change_optional(turns.last_prefix),
-        last_suffix=change(turns.last_suffix),
-        system=None if turns.system is None else change_parts(turns.system),
-        default_system=change_optional(turns.default_system),
-    )
+    names = (field.name for field in fields(turns))
+    kept = ("stops", "trimmed_roles", "bos")
+    changed: dict[str, Any] = {
+        name: change_value(getattr(turns, name)) for name in names if name not in kept
+    }
+    return replace(turns, **changed)
 
 
 def literal(text: str) -> str:
@@ -162,13 +155,15 @@ def literal(text: str) -> str:
     return quote + text.translate(_ESCAPES).replace(quote, "\\" + quote) + quote
 
 
-def fill_marks(text: str, parts: Mapping[str, str]) -> str:
-    """Return a template with `@name@` replaced by the part of that name; empty lines are left out.
+def fill_marks(text: str, parts: Mapping[str, str], blocks: Mapping[str, str]) -> str:
+    """Return a template with each `@name@` replaced by its block or its part; empty lines are left out.
 
-    Parts are not looked into, since they may hold texts with such marks.
+    Blocks come first, and have marks of their own. Parts are not looked into: they may hold texts with such marks.
     """
+    for name, block in blocks.items():
+        text = text.replace(f"@{name}@", block)
     lines = [MARK.sub(lambda found: parts[found[1]], line) for line in text.split("\n")]
-    return "\n".join(filter(None, lines)) + "\n"
+    return "\n".join(filter(None, lines))
 
 
 def concatenate(text: Text, values: Mapping[str, str]) -> str:

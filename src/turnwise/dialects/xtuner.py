@@ -39,6 +39,7 @@ from turnwise.dialects.turns import (
     Text,
     Turns,
     concatenate,
+    fill_marks,
     literal,
     parse_format_string,
     to_format_string,
@@ -247,62 +248,98 @@ REFUSAL = (
 )
 
 
+CHAT = """\
+@count@
+{{- bos_token }}
+@default_system@
+{%- for message in messages %}
+@system_turn@
+    {%- @branch@ message.role == 'user' and (loop.last or loop.nextitem.role == 'assistant') %}
+@next_round@
+        {{- @instruction@ }}
+    {%- elif message.role == 'assistant' and not message.tool_calls and not loop.first \
+and loop.previtem.role == 'user' %}
+        {%- generation %}@reply@{%- endgeneration %}
+@separator@
+    {%- else %}
+        {{- raise_exception(@refusal@) }}
+    {%- endif %}
+{%- endfor %}"""
+DEFAULT_SYSTEM = """\
+{%- if not messages or messages[0].role != 'system' %}
+    {{- @default@ }}
+{%- endif %}"""
+SYSTEM_TURN = """\
+    {%- if message.role == 'system' and loop.first %}
+        {{- @system@ if message.content }}"""
+SEPARATOR = "        {%- if not loop.last or trailing_sep %}{{- @sep@ }}{%- endif %}"
+
+
 def _write_jinja(spec: XtunerSpec, default: Text | None) -> str:
     """Return the Jinja that follows XTuner's documentation."""
     counts_rounds = "round" in spec.slots
     values = {"input": "message.content", "system": "message.content", "bot_name": "bot_name"}
-    lines = []
-    if counts_rounds:
-        values["round"] = "turn.round | string"
-        lines.append("{%- set turn = namespace(round=0) %}")
+    values["round"] = "turn.round | string"
     # A system text is always in the first round.
     first_round = values | {"round": literal("1")}
-    lines.append("{{- bos_token }}")
-    if default is not None and spec.system is not None:
-        text = concatenate(spec.system, first_round | {"system": concatenate(default, first_round)})
-        lines += [
-            "{%- if not messages or messages[0].role != 'system' %}",
-            f"    {{{{- {text} }}}}",
-            "{%- endif %}",
-        ]
-    lines.append("{%- for message in messages %}")
-    branch = "if"
-    if spec.system is not None:
-        lines += [
-            "    {%- if message.role == 'system' and loop.first %}",
-            f"        {{{{- {concatenate(spec.system, first_round)} if message.content }}}}",
-        ]
-        branch = "elif"
-    lines.append(
-        f"    {{%- {branch} message.role == 'user'"
-        " and (loop.last or loop.nextitem.role == 'assistant') %}"
-    )
-    if counts_rounds:
-        lines.append("        {%- set turn.round = turn.round + 1 %}")
-    lines += [
-        f"        {{{{- {concatenate(spec.instruction, values)} }}}}",
-        "    {%- elif message.role == 'assistant' and not message.tool_calls"
-        " and not loop.first and loop.previtem.role == 'user' %}",
-        f"        {{%- generation %}}{_write_reply(spec)}{{%- endgeneration %}}",
-    ]
-    if spec.sep:
-        lines.append(
-            "        {%- if not loop.last or trailing_sep %}"
-            f"{{{{- {literal(spec.sep)} }}}}{{%- endif %}}"
-        )
-    lines += [
-        "    {%- else %}",
-        f"        {{{{- raise_exception({literal(REFUSAL if spec.system else NO_SYSTEM_REFUSAL)}) }}}}",
-        "    {%- endif %}",
-        "{%- endfor %}",
-    ]
-    return "\n".join(lines)
+    system = spec.system or ()
+    has_system = spec.system is not None
+    blocks = {
+        "count": "{%- set turn = namespace(round=0) %}" if counts_rounds else "",
+        "default_system": DEFAULT_SYSTEM if default is not None and has_system else "",
+        "system_turn": SYSTEM_TURN if has_system else "",
+        "branch": "elif" if has_system else "if",
+        "next_round": "        {%- set turn.round = turn.round + 1 %}" if counts_rounds else "",
+        "separator": SEPARATOR if spec.sep else "",
+    }
+    default_text = concatenate(default or (), first_round)
+    texts = {
+        "default": concatenate(system, first_round | {"system": default_text}),
+        "system": concatenate(system, first_round),
+        "instruction": concatenate(spec.instruction, values),
+        "reply": _write_reply(spec),
+        "sep": literal(spec.sep),
+        "refusal": literal(REFUSAL if has_system else NO_SYSTEM_REFUSAL),
+    }
+    return fill_marks(CHAT, texts, blocks)
 
 
 def _write_reply(spec: XtunerSpec) -> str:
     # Adding even an empty text has its use: it refuses content that is null or a list.
     reply = f"{{{{- message.content + {literal(spec.suffix)} }}}}"
     return reply if spec.suffix_as_eos else reply + "{{- eos_token }}"
+
+
+EXACT_CHAT = """\
+{%- set turn = namespace(system=@default@, input='', round=0, begun=false) %}
+{%- for message in messages %}
+    {%- if message.role == 'system' %}
+        {%- set turn.system = message.content %}{%- set turn.begun = true %}
+    {%- elif message.role == 'user' %}
+        {%- set turn.input = turn.input + message.content %}{%- set turn.begun = true %}
+    {%- elif message.role != 'assistant' %}
+        {{- raise_exception('XTuner knows the roles system, user and assistant only') }}
+    {%- elif turn.begun %}
+@prompt@
+        {%- if message.loss is not defined or \
+(message.loss | lower == 'true' if message.loss is string else message.loss) %}
+            {%- generation %}@reply@{%- endgeneration %}
+        {%- else %}@reply@
+        {%- endif %}
+@separator@
+        {%- set turn.system = '' %}{%- set turn.input = '' %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt and messages and messages[-1].role in ['system', 'user'] %}
+@prompt@
+{%- endif %}"""
+# A tokenizer's bos_token opens the first round, and each that follows an eos_token.
+BOS = "{{- bos_token }}"
+PROMPT = """\
+        {%- set turn.round = turn.round + 1 %}
+        @bos@
+        {%- if turn.system %}@system@{%- endif %}
+        {{- @instruction@ }}"""
 
 
 def _write_exact_jinja(spec: XtunerSpec, default: Text | None) -> str:
@@ -316,45 +353,19 @@ def _write_exact_jinja(spec: XtunerSpec, default: Text | None) -> str:
         "round": "turn.round | string",
         "bot_name": "bot_name",
     }
-    # A tokenizer's bos_token opens the first round, and each that follows an eos_token.
-    bos = "{{- bos_token }}"
-    if spec.suffix_as_eos:
-        bos = f"{{%- if turn.round == 1 %}}{bos}{{%- endif %}}"
-    prompt = [
-        "{%- set turn.round = turn.round + 1 %}",
-        bos,
-        f"{{%- if turn.system %}}{_write_system(spec, values)}{{%- endif %}}",
-        f"{{{{- {concatenate(spec.instruction, values)} }}}}",
-    ]
     system = "''"
     if default is not None:
         system = concatenate(default, {"round": literal("1"), "bot_name": "bot_name"})
-    loss = "message.loss | lower == 'true' if message.loss is string else message.loss"
-    reply = _write_reply(spec)
-    lines = [
-        f"{{%- set turn = namespace(system={system}, input='', round=0, begun=false) %}}",
-        "{%- for message in messages %}",
-        "    {%- if message.role == 'system' %}",
-        "        {%- set turn.system = message.content %}{%- set turn.begun = true %}",
-        "    {%- elif message.role == 'user' %}",
-        "        {%- set turn.input = turn.input + message.content %}{%- set turn.begun = true %}",
-        "    {%- elif message.role != 'assistant' %}",
-        "        {{- raise_exception('XTuner knows the roles system, user and assistant only') }}",
-        "    {%- elif turn.begun %}",
-        *(f"        {line}" for line in prompt),
-        f"        {{%- if message.loss is not defined or ({loss}) %}}",
-        f"            {{%- generation %}}{reply}{{%- endgeneration %}}",
-        f"        {{%- else %}}{reply}",
-        "        {%- endif %}",
-    ]
-    if spec.sep:
-        lines.append(f"        {{{{- {literal(spec.sep)} }}}}")
-    lines += [
-        "        {%- set turn.system = '' %}{%- set turn.input = '' %}",
-        "    {%- endif %}",
-        "{%- endfor %}",
-        "{%- if add_generation_prompt and messages and messages[-1].role in ['system', 'user'] %}",
-        *(f"    {line}" for line in prompt),
-        "{%- endif %}",
-    ]
-    return "\n".join(lines)
+    blocks = {
+        "prompt": PROMPT,
+        "bos": BOS if not spec.suffix_as_eos else f"{{%- if turn.round == 1 %}}{BOS}{{%- endif %}}",
+        "separator": "        {{- @sep@ }}" if spec.sep else "",
+    }
+    texts = {
+        "default": system,
+        "system": _write_system(spec, values),
+        "instruction": concatenate(spec.instruction, values),
+        "reply": _write_reply(spec),
+        "sep": literal(spec.sep),
+    }
+    return fill_marks(EXACT_CHAT, texts, blocks)
