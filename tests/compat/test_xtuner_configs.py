@@ -1,4 +1,4 @@
-"""Dataset sections of XTuner's configs are built, beside XTuner's code where there is a checkout of it."""
+"""XTuner's `process_hf_dataset`, beside XTuner's code where there is a checkout of it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from corpus import needs_corpus
 from originals import find_checkout, load_xtuner
 from turnwise.compat import xtuner
 from turnwise.compat.xtuner import (
-    BUILDER,
     PROMPT_TEMPLATE,
-    ConcatDataset,
     process_hf_dataset,
     template_map_fn_factory,
 )
@@ -31,19 +29,11 @@ datasets = pytest.importorskip("datasets")
 SOURCE = find_checkout("xtuner")
 """A checkout of XTuner whose configs are read, and whose code is run beside ours."""
 needs_source = pytest.mark.skipif(not SOURCE.is_dir(), reason="TURNWISE_XTUNER: no checkout")
-SECTION: dict[str, Any] = dict(
-    type=process_hf_dataset,
-    dataset=dict(type="datasets.load_dataset", path="tatsu-lab/alpaca"),
-    tokenizer=dict(type="transformers.AutoTokenizer.from_pretrained"),
-    max_length=2048,
+ARGUMENTS: dict[str, Any] = dict(
     dataset_map_fn=xtuner.alpaca_map_fn,
-    template_map_fn=dict(
-        type="xtuner.dataset.map_fns.template_map_fn_factory",
-        template=PROMPT_TEMPLATE.internlm2_chat,
-    ),
+    template_map_fn=template_map_fn_factory(PROMPT_TEMPLATE.internlm2_chat),
     remove_unused_columns=True,
-    shuffle_before_pack=True,
-    pack_to_max_length=True,
+    map_num_proc=None,
 )
 ROWS = [{"instruction": "Add", "input": "1 2", "output": "3"}] * 4 + [
     {"instruction": "x", "input": "", "output": "<nooutput>"}
@@ -58,13 +48,12 @@ def _quiet() -> Iterator[None]:
     datasets.enable_progress_bars()
 
 
-def test_a_section_runs() -> None:
-    more = {"dataset": ROWS, "tokenizer": "turnwise", "max_length": 40, "map_num_proc": None}
-    section = SECTION | more
-    found = BUILDER.build(section)
+def test_all_steps() -> None:
+    given = ARGUMENTS | {"dataset": ROWS, "tokenizer": "turnwise", "max_length": 40}
+    found = process_hf_dataset(**given)
     assert found.column_names == ["input_ids", "labels", "length"]
     assert list(found.length) == [40]
-    whole = BUILDER.build({**section, "pack_to_max_length": False})
+    whole = process_hf_dataset(**given, pack_to_max_length=False)
     text = turnwise.load("xtuner:internlm2_chat").render(
         [{"role": "user", "content": "Add\n1 2"}, {"role": "assistant", "content": "3"}]
     )
@@ -84,10 +73,6 @@ def test_splits_and_lengths() -> None:
     for name, number in (("train", 1), ("test", 3), (None, 4)):
         assert len(process_hf_dataset(split, split=name, **rest)) == number
     assert len(process_hf_dataset(split, split=None, max_dataset_length=2, **rest)) == 2
-    both = ConcatDataset([{"type": process_hf_dataset, "dataset": split, **rest}] * 2)
-    assert len(both) == 2 and both[-1] == both[0]
-    with pytest.raises(IndexError):
-        both[2]
     with pytest.raises(turnwise.SourceError, match="no table"):
         process_hf_dataset([{"a": 1}, {"a": "x"}], **rest)
     with pytest.raises(turnwise.SourceError, match="no split 'eval'"):
@@ -121,20 +106,11 @@ def test_arguments_that_contradict_each_other(arguments: dict[str, Any], problem
     assert isinstance(raised.value, AssertionError)
 
 
-@pytest.mark.parametrize(
-    ("section", "problem"),
-    [
-        ({"type": "process_hf_dataset", "max_lenght": 5}, "no argument 'max_lenght'.*\n.*Did you"),
-        ({"type": "xtuner.dataset.LLaVADataset", "image_folder": "x"}, "images.*\n.*image_folder"),
-        ({"type": "xtuner.dataset.nothing"}, "turnwise has no xtuner.dataset.nothing"),
-        ({"type": "no_such_package.load"}, "cannot be imported.*\n.*Install 'no_such_package'"),
-        ({"type": "json.no_such_name"}, "cannot be imported"),
-        ({"type": "msagent_react_map_fn"}, "evaluates its rows"),
-    ],
-)
-def test_sections_that_cannot_be_built(section: dict[str, Any], problem: str) -> None:
-    with pytest.raises(turnwise.SourceError, match=problem):
-        BUILDER.build(section)
+def test_a_map_function_that_is_not_there() -> None:
+    with pytest.raises(turnwise.SourceError, match="turnwise has no msagent_react_map_fn"):
+        process_hf_dataset(ROWS, dataset_map_fn="msagent_react_map_fn", max_length=5)
+    with pytest.raises(turnwise.SourceError, match=r"no alpaca_map_fm\n.*'alpaca_map_fn'"):
+        process_hf_dataset(ROWS, dataset_map_fn="alpaca_map_fm", max_length=5)
 
 
 # --- the original

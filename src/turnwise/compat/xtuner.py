@@ -6,12 +6,10 @@
 The steps of a training row: a dataset map function makes rounds of it (`xtuner_datasets.py`), `template_map_fn` renders
 their prompts, `encode_fn` encodes them with any tokenizer (`xtuner_encoding.py`), and `Packer` joins the rows
 (`xtuner_packing.py`). Without a template, as in pretraining, the second step is left out. `process_hf_dataset` runs all
-of them on a dataset (`xtuner_process.py`); `BUILDER.build(train_dataset)` runs the dataset section of a config whose
-imports were changed. `load(name, system=...)` returns the whole template, with a text of
+of them on a dataset (`xtuner_process.py`). `load(name, system=...)` returns the whole template, with a text of
 SYSTEM_TEMPLATE by name.
 
-Not covered: XTuner's datasets of images, of preferences, of agents and of InternEvo's files, which an error names, and
-tensors.
+Not covered: XTuner's configs, its datasets of images, of preferences, of agents and of InternEvo's files, and tensors.
 """
 
 from __future__ import annotations
@@ -50,12 +48,7 @@ from turnwise.compat.xtuner_encoding import (
     template_map_fn_factory,
 )
 from turnwise.compat.xtuner_packing import Packer
-from turnwise.compat.xtuner_process import (
-    ConcatDataset,
-    build_section,
-    process_hf_dataset,
-    process_ms_dataset,
-)
+from turnwise.compat.xtuner_process import process_hf_dataset
 from turnwise.compat.xtuner_tables import (
     DEFAULT_IMAGE_TOKEN,
     DEFAULT_PAD_TOKEN_INDEX,
@@ -70,7 +63,6 @@ from turnwise.errors import SourceError, did_you_mean, short_repr
 from turnwise.template import Template, compile_jinja
 
 __all__ = [
-    "BUILDER",
     "DATASET_FORMAT_MAPPING",
     "DEFAULT_IMAGE_TOKEN",
     "DEFAULT_PAD_TOKEN_INDEX",
@@ -78,7 +70,6 @@ __all__ = [
     "IMAGE_TOKEN_INDEX",
     "PROMPT_TEMPLATE",
     "SYSTEM_TEMPLATE",
-    "ConcatDataset",
     "ConfigDict",
     "Packer",
     "TrainingSegment",
@@ -100,7 +91,6 @@ __all__ = [
     "openorca_map_fn",
     "pretrain_map_fn",
     "process_hf_dataset",
-    "process_ms_dataset",
     "segments",
     "sql_map_fn",
     "stack_exchange_map_fn",
@@ -110,15 +100,6 @@ __all__ = [
     "tiny_codes_map_fn",
     "wizardlm_map_fn",
 ]
-
-
-class SectionBuilder:
-    """XTuner's `BUILDER`: builds a section of a config."""
-
-    build = staticmethod(build_section)
-
-
-BUILDER = SectionBuilder()
 
 
 def stop_words(template: Mapping[str, Any] | str, eos_token: str | None = None) -> list[str]:
