@@ -31,7 +31,7 @@ from typing import Any
 import jinja2
 
 from turnwise.dialects.translation import Translation, object_in, to_mapping
-from turnwise.dialects.turns import Slot, Text, Turns, check_slots, concatenate, literal
+from turnwise.dialects.turns import Slot, Text, Turns, check_slots, concatenate, fill_marks, literal
 from turnwise.engine.program import compile_program
 from turnwise.errors import SourceError, TemplateError, short_repr
 from turnwise.schema import STRING, check_table, list_of, or_null
@@ -88,8 +88,9 @@ class PaddleNLPField:
             for _, kind, text in TOKENIZER.lex(source)
             if text and kind not in DROPPED_TOKENS
         ]
-        written = _find_written_names(tokens) & variables
-        return cls(_quote_text(tokens), variables, _parse_simple_text(tokens), written)
+        text, names, other_names = _parse_text(tokens)
+        written = frozenset(names - other_names) & variables
+        return cls(_quote_text(tokens), variables, text, written)
 
     @property
     def has_assignments(self) -> bool:
@@ -172,36 +173,27 @@ def _quote_text(tokens: Tokens) -> str:
     return "".join(parts)
 
 
-def _parse_simple_text(tokens: Tokens) -> Text | None:
-    """Return the field as text with slots; None if it has anything but text and bare names."""
+def _parse_text(tokens: Tokens) -> tuple[Text | None, set[str], set[str]]:
+    """Return the field as text with slots, if it has nothing but text and bare names, and its names.
+
+    The names are those in `{{name}}`, and those anywhere else: a test or a filter may give a default.
+    """
     parts: list[str | Slot] = []
+    others: set[str] = set()
     solid = [token for token in tokens if token[0] != "whitespace"]
-    at = 0
-    while at < len(solid):
-        kinds = [kind for kind, _ in solid[at : at + 3]]
-        if kinds[0] == "data":
-            parts.append(solid[at][1])
-            at += 1
-        elif kinds == ["variable_begin", "name", "variable_end"]:
-            parts.append(Slot(solid[at + 1][1]))
-            at += 3
-        else:
-            return None
-    return tuple(parts)
-
-
-def _find_written_names(tokens: Tokens) -> frozenset[str]:
-    """Return the names that the field has in `{{name}}` and nowhere else: a test or a filter may give a default."""
-    written: set[str] = set()
-    elsewhere: set[str] = set()
-    solid = [token for token in tokens if token[0] != "whitespace"]
+    is_simple = True
     for index, (kind, text) in enumerate(solid):
-        if kind != "name":
-            continue
-        around = [kind for kind, _ in solid[index - 1 : index + 2]]
-        is_written = around == ["variable_begin", "name", "variable_end"]
-        (written if is_written else elsewhere).add(text)
-    return frozenset(written - elsewhere)
+        around = [kind for kind, _ in solid[max(index - 1, 0) : index + 2]]
+        if kind == "data":
+            parts.append(text)
+        elif around == ["variable_begin", "name", "variable_end"]:
+            parts.append(Slot(text))
+        elif kind not in ("variable_begin", "variable_end"):
+            is_simple = False
+            if kind == "name":
+                others.add(text)
+    names = {part.name for part in parts if isinstance(part, Slot)}
+    return tuple(parts) if is_simple else None, names, others
 
 
 def knows(source: Any) -> bool:
@@ -228,50 +220,51 @@ def read(source: Any, exact: bool = False) -> Translation:
 # -- Jinja -----------------------------------------------------------------------------------------
 
 
+CHAT = """\
+@is_training@
+@system_variable@
+@rounds@
+@length@
+@system@
+@prompt_length@
+{%- for message in @turns@ %}
+    {%- if message.role == 'user' and loop.index0 % 2 == 0 %}
+@user@
+    {%- elif message.role == 'assistant' and loop.index0 % 2 == 1 and not message.tool_calls %}
+@bot@
+    {%- else %}
+        {{- raise_exception(@refusal@) }}
+    {%- endif %}
+{%- endfor %}"""
+IS_TRAINING = "{%- set is_training = is_training | default(false) %}"
+SYSTEM = "{%- if messages and messages[0].role == 'system' %}{%- set system = messages[0].content %}{%- endif %}"
+ROUNDS = (
+    "{%- set rounds = messages[1:] if messages and messages[0].role == 'system' else messages %}"
+)
+LENGTH = "{%- set length = (@turns@ | length + 1) // 2 %}"
+# PaddleNLP sets it after the system text, and never in training.
+PROMPT_LENGTH = f"{{%- if add_generation_prompt %}}{LENGTH}{{%- endif %}}"
+REFUSAL = "this template takes user and assistant messages in turn, the user first, no tool calls"
+
+
 def _write_jinja(spec: PaddleNLPSpec, exact: bool) -> str:
     has_system = exact or "system" in spec.variables
-    rounds = "rounds" if has_system else "messages"
-    set_length = ""
-    if "length" in spec.variables:
-        set_length = f"{{%- set length = ({rounds} | length + 1) // 2 %}}"
-    refusal = (
-        "this template takes user and assistant messages in turn, the user first, no tool calls"
-    )
-    lines = _write_shared_variables(spec)
-    if has_system:
-        lines.append(
-            "{%- set rounds = messages[1:] if messages and messages[0].role == 'system' else messages %}"
-        )
-    else:
-        refusal += " and no system message"
-    if set_length and not exact:
-        lines.append(set_length)
-    lines += _write_system(spec)
-    if set_length and exact:  # PaddleNLP sets it after the system text, and never in training
-        lines.append("{%- if add_generation_prompt %}" + set_length + "{%- endif %}")
-    lines += [
-        f"{{%- for message in {rounds} %}}",
-        "    {%- if message.role == 'user' and loop.index0 % 2 == 0 %}",
-        *_indent(_indent(_write_user(spec, exact))),
-        "    {%- elif message.role == 'assistant' and loop.index0 % 2 == 1 and not message.tool_calls %}",
-        *_indent(_indent(_write_bot(spec))),
-        "    {%- else %}",
-        f"        {{{{- raise_exception({literal(refusal)}) }}}}",
-        "    {%- endif %}",
-        "{%- endfor %}",
-    ]
-    return "\n".join(lines)
-
-
-def _write_shared_variables(spec: PaddleNLPSpec) -> list[str]:
-    lines = []
-    if "is_training" in spec.variables:
-        lines.append("{%- set is_training = is_training | default(false) %}")
-    if "system" in spec.variables:
-        lines.append(
-            "{%- if messages and messages[0].role == 'system' %}{%- set system = messages[0].content %}{%- endif %}"
-        )
-    return lines
+    has_length = "length" in spec.variables
+    blocks = {
+        "is_training": IS_TRAINING if "is_training" in spec.variables else "",
+        "system_variable": SYSTEM if "system" in spec.variables else "",
+        "rounds": ROUNDS if has_system else "",
+        "length": LENGTH if has_length and not exact else "",
+        "prompt_length": PROMPT_LENGTH if has_length and exact else "",
+        "turns": "rounds" if has_system else "messages",
+    }
+    parts = {
+        "system": "\n".join(_write_system(spec)),
+        "user": "\n".join(_indent(_indent(_write_user(spec, exact)))),
+        "bot": "\n".join(_indent(_indent(_write_bot(spec)))),
+        "refusal": literal(REFUSAL if has_system else f"{REFUSAL} and no system message"),
+    }
+    return fill_marks(CHAT, parts, blocks)
 
 
 def _write_system(spec: PaddleNLPSpec) -> list[str]:
