@@ -2,7 +2,7 @@
 
     {{ if eq .Role "user" }}<u>{{ .Content }}{{ end }}
 
-    {%- if item.role == 'user' -%}
+    {%- if (item.role == 'user') -%}
     {{- '<u>' ~ item.content -}}
     {%- endif -%}
 
@@ -25,7 +25,14 @@ from dataclasses import replace
 
 from turnwise.dialects.ollama_go import GoNode, GoTerm, parse, refuse, walk_nodes, walk_terms
 from turnwise.dialects.ollama_print import MACROS, GoPrinter, GoValue, as_list, is_simple
-from turnwise.dialects.ollama_types import ROOT_FIELDS, ROUND_FIELDS, TYPES, GoType, join_types
+from turnwise.dialects.ollama_types import (
+    CHAT_FIELDS,
+    ROUND_FIELDS,
+    SUFFIX_FIELDS,
+    TYPES,
+    GoType,
+    join_types,
+)
 from turnwise.dialects.ollama_values import GoValueWriter, OllamaScope
 from turnwise.dialects.turns import literal
 
@@ -88,7 +95,7 @@ USE_THINK_LEVEL = f"""\
 {{%- set think_level = (reasoning_effort if has_level else 'medium') if think else '' -%}}"""
 
 RESERVED_NAMES = {
-    *(jinja for jinja, _ in ROOT_FIELDS.values()),
+    *("system", "prompt", "chat", "tools", "suffix", "think", "think_level", "think_is_set"),
     *MACROS,
     *("messages", "given", "message", "ns", "loop", "round", "last_round", "changing", "dot"),
     *("content", "role", "joins", "other", "one", "full", "users", "has_level"),
@@ -153,20 +160,10 @@ class OllamaJinjaWriter:
         self._values = GoValueWriter(self._printer, self._list_root_fields())
 
     def _list_root_fields(self) -> dict[str, GoValue]:
-        fields = {}
-        for name, (jinja, type_name) in ROOT_FIELDS.items():
-            if name == "System" and "suffix" in self.names:  # with a suffix there is none
-                fields[name] = GoValue("ns.system" if self.by_rounds else jinja, TYPES["any"])
-            elif name == "Suffix" or (name == "Prompt" and not self.by_rounds):
-                if "suffix" in self.names:
-                    fields[name] = GoValue(jinja, TYPES["any"])
-            elif not self.by_rounds:
-                fields[name] = GoValue("''" if name == "Response" else jinja, TYPES[type_name])
-            elif name in ROUND_FIELDS:
-                is_part = name in ("System", "Prompt", "Response")
-                value = f"ns.{jinja}" if is_part else jinja
-                fields[name] = GoValue(value, TYPES["string" if is_part else type_name])
-        return fields
+        fields = ROUND_FIELDS if self.by_rounds else CHAT_FIELDS
+        if "suffix" in self.names:  # with a suffix there is no system text
+            fields = {**SUFFIX_FIELDS, **fields, "System": (fields["System"][0], "any")}
+        return {name: GoValue(jinja, TYPES[type_]) for name, (jinja, type_) in fields.items()}
 
     def _write_all(self) -> str:
         body = (
@@ -265,9 +262,7 @@ class OllamaJinjaWriter:
                 lines.append(f"{{%- set {name} = {value.jinja} -%}}")
                 value = GoValue(name, value.type)
             inner = scope.with_dot(value)
-        test = _strip_parentheses(self._values.write_truth(value))
-        if " if " in test:  # Jinja takes no inline `if` there without parentheses
-            test = f"({test})"
+        test = self._values.write_truth(value)
         lines += [f"{{%- {word} {test} -%}}", *self._write_nodes(node.body, inner)]
         if len(node.otherwise) == 1:
             # `else if` is a nested block in Go, and `elif` here.
@@ -292,7 +287,7 @@ class OllamaJinjaWriter:
         # The else is not one of the loop: Jinja writes that one after a break, too.
         listed = GoValue(self._new_name("listed"), value.type)
         lines = [
-            f"{{%- set {listed.jinja} = {_strip_parentheses(value.jinja)} -%}}",
+            f"{{%- set {listed.jinja} = {value.jinja} -%}}",
             f"{{%- if {listed.jinja} -%}}",
             *self._write_loop(node, listed, scope),
             "{%- else -%}",
@@ -367,22 +362,10 @@ class OllamaJinjaWriter:
             refuse(node.line, "the whole data cannot be the value of a variable")
         type_ = join_types(self._variable_types.get(target, value.type), value.type)
         self._variable_types[target] = type_
-        line = f"{{%- set {target} = {_strip_parentheses(value.jinja)} -%}}"
+        line = f"{{%- set {target} = {value.jinja} -%}}"
         if node.declares:
             scope = scope.with_variable(name, GoValue(target, type_))
         return line, scope
-
-
-def _strip_parentheses(value: str) -> str:
-    """Return an expression without the parentheses around the whole of it."""
-    if not value.startswith("(") or "'" in value:
-        return value
-    depth = 0
-    for at, character in enumerate(value):
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if depth == 0:  # the first parenthesis is closed here
-            return value[1:-1] if at == len(value) - 1 else value
-    return value
 
 
 def _write_message(role: str, content: str) -> str:

@@ -123,22 +123,32 @@ TYPES = {
     )
 }  # fmt: skip
 
-ROOT_FIELDS = {
-    "System": ("system", "string"),
-    "Prompt": ("prompt", "any"),
-    "Response": ("response", "string"),
-    "Messages": ("chat", "messages"),
-    "Tools": ("tools", "tools"),
-    "Suffix": ("suffix", "any"),
+THINKING = {
     "Think": ("think", "bool"),
     "ThinkLevel": ("think_level", "string"),
     "IsThinkSet": ("think_is_set", "bool"),
 }
+CHAT_FIELDS = {
+    "System": ("system", "string"),
+    "Response": ("''", "string"),
+    "Messages": ("chat", "messages"),
+    "Tools": ("tools", "tools"),
+    **THINKING,
+}
 """Field of the root: its Jinja and its type, where the template sees the whole conversation."""
 
-ROUND_FIELDS = ("System", "Prompt", "Response", "Think", "ThinkLevel", "IsThinkSet")
-"""Those that a template of the older kind sees; System, Prompt and Response are those of one round."""
+ROUND_FIELDS = {
+    "System": ("ns.system", "string"),
+    "Prompt": ("ns.prompt", "string"),
+    "Response": ("ns.response", "string"),
+    **THINKING,
+}
+"""The same where it sees one round."""
 
+SUFFIX_FIELDS = {"Prompt": ("prompt", "any"), "Suffix": ("suffix", "any")}
+"""More of them, if the template asks for a suffix."""
+
+ROOT_FIELDS = {**CHAT_FIELDS, **ROUND_FIELDS, **SUFFIX_FIELDS}
 KNOWN_NAMES = {
     *ROOT_FIELDS,
     "First",  # older templates ask for it; Ollama has no such value any more

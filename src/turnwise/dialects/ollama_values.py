@@ -256,28 +256,26 @@ def _write_printf(writer: GoValueWriter, values: list[GoValue], term: GoTerm) ->
     if form.kind != "constant" or form.name != "text":
         hint = 'Like printf "%s" .Role.'
         refuse(term.line, "the format of printf must be a text in quotes", hint)
-    text, *verbs = re.split("%(.?)", form.value)
-    parts, used = [literal(text)] if text else [], 0
-    for verb, text in zip(verbs[::2], verbs[1::2], strict=True):
-        if verb == "%":
-            text = f"%{text}"
-        else:
-            used += 1
-            value = values[used] if used < len(values) else None
-            parts.append(_write_verb(writer, verb, value, term.line))
+    given = iter(values[1:])
+    parts = []
+    for text, verb in re.findall("([^%]*)(%.?)?", form.value, re.DOTALL):
         if text:
             parts.append(literal(text))
-    if used + 1 < len(values):
+        if verb == "%%":
+            parts.append(literal("%"))
+        elif verb:
+            parts.append(_write_verb(writer, verb, next(given, None), term.line))
+    if next(given, None) is not None:
         refuse(term.line, "printf has more values than verbs")
     return GoValue(f"({' ~ '.join(parts)} ~ '')" if parts else "''", TYPES["string"])
 
 
 def _write_verb(writer: GoValueWriter, verb: str, value: GoValue | None, line: int) -> str:
-    if value is not None and (verb in ("s", "v") or (verb == "d" and value.kind == "int")):
+    if value is not None and (verb in ("%s", "%v") or (verb == "%d" and value.kind == "int")):
         return writer.printer.print_value(value, line, NIL)
     what = f"of a {value.type.go_name}" if value is not None else "without a value"
     hint = "Supported: %s, %d of an int, %v, %%; no flags and widths."
-    refuse(line, f"printf %{verb} {what} is not supported", hint)
+    refuse(line, f"printf {verb} {what} is not supported", hint)
 
 
 def _write_json(writer: GoValueWriter, values: list[GoValue], term: GoTerm) -> GoValue:
