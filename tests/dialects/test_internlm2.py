@@ -355,16 +355,10 @@ def test_every_block_comes_back_byte_for_byte() -> None:
     assert ends == 10  # whitespace before the end of a turn is content
 
 
-def test_react_is_text_unless_asked_for() -> None:
+def test_react_is_text() -> None:
     reply = 'Thought: I look.\nAction: search\nAction Input: {"q": "x"}'
     text = f"<|im_start|>assistant\n{reply}<|im_end|>\n"
     assert parse_transcript(text).messages() == [{"role": "assistant", "content": reply}]
-    (message,) = parse_transcript(text).messages(react=True)
-    assert message["content"] == "Thought: I look.\n"
-    assert message["tool_calls"][0]["function"] == {"name": "search", "arguments": {"q": "x"}}
-    assert template("current").render([message]).text == text
-    no_call = f"<|im_start|>assistant\n{reply} ...<|im_end|>\n"
-    assert "tool_calls" not in parse_transcript(no_call).messages(react=True)[0]
 
 
 def test_streaming() -> None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from turnwise.data.prepared_folder import PreparedFolder, ShardRow
 
 BAR_WIDTH = 40
-MAX_BINS = 20
 PREFERENCE_COLUMNS = ("prompt_ids", "completion_ids", "chosen_ids", "rejected_ids")
 
 
@@ -95,27 +94,15 @@ def _write_page(place: str, manifest: Mapping[str, Any]) -> None:
 
 
 def histogram_lines(pairs: Sequence[Sequence[int]]) -> Iterator[Text]:
-    """Yield a bar for each bin of lengths, neighbours joined if there are more than fit on a screen."""
-    bins = _join_bins([(int(bound), int(count)) for bound, count in pairs])
-    most = max((count for _, count in bins), default=0)
+    """Yield a bar for each bin of lengths."""
+    most = max((count for _, count in pairs), default=0)
     if not most:
         return
     yield Text("")
     yield Text("tokens       samples", style="dim")
-    for bound, count in bins:
+    for bound, count in pairs:
         bar = "█" * round(count / most * BAR_WIDTH) or ("▏" if count else "")
         yield Text.assemble((f"<= {bound:<8,} ", "dim"), f"{count:>8,} ", (bar, "blue"))
-
-
-def _join_bins(bins: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return at most `MAX_BINS` bins, without the empty ones at both ends."""
-    filled = [number for number, (_, count) in enumerate(bins) if count]
-    if not filled:
-        return []
-    bins = bins[filled[0] : filled[-1] + 1]
-    size = -(-len(bins) // MAX_BINS)
-    groups = [bins[start : start + size] for start in range(0, len(bins), size)]
-    return [(group[-1][0], sum(count for _, count in group)) for group in groups]
 
 
 def sample_lines(row: ShardRow, tokenizer: Any, colour: bool) -> Iterator[Text]:

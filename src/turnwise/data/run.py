@@ -56,7 +56,7 @@ from turnwise.registry import load
 __all__ = ["Progress", "Report", "prepare"]
 
 WORK = ".turnwise"
-PLAN, PUBLISHING, DUPLICATES = "plan.json", "publishing.json", "duplicates.json"
+PLAN, PUBLISHING = "plan.json", "publishing.json"
 UNPACKED_RATIO = (
     4  # of the text in a compressed file to its size, about; decides the number of shards only
 )
@@ -423,16 +423,11 @@ class _Run:
             self._on_progress(progress)
 
     def _drop_duplicates(self) -> exchange.Duplicates:
-        """Find duplicates among all samples, unless an earlier run has done it."""
-        found = manifest.read_json(self._work / DUPLICATES, [manifest.is_count])
-        if found is None:
-            drops = self._work / DROPS
-            shutil.rmtree(drops, ignore_errors=True)
-            make_folder(drops)
-            found = list(exchange.find_duplicates(list_encoded(self._work), drops))
-            write_file(self._work / DUPLICATES, manifest.dump_json(found))
-            sync_folder(self._work)
-        return exchange.Duplicates(*found)
+        """Find duplicates among all samples: the same as an earlier run has found, if there was one."""
+        drops = self._work / DROPS
+        shutil.rmtree(drops, ignore_errors=True)
+        make_folder(drops)
+        return exchange.find_duplicates(list_encoded(self._work), drops)
 
     def _assemble(
         self,

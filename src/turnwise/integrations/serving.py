@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 from turnwise import load
@@ -93,6 +94,24 @@ class ServedTemplate:
             logger.warning("%s: options of a request are not used: %s", self.template.name, error)
             return self.template.grammar.opening
         return rendering.text
+
+    def constrain(self, tools: Any, choice: str, parallel: bool, loose: Collection[Any]) -> Any:
+        """Return xgrammar's constraint of what follows the reasoning; None if there is none.
+
+        Args:
+            tools: the tools of a request.
+            choice: "auto", "required", or the name of a tool.
+            parallel: allow several calls.
+            loose: a tool whose `strict` is one of these has arguments of any kind.
+        """
+        plain = []
+        for tool in to_tool_dicts(tools):
+            function = {key: value for key, value in tool["function"].items() if key != "strict"}
+            if tool["function"].get("strict") in loose:
+                function["parameters"] = FREE_ARGUMENTS
+            plain.append({"type": "function", "function": function})
+        tag = self.structural_tag(plain, choice, parallel)
+        return None if tag is None else import_module("xgrammar").StructuralTag.model_validate(tag)
 
     def structural_tag(
         self, tools: Sequence[dict[str, Any]], choice: str, parallel: bool = True

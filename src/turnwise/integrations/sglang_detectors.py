@@ -83,17 +83,8 @@ class CallDetector(BaseFormatDetector):
         parallel_tool_calls: bool = True,
     ) -> Any:
         """Return the constraint of calls in the syntax of the template; None if there is none."""
-        from xgrammar import StructuralTag
-
-        plain = []
-        for tool in to_tool_dicts(tools):
-            function = {key: value for key, value in tool["function"].items() if key != "strict"}
-            if not tool["function"].get("strict"):
-                function["parameters"] = {"type": "object"}
-            plain.append({"type": "function", "function": function})
         choice = tool_choice if isinstance(tool_choice, str) else tool_choice.function.name
-        tag = self._served.structural_tag(plain, choice, parallel_tool_calls)
-        return None if tag is None else StructuralTag.model_validate(tag)
+        return self._served.constrain(tools, choice, parallel_tool_calls, loose=(False, None))
 
     def _parse(self, text: str, tools: Any) -> Any:
         parser = self._served.call_parser(to_tool_dicts(tools))

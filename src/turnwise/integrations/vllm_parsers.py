@@ -289,23 +289,10 @@ def _register_builder(served: ServedTemplate, parallel: bool) -> str:
 
     def build(
         tools: Any, builtin_tools: Any, choice: str, reasoning: bool, token_suffix: str = ""
-    ) -> StructuralTag | None:
-        return _build_tag(served, tools, choice, parallel)
+    ) -> Any:
+        # vLLM says "forced" where one tool is named, and gives that tool alone.
+        named = "auto" if choice == "auto" else "required"
+        return served.constrain(tools, named, parallel, loose=(False,))
 
     register_vllm_structural_tag(name)(build)
     return name
-
-
-def _build_tag(
-    served: ServedTemplate, tools: Any, choice: str, parallel: bool
-) -> StructuralTag | None:
-    """Return the constraint; a tool that is not strict has arguments of any kind."""
-    plain = []
-    for tool in to_tool_dicts(tools):
-        function = {key: value for key, value in tool["function"].items() if key != "strict"}
-        if tool["function"].get("strict") is False:
-            function["parameters"] = {"type": "object"}
-        plain.append({"type": "function", "function": function})
-    # vLLM says "forced" where one tool is named, and gives that tool alone.
-    tag = served.structural_tag(plain, "auto" if choice == "auto" else "required", parallel)
-    return None if tag is None else StructuralTag.model_validate(tag)

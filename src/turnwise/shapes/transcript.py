@@ -44,7 +44,6 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
 RESULT_NAMES = ("plugin", "interpreter")
 HEADER = re.compile(r"(\w+)(?: name=(\S+))?")
 FENCED_CODE = re.compile(r"\n```([^\s`]+)\n(.*)\n```", re.DOTALL)
-REACT_CALL = re.compile(r"Action:[ \t]*(\S{1,256})[ \t]*\nAction Input:[ \t]*(?=\{)")
 # A string that is not closed goes to the end, so that none is looked at twice.
 STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|,(?=\s*[\]}])', re.DOTALL)
 
@@ -101,20 +100,16 @@ class Transcript:
         """True if the last turn has a header and nothing else."""
         return bool(self.turns) and not self.turns[-1].closed and not self.turns[-1].parts
 
-    def messages(self, react: bool = False) -> list[dict[str, Any]]:
-        """Return messages that the dialect's Jinja renders to the same text.
-
-        Args:
-            react: read `Action:` and `Action Input:` at the end of a reply as a call.
-        """
+    def messages(self) -> list[dict[str, Any]]:
+        """Return messages that the dialect's Jinja renders to the same text."""
         turns = self.turns[:-1] if self.has_generation_prompt else self.turns
-        return [self._to_message(turn, react) for turn in turns]
+        return [self._to_message(turn) for turn in turns]
 
     def to_openai(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
         """Return messages and tools in OpenAI's shape; see the function `to_openai`."""
         return to_openai(self.messages())
 
-    def _to_message(self, turn: TranscriptTurn, react: bool) -> dict[str, Any]:
+    def _to_message(self, turn: TranscriptTurn) -> dict[str, Any]:
         message: dict[str, Any] = {"role": turn.role}
         if turn.name is not None:
             _, _, _, _, interpreter, plugin = SPELLINGS[self.spelling]
@@ -137,8 +132,6 @@ class Transcript:
             message["tool_calls"] = calls
             if texts[-1]:
                 message["tail"] = texts[-1]
-        elif react and turn.role == "assistant":
-            message = _parse_react(message)
         return message
 
 
@@ -259,20 +252,6 @@ def _to_tool_call(call: TranscriptCall) -> dict[str, Any]:
     if call.body != f"\n{canonical}":
         tool_call["verbatim"] = call.body
     return tool_call
-
-
-def _parse_react(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the message with a final `Action:` and `Action Input:` as a call."""
-    content = message["content"]
-    action = REACT_CALL.search(content)
-    if action is None:
-        return message
-    arguments, is_json = parse_lenient_json(content[action.end() :])
-    if not is_json:
-        return message
-    function = {"name": action[1], "arguments": arguments}
-    call = {"type": "function", "function": function, "react": content[action.start() :]}
-    return {**message, "content": content[: action.start()], "tool_calls": [call]}
 
 
 def parse_lenient_json(text: str) -> tuple[Any, bool]:
