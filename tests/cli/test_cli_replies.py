@@ -248,7 +248,7 @@ def test_what_a_file_declares(tmp_path: Path, text: str) -> None:
     ("text", "problem"),
     [
         ("more = [", "is not TOML"),
-        ("\xff", "is not TOML.*0xff"),
+        ("\xff", "is not UTF-8.*0xff"),
         ("", "declares nothing"),
         ("replies = 5", "replies is 5"),
         ("mroe = []", "unknown key 'mroe'.*Did you mean 'more'"),

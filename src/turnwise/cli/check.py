@@ -15,8 +15,6 @@ folder `turnwise.toml` counts before `pyproject.toml`.
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -36,7 +34,7 @@ from turnwise.evidence.checks.baseline import Known, dump_baseline, parse_baseli
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.formats import to_github, to_markdown, to_sarif
 from turnwise.evidence.compare import diff
-from turnwise.local_files import error_reason, is_present, read_file
+from turnwise.local_files import is_present
 from turnwise.registry import load, match
 from turnwise.registry.match import OFFICIAL
 from turnwise.schema import STRING, check_table, list_of
@@ -45,15 +43,13 @@ from turnwise.template import Template
 VERSION = "1"  # of the findings: it changes with the meaning of a code
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 CONFIG_FILE = "tokenizer_config.json"
-MAX_CONFIG = 64 * 2**20
 OWN_FILE, PROJECT_FILE = "turnwise.toml", "pyproject.toml"
-MAX_SETTINGS = 2**20  # bytes
+SETTINGS_HINT = "It should be TOML with the settings of turnwise check."
 SETTINGS = {
     "ignore": list_of(STRING, 'a list of codes, such as ["T106"]'),
     "baseline": STRING,
 }
 BASELINE = "turnwise-baseline.json"
-MAX_BASELINE = 2**24  # bytes
 
 
 def _write_lines(reports: Sequence[CheckReport]) -> None:
@@ -165,10 +161,7 @@ def _has_finding(report: CheckReport, severity: str) -> bool:
 
 
 def _write_baseline(place: str, reports: Sequence[CheckReport]) -> None:
-    try:
-        Path(place).write_text(dump_baseline(reports), encoding="utf-8")
-    except OSError as error:
-        raise SourceError(f"{place} cannot be written: {error_reason(error)}") from error
+    output.write_file(Path(place), dump_baseline(reports))
     count = sum(len(report.findings) for report in reports)
     output.note(f"{place} has {count} findings; they are not reported with --baseline {place}")
 
@@ -176,13 +169,8 @@ def _write_baseline(place: str, reports: Sequence[CheckReport]) -> None:
 def _read_baseline(place: str | None) -> Known:
     if place is None:
         return {}
-    try:
-        text = read_file(Path(place), MAX_BASELINE).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error_reason(error) if isinstance(error, OSError) else "it is not UTF-8"
-        hint = f"Write it with: turnwise check ... --write-baseline --baseline {place}"
-        raise SourceError(f"the baseline {place} cannot be read: {reason}", hint=hint) from error
-    return parse_baseline(text, place)
+    hint = f"Write it with: turnwise check ... --write-baseline --baseline {place}"
+    return parse_baseline(inputs.read_text(place, hint), place)
 
 
 def _check_place(place: str, pick: str | None, run: Callable[..., CheckReport]) -> CheckReport:
@@ -242,10 +230,7 @@ def _read_response_template(place: str) -> dict[str, Any] | None:
     path = path / CONFIG_FILE if path.is_dir() else path
     if path.name != CONFIG_FILE or not is_present(path):
         return None
-    try:
-        config = json.loads(read_file(path, MAX_CONFIG))
-    except (OSError, ValueError, RecursionError) as error:
-        raise SourceError(f"{path} is not JSON that can be read: {error}") from error
+    config = inputs.read_json(str(path), "It should be the configuration of a tokenizer.")
     found = config.get("response_template") if isinstance(config, dict) else None
     return found if isinstance(found, dict) else None
 
@@ -283,12 +268,7 @@ def _read_table(path: Path) -> dict[str, Any] | None:
     """Return the table of turnwise in a file; None if the file has none."""
     if not is_present(path):
         return None
-    try:
-        data = tomllib.loads(read_file(path, MAX_SETTINGS).decode("utf-8-sig"))
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error_reason(error)}") from error
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{path} is not TOML: {error}") from error
+    data = inputs.read_toml(str(path), SETTINGS_HINT)
     table = data if path.name == OWN_FILE else data.get("tool", {}).get("turnwise")
     if table is not None and not isinstance(table, dict):
         raise SourceError(f"{path}: tool.turnwise is {short_repr(table)}, not a table")

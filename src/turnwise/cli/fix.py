@@ -10,7 +10,6 @@ import typer
 
 from turnwise.cli import inputs, output
 from turnwise.errors import SourceError
-from turnwise.local_files import error_reason
 from turnwise.repair import NAMES as NAMES
 from turnwise.repair import Repair
 from turnwise.repair import fix as repair_template
@@ -49,7 +48,7 @@ def fix(
     path = _find_file(template, found.text) if write else target
     repair = repair_template(found, only or (), generation=generation)
     if path is not None and (repair.changed or path == target):
-        _write_text(path, repair.text)
+        output.write_file(path, repair.text)
     if as_json:
         output.write_json(_as_data(repair, path is not None))
     elif diff:
@@ -59,13 +58,6 @@ def fix(
         output.write_report(f"{repair}\n" + (f"\n{shown}" if shown else ""))
     if repair.unfixed or (repair.changed and path is None):
         raise typer.Exit(output.FOUND)
-
-
-def _write_text(path: Path, text: str) -> None:
-    try:
-        path.write_bytes(text.encode())
-    except OSError as error:
-        raise SourceError(f"{path} cannot be written: {error_reason(error)}") from error
 
 
 def _find_file(place: str, text: str) -> Path:

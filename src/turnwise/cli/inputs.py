@@ -172,7 +172,7 @@ def parse_time(text: str | None) -> datetime | None:
 
 def _read_conversation(place: str, line: int | None, shape: str | None) -> ChatInput:
     name = _name_of(place)
-    text = _decode(_read_place(place), name, CHAT_HINT)
+    text = read_text(place)
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -241,9 +241,35 @@ def read_json(place: str, hint: str = SCHEMA_HINT) -> Any:
     """Return the value of a JSON file; the hint says what it should be."""
     name = _name_of(place)
     try:
-        return json.loads(_decode(_read_place(place, hint), name, hint))
+        return json.loads(read_text(place, hint))
     except (ValueError, RecursionError) as error:
         raise _not_json(name, error, hint) from error
+
+
+def read_toml(place: str, hint: str | None = None) -> dict[str, Any]:
+    """Return the table of a TOML file; the hint says what it should be."""
+    import tomllib  # slow to import, and rarely needed
+
+    try:
+        return tomllib.loads(read_text(place, hint))
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise SourceError(f"{_name_of(place)} is not TOML: {reason}", hint=hint) from error
+
+
+def read_text(place: str, hint: str | None = None) -> str:
+    """Return the text of a file, or of stdin (`-`); the hint says what it should be."""
+    try:
+        data = _read_stdin() if place == STDIN else read_file(Path(place), MAX_CHAT)
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        found = f"byte {error.object[error.start]:#04x} at offset {error.start}"
+        problem = f"{_name_of(place)} is not UTF-8: {found}"
+        raise MessageError(problem, hint=hint or CHAT_HINT) from error
+    except (OSError, ValueError) as error:
+        if hint is None and not Path(place).suffix:
+            hint = f"To render it as a message of the user: --user {short_repr(place)}"
+        raise unreadable_file(place, error, hint or CHAT_HINT) from error
 
 
 def read_tools(place: str) -> Any:
@@ -264,17 +290,8 @@ def read_tools(place: str) -> Any:
 
 def read_declaration(place: str) -> dict[str, Any]:
     """Return the declaration of a TOML file: its table `replies`, or the whole file."""
-    import tomllib  # slow to import, and rarely needed
-
     name = _name_of(place)
-    text = _read_place(place, DECLARATION_HINT)
-    try:
-        data = tomllib.loads(text.decode("utf-8-sig"))
-    except ValueError as error:  # not UTF-8, not TOML
-        raise SourceError(f"{name} is not TOML: {error}", hint=DECLARATION_HINT) from error
-    except RecursionError as error:
-        problem = f"{name} is not TOML that can be read: it is nested too deeply"
-        raise SourceError(problem, hint=DECLARATION_HINT) from error
+    data = read_toml(place, DECLARATION_HINT)
     found = data.get("replies", data)
     if not isinstance(found, dict):
         raise SourceError(f"{name}: replies is {short_repr(found)}", hint="It must be a table.")
@@ -292,24 +309,11 @@ def _name_of(place: str) -> str:
     return "stdin" if place == STDIN else place
 
 
-def _read_place(place: str, hint: str | None = None) -> bytes:
-    return _read_stdin() if place == STDIN else _read_file(place, hint)
-
-
 def _read_stdin() -> bytes:
     data = sys.stdin.buffer.read(MAX_CHAT + 1)
     if len(data) > MAX_CHAT:
         raise SourceError(f"stdin is larger than {MAX_CHAT:,} bytes")
     return data
-
-
-def _read_file(place: str, hint: str | None) -> bytes:
-    try:
-        return read_file(Path(place), MAX_CHAT)
-    except (OSError, ValueError) as error:
-        if hint is None and not Path(place).suffix:
-            hint = f"To render it as a message of the user: --user {short_repr(place)}"
-        raise unreadable_file(place, error, hint or CHAT_HINT) from error
 
 
 def unreadable_file(place: str, error: Exception, hint: str) -> SourceError:
@@ -322,15 +326,6 @@ def unreadable_file(place: str, error: Exception, hint: str) -> SourceError:
             hint = f"Did you mean {shown}?"
     problem = f"{short_repr(place, 200)} cannot be read: {error_reason(error)}"
     return SourceError(problem, hint=hint)
-
-
-def _decode(data: bytes, name: str, hint: str) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise MessageError(
-            f"{name} is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}", hint=hint
-        ) from error
 
 
 def _not_json(name: str, error: Exception, hint: str, line: int | None = None) -> MessageError:

@@ -22,7 +22,6 @@ from turnwise.cli.options import check_choice
 from turnwise.cli.prepare import label_lines
 from turnwise.data.pages import write_report, write_summary
 from turnwise.errors import SourceError, printable
-from turnwise.local_files import error_reason
 from turnwise.tokens.loss import IGNORED
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def inspect(
     rows = found.read_rows(split, skip, samples)
     known = _find_tokenizer(tokenizer, found.manifest) if rows else None
     if report is not None:
-        _write_page(report, found.manifest)
+        output.write_file(Path(report), write_report(found.manifest))
     if as_json:
         samples_data = [_as_data(row, known) for row in rows]
         output.write_json({"manifest": found.manifest, "samples": samples_data})
@@ -84,13 +83,6 @@ def _find_tokenizer(given: str | None, manifest: Mapping[str, Any]) -> Any:
         raise SourceError(
             f"no tokenizer to show samples with: {error.message}", hint=hint
         ) from None
-
-
-def _write_page(place: str, manifest: Mapping[str, Any]) -> None:
-    try:
-        Path(place).write_text(write_report(manifest), encoding="utf-8", errors="backslashreplace")
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{place} cannot be written: {error_reason(error)}") from None
 
 
 def histogram_lines(pairs: Sequence[Sequence[int]]) -> Iterator[Text]:

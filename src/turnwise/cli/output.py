@@ -20,11 +20,12 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO
 
 import typer
 
-from turnwise.errors import TemplateRaised, TurnwiseError, TurnwiseWarning, printable
+from turnwise.errors import SourceError, TemplateRaised, TurnwiseError, TurnwiseWarning, printable
 from turnwise.local_files import error_reason
 
 if TYPE_CHECKING:
@@ -180,6 +181,14 @@ def _write(text: str) -> None:
         raise TurnwiseError(
             f"the output cannot be written: {error_reason(error)}", hint="Send it elsewhere."
         ) from error
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a result to a file."""
+    try:
+        path.write_bytes(text.encode("utf-8", "backslashreplace"))
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path} cannot be written: {error_reason(error)}") from error
 
 
 def drop_output() -> None:

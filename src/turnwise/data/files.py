@@ -215,24 +215,11 @@ def _choose_split(folder: Path, notes: list[str]) -> Path:
     chosen = "train" if "train" in splits else splits[0]
     others = [name for name in splits if name != chosen]
     if others:
-        left_out = ", ".join(f"{name} ({_describe_rows(folder / name)})" for name in others)
         notes.append(
-            f"{folder}: the split {chosen!r} was read, not {left_out}; "
+            f"{folder}: the split {chosen!r} was read, not {', '.join(others)}; "
             f"name the folder of a split to read it: {folder / others[0]}"
         )
     return folder / chosen
-
-
-def _describe_rows(folder: Path) -> str:
-    """Return how many rows a `datasets` folder has, counted in its files: its notes may be older than they are."""
-    try:
-        count = 0
-        for path in _list_datasets_files(folder):
-            with pa.memory_map(path) as mapped:  # the columns are not read
-                count += sum(map(len, pa.ipc.open_stream(mapped)))
-    except (DataError, OSError, pa.ArrowException):
-        return "its rows cannot be counted"  # what is not asked for need not be whole
-    return f"{count:,} row{'s' * (count != 1)}"
 
 
 def _list_datasets_files(folder: Path) -> list[str]:

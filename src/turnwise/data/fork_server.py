@@ -25,11 +25,9 @@ import gc
 import os
 import select
 import signal
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from typing import TYPE_CHECKING, Any
@@ -85,7 +83,7 @@ def _load(connection: Connection[Any, Any]) -> Job | None:
         reason = f"{type(error).__name__}: {error}"
         problem = DataError(f"the recipe cannot be sent to worker processes: {reason}", hint=REMEDY)
     else:
-        _prepare_arrow()
+        import_module("pyarrow").set_cpu_count(1)  # other workers have the other processors
         # What is here now is never garbage, and must not be copied by a collector that marks it.
         gc.freeze()
         connection.send((READY, digests))
@@ -140,30 +138,3 @@ def _exit_with_caller(descriptor: int) -> None:
     waiting.register(descriptor, 0)  # no events but that the other end is closed
     waiting.poll()
     os._exit(0)
-
-
-def _prepare_arrow() -> None:
-    import pyarrow as pa
-
-    pa.set_cpu_count(1)  # there are other workers for the other processors
-    keep_pandas_out()
-
-
-class _NoPandas(MetaPathFinder):
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name, name=name)
-
-
-def keep_pandas_out() -> None:
-    """Let pyarrow believe that there is no pandas; other code can still import it.
-
-    The first array that pyarrow makes imports pandas, if it is there, to see whether it was given some of its objects.
-    That takes 0.35 s; no such object comes here.
-    """
-    import pyarrow as pa
-
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
-    pa.array([0])  # it asks once
-    sys.meta_path.remove(finder)

@@ -8,19 +8,16 @@ beginning, since every turn that is kept then follows all that it followed in th
 past would teach answers to questions that are not there. `split` loses nothing, but for a round that alone is too
 long (an agent's: one question, many calls): of it the beginning is kept, as with `truncate`.
 
-Parts are measured by encoding them, because templates write a message differently in different places. Their sizes are
-first estimated by the characters of their messages, so that mostly two encodings are enough for a part.
+Parts are measured by encoding them, because templates write a message differently in different places. The first that
+is tried would fit if all rounds were of one size, so that mostly a few encodings are enough for a part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 from turnwise.tokens.truncation import SYSTEM_ROLES, split_rounds
-
-MARKER_LENGTH = 15  # characters that templates write around a message, about
 
 Messages = list[Any]
 Measure = Callable[[Messages], int | None]
@@ -58,18 +55,15 @@ class _Fitter:
         self._size = size
         self._limit = limit
         self._measure = measure
-        lengths = list(map(_count_characters, messages))
-        tokens_per_character = size / sum(lengths)
-        self._estimates = [length * tokens_per_character for length in lengths]
 
     def truncate(self) -> FittedParts:
         """Keep the first messages, up to the last reply that fits."""
-        messages, sums = self._messages, list(accumulate(self._estimates))
+        messages = self._messages
         ends = []
         for index, message in enumerate(messages):
             if message.get("role") == "assistant" and index + 1 < len(messages):
                 ends.append(index + 1)
-        guess = sum(sums[end - 1] <= self._limit for end in ends)
+        guess = len(ends) * self._limit // self._size
         found = self._find_longest(len(ends), lambda count: messages[: ends[count - 1]], guess)
         if found is None:
             return FittedParts([], self._size)
@@ -86,7 +80,7 @@ class _Fitter:
             def take(count: int, first: int = first) -> Messages:
                 return self._join_rounds(rounds, system, first, first + count)
 
-            guess = self._guess_rounds(rounds[first:], system)
+            guess = len(rounds) * self._limit // self._size
             found = self._find_longest(len(rounds) - first, take, guess)
             if found is None:
                 part, lost_here = self._fit_round(take(1), bool(system))
@@ -117,15 +111,6 @@ class _Fitter:
         wanted += [index for index in system if index < end]
         return [self._messages[index] for index in sorted(wanted)]
 
-    def _guess_rounds(self, rounds: Sequence[Sequence[int]], system: Sequence[int]) -> int:
-        """Return how many of these rounds probably fit after the system messages."""
-        total = sum(self._estimates[index] for index in system)
-        for count, indices in enumerate(rounds):
-            total += sum(self._estimates[index] for index in indices)
-            if total > self._limit:
-                return count
-        return len(rounds)
-
     def _find_longest(
         self, most: int, take: Callable[[int], Messages], guess: int
     ) -> tuple[int, int] | None:
@@ -148,10 +133,3 @@ class _Fitter:
             if not fitting < count < too_many:
                 count = (fitting + too_many) // 2
         return (fitting, fitting_size) if fitting else None
-
-
-def _count_characters(message: Any) -> int:
-    """Return about how many characters a template writes for a message."""
-    content = message.get("content")
-    text = content if len(message) == 2 and isinstance(content, str) else str(message)
-    return len(text) + MARKER_LENGTH
