@@ -94,25 +94,11 @@ __all__ = [
     "segments",
     "sql_map_fn",
     "stack_exchange_map_fn",
-    "stop_words",
     "template_map_fn",
     "template_map_fn_factory",
     "tiny_codes_map_fn",
     "wizardlm_map_fn",
 ]
-
-
-def stop_words(template: Mapping[str, Any] | str, eos_token: str | None = None) -> list[str]:
-    """Return the texts that end generation: the template's STOP_WORDS and the tokenizer's eos token.
-
-    Example:
-        >>> stop_words("internlm_chat", "</s>")
-        ['<eoa>', '</s>']
-    """
-    words = [*xtuner.XtunerSpec.of(find_fields(template)).stop_words]
-    if eos_token:
-        words.append(eos_token)
-    return list(dict.fromkeys(words))
 
 
 def load(

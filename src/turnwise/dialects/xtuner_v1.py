@@ -35,6 +35,7 @@ from turnwise.dialects.turns import (
     Text,
     check_slots,
     concatenate,
+    fill_marks,
     literal,
     parse_format_string,
 )
@@ -76,18 +77,53 @@ MAX_TRAINED_TEXT = 100_000  # characters
 
 Fields = Mapping[str, Any]
 
-TEXT_MACRO = (
-    "{%- macro text(content) %}{%- if content is string %}{{- content }}"
-    "{%- else %}{%- for part in content %}{%- if part.type == 'text' %}{{- part.text }}{%- endif %}{%- endfor %}"
-    "{%- endif %}{%- endmacro %}"
-)
-TOOL_LIST = (
-    "{%- set listed %}{%- for tool in tools or [] %}{{- '\\n' }}{{- (tool if tool.type == 'function' else"
-    " {'type': 'function', 'function': tool}) | tojson }}{%- endfor %}{%- endset %}"
-)
+CHAT = """\
+{%- macro text(content) %}{%- if content is string %}{{- content }}\
+{%- else %}{%- for part in content %}{%- if part.type == 'text' %}{{- part.text }}{%- endif %}{%- endfor %}\
+{%- endif %}{%- endmacro %}
+@tools@
+@no_system@
+{%- for message in messages %}
+    {%- if message.role == 'system' %}
+        {{- @system@ }}
+    {%- elif message.role == 'developer' %}
+        {{- @developer@ }}
+    {%- elif message.role == 'user' %}
+        {{- @user@ }}
+    {%- elif message.role == 'tool' %}
+        {{- @result@ }}
+    {%- elif message.role == 'assistant' %}
+        {%- set said %}{{- text(message.content) }}{%- for call in message.tool_calls or [] %}
+            {%- if message.content or not loop.first %}{{- '\\n' }}{%- endif %}
+            {{- '<tool_call>\\n{"name": ' + call.function.name | tojson + ', "arguments": ' + \
+(call.function.arguments if call.function.arguments is string else @arguments@) + '}\\n</tool_call>' }}
+        {%- endfor %}{%- endset %}
+        {%- set thought %}{%- if loop.last and message.thinking is defined and message.thinking is not none %}\
+{{- @thinking@ }}{%- endif %}{%- endset %}
+        {%- if @is_trained@ %}
+            {%- generation %}{{- thought }}{{- @trained@ }}{%- endgeneration %}
+        {%- else %}
+            {{- thought }}{{- @assistant@ }}
+        {%- endif %}
+@separator@
+    {%- elif message.role == 'pretrain' %}
+        {%- generation %}{{- text(message.content) }}{%- endgeneration %}
+    {%- else %}
+        {{- raise_exception('this template does not know the role ' ~ message.role) }}
+    {%- endif %}
+{%- endfor %}"""
+TOOLS = """\
+{%- set listed %}{%- for tool in tools or [] %}{{- '\\n' }}{{- (tool if tool.type == 'function' else\
+ {'type': 'function', 'function': tool}) | tojson }}{%- endfor %}{%- endset %}
+{%- set offer = @tool_prompt@ if tools else '' %}"""
 NO_TOOLS = (
     "{%- if tools %}{{- raise_exception('this template has no tool_prompt text') }}{%- endif %}"
 )
+NO_SYSTEM = (
+    "{%- if messages and messages[0].role != 'system'@has_offer@ %}{{- @default@ }}{%- endif %}"
+)
+IS_TRAINED = "message.loss is not defined or message.loss is none or message.loss"
+IS_LAST_TRAINED = f"({IS_TRAINED}) and (loop.last or messages[-1].role != 'assistant')"
 
 
 def knows(source: Any) -> bool:
@@ -101,7 +137,7 @@ def read(source: Any, exact: bool = False) -> Translation:
     mapping = to_mapping(source, "an XTuner v1 template")
     fields = check_table(mapping, RULES, required=["user", "assistant"], skip_nulls=True)
     return Translation(
-        "\n".join(_write_lines(fields, exact)),
+        _write_jinja(fields, exact),
         stops=tuple(fields.get("stop_words", ())),
         facts={"template": dict(mapping)},
     )
@@ -121,64 +157,45 @@ def _parse_text(fields: Fields, key: str, slot: str) -> Text:
     return parts
 
 
-def _write_lines(fields: Fields, exact: bool) -> list[str]:
-    start, system_addition = _write_system_start(fields)
-    separator = []
-    if fields.get("sep"):
-        written = f"{{{{- {literal(fields['sep'])} }}}}"
-        if not exact:
-            written = f"{{%- if not loop.last or trailing_sep %}}{written}{{%- endif %}}"
-        separator = [f"        {written}"]
-    return [
-        TEXT_MACRO,
-        *start,
-        "{%- for message in messages %}",
-        "    {%- if message.role == 'system' %}",
-        f"        {{{{- {_wrap(fields, 'system', f'text(message.content){system_addition}')} }}}}",
-        "    {%- elif message.role == 'developer' %}",
-        f"        {{{{- {_wrap(fields, 'developer', 'text(message.content)')} }}}}",
-        "    {%- elif message.role == 'user' %}",
-        f"        {{{{- {_wrap(fields, 'user', 'text(message.content)')} }}}}",
-        "    {%- elif message.role == 'tool' %}",
-        f"        {{{{- {_wrap(fields, 'tool_extractor', 'text(message.content)')} }}}}",
-        "    {%- elif message.role == 'assistant' %}",
-        *_write_reply(fields, exact),
-        *separator,
-        "    {%- elif message.role == 'pretrain' %}",
-        "        {%- generation %}{{- text(message.content) }}{%- endgeneration %}",
-        "    {%- else %}",
-        "        {{- raise_exception('this template does not know the role ' ~ message.role) }}",
-        "    {%- endif %}",
-        "{%- endfor %}",
-    ]
-
-
-def _write_system_start(fields: Fields) -> tuple[list[str], str]:
-    """Return the lines for a conversation without a system message.
-
-    The second value is what is added to the text of a system message.
-    """
-    default = None
+def _write_jinja(fields: Fields, exact: bool) -> str:
+    has_tools = "tool_prompt" in fields
+    default = tool_prompt = ""
     if "default_system" in fields:
         default = _write_default_system(fields["default_system"])
-    no_system = "{%- if messages and messages[0].role != 'system'"
-    if "tool_prompt" in fields:
-        prompt = concatenate(
-            _parse_text(fields, "tool_prompt", "tool_text"), {"tool_text": "listed"}
-        )
-        text, condition = "offer", " and tools"
-        if default:
-            text, condition = f"{default} + offer", ""
-        lines = [
-            TOOL_LIST,
-            f"{{%- set offer = {prompt} if tools else '' %}}",
-            f"{no_system}{condition} %}}{{{{- {_wrap(fields, 'system', text)} }}}}{{%- endif %}}",
-        ]
-        return lines, " + (offer if loop.first else '')"
-    lines = [NO_TOOLS]
-    if default:
-        lines.append(f"{no_system} %}}{{{{- {_wrap(fields, 'system', default)} }}}}{{%- endif %}}")
-    return lines, ""
+    if has_tools:
+        text = _parse_text(fields, "tool_prompt", "tool_text")
+        tool_prompt = concatenate(text, {"tool_text": "listed"})
+    separator = ""
+    if fields.get("sep"):
+        separator = "        {{- @sep@ }}"
+        if not exact:
+            separator = "        {%- if not loop.last or trailing_sep %}{{- @sep@ }}{%- endif %}"
+    blocks = {
+        "tools": TOOLS if has_tools else NO_TOOLS,
+        "no_system": NO_SYSTEM if has_tools or default else "",
+        "has_offer": "" if default else " and tools",
+        "separator": separator,
+        "is_trained": IS_LAST_TRAINED if fields.get("only_last_assistant_loss") else IS_TRAINED,
+    }
+    refusal = "raise_exception('arguments must be JSON text')"
+    content = "text(message.content)"
+    offer = " + (offer if loop.first else '')" if has_tools else ""
+    parts = {
+        "tool_prompt": tool_prompt,
+        "default": _wrap(
+            fields, "system", " + ".join(filter(None, (default, "offer" if has_tools else "")))
+        ),
+        "system": _wrap(fields, "system", content + offer),
+        "developer": _wrap(fields, "developer", content),
+        "user": _wrap(fields, "user", content),
+        "result": _wrap(fields, "tool_extractor", content),
+        "arguments": refusal if exact else "call.function.arguments | tojson",
+        "thinking": _wrap(fields, "thinking", "message.thinking"),
+        "trained": _write_trained_text(fields, exact),
+        "assistant": _wrap(fields, "assistant", "said"),
+        "sep": literal(fields.get("sep", "")),
+    }
+    return fill_marks(CHAT, parts, blocks)
 
 
 def _write_default_system(text: str) -> str:
@@ -189,32 +206,6 @@ def _write_default_system(text: str) -> str:
     for piece in rest:
         parts += [Slot("date"), piece]
     return concatenate(tuple(part for part in parts if part), {"date": "strftime_now('%Y-%m-%d')"})
-
-
-def _write_reply(fields: Fields, exact: bool) -> list[str]:
-    is_trained = "message.loss is not defined or message.loss is none or message.loss"
-    if fields.get("only_last_assistant_loss"):
-        is_last = "loop.last or messages[-1].role != 'assistant'"
-        is_trained = f"({is_trained}) and ({is_last})"
-    arguments = "call.function.arguments"
-    otherwise = f"{arguments} | tojson"
-    if exact:
-        otherwise = "raise_exception('arguments must be JSON text')"
-    return [
-        "        {%- set said %}{{- text(message.content) }}{%- for call in message.tool_calls or [] %}",
-        "            {%- if message.content or not loop.first %}{{- '\\n' }}{%- endif %}",
-        "            {{- '<tool_call>\\n{\"name\": ' + call.function.name | tojson + ', \"arguments\": ' + "
-        f"({arguments} if {arguments} is string else {otherwise}) + '}}\\n</tool_call>' }}}}",
-        "        {%- endfor %}{%- endset %}",
-        "        {%- set thought %}{%- if loop.last and message.thinking is defined and message.thinking is not none %}"
-        f"{{{{- {_wrap(fields, 'thinking', 'message.thinking')} }}}}{{%- endif %}}{{%- endset %}}",
-        f"        {{%- if {is_trained} %}}",
-        "            {%- generation %}{{- thought }}"
-        f"{{{{- {_write_trained_text(fields, exact)} }}}}{{%- endgeneration %}}",
-        "        {%- else %}",
-        f"            {{{{- thought }}}}{{{{- {_wrap(fields, 'assistant', 'said')} }}}}",
-        "        {%- endif %}",
-    ]
 
 
 def _replace(text: str, old: str, new: str) -> str:
