@@ -51,9 +51,9 @@ ALLOWED = {
         317,
         _number(
             "read 0 write 1 close 3 stat 4 fstat 5 lstat 6 poll 7 lseek 8 mmap 9 mprotect 10 munmap 11 brk 12"
-            " rt_sigaction 13 rt_sigprocmask 14 rt_sigreturn 15 ioctl 16 pread64 17 readv 19 writev 20 access 21"
+            " rt_sigaction 13 rt_sigprocmask 14 rt_sigreturn 15 pread64 17 readv 19 writev 20 access 21"
             " sched_yield 24 mremap 25 madvise 28 dup 32 nanosleep 35 getitimer 36 setitimer 38 getpid 39 exit 60"
-            " uname 63 fcntl 72 getcwd 79 readlink 89 gettimeofday 96 getrlimit 97 getrusage 98 sysinfo 99 times 100"
+            " uname 63 getcwd 79 readlink 89 gettimeofday 96 getrlimit 97 getrusage 98 sysinfo 99 times 100"
             " getuid 102 getgid 104 geteuid 107 getegid 108 sigaltstack 131 gettid 186 futex 202"
             " sched_getaffinity 204 getdents64 217 restart_syscall 219 clock_gettime 228 clock_getres 229"
             " clock_nanosleep 230 exit_group 231 openat 257 newfstatat 262 readlinkat 267 faccessat 269 ppoll 271"
@@ -64,7 +64,7 @@ ALLOWED = {
         0xC00000B7,
         277,
         _number(
-            "getcwd 17 dup 23 fcntl 25 ioctl 29 faccessat 48 openat 56 close 57 getdents64 61 lseek 62 read 63"
+            "getcwd 17 dup 23 faccessat 48 openat 56 close 57 getdents64 61 lseek 62 read 63"
             " write 64 readv 65 writev 66 pread64 67 ppoll 73 readlinkat 78 newfstatat 79 fstat 80 exit 93"
             " exit_group 94 futex 98 set_robust_list 99 nanosleep 101 getitimer 102 setitimer 103 clock_gettime 113"
             " clock_getres 114 clock_nanosleep 115 sched_getaffinity 123 sched_yield 124 restart_syscall 128"
@@ -75,7 +75,8 @@ ALLOWED = {
         ),
     ),
 }
-"""By the name of the processor; `getrlimit` only reads, and there is no call here that raises a limit."""
+"""By the name of the processor. `getrlimit` only reads, and there is no call here that raises a limit; neither `ioctl`,
+which can type into the user's terminal, nor `fcntl`, which can have the kernel send signals to other processes."""
 
 
 class _Program(ctypes.Structure):
