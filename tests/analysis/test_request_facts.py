@@ -33,6 +33,8 @@ def prompt(template, **asked):
         ("deepseek-v4", {"reasoning": "max"}, {"thinking": True, "reasoning_effort": "max"}),
         ("kimi-k3", {"tool_choice": "required"}, {"tool_choice": "required"}),
         ("command-a-plus", {"reasoning": "none"}, {"reasoning": False}),
+        ("minimax-m3", {"reasoning": "none"}, {"thinking_mode": "disabled"}),
+        ("minimax-m3", {"reasoning": True}, {"thinking_mode": "enabled"}),
         ("hy3-preview", {"reasoning": "none"}, {"reasoning_effort": "no_think"}),
     ],
 )
@@ -126,10 +128,12 @@ def test_no_request_is_lost_in_silence(name):
 def is_default(template, level, options):
     """Return whether a template does by default what was asked: another value changes its prompt, and it knows this."""
     plain = template.renderer.render(CHAT, add_generation_prompt=True).text
+    opposites = {(name, value): not value for name in SWITCHES for value in (True, False)}
+    for name, on, off in MODES:
+        opposites |= {(name, on): off, (name, off): on}
     for name, value in options.items():
-        if name in SWITCHES or name in MODES:
-            other = not value if name in SWITCHES else MODES[name][value == MODES[name][0]]
-        else:
+        other = opposites.get((name, value))
+        if other is None:
             other = "high" if level == "none" else "low"
             is_named = any(f"{mark}{level}{mark}" in template.text for mark in "'\"")
             if level != "none" and not is_named:

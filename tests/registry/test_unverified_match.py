@@ -28,7 +28,7 @@ def test_a_transcript_of_an_encoder_is_no_evidence():
 
 
 @pytest.mark.parametrize(
-    "model", ["zai-org/GLM-5.3-Flash", "Qwen/Qwen3.8-27B", "MiniMaxAI/MiniMax-M3"]
+    "model", ["zai-org/GLM-5.3-Flash", "Qwen/Qwen3.8-27B", "deepseek-ai/DeepSeek-V3.2-Exp"]
 )
 def test_a_model_whose_text_was_not_to_be_had_is_named_as_such(model):
     with pytest.raises(turnwise.SourceError, match="was not to be had") as caught:

@@ -28,7 +28,11 @@ REQUEST_FACTS = frozenset((REASONING, *WRITTEN_FACTS))
 """The arguments of `render` that say what a request asks."""
 LEVELS: tuple[str, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 SWITCHES = ("enable_thinking", "thinking", "enable_reasoning", "reasoning", "think", "use_thinking")
-MODES = {"thinking_mode": ("thinking", "chat"), "reasoning_mode": ("on", "off")}
+MODES = (
+    ("thinking_mode", "thinking", "chat"),
+    ("thinking_mode", "enabled", "disabled"),
+    ("reasoning_mode", "on", "off"),
+)
 EFFORTS = ("reasoning_effort", "thinking_effort", "effort", "reasoning_level")
 USUAL: Mapping[str, tuple[Any, ...]] = {
     "tool_choice": (None, "auto"),
@@ -135,7 +139,7 @@ class RequestFacts:
 
     def _list_switches(self, thinks: bool) -> Iterator[tuple[str, Any, Any]]:
         """Yield the variables that turn reasoning on or off, each with its value and the opposite."""
-        for name, (on, off) in {**dict.fromkeys(SWITCHES, (True, False)), **MODES}.items():
+        for name, on, off in (*((name, True, False) for name in SWITCHES), *MODES):
             if name in self._variables:
                 yield (name, on, off) if thinks else (name, off, on)
 
