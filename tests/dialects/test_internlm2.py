@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from functools import cache
 from typing import Any
 
@@ -355,10 +356,18 @@ def test_every_block_comes_back_byte_for_byte() -> None:
     assert ends == 10  # whitespace before the end of a turn is content
 
 
-def test_react_is_text() -> None:
+def test_react_is_text_unless_it_is_declared() -> None:
     reply = 'Thought: I look.\nAction: search\nAction Input: {"q": "x"}'
     text = f"<|im_start|>assistant\n{reply}<|im_end|>\n"
     assert parse_transcript(text).messages() == [{"role": "assistant", "content": reply}]
+
+
+def test_many_calls_that_never_end_are_read_in_time() -> None:
+    body = "<|action_start|><|plugin|>" * 50_000
+    text = f"<|im_start|>assistant\n{body}<|im_end|>\n"
+    start = time.process_time()
+    assert parse_transcript(text).messages() == [{"role": "assistant", "content": body}]
+    assert time.process_time() - start < 1
 
 
 def test_streaming() -> None:

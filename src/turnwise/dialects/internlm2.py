@@ -230,7 +230,7 @@ PUBLISHED = (
 {%- generation -%}
 {{- text_of(message) -}}
 {%- for call in message.tool_calls or [] -%}
-{{- call.react if call.react else write_call(call) -}}
+{{- write_call(call) -}}
 {%- if is_code(call) -%}
 {%- set code.ids = code.ids + [call.id] -%}
 {%- endif -%}

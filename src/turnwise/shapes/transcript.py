@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -49,21 +49,12 @@ STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|,(?=\s*
 
 
 @dataclass(slots=True)
-class TranscriptCall:
-    """A call: everything between its kind and the end of the action."""
-
-    kind: str
-    body: str = ""
-    closed: bool = False
-
-
-@dataclass(slots=True)
 class TranscriptTurn:
     """One turn, every byte of it."""
 
     role: str
     name: str | None  # as it was written: a token or a word
-    parts: list[str | TranscriptCall] = field(default_factory=list)
+    body: str = ""
     closed: bool = False
     gap: str = ""  # the text after the turn
 
@@ -82,28 +73,19 @@ class Transcript:
         pieces = [self.before]
         for turn in self.turns:
             name = "" if turn.name is None else f" name={turn.name}"
-            pieces += [start, turn.role, name, "\n", *map(self._part_text, turn.parts)]
-            if turn.closed:
-                pieces.append(end)
-            pieces.append(turn.gap)
+            pieces.append(f"{start}{turn.role}{name}\n{turn.body}")
+            pieces += [end if turn.closed else "", turn.gap]
         return "".join(pieces)
-
-    def _part_text(self, part: str | TranscriptCall) -> str:
-        if isinstance(part, str):
-            return part
-        _, _, action_start, action_end, interpreter, plugin = SPELLINGS[self.spelling]
-        token = plugin if part.kind == "plugin" else interpreter
-        return f"{action_start}{token}{part.body}{action_end if part.closed else ''}"
 
     @property
     def has_generation_prompt(self) -> bool:
         """True if the last turn has a header and nothing else."""
-        return bool(self.turns) and not self.turns[-1].closed and not self.turns[-1].parts
+        return bool(self.turns) and not self.turns[-1].closed and not self.turns[-1].body
 
     def messages(self) -> list[dict[str, Any]]:
         """Return messages that the dialect's Jinja renders to the same text."""
         turns = self.turns[:-1] if self.has_generation_prompt else self.turns
-        return [self._to_message(turn) for turn in turns]
+        return list(map(self._to_message, turns))
 
     def to_openai(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
         """Return messages and tools in OpenAI's shape; see the function `to_openai`."""
@@ -111,23 +93,26 @@ class Transcript:
 
     def _to_message(self, turn: TranscriptTurn) -> dict[str, Any]:
         message: dict[str, Any] = {"role": turn.role}
+        _, _, action_start, action_end, interpreter, plugin = SPELLINGS[self.spelling]
+        kinds = {interpreter: "interpreter", plugin: "plugin"}
         if turn.name is not None:
-            _, _, _, _, interpreter, plugin = SPELLINGS[self.spelling]
-            token_names = {interpreter: "interpreter", plugin: "plugin"}
-            message["name"] = token_names.get(turn.name, turn.name)
-        pieces: list[list[str]] = [[]]  # before the first call, between calls, after the last
-        calls = []
-        for part in turn.parts:
-            if isinstance(part, TranscriptCall) and part.closed and turn.role == "assistant":
-                calls.append(_to_tool_call(part))
-                pieces.append([])
-            else:  # a call that never ended is text
-                pieces[-1].append(self._part_text(part))
-        texts = ["".join(parts) for parts in pieces]
+            message["name"] = kinds.get(turn.name, turn.name)
+        pieces = [turn.body]
+        if turn.role == "assistant":
+            # A call that never ends is text, and is not looked for.
+            head, ended, tail = turn.body.rpartition(action_end)
+            call = f"{re.escape(action_start)}({_any_of(*kinds)})(.*?){re.escape(action_end)}"
+            pieces = re.split(call, head + ended, flags=re.DOTALL)
+            pieces[-1] += tail
+        texts = pieces[::3]  # before the first call, between calls, after the last
+        calls = [
+            _to_tool_call(kinds[token], body)
+            for token, body in zip(pieces[1::3], pieces[2::3], strict=True)
+        ]
         message["content"] = texts[0]
-        for call, before in zip(calls[1:], texts[1:-1], strict=True):
+        for made, before in zip(calls[1:], texts[1:-1], strict=True):
             if before:
-                call["before"] = before
+                made["before"] = before
         if calls:
             message["tool_calls"] = calls
             if texts[-1]:
@@ -154,72 +139,32 @@ def parse_transcript(text: str) -> Transcript:
     """
     if not isinstance(text, str):
         raise MessageError(f"a transcript is text, not {type(text).__name__}", path="transcript")
-    spelling = _find_spelling(text)
-    start_token = SPELLINGS[spelling][0]
-    transcript = Transcript([], spelling, text.partition(start_token)[0])
-    at = len(transcript.before)
-    while at < len(text):  # at the start of a turn
-        header = at + len(start_token)
-        turn, end = _parse_turn(text, header, spelling, len(transcript.turns))
-        at = text.find(start_token, end)
-        at = len(text) if at < 0 else at
-        turn.gap = text[end:at]
+    # The spelling is that of the first token; the current one if there is none.
+    first = re.search(_any_of(*SPELLINGS["current"], *SPELLINGS["original"]), text)
+    spelling = "original" if first and first[0] in SPELLINGS["original"] else "current"
+    start, end, *_ = SPELLINGS[spelling]
+    transcript = Transcript([], spelling)
+    transcript.before, found, rest = text.partition(start)
+    while found:
+        header, line_end, rest = rest.partition("\n")
+        turn = _parse_header(header, line_end, len(transcript.turns), spelling)
+        turn.body, ended, rest = rest.partition(end)
+        turn.closed = bool(ended)
+        turn.gap, found, rest = rest.partition(start)
         transcript.turns.append(turn)
     return transcript
 
 
-def _find_spelling(text: str) -> str:
-    """Return the spelling of the first token of a text; the current one if there is none."""
-    found = _any_of(*SPELLINGS["current"], *SPELLINGS["original"]).search(text)
-    return "original" if found and found[0] in SPELLINGS["original"] else "current"
+def _any_of(*tokens: str) -> str:
+    return "|".join(map(re.escape, tokens))
 
 
-def _any_of(*tokens: str) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, tokens)))
-
-
-def _parse_turn(text: str, at: int, spelling: str, index: int) -> tuple[TranscriptTurn, int]:
-    """Parse the turn whose header starts at `at`; return it and the place after it.
-
-    A call is an action whose kind, plugin or interpreter, follows at once. Every other token is
-    text, the start of a turn within a turn included.
-    """
-    start, end, action_start, action_end, interpreter, plugin = SPELLINGS[spelling]
-    kinds = {action_start + interpreter: "interpreter", action_start + plugin: "plugin"}
-    line_end = text.find("\n", at)
-    header = text[at:] if line_end < 0 else text[at:line_end]
-    if token := _any_of(start, end, action_start, action_end).search(header):
+def _parse_header(header: str, line_end: str, index: int, spelling: str) -> TranscriptTurn:
+    if token := re.search(_any_of(*SPELLINGS[spelling][:4]), header):
         read = short_repr(header[: token.start()])
         raise MessageError(f"{token[0]} in a header, after {read}", path="transcript")
-    if line_end < 0:
+    if not line_end:
         raise MessageError(f"the last header has no end: {short_repr(header)}", path="transcript")
-    turn = _parse_header(header, index)
-    at = line_end + 1
-    in_content, in_call = _any_of(end, *kinds), _any_of(end, action_end)
-    call = None
-    while found := (in_call if call else in_content).search(text, at):
-        _add_text(turn, call, text[at : found.start()])
-        at = found.end()
-        if found[0] == end:
-            turn.closed = True
-            return turn, at
-        if call:
-            call.closed, call = True, None
-        else:
-            call = TranscriptCall(kinds[found[0]])
-            turn.parts.append(call)
-    _add_text(turn, call, text[at:])
-    return turn, len(text)
-
-
-def _add_text(turn: TranscriptTurn, call: TranscriptCall | None, text: str) -> None:
-    if call:
-        call.body = text
-    elif text:
-        turn.parts.append(text)
-
-
-def _parse_header(header: str, index: int) -> TranscriptTurn:
     found = HEADER.fullmatch(header)
     if found is None:
         raise MessageError(
@@ -230,28 +175,26 @@ def _parse_header(header: str, index: int) -> TranscriptTurn:
     return TranscriptTurn(role=found[1], name=found[2])
 
 
-def _to_tool_call(call: TranscriptCall) -> dict[str, Any]:
+def _to_tool_call(kind: str, body: str) -> dict[str, Any]:
     """Return a call as its kind says.
 
     It has `verbatim` if writing it again would change a byte, or if it cannot be parsed.
     """
-    if call.kind == "interpreter":
-        block = FENCED_CODE.fullmatch(call.body)
+    if kind == "interpreter":
+        block = FENCED_CODE.fullmatch(body)
         if block:
             return {"type": "code_interpreter", "code": block[2], "lang": block[1]}
-        code = {"type": "code_interpreter", "code": call.body.strip(), "lang": None}
-        return {**code, "verbatim": call.body}
-    value, is_json = parse_lenient_json(call.body)
+        code = {"type": "code_interpreter", "code": body.strip(), "lang": None}
+        return {**code, "verbatim": body}
+    value, is_json = parse_lenient_json(body)
     name = value.get("name") if is_json and isinstance(value, dict) else None
     if not isinstance(name, str):
-        return {"type": "function", "function": None, "verbatim": call.body}
+        return {"type": "function", "function": None, "verbatim": body}
     arguments = value.get("parameters", value.get("arguments", {}))
     function = {"name": name, "arguments": arguments}
-    tool_call: dict[str, Any] = {"type": "function", "function": function}
     canonical = json.dumps({"name": name, "parameters": arguments}, ensure_ascii=False)
-    if call.body != f"\n{canonical}":
-        tool_call["verbatim"] = call.body
-    return tool_call
+    verbatim = {} if body == f"\n{canonical}" else {"verbatim": body}
+    return {"type": "function", "function": function, **verbatim}
 
 
 def parse_lenient_json(text: str) -> tuple[Any, bool]:
