@@ -49,15 +49,31 @@ def test_objects_that_python_does_not_read(value: str) -> None:
 
 
 @BY_ARGUMENT_FORM
-@pytest.mark.parametrize(
-    "odd", [{"type": "custom", "custom": {"name": "a", "input": "b"}}, {"id": "c"}, "tide"]
-)
+@pytest.mark.parametrize("odd", [{"type": "custom", "custom": {"input": "b"}}, {"id": "c"}, "tide"])
 def test_calls_without_a_name(name: str, odd: Any) -> None:
     template = turnwise.load(name)
     with pytest.raises(turnwise.MessageError, match=r"messages\[1\]\.tool_calls\[0\]: a tool call"):
         template.render(make_chat([odd]), strict=True)
     with pytest.raises(turnwise.MessageError, match=r"messages\[1\]\.tool_calls is 'tide'"):
         template.render(make_chat("tide"), strict=True)
+
+
+@BY_ARGUMENT_FORM
+def test_a_custom_call_is_one_of_a_function_with_a_text(name: str) -> None:
+    template = turnwise.load(name)
+    custom = {
+        "type": "custom",
+        "custom": {"name": "patch", "description": "Edit.", "format": {"type": "text"}},
+    }
+    made = {"id": "call00001", "type": "custom", "custom": {"name": "patch", "input": "a\nb"}}
+    schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+    function = {"name": "patch", "description": "Edit.", "parameters": schema}
+    call = {"name": "patch", "arguments": {"input": "a\nb"}}
+    plain = [{"id": "call00001", "type": "function", "function": call}]
+    tools = [{"type": "function", "function": function}]
+    found = template.render(make_chat([made]), [custom])
+    assert str(found) == str(template.render(make_chat(plain), tools))
+    assert {"tools[0]", "messages[1].tool_calls[0]"} <= {change.path for change in found.changes}
 
 
 @BY_ARGUMENT_FORM

@@ -177,7 +177,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"role": "assistant", "content": "x", "reasoning_details": [{"type": "thinking"}]},
         "messages[1].reasoning_details[0]",
     ),
-    "a late system text": ("gemini", {"role": "system", "content": "x"}, "messages[1]"),
+    "a late system text": ("gemini", {"role": "system", "content": "x"}, "messages[1].role"),
     "an error": (
         "responses",
         {"role": "tool", "tool_call_id": "a", "content": "x", "is_error": True},

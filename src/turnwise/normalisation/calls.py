@@ -18,6 +18,7 @@ from turnwise.analysis.prober import ABSENT
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages.fields import read_call
 from turnwise.normalisation.capabilities import Capabilities
+from turnwise.shapes.tool_forms import make_function_call
 
 CALL_KEYS = frozenset(["id", "type", "function"])
 NINE = 9  # letters and digits of an id, where a template wants so many
@@ -53,7 +54,7 @@ class CallForms:
             message["tool_call_id"] = self._fit_id(message["tool_call_id"], f"{path}.tool_call_id")
         if not has_calls(message):
             return
-        shape = self._capabilities.input_format.shape
+        shape = self._capabilities.shape
         if "function_call" in message and not shape.single and "tool_calls" not in message:
             message["tool_calls"] = [{"type": "function", "function": message.pop("function_call")}]
             self._note(
@@ -76,6 +77,9 @@ class CallForms:
 
     def _normalise_call(self, call: Any, path: str) -> Any:
         """Return a call with its keys in the order in which they were given: some templates print it whole."""
+        given, call = call, make_function_call(call)
+        if given is not call:
+            self._note(path, "a custom call became a function's", "templates know functions")
         try:
             read_call(call, path)
         except MessageError as error:
@@ -85,7 +89,7 @@ class CallForms:
         call = {key: value for key, value in call.items() if value is not None}
         if "id" in call:
             call["id"] = self._fit_id(call["id"], f"{path}.id")
-        function, is_bare = call.get("function"), self._capabilities.input_format.shape.bare
+        function, is_bare = call.get("function"), self._capabilities.shape.bare
         if isinstance(function, Mapping):
             fields = self._normalise_function(function, f"{path}.function")
             if not is_bare:

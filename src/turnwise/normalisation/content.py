@@ -48,9 +48,7 @@ class ContentForms:
             return
         where = f"{path}.content"
         if not content:
-            content = (
-                self._read_refusal(message, path) or self._read_audio(message, path) or content
-            )
+            content = self._read_spoken(message, path) or content
         if role == "tool" and _is_data(content):
             content = message["content"] = json.dumps(content, ensure_ascii=False)
             self._note(where, "data became JSON text", "content is a text or a list of parts")
@@ -70,38 +68,30 @@ class ContentForms:
             problem = f"content is a text or a list of parts, not {short_repr(content)}"
             raise MessageError(problem, path=where)
 
-    def _read_refusal(self, message: MessageDict, path: str) -> str | None:
-        """Move what an assistant said in refusing to its content, where templates read it."""
-        refusal = message.get("refusal")
-        if not isinstance(refusal, str) or not refusal:
+    def _read_spoken(self, message: MessageDict, path: str) -> str | None:
+        """Move what an assistant said in refusing, or aloud, to its content, where templates read it."""
+        refusal, audio = message.get("refusal"), message.get("audio")
+        text: Any
+        if isinstance(refusal, str) and refusal:
+            key, text, what = "refusal", refusal, "became the content"
+        elif isinstance(audio, Mapping):
+            key, text, what = "audio", audio.get("transcript"), "its transcript became the content"
+        else:
             return None
-        message["content"] = message.pop("refusal")
-        self._note(f"{path}.refusal", "became the content", "templates read the text there")
-        return refusal
-
-    def _read_audio(self, message: MessageDict, path: str) -> str | None:
-        """Move the transcript of what an assistant said aloud to its content; without one, the reply is lost."""
-        audio = message.get("audio")
-        if not isinstance(audio, Mapping):
-            return None
-        del message["audio"]
-        where, transcript = f"{path}.audio", audio.get("transcript")
-        if not isinstance(transcript, str) or not transcript:
+        del message[key]
+        where = f"{path}.{key}"
+        if not isinstance(text, str) or not text:
             self._note(where, "was left out", "it has no transcript")
             self.lost.append(where)
             return None
-        message["content"] = transcript
-        self._note(where, "its transcript became the content", "templates read the text there")
-        return transcript
+        message["content"] = text
+        self._note(where, what, "templates read the text there")
+        return text
 
     def _fill_content(self, message: MessageDict, role: str, where: str) -> None:
         """Give a message without content the content that the template takes."""
         capabilities = self._capabilities
-        wanted = (
-            capabilities.input_format.shape.content
-            if has_calls(message)
-            else capabilities.empty_content
-        )
+        wanted = capabilities.shape.content if has_calls(message) else capabilities.empty_content
         if role != "assistant":  # only of assistants is it known what the template makes of null
             wanted = "" if capabilities.takes_text(role) else []
         change = fill_content(message, wanted, where)

@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages import prepared_tools
 from turnwise.normalisation.change import Change
-from turnwise.shapes.tool_forms import SERVER_KEYS, read_tool
+from turnwise.shapes.tool_forms import SERVER_KEYS, read_functions
 
 FILLED: dict[str, Any] = {"description": "", "parameters": {"type": "object", "properties": {}}}
 """What a function has if it has none: no words, and no parameters."""
 MAPPED = {
     "anthropic": "a tool of Anthropic was put under `function`, input_schema as parameters",
     "gemini": "a declaration of Gemini was put under `function`",
+    "custom": "a custom tool became a function with one text",
 }
 KEPT_NULLS = frozenset(["default", "const", "enum", "examples", "example"])  # of a JSON schema
 
@@ -63,7 +64,7 @@ def _normalise(tools: Any) -> NormalisedTools:
     read = []
     for number, given in enumerate(tools):
         path = f"tools[{number}]"
-        for tool, api in read_tool(given, ("tools", number)):
+        for tool, api in read_functions(given, ("tools", number)):
             if api:
                 what = MAPPED.get(api, "was put under `function`")
                 changes.append(Change(path, what, "templates read tools there"))

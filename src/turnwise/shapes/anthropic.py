@@ -13,7 +13,6 @@ from turnwise.errors import MessageError, short_repr
 from turnwise.messages import Path, format_path
 from turnwise.shapes.part_forms import (
     CALL,
-    DETAILS,
     FILE,
     IMAGE,
     RESULT,
@@ -27,9 +26,11 @@ from turnwise.shapes.part_forms import (
     make_thought,
     read_arguments,
     read_data_url,
+    read_result,
     split_message,
-    take_reasoning,
     write_data,
+    write_result,
+    write_turns,
 )
 from turnwise.shapes.row import (
     ParsedRow,
@@ -38,11 +39,10 @@ from turnwise.shapes.row import (
     is_list,
     require_mapping,
     require_text,
-    translate_role,
 )
 from turnwise.shapes.tool_forms import build_api_row, write_api_columns
 
-ROLES = ("user", "assistant", "system")
+ROLES = {name: name for name in ("user", "assistant", "system")}
 OWN_BLOCKS = frozenset(
     ["tool_use", "tool_result", "redacted_thinking", "document", "search_result"]
 )
@@ -94,17 +94,6 @@ def _write_source(api: ApiForms, value: Any, path: Path) -> Row:
     raise api.no_place((*path, key))
 
 
-def _read_result(api: ApiForms, value: Any, path: Path) -> Any:
-    if isinstance(value, str):
-        return value
-    [message] = join_items("tool", api.read_content(value, path))
-    return message["content"]
-
-
-def _write_result(api: ApiForms, value: Any, path: Path) -> Any:
-    return api.write_content(value, path, "tool")
-
-
 CACHE = ("cache_control",)
 FORMS = (
     PartForm("text", TEXT, {"text": "text"}, kept=(*CACHE, "citations"), required=("text",)),
@@ -138,9 +127,10 @@ FORMS = (
         RESULT,
         {
             "tool_use_id": "tool_call_id",
-            "content": KeyForm("content", _read_result, _write_result),
+            "content": KeyForm("content", read_result, write_result),
         },
         kept=(*CACHE, "is_error", "toolset_name"),
+        unwritten=("name",),
         required=("tool_use_id",),
     ),
 )
@@ -148,25 +138,21 @@ THOUGHTS = {"thinking": "thinking", "redacted_thinking": ""}
 """Types of blocks of reasoning, and the key of their text."""
 
 
-class AnthropicForms(ApiForms):
-    """The table, and blocks of reasoning, which are kept whole."""
-
-    def __init__(self) -> None:
-        super().__init__("anthropic", FORMS)
-
-    def begin(self) -> ApiForms:
-        return AnthropicForms()
-
-    def read_part(self, part: Any, path: Path) -> Item:
-        kind = part.get("type") if isinstance(part, Mapping) else None
-        if kind not in tuple(THOUGHTS):
-            return super().read_part(part, path)
-        text = part.get(THOUGHTS[kind]) or ""
-        is_signed = bool(part.get("signature")) or kind != "thinking"
-        return make_thought(text, part, is_opaque=is_signed)
+def _read_thought(part: Mapping[str, Any]) -> Item | None:
+    kind = part.get("type")
+    if kind not in tuple(THOUGHTS):
+        return None
+    is_signed = bool(part.get("signature")) or kind != "thinking"
+    return make_thought(part.get(THOUGHTS[kind]) or "", part, is_opaque=is_signed)
 
 
-API = AnthropicForms()
+API = ApiForms(
+    "anthropic",
+    FORMS,
+    read_own=_read_thought,
+    is_thought=lambda block: block.get("type") in THOUGHTS,
+    make_thought=lambda text: {"type": "thinking", "thinking": text, "signature": ""},
+)
 
 
 def is_anthropic(row: Any) -> bool:
@@ -258,26 +244,9 @@ def _read_turns(api: ApiForms, turns: Any) -> list[Row]:
 def write(row: ParsedRow) -> Row:
     """Write a request; results that follow each other are blocks of one turn."""
     columns = write_api_columns(API, row)
-    turns: list[Row] = []
-    is_results = False
-    for index, message in enumerate(row.messages):
-        path = ("messages", index)
-        if message.get("role") == "tool":
-            value = {key: item for key, item in message.items() if key != "name"}
-            block = API.write_item(Item(RESULT, value), path)
-            if is_results:
-                turns[-1]["content"].append(block)
-            else:
-                turns.append({"role": "user", "content": [block]})
-            is_results = True
-            continue
-        is_results = False
-        role = translate_role(message, index, "anthropic", dict(zip(ROLES, ROLES, strict=True)))
-        content = write_blocks(message, path)
-        if role == "system" and index == 0:
-            columns["system"] = content
-        else:
-            turns.append({"role": role, "content": content})
+    system, turns = write_turns(API, row, "content", ROLES, write_blocks)
+    if system is not None:
+        columns["system"] = system
     return {**columns, "messages": turns}
 
 
@@ -288,15 +257,7 @@ def write_blocks(message: Row, path: Path = ("message",)) -> Any:
         MessageError: a field or a part has no place in it.
     """
     items, others = split_message(message)
-    text, details = take_reasoning(others)
-    API.refuse_fields(others, path)
-    blocks = []
-    for number, detail in enumerate(details):
-        if detail.get("type") not in THOUGHTS:
-            raise API.no_place((*path, DETAILS, number))
-        blocks.append(dict(detail))
-    if text and not details:
-        blocks.append({"type": "thinking", "thinking": text, "signature": ""})
+    blocks = API.write_thoughts(others, path)
     content = message.get("content")
     if not blocks and not message.get("tool_calls") and (isinstance(content, str) or not items):
         return content or ""

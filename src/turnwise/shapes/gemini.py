@@ -15,7 +15,6 @@ from turnwise.messages import Path, format_path
 from turnwise.shapes.part_forms import (
     AUDIO,
     CALL,
-    DETAILS,
     FILE,
     IMAGE,
     RESULT,
@@ -30,8 +29,8 @@ from turnwise.shapes.part_forms import (
     read_arguments,
     read_data_url,
     split_message,
-    take_reasoning,
     write_data,
+    write_turns,
 )
 from turnwise.shapes.row import (
     ParsedRow,
@@ -39,12 +38,11 @@ from turnwise.shapes.row import (
     describe,
     is_list,
     require_mapping,
-    translate_role,
 )
 from turnwise.shapes.tool_forms import build_api_row, write_api_columns
 
 READ_ROLES = {"user": "user", "model": "assistant", "function": "user", "system": "system"}
-WRITTEN_ROLES = {"user": "user", "assistant": "model", "system": "system"}
+WRITTEN_ROLES = {"user": "user", "assistant": "model"}
 SNAKE = re.compile(r"_([a-z])")
 DATA_KEYS = ("text", "functionCall", "functionResponse", "inlineData", "fileData")
 OTHER_DATA = ("executableCode", "codeExecutionResult", "videoMetadata")
@@ -124,53 +122,39 @@ FORMS = (
 )
 
 
-class GeminiForms(ApiForms):
-    """The table, and parts that are thoughts or media, which need more than other names."""
+def _read_own(part: Mapping[str, Any]) -> Item | None:
+    """Return a thought or media, which need more than other names; None for another part."""
+    if part.get("thought") and part["type"] == "text":
+        block = {key: value for key, value in part.items() if key != "type"}
+        return make_thought(part["text"], block, is_opaque=bool(part.get("thoughtSignature")))
+    return _read_media(part) if part["type"] in ("inlineData", "fileData") else None
 
-    def __init__(self) -> None:
-        super().__init__("gemini", FORMS, _open_part, _close_part)
 
-    def begin(self) -> ApiForms:
-        return GeminiForms()
-
-    def read_part(self, part: Any, path: Path) -> Item:
-        if isinstance(part, Mapping):
-            opened = _open_part(part)
-            if opened.get("thought") and opened["type"] == "text":
-                is_signed = bool(opened.get("thoughtSignature"))
-                return make_thought(opened["text"], _to_camel(part), is_opaque=is_signed)
-            if opened["type"] in ("inlineData", "fileData"):
-                return _read_media(opened)
-        return super().read_part(part, path)
-
-    def write_item(self, item: Item, path: Path, role: str = "") -> Row:
-        if item.kind in (IMAGE, AUDIO, FILE):
-            return self._write_media(item, path)
-        return super().write_item(item, path, role)
-
-    def _write_media(self, item: Item, path: Path) -> Row:
-        where = (*path, item.kind)
-        beside = {key: value for key, value in item.value.items() if key in BESIDE}
-        rest = item.value.keys() - {"type", item.kind, *BESIDE}
-        media = item.value.get(item.kind)
-        if rest or not isinstance(media, Mapping):
-            raise self.no_place((*path, *rest) if rest else where)
-        if item.kind == AUDIO:
-            kind = AUDIO_TYPES.get(str(media.get("format")))
-            if kind is None or media.keys() != {"data", "format"}:
-                raise self.no_place(where)
-            return {"inlineData": {"mimeType": kind, "data": media["data"]}, **beside}
-        data_key, url_key = ("url", "url") if item.kind == IMAGE else ("file_data", "file_url")
-        names = {"displayName": media["filename"]} if "filename" in media else {}
-        if media.keys() - {data_key, url_key, "filename", "mime_type"}:
-            raise self.no_place(where)
-        found = read_data_url(media.get(data_key))
-        if found is not None:
-            return {"inlineData": {"mimeType": found[0], "data": found[1], **names}, **beside}
-        kind = media.get("mime_type", "image/*" if item.kind == IMAGE else None)
-        if media.get(url_key) is None or kind is None:
-            raise self.no_place(where)
-        return {"fileData": {"mimeType": kind, "fileUri": media[url_key], **names}, **beside}
+def _write_media(api: ApiForms, item: Item, path: Path) -> Row | None:
+    if item.kind not in (IMAGE, AUDIO, FILE):
+        return None
+    where = (*path, item.kind)
+    beside = {key: value for key, value in item.value.items() if key in BESIDE}
+    rest = item.value.keys() - {"type", item.kind, *BESIDE}
+    media = item.value.get(item.kind)
+    if rest or not isinstance(media, Mapping):
+        raise api.no_place((*path, *rest) if rest else where)
+    if item.kind == AUDIO:
+        kind = AUDIO_TYPES.get(str(media.get("format")))
+        if kind is None or media.keys() != {"data", "format"}:
+            raise api.no_place(where)
+        return {"inlineData": {"mimeType": kind, "data": media["data"]}, **beside}
+    data_key, url_key = ("url", "url") if item.kind == IMAGE else ("file_data", "file_url")
+    names = {"displayName": media["filename"]} if "filename" in media else {}
+    if media.keys() - {data_key, url_key, "filename", "mime_type"}:
+        raise api.no_place(where)
+    found = read_data_url(media.get(data_key))
+    if found is not None:
+        return {"inlineData": {"mimeType": found[0], "data": found[1], **names}, **beside}
+    kind = media.get("mime_type", "image/*" if item.kind == IMAGE else None)
+    if media.get(url_key) is None or kind is None:
+        raise api.no_place(where)
+    return {"fileData": {"mimeType": kind, "fileUri": media[url_key], **names}, **beside}
 
 
 def _read_media(part: Mapping[str, Any]) -> Item:
@@ -195,7 +179,16 @@ def _read_media(part: Mapping[str, Any]) -> Item:
     return Item(middle, {"type": middle, middle: place, **beside})
 
 
-API = GeminiForms()
+API = ApiForms(
+    "gemini",
+    FORMS,
+    _open_part,
+    _close_part,
+    _read_own,
+    _write_media,
+    is_thought=lambda part: bool(part.get("thought")),
+    make_thought=lambda text: {"text": text, "thought": True},
+)
 
 
 def is_gemini(row: Any) -> bool:
@@ -256,31 +249,9 @@ def _read_turn(api: ApiForms, turn: Any, path: Path) -> list[Row]:
 def write(row: ParsedRow) -> Row:
     """Write a request; results that follow each other are parts of one turn."""
     columns = write_api_columns(API, row)
-    names: dict[Any, Any] = {}
-    turns: list[Row] = []
-    is_results = False
-    for index, message in enumerate(row.messages):
-        path = ("messages", index)
-        if message.get("role") == "tool":
-            value = {"name": names.get(message.get("tool_call_id")), **message}
-            part = API.write_item(Item(RESULT, value), path)
-            if is_results:
-                turns[-1]["parts"].append(part)
-            else:
-                turns.append({"role": "user", "parts": [part]})
-            is_results = True
-            continue
-        is_results = False
-        for call in message.get("tool_calls") or ():
-            names[call.get("id")] = call.get("function", {}).get("name")
-        role = translate_role(message, index, "gemini", WRITTEN_ROLES)
-        if role == "system" and index:
-            raise API.no_place(path)
-        parts = write_parts(message, path)
-        if role == "system":
-            columns["systemInstruction"] = {"parts": parts}
-        else:
-            turns.append({"role": role, "parts": parts})
+    system, turns = write_turns(API, row, "parts", WRITTEN_ROLES, write_parts)
+    if system is not None:
+        columns["systemInstruction"] = {"parts": system}
     return {**columns, "contents": turns}
 
 
@@ -291,17 +262,9 @@ def write_parts(message: Row, path: Path = ("message",)) -> list[Row]:
         MessageError: a field or a part has no place in it.
     """
     items, others = split_message(message)
-    text, details = take_reasoning(others)
-    API.refuse_fields(others, path)
-    for number, detail in enumerate(details):
-        if not detail.get("thought"):
-            raise API.no_place((*path, DETAILS, number))
-    parts = [dict(detail) for detail in details]
-    if text and not details:
-        parts.append({"text": text, "thought": True})
-    if not items and not parts:
-        return [{"text": ""}]
-    return parts + [API.write_item(item, (*path, *where)) for item, where in items]
+    parts = API.write_thoughts(others, path)
+    parts += [API.write_item(item, (*path, *where)) for item, where in items]
+    return parts or [{"text": ""}]
 
 
 FINISH_REASONS = {"length": "MAX_TOKENS"}

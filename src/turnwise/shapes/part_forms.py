@@ -16,15 +16,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import REASONING_KEYS, Path, format_path
-from turnwise.shapes.row import Row, describe, is_list
+from turnwise.shapes.row import ParsedRow, Row, describe, is_list, translate_role
 
 TEXT, IMAGE, AUDIO, FILE, REFUSAL = "text", "image_url", "input_audio", "file", "refusal"
-CALL, CUSTOM_CALL, RESULT, THOUGHT, TOOL = "call", "custom call", "result", "thought", "tool"
+CALL, CUSTOM_CALL, RESULT, THOUGHT = "call", "custom call", "result", "thought"
+TOOL, CUSTOM_TOOL = "tool", "custom tool"
 
 DETAILS = "reasoning_details"
 """The key of reasoning that only its API can read: signed, encrypted or in several blocks, as it came."""
@@ -36,6 +37,7 @@ FIXED: dict[str, Row] = {
     CUSTOM_CALL: {"type": "custom"},
     RESULT: {"role": "tool"},
     TOOL: {"type": "function"},
+    CUSTOM_TOOL: {"type": "custom"},
 }
 """What every value of a kind has in the middle."""
 
@@ -70,6 +72,7 @@ class PartForm:
         required: keys without which the part means nothing.
         defaults: values that are always written, and mean the same as none.
         roles: the roles whose turns may have it when it is written; empty for all.
+        unwritten: what is left out when it is written, since other parts have it.
     """
 
     type: str
@@ -80,6 +83,7 @@ class PartForm:
     required: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     roles: tuple[str, ...] = ()
+    unwritten: tuple[str, ...] = ()
 
     def read(self, api: ApiForms, part: Mapping[str, Any], path: Path) -> Item:
         """Return the item that a part of the API is.
@@ -118,7 +122,7 @@ class PartForm:
             MessageError: the API has no place for a key, or for its value.
         """
         rest = {key: item for key, item in value.items() if item is not None}
-        for key in FIXED.get(self.kind, {}):
+        for key in (*FIXED.get(self.kind, {}), *self.unwritten):
             rest.pop(key, None)
         found: Row = {}
         for key, given in self.keys.items():
@@ -188,34 +192,34 @@ def _take(source: Row, path: str) -> Any:
     return found
 
 
+@dataclass(frozen=True)
 class ApiForms:
     """The parts that one API has, and a reading or writing of them.
 
-    Args:
+    Attributes:
         name: the name of the API, for errors.
         forms: its table.
         open_part, close_part: if its parts have no `type`: give them one, and take it away.
-
-    Attributes:
+        read_own: reads a part that needs more than a row, such as reasoning; None if it is another one.
+        write_own: writes an item that needs more than a row; None if it is another one.
+        is_thought: whether a block of `reasoning_details` is one of this API.
+        make_thought: makes a block of reasoning from its text.
         notes: keys that are not known and hold text, each once.
     """
 
-    def __init__(
-        self,
-        name: str,
-        forms: Iterable[PartForm],
-        open_part: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
-        close_part: Callable[[Row], Row] | None = None,
-    ) -> None:
-        self.name = name
-        self.forms = tuple(forms)
-        self._open = open_part
-        self._close = close_part
-        self.notes: dict[str, str] = {}
+    name: str
+    forms: tuple[PartForm, ...] = ()
+    open_part: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    close_part: Callable[[Row], Row] = dict
+    read_own: Callable[[Mapping[str, Any]], Item | None] = lambda part: None
+    write_own: Callable[[ApiForms, Item, Path], Row | None] = lambda api, item, path: None
+    is_thought: Callable[[Row], bool] = bool
+    make_thought: Callable[[str], Row] = lambda text: {}
+    notes: dict[str, str] = field(default_factory=dict)
 
     def begin(self) -> ApiForms:
         """Return the same table with no notes, for one reading."""
-        return ApiForms(self.name, self.forms, self._open, self._close)
+        return replace(self, notes={})
 
     def read_content(self, content: Any, path: Path) -> list[Item]:
         """Return the items of a content: a text, parts, or nothing.
@@ -243,7 +247,10 @@ class ApiForms:
         if not isinstance(part, Mapping):
             problem = f"a part is a mapping, not {describe(part)}"
             raise MessageError(problem, path=format_path(path))
-        opened = part if self._open is None else self._open(part)
+        opened = self.open_part(part)
+        own = self.read_own(opened)
+        if own is not None:
+            return own
         name = opened.get("type")
         for form in self.forms:
             if form.type == name:
@@ -259,11 +266,27 @@ class ApiForms:
         Raises:
             MessageError: the API cannot hold it.
         """
+        own = self.write_own(self, item, path)
+        if own is not None:
+            return own
         for form in self.forms:
             if form.kind == item.kind and (not form.roles or role in form.roles):
-                part = form.write(self, item.value, path)
-                return part if self._close is None else self._close(part)
+                return self.close_part(form.write(self, item.value, path))
         raise self.no_place(path)
+
+    def write_thoughts(self, fields: Row, path: Path) -> list[Row]:
+        """Return the reasoning among the fields of a message as blocks of the API; refuse other fields.
+
+        Raises:
+            MessageError: a field, or a block of another API, has no place in this one.
+        """
+        text, details = take_reasoning(fields)
+        for key in fields:
+            raise self.no_place((*path, key))
+        for number, detail in enumerate(details):
+            if not self.is_thought(detail):
+                raise self.no_place((*path, DETAILS, number))
+        return [self.make_thought(text)] if text and not details else list(details)
 
     def write_content(self, content: Any, path: Path, role: str) -> Any:
         """Return a content as the API has it: a text, or parts."""
@@ -275,11 +298,6 @@ class ApiForms:
     def no_place(self, path: Path) -> MessageError:
         """Return the error for a value that the API cannot hold."""
         return MessageError(f"{self.name} data cannot hold this", path=format_path(path))
-
-    def refuse_fields(self, fields: Row, path: Path) -> None:
-        """Refuse fields of a message that the API does not have."""
-        for key in fields:
-            raise self.no_place((*path, key))
 
     def note_unknown(self, key: str, value: Any, form: PartForm, path: Path) -> None:
         """Note a key that is not known and holds text, once for each type of part."""
@@ -375,6 +393,43 @@ def join_items(role: str, items: Iterable[Item], others: Row | None = None) -> I
             turn.add(item)
     if not (turn.is_empty and has_results):
         yield turn.build()
+
+
+def write_turns(
+    api: ApiForms,
+    row: ParsedRow,
+    key: str,
+    roles: Mapping[str, str],
+    write_parts: Callable[[Row, Path], Any],
+) -> tuple[Any, list[Row]]:
+    """Return the first system text, and turns with their parts under a key; results that follow each other are one.
+
+    The name of the function is put beside each result, for APIs that have it there.
+    """
+    system: Any = None
+    turns: list[Row] = []
+    names: dict[Any, Any] = {}
+    role = ""
+    for index, message in enumerate(row.messages):
+        path = ("messages", index)
+        for call in message.get("tool_calls") or ():
+            names[call.get("id")] = call.get("function", {}).get("name")
+        before, role = role, str(message.get("role"))
+        if role == "tool":
+            value = {"name": names.get(message.get("tool_call_id")), **message}
+            part = api.write_item(Item(RESULT, value), path)
+            if before == "tool":
+                turns[-1][key].append(part)
+            else:
+                turns.append({"role": "user", key: [part]})
+            continue
+        parts = write_parts(message, path)
+        if role == "system" and index == 0:
+            system = parts
+        else:
+            own = translate_role(message, index, api.name, roles)
+            turns.append({"role": own, key: parts})
+    return system, turns
 
 
 def split_content(content: Any) -> list[Item]:
@@ -483,6 +538,19 @@ def _simplify_call(call: Row, names: dict[Any, Any]) -> Row:
 
 
 # -- values that APIs write differently
+
+
+def read_result(api: ApiForms, value: Any, path: Path) -> Any:
+    """Return the content of a result."""
+    if isinstance(value, str):
+        return value
+    [message] = join_items("tool", api.read_content(value, path))
+    return message["content"]
+
+
+def write_result(api: ApiForms, value: Any, path: Path) -> Any:
+    """Return the content of a result as the API has it."""
+    return api.write_content(value, path, "tool")
 
 
 def read_arguments(api: ApiForms, value: Any, path: Path) -> Any:

@@ -7,7 +7,7 @@ is kept as it came, in `reasoning_details`. Ids and states of items are the serv
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
@@ -16,7 +16,6 @@ from turnwise.shapes.part_forms import (
     AUDIO,
     CALL,
     CUSTOM_CALL,
-    DETAILS,
     FILE,
     IMAGE,
     REFUSAL,
@@ -30,9 +29,10 @@ from turnwise.shapes.part_forms import (
     join_items,
     make_thought,
     read_arguments,
+    read_result,
     split_message,
-    take_reasoning,
     write_json_text,
+    write_result,
 )
 from turnwise.shapes.row import (
     ParsedRow,
@@ -44,24 +44,13 @@ from turnwise.shapes.row import (
 )
 from turnwise.shapes.tool_forms import build_api_row, write_api_columns
 
-ROLES = ("user", "assistant", "system", "developer")
+ROLES = {name: name for name in ("user", "assistant", "system", "developer")}
 REQUEST_KEYS = frozenset(
     ["model", "instructions", "max_output_tokens", "previous_response_id", "store", "text"]
 )
 SERVER_KEYS = ("id", "status")
 BREAKPOINT = ("prompt_cache_breakpoint",)
 CALLER_KEYS = ("caller", "namespace", "async")
-
-
-def _read_output(api: ApiForms, value: Any, path: Path) -> Any:
-    if isinstance(value, str):
-        return value
-    [message] = join_items("tool", api.read_content(value, path))
-    return message["content"]
-
-
-def _write_output(api: ApiForms, value: Any, path: Path) -> Any:
-    return api.write_content(value, path, "tool")
 
 
 PARTS = (
@@ -111,7 +100,7 @@ ITEMS = (
             RESULT,
             {
                 "call_id": "tool_call_id",
-                "output": KeyForm("content", _read_output, _write_output),
+                "output": KeyForm("content", read_result, write_result),
                 "name": "name",
             },
             kept=CALLER_KEYS,
@@ -121,7 +110,16 @@ ITEMS = (
         for name in ("function_call_output", "custom_tool_call_output")
     ),
 )
-API = ApiForms("responses", (*PARTS, *ITEMS))
+API = ApiForms(
+    "responses",
+    (*PARTS, *ITEMS),
+    is_thought=lambda item: item.get("type") == "reasoning",
+    make_thought=lambda text: {
+        "type": "reasoning",
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": text}],
+    },
+)
 ITEM_TYPES = (*(form.type for form in ITEMS), "message", "reasoning")
 
 
@@ -267,15 +265,14 @@ def write_items(message: Row, index: int = 0, path: Path = ("message",)) -> Iter
     if message.get("role") == "tool":
         yield API.write_item(Item(RESULT, dict(message)), path)
         return
-    role = translate_role(message, index, "responses", dict(zip(ROLES, ROLES, strict=True)))
+    role = translate_role(message, index, "responses", ROLES)
     items, others = split_message(message)
-    text, details = take_reasoning(others)
     phase = {"phase": others.pop("phase")} if "phase" in others else {}
-    API.refuse_fields(others, path)
-    yield from _write_reasoning(text, details, index, path)
+    thoughts = API.write_thoughts(others, path)
+    yield from ({"id": f"rs_{index}", **thought} for thought in thoughts)
     calls = [(item, where) for item, where in items if item.kind in (CALL, CUSTOM_CALL)]
     parts = items[: len(items) - len(calls)]
-    if parts or not (calls or text or details) or phase:
+    if parts or not (calls or thoughts) or phase:
         written: Any = message.get("content")
         if not isinstance(written, str) or len(parts) > 1:
             written = [API.write_item(item, (*path, *where), role) for item, where in parts]
@@ -284,16 +281,6 @@ def write_items(message: Row, index: int = 0, path: Path = ("message",)) -> Iter
         yield {"type": "message", "role": role, "content": written or "", **own, **phase}
     for item, where in calls:
         yield API.write_item(item, (*path, *where), role)
-
-
-def _write_reasoning(text: str, details: Sequence[Row], index: int, path: Path) -> Iterator[Row]:
-    for number, detail in enumerate(details):
-        if detail.get("type") != "reasoning":
-            raise API.no_place((*path, DETAILS, number))
-        yield dict(detail)
-    if text and not details:
-        content = [{"type": "reasoning_text", "text": text}]
-        yield {"type": "reasoning", "id": f"rs_{index}", "summary": [], "content": content}
 
 
 def write_reply(message: Row, finish_reason: str = "stop", **fields: Any) -> Row:

@@ -4,7 +4,9 @@
     {"type": "function", "name", "description", "parameters"}     Responses, and older interfaces
     {"functionDeclarations": [{"name", "parametersJsonSchema"}]}  Gemini
 
-become `{"type": "function", "function": {"name", "description", "parameters"}}`.
+become `{"type": "function", "function": {"name", "description", "parameters"}}`. A custom tool, whose only argument is
+a text, is `{"type": "custom", "custom": {"name", "description", "format"}}`; for a prompt it becomes a function
+(`make_function`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages import Path, format_path
-from turnwise.shapes.part_forms import TOOL, ApiForms, KeyForm, PartForm
+from turnwise.shapes.part_forms import CUSTOM_TOOL, TOOL, ApiForms, KeyForm, PartForm
 from turnwise.shapes.row import ParsedRow, Row, build_row, extra_columns, is_list
 
 DECLARATIONS = ("functionDeclarations", "function_declarations")
@@ -60,11 +62,39 @@ GEMINI_TOOL = PartForm(
     kept=("behavior", "response"),
     required=("name",),
 )
+CUSTOM_FORM = PartForm(
+    "custom",
+    CUSTOM_TOOL,
+    {name: f"custom.{name}" for name in ("name", "description", "format")},
+    kept=SERVER_KEYS,
+    required=("name",),
+)
 API_TOOLS = {
     "anthropic": ANTHROPIC_TOOL,
     "responses": RESPONSES_TOOL,
     "gemini": GEMINI_TOOL,
+    "custom": CUSTOM_FORM,
 }
+CUSTOM_INPUT = "input"
+"""The argument of the function that a custom tool becomes."""
+
+
+def is_custom(tool: Any) -> bool:
+    """Return True for a tool whose argument is a text, as Responses or Chat Completions write it."""
+    return isinstance(tool, Mapping) and tool.get("type") == "custom" and "input_schema" not in tool
+
+
+def make_function(tool: Mapping[str, Any]) -> Row:
+    """Return the function that a custom tool of Chat Completions is for a template: its text is an argument."""
+    custom = tool["custom"]
+    about, form = custom.get("description") or "", custom.get("format") or {}
+    if form.get("type") == "grammar":
+        form = form.get("grammar", form)
+        about += f"\n\nThe input has this {form.get('syntax')} grammar:\n{form.get('definition')}"
+    fields = {CUSTOM_INPUT: {"type": "string"}}
+    schema = {"type": "object", "properties": fields, "required": [CUSTOM_INPUT]}
+    function = {"name": custom.get("name"), "description": about.strip(), "parameters": schema}
+    return {"type": "function", "function": function}
 
 
 def read_tool(tool: Any, path: Path) -> Iterator[tuple[Any, str]]:
@@ -84,10 +114,29 @@ def read_tool(tool: Any, path: Path) -> Iterator[tuple[Any, str]]:
     kind = tool.get("type")
     if "input_schema" in tool and kind in (None, "custom"):
         yield _read_as("anthropic", tool, path), "anthropic"
-    elif isinstance(tool.get("name"), str) and kind in (None, "function"):
-        yield _read_as("responses", tool, path), "responses"
+    elif isinstance(tool.get("name"), str) and kind in (None, "function", "custom"):
+        api = "custom" if kind == "custom" else "responses"
+        yield _read_as(api, tool, path), api
     else:
         yield tool, ""
+
+
+def read_functions(tool: Any, path: Path) -> Iterator[tuple[Any, str]]:
+    """Yield what `read_tool` does, custom tools as functions."""
+    for one, api in read_tool(tool, path):
+        if isinstance(one, Mapping) and isinstance(one.get("custom"), Mapping):
+            one, api = make_function(one), "custom"
+        yield one, api
+
+
+def make_function_call(call: Any) -> Any:
+    """Return the call of a custom tool as that of the function which it is for a template; others as they are."""
+    custom = call.get("custom") if isinstance(call, Mapping) else None
+    if not isinstance(custom, Mapping):
+        return call
+    made = {"name": custom.get("name"), "arguments": {CUSTOM_INPUT: custom.get("input")}}
+    rest = {key: value for key, value in call.items() if key != "custom"}
+    return {**rest, "type": "function", "function": made}
 
 
 def _read_as(api: str, tool: Any, path: Path) -> Row:
@@ -107,7 +156,7 @@ def read_api_tools(tools: Any) -> list[Row]:
     for index, tool in enumerate(tools):
         path = ("tools", index)
         for one, _ in read_tool(tool, path):
-            if not isinstance(one, Mapping) or "function" not in one:
+            if not isinstance(one, Mapping) or not one.keys() & {"function", "custom"}:
                 kind = one.get("type") if isinstance(one, Mapping) else one
                 problem = f"a tool of type {short_repr(kind)} cannot be kept: it has no JSON schema"
                 hint = "Such tools run on the servers of the API; leave it out."
@@ -125,9 +174,11 @@ def write_tools(tools: Any, api: str) -> list[Row]:
     forms = ApiForms(api, ())
     written = []
     for index, tool in enumerate(tools):
-        if not isinstance(tool, Mapping) or not isinstance(tool.get("function"), Mapping):
+        form = API_TOOLS["custom" if api == "responses" and is_custom(tool) else api]
+        key = "custom" if form is CUSTOM_FORM else "function"
+        if not isinstance(tool, Mapping) or not isinstance(tool.get(key), Mapping):
             raise forms.no_place(("tools", index))
-        one = API_TOOLS[api].write(forms, dict(tool), ("tools", index))
+        one = form.write(forms, dict(tool), ("tools", index))
         if api != "responses":
             del one["type"]
         written.append(one)
