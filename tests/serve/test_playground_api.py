@@ -39,6 +39,15 @@ def test_render_gives_text_and_origins() -> None:
     assert by_path["messages[1].content"] == "Yes."
 
 
+def test_late_system_texts_are_placed_as_asked() -> None:
+    chat = [*CHAT, {"role": "system", "content": "Rest."}, {"role": "user", "content": "Is it?"}]
+    for policy in ("in_place", "user", "front"):
+        answer = ask("render", template="chatml", messages=chat, late_system=policy)
+        assert answer["text"] == turnwise.load("chatml").render(chat, late_system=policy).text
+    answer = ask("render", template="chatml", messages=chat, late_system="back")
+    assert answer["error"]["param"] == "late_system"
+
+
 def test_encode_is_encode_and_shows_what_was_defused() -> None:
     answer = ask("encode", template="chatml", messages=CHAT)
     encoded = turnwise.load("chatml").encode(CHAT, "turnwise")

@@ -195,7 +195,7 @@ def test_plain_prompts(client: TestClient) -> None:
     assert len(one["token_offsets"]) == len(one["token_ids"])
     (ids,) = post(client, "/v1/completions/render", {"prompt": [5, 6]})
     assert ids["token_ids"] == [5, 6]
-    for prompt, param in (([5, 2**31], "prompt"), ([[5], [10**18]], "prompt[1].ids")):
+    for prompt, param in (([5, 2**31], "prompt"), ([[5], [10**18]], "prompt[1]")):
         refused = post(client, "/v1/completions/render", {"prompt": prompt}, 422)
         assert refused["error"]["param"] == param
 

@@ -135,18 +135,18 @@ class _Printer:
 
 async def _ask(gateway: Any, body: Any, model: Any, show: _Printer | None) -> dict[str, Any]:
     """Ask for a reply, show it as it arrives, and return it as a message of the history."""
+    from turnwise.serve.gateway import ReplyState  # which needs the extra
+
     plan = gateway.plan(body, model, "chatcmpl-terminal")
-    usage = StreamUsage()
-    choices: dict[int, Any] = {}
-    chunks = gateway.stream(
-        plan, gateway.make_calls(plan), lambda _, delta, reason: delta, {}, usage, choices
-    )
+    state = ReplyState(StreamUsage(), {})
+    calls = gateway.make_calls(plan)
+    chunks = gateway.stream(plan, calls, lambda _, delta, reason: delta, {}, state)
     async with aclosing(chunks):
         async for delta in chunks:
             if show is not None:
                 show.show(delta)
     if show is not None:
         show.close()
-    message: dict[str, Any] = choices[0].message
+    message: dict[str, Any] = state.choices[0].message
     message.pop("reasoning", None)  # the same text under another name
     return message

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 from turnwise.errors import TurnwiseError, short_repr, warn_caller
-from turnwise.serve.bodies import Bounds, RequestBody, RequestError, refuse_fields
-from turnwise.serve.models import ServedModel
-from turnwise.serve.operations import error_body
+from turnwise.serve.bodies import (
+    Body,
+    Bounds,
+    RequestBody,
+    RequestError,
+    read_fields,
+    refuse_fields,
+)
+from turnwise.serve.operations import error_body, explain_failure, status_of
 from turnwise.serve.request_types import Flag, Limit, ListedObjects, Messages, Object, Share, Text
 from turnwise.shapes import anthropic, responses
 from turnwise.shapes.row import ParsedRow
-
-ErrorWriter = Callable[[TurnwiseError | str, int, str], tuple[dict[str, Any], int]]
+from turnwise.shapes.tool_forms import is_custom, make_function
 
 MESSAGES_PATH, RESPONSES_PATH = "/v1/messages", "/v1/responses"
-THINKING_OPTIONS = ("enable_thinking", "thinking")  # of templates that can be told to think or not
 
 
 class CountBody(RequestBody):
@@ -99,7 +103,7 @@ class UnsupportedThread(RequestError):
     }
 
 
-def read_messages_request(body: CountBody, model: ServedModel) -> dict[str, Any]:
+def read_messages_request(body: CountBody) -> dict[str, Any]:
     """Return the chat that a request of Anthropic's Messages is.
 
     Raises:
@@ -110,21 +114,14 @@ def read_messages_request(body: CountBody, model: ServedModel) -> dict[str, Any]
         raise UnsupportedThread("nothing is stored: send the whole conversation", path="thread")
     row = _read_row(anthropic.read, body)
     chat = _begin_chat(row, body)
-    for name, ours in (
-        ("max_tokens", "max_tokens"),
-        ("temperature", "temperature"),
-        ("top_p", "top_p"),
-        ("top_k", "top_k"),
-        ("stop_sequences", "stop"),
-        ("stream", "stream"),
-    ):
-        chat[ours] = getattr(body, name, None)
+    same = ("max_tokens", "temperature", "top_p", "top_k", "stream")
+    chat |= {name: getattr(body, name, None) for name in same}
+    chat["stop"] = getattr(body, "stop_sequences", None)
     if row.messages and row.messages[-1].get("role") == "assistant":
         chat["continue_final_message"] = True  # the reply goes on where it ends
     _read_tool_choice(chat, body.tool_choice or {})
-    _read_thinking(chat, body.thinking or {}, model)
     output = body.output_config or {}
-    chat["reasoning_effort"] = output.get("effort")
+    _read_thinking(chat, body.thinking or {}, output.get("effort"))
     _read_format(chat, output.get("format"), "output_config.format")
     return chat
 
@@ -142,6 +139,7 @@ def _begin_chat(row: ParsedRow, body: Any) -> dict[str, Any]:
 
 
 ANTHROPIC_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+THINKING = (None, "enabled", "disabled", "adaptive")
 
 
 def _read_tool_choice(chat: dict[str, Any], choice: Mapping[str, Any]) -> None:
@@ -149,7 +147,7 @@ def _read_tool_choice(chat: dict[str, Any], choice: Mapping[str, Any]) -> None:
         return
     kind = choice.get("type")
     if kind == "tool":
-        chat["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
+        chat["tool_choice"] = {"name": choice.get("name")}
     elif isinstance(kind, str) and kind in ANTHROPIC_CHOICES:
         chat["tool_choice"] = ANTHROPIC_CHOICES[kind]
     else:
@@ -157,15 +155,16 @@ def _read_tool_choice(chat: dict[str, Any], choice: Mapping[str, Any]) -> None:
     chat["parallel_tool_calls"] = not choice.get("disable_parallel_tool_use")
 
 
-def _read_thinking(chat: dict[str, Any], thinking: Mapping[str, Any], model: ServedModel) -> None:
-    """Turn reasoning on or off where the template can, and pass its budget on."""
+def _read_thinking(chat: dict[str, Any], thinking: Mapping[str, Any], effort: Any) -> None:
+    """Ask for reasoning, as far as the template has options for it, and pass its budget on."""
     kind = thinking.get("type")
-    if kind not in (None, "enabled", "disabled", "adaptive"):
+    if kind not in THINKING:
         raise RequestError(f"{short_repr(kind)} is not accepted", path="thinking.type")
-    options = chat["chat_template_kwargs"]
-    for name in THINKING_OPTIONS:
-        if kind is not None and name in model.template.variables:
-            options.setdefault(name, kind != "disabled")
+    if kind == "disabled":
+        effort = "none"
+    elif kind is not None and not effort:
+        chat["chat_template_kwargs"].setdefault("reasoning", True)
+    chat["reasoning_effort"] = effort
     chat["thinking_token_budget"] = thinking.get("budget_tokens")
 
 
@@ -183,7 +182,7 @@ def _read_format(chat: dict[str, Any], given: Any, path: str) -> None:
         raise RequestError(f"{short_repr(kind)} is not accepted", path=path)
 
 
-def read_responses_request(body: ResponsesBody, model: ServedModel) -> dict[str, Any]:
+def read_responses_request(body: ResponsesBody) -> dict[str, Any]:
     """Return the chat that a request of Responses is.
 
     Raises:
@@ -193,18 +192,16 @@ def read_responses_request(body: ResponsesBody, model: ServedModel) -> dict[str,
     if body.truncation not in (None, "disabled"):
         raise RequestError("a prompt is never cut: leave out messages instead", path="truncation")
     chat = _begin_chat(_read_row(responses.read, body), body)
-    chat |= {
-        "max_completion_tokens": body.max_output_tokens,
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "stream": body.stream,
-        "parallel_tool_calls": body.parallel_tool_calls,
-        "tool_choice": body.tool_choice,
-        "reasoning_effort": (body.reasoning or {}).get("effort"),
-    }
-    choice = body.tool_choice
-    if isinstance(choice, Mapping) and choice.get("type") == "function":
-        chat["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
+    same = ("temperature", "top_p", "stream", "parallel_tool_calls", "tool_choice")
+    chat |= {name: getattr(body, name) for name in same}
+    chat["max_completion_tokens"] = body.max_output_tokens
+    chat["reasoning_effort"] = (body.reasoning or {}).get("effort")
+    chat["tools"] = [
+        make_function(tool) if is_custom(tool) else tool for tool in chat["tools"] or ()
+    ]
+    for index, tool in enumerate(body.tools or ()):
+        if is_custom(tool) and (tool.get("format") or {}).get("type", "text") != "text":
+            warn_caller(f"tools[{index}].format is in the prompt, and not enforced")
     _read_format(chat, (body.text or {}).get("format"), "text.format")
     return chat
 
@@ -223,50 +220,39 @@ ANTHROPIC_ERRORS = {
 OWN_STATUS = (401, 403, 404, 413, 429)  # others below 500 are 400 at both APIs
 
 
-def _api_status(status: int) -> int:
-    return status if status in OWN_STATUS or status >= 500 else 400
-
-
-def write_chat_error(
-    error: TurnwiseError | str, status: int, request_id: str
-) -> tuple[dict[str, Any], int]:
-    """Return the error of a path that is no other API's, and its status."""
-    return error_body(error, status, request_id), status
-
-
-def write_messages_error(
-    error: TurnwiseError | str, status: int, request_id: str
-) -> tuple[dict[str, Any], int]:
-    """Return an error in the shape of Anthropic's API, and its status."""
-    status = 529 if status == 503 else _api_status(status)
-    kind = "overloaded_error" if status == 529 else ANTHROPIC_ERRORS.get(status)
-    if kind is None:
-        kind = "api_error" if status >= 500 else "invalid_request_error"
-    message = error_body(error, status)["error"]["message"]
-    found = {"type": kind, "message": message}
+def write_api_error(path: str, error: Exception, request_id: str) -> tuple[dict[str, Any], int]:
+    """Return an error in the shape of the API that a path belongs to, and its status."""
+    shown: TurnwiseError | str = explain_failure(error)
+    status = 500
+    if isinstance(error, TurnwiseError):
+        shown, status = error, status_of(error)
+    if not path.startswith((MESSAGES_PATH, RESPONSES_PATH)):
+        return error_body(shown, status, request_id), status
+    status = status if status in OWN_STATUS or status >= 500 else 400
+    found = error_body(shown, status, request_id)
+    if path.startswith(RESPONSES_PATH):
+        found["error"]["code"] = "invalid_value" if status == 400 else None
+        return found, status
+    usual = "api_error" if status >= 500 else "invalid_request_error"
+    kind = ANTHROPIC_ERRORS.get(status, usual)
+    own = {"type": kind, "message": found["error"]["message"]}
     if isinstance(error, UnsupportedThread):
-        found["details"] = error.details
-    return {"type": "error", "error": found, "request_id": request_id}, status
+        own["details"] = error.details
+    status = 529 if status == 503 else status
+    return {"type": "error", "error": own, "request_id": request_id}, status
 
 
-def write_responses_error(
-    error: TurnwiseError | str, status: int, request_id: str
-) -> tuple[dict[str, Any], int]:
-    """Return an error in the shape of OpenAI's Responses, and its status."""
-    status = _api_status(status)
-    found = error_body(error, status, request_id)
-    found["error"]["code"] = "invalid_value" if status == 400 else None
-    return found, status
+READERS: dict[type[RequestBody], Callable[[Any], dict[str, Any]]] = {
+    MessagesBody: read_messages_request,
+    CountBody: read_messages_request,
+    ResponsesBody: read_responses_request,
+}
 
 
-class RequestReader(NamedTuple):
-    """How one API is read, and how it is refused."""
+def read_api_request(body: RequestBody, kind: type[Body], settings: Any) -> Body:
+    """Return a request of another API as a chat.
 
-    body: type[RequestBody]
-    read: Callable[[Any, ServedModel], dict[str, Any]]
-    write_error: ErrorWriter
-
-
-MESSAGES = RequestReader(MessagesBody, read_messages_request, write_messages_error)
-COUNT = RequestReader(CountBody, read_messages_request, write_messages_error)
-RESPONSES = RequestReader(ResponsesBody, read_responses_request, write_responses_error)
+    Raises:
+        MessageError: a part cannot be kept, or a field asks for what this server does not do.
+    """
+    return read_fields(kind, READERS[type(body)](body), settings)

@@ -16,7 +16,7 @@ import mimetypes
 import re
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -34,15 +34,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwise import __version__
 from turnwise.errors import TurnwiseError, TurnwiseWarning
-from turnwise.serve.api_requests import (
-    COUNT,
-    MESSAGES,
-    MESSAGES_PATH,
-    RESPONSES,
-    RESPONSES_PATH,
-    ErrorWriter,
-    write_chat_error,
-)
+from turnwise.serve.api_requests import write_api_error
 from turnwise.serve.bodies import (
     TOO_LARGE,
     RequestBody,
@@ -58,7 +50,6 @@ from turnwise.serve.operations import (
     RequestWarnings,
     error_body,
     make_request_id,
-    status_of,
 )
 from turnwise.serve.playground_api import VERBS
 from turnwise.serve.service import (
@@ -66,10 +57,11 @@ from turnwise.serve.service import (
     RefusedCall,
     Service,
     SlowWork,
-    explain_failure,
     locate_failure,
 )
 from turnwise.serve.settings import ServeSettings
+from turnwise.serve.trajectories import PATH as TRAJECTORY_PATH
+from turnwise.serve.trajectories import Trajectories
 
 Work = Callable[[Any, str, list[str]], Any]
 STATIC = Path(__file__).with_name("static")
@@ -334,18 +326,11 @@ class Server:
             f"the body is larger than {self.settings.max_body:,} bytes", status=TOO_LARGE
         )
 
-    def refuse(
-        self,
-        error: TurnwiseError | Exception,
-        request_id: str,
-        write_error: ErrorWriter = write_chat_error,
-    ) -> Response:
+    def refuse(self, error: Exception, request_id: str, path: str) -> Response:
         """Return the answer to a request that failed."""
         if not isinstance(error, TurnwiseError):
             self.log.write("failure", request_id=request_id, error=locate_failure(error))
-            sentence = explain_failure(error)
-            return JSONResponse(*write_error(sentence, 500, request_id))
-        content, status = write_error(error, status_of(error), request_id)
+        content, status = write_api_error(path, error, request_id)
         if isinstance(error, RefusedCall):
             content = error.answer
         if status == TOO_LARGE:
@@ -374,35 +359,37 @@ class Server:
         except SlowWork:
             return await self.run(*arguments, is_slow=True)
 
-    def post(
-        self,
-        path: str,
-        work: Work,
-        kind: type[RequestBody] = RequestBody,
-        write_error: ErrorWriter = write_chat_error,
+    def route(
+        self, path: str, answer: Callable[[Request], Awaitable[Response]], method: str = "POST"
     ) -> Route:
+        """Return the route of a path."""
+
+        async def handle(request: Request) -> Response:
+            request.scope["route_path"] = path
+            try:
+                return await answer(request)
+            except Exception as error:  # every request gets an answer; defects are logged
+                return self.refuse(error, request.state.request_id, path)
+
+        return Route(path, handle, methods=[method])
+
+    def post(self, path: str, work: Work, kind: type[RequestBody] = RequestBody) -> Route:
         """Return the route of a path whose answer is JSON."""
 
-        async def handle(request: Request) -> Response:
-            request.scope["route_path"] = path
-            request_id = request.state.request_id
-            try:
-                data = await self.read_body(request)
-                answer = await self.run_work(work, kind, data, request_id)
-            except Exception as error:  # every request gets an answer; defects are logged
-                return self.refuse(error, request_id, write_error)
-            return Response(answer, media_type=JSON_TYPE)
+        async def answer(request: Request) -> Response:
+            data = await self.read_body(request)
+            made = await self.run_work(work, kind, data, request.state.request_id)
+            return Response(made, media_type=JSON_TYPE)
 
-        return Route(path, handle, methods=["POST"])
+        return self.route(path, answer)
 
-    def get(self, path: str, answer: Callable[[], Response]) -> Route:
+    def get(self, path: str, make: Callable[[], Response]) -> Route:
         """Return the route of a path that is answered at once, on the event loop."""
 
-        async def handle(request: Request) -> Response:
-            request.scope["route_path"] = path
-            return answer()
+        async def answer(request: Request) -> Response:
+            return make()
 
-        return Route(path, handle, methods=["GET"])
+        return self.route(path, answer, "GET")
 
     # -- paths
 
@@ -416,6 +403,9 @@ class Server:
             "/tokenize": service.tokenize,
             "/detokenize": service.detokenize,
             "/apply-template": service.apply_template,
+            "/v1/messages/count_tokens": service.count_tokens,
+            "/v1/messages/render": service.render_other,
+            "/v1/responses/render": service.render_other,
         }
         routes: list[BaseRoute] = [
             *(self.post(path, work, PATHS[path][1] or RequestBody) for path, work in works.items()),
@@ -428,32 +418,20 @@ class Server:
             self.get("/metrics", self._write_metrics),
             self.get("/openapi.json", self._describe),
         ]
-        for path, reader, work in (
-            (f"{MESSAGES_PATH}/count_tokens", COUNT, service.count_tokens),
-            (f"{MESSAGES_PATH}/render", MESSAGES, service.render_messages),
-            (f"{RESPONSES_PATH}/render", RESPONSES, service.render_responses),
-        ):
-            routes.append(self.post(path, work, reader.body, reader.write_error))
         if self._gateway is not None:
-            routes += [ChatRoute(self, self._gateway, path).route() for path in REPLY_APIS]
+            kept = Trajectories()
+            for path in REPLY_APIS:
+                routes.append(self.route(path, ChatRoute(self, self._gateway, kept, path).answer))
+            routes.append(self.route(TRAJECTORY_PATH, kept.answer, "GET"))
         if self.settings.playground:
             routes += [self.post(f"/api/{verb}", service.playground(verb)) for verb in VERBS]
-            routes.append(self._list_entries())
+            routes.append(self.route("/api/entries", self._list_entries, "GET"))
             routes += self._static_files()
         return routes
 
-    def _list_entries(self) -> Route:
-        """Return the route of `GET /api/entries`."""
-
-        async def handle(request: Request) -> Response:
-            request.scope["route_path"] = "/api/entries"
-            try:
-                call = self.service.call_playground
-                return JSONResponse(await self.run(call, "entries", {}, is_slow=True))
-            except Exception as error:  # as for every other request
-                return self.refuse(error, request.state.request_id)
-
-        return Route("/api/entries", handle, methods=["GET"])
+    async def _list_entries(self, request: Request) -> Response:
+        call = self.service.call_playground
+        return JSONResponse(await self.run(call, "entries", {}, is_slow=True))
 
     def _tell_ready(self) -> Response:
         status = 200 if self.is_ready else 503

@@ -11,41 +11,36 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
 
-from turnwise.errors import TurnwiseError
 from turnwise.serve.api_requests import (
-    MESSAGES,
     MESSAGES_PATH,
-    RESPONSES,
     RESPONSES_PATH,
-    ErrorWriter,
-    RequestReader,
-    write_chat_error,
+    MessagesBody,
+    ResponsesBody,
+    read_api_request,
+    write_api_error,
 )
-from turnwise.serve.bodies import RequestBody, RequestError, read_fields
-from turnwise.serve.gateway import Gateway
-from turnwise.serve.operations import status_of
+from turnwise.serve.bodies import RequestBody, RequestError
+from turnwise.serve.gateway import Gateway, ReplyState
 from turnwise.serve.rendering import find_unknown_fields
 from turnwise.serve.reply_writers import (
-    BlockReplies,
-    ChatWriter,
-    MessagesFormat,
+    MessagesWriter,
     PlainWriter,
-    ReplyState,
     ReplyWriter,
-    ResponsesFormat,
+    ResponsesWriter,
 )
-from turnwise.serve.request_types import GatewayBody, PlainGatewayBody, SamplingBody
-from turnwise.serve.service import Service, explain_failure
+from turnwise.serve.request_types import GatewayBody, PlainGatewayBody
+from turnwise.serve.service import Service
+from turnwise.serve.trajectories import HEADER, Trajectories, make_key
 from turnwise.serve.upstreams import GenerationPlan, StreamUsage, UpstreamCall
 
-CHAT_PATH, PLAIN_PATH = "/v1/chat/completions", "/v1/completions"
+DONE = b"data: [DONE]\n\n"
 FORWARDED = ("authorization",)  # headers of the client that the upstream gets
 CLIENT_LEFT = 499  # in logs, of a request whose client did not wait; no client gets it
 LENIENT_HINT = "a server that was started with --lenient answers with a warning"
@@ -59,25 +54,23 @@ class ReplyApi(NamedTuple):
     """An API whose requests get replies.
 
     Attributes:
-        request: reads its requests, and writes its errors; None for Chat Completions.
+        body: what a request has.
         writer: writes its replies.
         id_format: how the id of a reply is made from that of the request.
         end: what ends a stream.
-        body: what a request has, if it needs no reader.
     """
 
-    request: RequestReader | None
+    body: type[RequestBody]
     writer: Callable[[GenerationPlan, RequestBody, ReplyState], ReplyWriter]
     id_format: str
     end: bytes = b""
-    body: type[RequestBody] = GatewayBody
 
 
 REPLY_APIS = {
-    CHAT_PATH: ReplyApi(None, ChatWriter, "chatcmpl-{}", b"data: [DONE]\n\n"),
-    PLAIN_PATH: ReplyApi(None, PlainWriter, "cmpl-{}", b"data: [DONE]\n\n", PlainGatewayBody),
-    MESSAGES_PATH: ReplyApi(MESSAGES, partial(BlockReplies, MessagesFormat), "msg_{}"),
-    RESPONSES_PATH: ReplyApi(RESPONSES, partial(BlockReplies, ResponsesFormat), "resp_{}"),
+    "/v1/chat/completions": ReplyApi(GatewayBody, ReplyWriter, "chatcmpl-{}", DONE),
+    "/v1/completions": ReplyApi(PlainGatewayBody, PlainWriter, "cmpl-{}", DONE),
+    MESSAGES_PATH: ReplyApi(MessagesBody, MessagesWriter, "msg_{}"),
+    RESPONSES_PATH: ReplyApi(ResponsesBody, ResponsesWriter, "resp_{}"),
 }
 
 
@@ -89,6 +82,7 @@ class ChatWork(NamedTuple):
     stream: bool
     body: RequestBody
     warnings: list[str]
+    trajectory: bytes | None = None
 
 
 class ClientLeft(Exception):
@@ -104,10 +98,6 @@ class HttpServer(Protocol):
 
     async def run_work(self, work: Any, kind: Any, data: bytes, request_id: str) -> Any: ...
 
-    def refuse(
-        self, error: Exception, request_id: str, write_error: ErrorWriter = ...
-    ) -> Response: ...
-
 
 class ChatRoute:
     """Answers requests of one API with replies of the upstream.
@@ -115,67 +105,67 @@ class ChatRoute:
     Args:
         server: reads bodies and runs threads.
         gateway: asks the upstream.
+        trajectories: keeps what was sampled in sessions that ask for it.
         path: the path, a key of `REPLY_APIS`.
     """
 
-    def __init__(self, server: HttpServer, gateway: Gateway, path: str = CHAT_PATH) -> None:
+    def __init__(
+        self, server: HttpServer, gateway: Gateway, trajectories: Trajectories, path: str
+    ) -> None:
         self._server = server
         self._gateway = gateway
+        self._trajectories = trajectories
         self._settings = server.service.settings
         self._path = path
         self._api = REPLY_APIS[path]
-        reader = self._api.request
-        self._kind: type[RequestBody] = self._api.body if reader is None else reader.body
-        self._write_error = write_chat_error if reader is None else reader.write_error
 
-    def route(self) -> Route:
-        """Return the route."""
-        return Route(self._path, self.handle, methods=["POST"])
-
-    async def handle(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         """Answer one request."""
-        request.scope["route_path"] = self._path
         request_id = request.state.request_id
         headers = {name: request.headers[name] for name in FORWARDED if name in request.headers}
+        data = await self._server.read_body(request)
+        name = request.headers.get(HEADER)
+        prepare = partial(self.prepare, None if name is None else make_key(request, name))
+        work: ChatWork = await self._server.run_work(prepare, self._api.body, data, request_id)
+        if self._gateway.running >= self._settings.max_streams:
+            raise RequestError("too many replies are being sampled; try again", status=429)
         try:
-            data = await self._server.read_body(request)
-            work: ChatWork = await self._server.run_work(self.prepare, self._kind, data, request_id)
-            if self._gateway.running >= self._settings.max_streams:
-                raise RequestError("too many replies are being sampled; try again", status=429)
             if not work.stream:
                 return JSONResponse(await _do_for_client(request, self._complete(work, headers)))
             events = self._write_events(work, headers, request_id)
             first = await _do_for_client(request, anext(events))
         except ClientLeft:
             return Response(status_code=CLIENT_LEFT)
-        except Exception as error:  # every request gets an answer; defects are logged
-            return self._server.refuse(error, request_id, self._write_error)
         return StreamingResponse(
             _chain(first, events), media_type="text/event-stream", headers=EVENT_HEADERS
         )
 
-    def prepare(self, body: RequestBody, request_id: str, warnings: list[str]) -> ChatWork:
+    def prepare(
+        self, trajectory: bytes | None, body: RequestBody, request_id: str, warnings: list[str]
+    ) -> ChatWork:
         """Read a request, make its prompt and its grammar: the work of a thread."""
         model = self._server.service.models.find(getattr(body, "model", None))
         request_id = self._api.id_format.format(request_id)
+        chat: GatewayBody | PlainGatewayBody
         if isinstance(body, PlainGatewayBody):
-            chat: SamplingBody = body
-            plan = self._gateway.plan_plain(body, model, request_id)
+            chat = body
+            plan = self._gateway.plan_plain(chat, model, request_id)
         else:
-            if self._api.request is not None:
-                given = self._api.request.read(body, model)
-                chat = read_fields(GatewayBody, given, self._settings)
-            else:
-                assert isinstance(body, GatewayBody)
-                chat = body
-            assert isinstance(chat, GatewayBody)
-            plan = self._gateway.plan(chat, model, request_id)
+            kind = GatewayBody
+            asked = body if isinstance(body, kind) else read_api_request(body, kind, self._settings)
+            plan = self._gateway.plan(asked, model, request_id)
+            chat = asked
         lost = [warning for warning in warnings if warning not in model.problems]
         warnings = [*lost, *find_unknown_fields(body, ())]
-        if warnings and not self._settings.lenient:
-            raise RequestError("; ".join(warnings), hint=LENIENT_HINT)
+        # A level of reasoning is advice, which every agent sends: the nearest one is used, with a warning.
+        advice = model.describe_effort(chat)
+        refused = [warning for warning in warnings if warning not in advice]
+        if refused and not self._settings.lenient:
+            raise RequestError("; ".join(refused), hint=LENIENT_HINT)
+        if trajectory is not None:
+            plan = replace(plan, with_ids=True, sampling={"logprobs": 0, **plan.sampling})
         calls = self._gateway.make_calls(plan)
-        return ChatWork(plan, calls, chat.stream, body, warnings)
+        return ChatWork(plan, calls, chat.stream, body, warnings, trajectory)
 
     # -- answers
 
@@ -200,6 +190,8 @@ class ChatRoute:
             async with aclosing(self._sample(work, headers, state, writer)) as chunks:
                 async for events in chunks:
                     for event in events:
+                        if work.warnings and not has_begun:
+                            event = {**event, "warnings": work.warnings}
                         yield writer.write(event)
                         has_begun = True
             for event in writer.end():
@@ -209,11 +201,7 @@ class ChatRoute:
         except Exception as error:  # a stream that has begun ends with an event that says why
             if not has_begun:
                 raise
-            if isinstance(error, TurnwiseError):
-                found, _ = self._write_error(error, status_of(error), request_id)
-            else:
-                found, _ = self._write_error(explain_failure(error), 500, request_id)
-            yield writer.fail(found)
+            yield writer.fail(write_api_error(self._path, error, request_id)[0])
 
     async def _sample(
         self, work: ChatWork, headers: dict[str, str], state: ReplyState, writer: ReplyWriter
@@ -221,12 +209,12 @@ class ChatRoute:
         """Yield the events of all replies, those of one delta in one list."""
         self._gateway.running += 1
         try:
-            chunks = self._gateway.stream(
-                work.plan, work.calls, writer.add, headers, state.usage, state.choices
-            )
+            chunks = self._gateway.stream(work.plan, work.calls, writer.add, headers, state)
             async with aclosing(chunks):
                 async for events in chunks:
                     yield events
+            if work.trajectory is not None:
+                self._trajectories.add(work.trajectory, work.plan, state.choices)
         finally:
             self._gateway.running -= 1
 

@@ -104,12 +104,16 @@ class Derenderer:
             "created": now,
             "model": model.name,
         }
+
+        def answer(
+            choices: list[Any], ids: list[int], new: dict[str, Any] | None
+        ) -> dict[str, Any]:
+            usage = None if given.usage is None else make_usage(body.prompt_tokens, len(ids))
+            chunk = {**frame, "choices": choices, "usage": usage}
+            return {"chunk": chunk, "stream_state": _make_state(ids, lengths, state, new)}
+
         if not given.choices:  # the last chunk of a stream may have nothing but the usage
-            usage = _make_chunk_usage(body, given, len(before))
-            return {
-                "chunk": {**frame, "choices": [], "usage": usage},
-                "stream_state": _make_state(before, lengths, state),
-            }
+            return answer([], before, None)
         (choice,) = given.choices
         ids, reason, index = choice.token_ids, choice.finish_reason, choice.index or 0
         delta, message = self._advance(body, model, before, ids, index, reason is not None)
@@ -127,11 +131,7 @@ class Derenderer:
             "finish_reason": None if message is None else choose_finish_reason(message, reason),
             "stop_reason": choice.stop_reason,
         }
-        usage = _make_chunk_usage(body, given, len(after))
-        return {
-            "chunk": {**frame, "choices": [found], "usage": usage},
-            "stream_state": _make_state(after, lengths, state, delta),
-        }
+        return answer([found], after, delta)
 
     def _advance(
         self,
@@ -259,10 +259,6 @@ def _make_state(
 def wants_reasoning(body: DerenderBody) -> bool:
     """Return whether the client of a derender request wants the reasoning."""
     return body.chat_request is None or body.chat_request.include_reasoning
-
-
-def _make_chunk_usage(body: DerenderBody, given: EngineOutput, count: int) -> dict[str, Any] | None:
-    return None if given.usage is None else make_usage(body.prompt_tokens, count)
 
 
 def to_wire_message(message: Message, with_reasoning: bool = True) -> dict[str, Any]:

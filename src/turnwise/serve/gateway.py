@@ -18,8 +18,8 @@ import re
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
-from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import httpx
 
@@ -30,10 +30,10 @@ from turnwise.serve.bodies import NOT_FOUND, RequestError, refuse_fields
 from turnwise.serve.derendering import WITHOUT_CALLS, join_deltas, make_usage
 from turnwise.serve.models import ServedModel
 from turnwise.serve.plain_stream import PlainStream
-from turnwise.serve.rendering import ChatRenderer, encode_plain, make_plan, read_prompts
+from turnwise.serve.rendering import ChatRenderer, make_plan, read_prompts
 from turnwise.serve.reply_checks import find_broken_promise, find_content_misfit
 from turnwise.serve.request_types import GatewayBody, PlainGatewayBody
-from turnwise.serve.sampling import NONE, read_limit, read_sampling
+from turnwise.serve.sampling import NONE, read_plain_sampling
 from turnwise.serve.settings import ServeSettings
 from turnwise.serve.stop_texts import StopFilter
 from turnwise.serve.upstreams import (
@@ -122,7 +122,7 @@ class ChoiceStream:
             self._cut_reason = CUT.get(piece.finish_reason)
             self.has_ended = True
             deltas += self._close()
-        self.has_ended = self.has_ended or self.is_cut_off
+        self.has_ended = self.has_ended or self.stop_text is not None
         self.deltas += deltas
         return deltas
 
@@ -159,7 +159,7 @@ class ChoiceStream:
             problem = find_content_misfit(self._plan, self.message["content"])
         problem = problem or self._find_missing_tokens()
         if problem is not None:
-            is_stopped = self._stops.found is not None
+            is_stopped = self.stop_text is not None
             raise UpstreamError(
                 f"the upstream's reply is not what was asked for: {problem}",
                 hint="`stop` ended the reply: leave it out" if is_stopped else GRAMMAR_HINT,
@@ -211,11 +211,6 @@ class ChoiceStream:
         """The stop text of the request that ended the reply, if one did."""
         return self._stops.found
 
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether the reply was ended at a stop text."""
-        return self._stops.found is not None
-
     def _join_message(self) -> dict[str, Any]:
         joined = {"role": "assistant", "content": "", **join_deltas(self.deltas)}
         calls = joined.pop("tool_calls", [])
@@ -225,6 +220,13 @@ class ChoiceStream:
             ]
             joined["content"] = joined["content"] or None
         return joined
+
+
+class ReplyState(NamedTuple):
+    """What is known of the replies to one request."""
+
+    usage: StreamUsage
+    choices: dict[int, ChoiceStream]
 
 
 class Gateway:
@@ -290,26 +292,17 @@ class Gateway:
             RequestError: a field is malformed, or cannot be honoured.
         """
         refuse_fields(body, NOT_PASSED | NOT_PLAIN)
-        prompts = read_prompts(body, self.settings)
+        prompts = read_prompts(body, model, self.settings)
         if len(prompts) > 1:
             raise RequestError("one prompt is answered at a time", path="prompt")
-        [prompt] = prompts
-        ids = (
-            prompt
-            if isinstance(prompt, list)
-            else encode_plain(model, prompt, body.add_special_tokens)
-        )
-        if not ids:
-            raise RequestError("the prompt is empty", path="prompt")
-        sampling = read_sampling(body, model) | {"stop_token_ids": body.stop_token_ids or []}
-        limit = read_limit(body, model, len(ids))
+        [(prompt, ids)] = prompts
         return GenerationPlan(
             request_id=request_id,
             model=model,
             upstream_model=self.settings.upstream_model or model.name,
             ids=ids,
-            text=prompt if isinstance(prompt, str) else model.tokenizer.decode(ids),
-            sampling=sampling if limit is None else {**sampling, "max_tokens": limit},
+            text=prompt if prompt is not None else model.tokenizer.decode(ids),
+            sampling=read_plain_sampling(body, model, len(ids)),
             with_ids=bool(body.return_token_ids),
             is_plain=True,
         )
@@ -329,16 +322,16 @@ class Gateway:
         calls: list[UpstreamCall],
         make_chunk: Callable[[int, dict[str, Any], str | None], Made],
         headers: dict[str, str],
-        usage: StreamUsage,
-        choices: dict[int, ChoiceStream],
+        state: ReplyState,
     ) -> AsyncGenerator[Made, None]:
         """Yield what is made of the deltas of all replies as they arrive.
 
         Raises:
             UpstreamError: the engine fails, breaks off, or does not follow a grammar.
         """
+        choices = state.choices
         for call in list_calls(plan, calls, choices):
-            reader = EventReader(self.kind, plan, call, usage, choices, make_chunk)
+            reader = EventReader(self.kind, plan, call, *state, make_chunk)
             async with aclosing(self._ask(call, headers, MAX_REPLY * plan.count)) as batches:
                 async for events in batches:
                     problem = None
@@ -392,45 +385,35 @@ class Gateway:
             ) from None
 
 
+@dataclass
 class EventReader(Generic[Made]):
     """Reads the events of one request to the engine.
 
-    Args:
+    Attributes:
         kind: the kind of the upstream.
         plan, call: what it was asked.
         usage, choices: what is known of the replies, for all requests.
         make_chunk: makes a chunk of the answer from a choice, a delta and a reason.
-
-    Attributes:
         is_done: nothing more is needed.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        plan: GenerationPlan,
-        call: UpstreamCall,
-        usage: StreamUsage,
-        choices: dict[int, ChoiceStream],
-        make_chunk: Callable[[int, dict[str, Any], str | None], Made],
-    ) -> None:
-        self._kind = kind
-        self._plan = plan
-        self._call = call
-        self._usage = usage
-        self._choices = choices
-        self._make_chunk = make_chunk
-        self._chunks: list[Made] = []
-        self.is_done = False
+    kind: str
+    plan: GenerationPlan
+    call: UpstreamCall
+    usage: StreamUsage
+    choices: dict[int, ChoiceStream]
+    make_chunk: Callable[[int, dict[str, Any], str | None], Made]
+    is_done: bool = False
+    chunks: list[Made] = field(default_factory=list)
 
     def take_chunks(self) -> list[Made]:
         """Return the chunks that were made since the last call."""
-        chunks, self._chunks = self._chunks, []
+        chunks, self.chunks = self.chunks, []
         return chunks
 
     def is_ending(self, lines: list[str]) -> bool:
         """Return whether a reply may end in these lines: it is checked then, which is the work of a thread."""
-        return "stop" in self._plan.sampling or any(map(ENDING.search, lines))
+        return "stop" in self.plan.sampling or any(map(ENDING.search, lines))
 
     def read(self, lines: list[str]) -> None:
         """Read lines of the stream.
@@ -447,36 +430,29 @@ class EventReader(Generic[Made]):
             if text == DONE:
                 self.is_done = True
                 return
-            for piece in read_event(self._kind, _parse_event(text), self._call, self._usage):
+            for piece in read_event(self.kind, _parse_event(text), self.call, self.usage):
                 self._read_piece(piece)
 
     def _read_piece(self, piece: ReplyPiece) -> None:
-        choice = _find_choice(self._plan, self._choices, piece, self._usage)
+        number = piece.number
+        if not 0 <= number < self.plan.count:
+            raise odd_answer(f"a choice {number}, and {self.plan.count} were asked for")
+        if isinstance(piece.chunk, list):
+            self.usage.counted[number] = self.usage.counted.get(number, 0) + len(piece.chunk)
+        if number not in self.choices:
+            self.choices[number] = ChoiceStream(self.plan, number)
+        choice = self.choices[number]
         is_open = not choice.has_ended
         deltas = choice.feed(piece)
         if is_open and choice.has_ended:
             choice.finish()
-        self._chunks += [self._make_chunk(choice.index, delta, None) for delta in deltas]
+        self.chunks += [self.make_chunk(choice.index, delta, None) for delta in deltas]
         if is_open and choice.has_ended:
-            self._chunks.append(self._make_chunk(choice.index, {}, choice.finish_reason))
-        self.is_done = choice.is_cut_off and _are_finished(self._plan, self._choices)
+            self.chunks.append(self.make_chunk(choice.index, {}, choice.finish_reason))
+        self.is_done = choice.stop_text is not None and _are_finished(self.plan, self.choices)
 
 
 NO_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-
-
-def _find_choice(
-    plan: GenerationPlan, choices: dict[int, ChoiceStream], piece: ReplyPiece, usage: StreamUsage
-) -> ChoiceStream:
-    """Return the reply that a piece belongs to, and count its ids."""
-    number = piece.number
-    if not 0 <= number < plan.count:
-        raise odd_answer(f"a choice {number}, and {plan.count} were asked for")
-    if isinstance(piece.chunk, list):
-        usage.counted[number] = usage.counted.get(number, 0) + len(piece.chunk)
-    if number not in choices:
-        choices[number] = ChoiceStream(plan, number)
-    return choices[number]
 
 
 def list_calls(

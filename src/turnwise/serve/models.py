@@ -16,11 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from turnwise.analysis.request_facts import REASONING, RequestFacts
 from turnwise.compat.tokenizer_shim import TokenizerShim
 from turnwise.errors import SourceError, TurnwiseError, did_you_mean, short_repr
 from turnwise.local_files import is_present, read_file
 from turnwise.registry import entries, load
-from turnwise.serve.bodies import NOT_FOUND, RequestError
+from turnwise.serve.bodies import NOT_FOUND, RequestBody, RequestError
 from turnwise.template import Template
 from turnwise.tokens.tokenizers import SHIPPED, files, tokenizer
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -70,6 +71,17 @@ class ServedModel:
     def problems(self) -> frozenset[str]:
         """Warnings about the template with this tokenizer, which no request is to blame for."""
         found = self.template.markers(self.tokenizer).problems
+        return frozenset(f"{self.template.name}: {problem}" for problem in found)
+
+    @cached_property
+    def _facts(self) -> RequestFacts:
+        return RequestFacts(self.template.codec.renderer)
+
+    def describe_effort(self, body: RequestBody) -> frozenset[str]:
+        """Return the warnings about a level of reasoning that a request asks for and the template does not have."""
+        options = getattr(body, "chat_template_kwargs", {})
+        effort = options.get(REASONING) or getattr(body, "reasoning_effort", None)
+        found = self._facts.translate({REASONING: effort}).problems if effort else ()
         return frozenset(f"{self.template.name}: {problem}" for problem in found)
 
     @cached_property

@@ -30,7 +30,10 @@ JSON_KINDS = {
     list: "array",
     dict: "object",
 }
-GATEWAY_PATHS = ("/v1/chat/completions", "/v1/completions", MESSAGES_PATH, RESPONSES_PATH)
+GATEWAY_PATHS = (
+    *("/v1/chat/completions", "/v1/completions", MESSAGES_PATH, RESPONSES_PATH),
+    "/v1/trajectories/{id}",
+)
 # What each path is for, and the body that it reads.
 PATHS: dict[str, tuple[str, type[RequestBody] | None]] = {
     "/v1/chat/completions/render": (
@@ -57,6 +60,7 @@ PATHS: dict[str, tuple[str, type[RequestBody] | None]] = {
         "OpenAI's Responses with a reply of the upstream; nothing is stored.",
         ResponsesBody,
     ),
+    "/v1/trajectories/{id}": ("What was sampled in a session, with masks for training.", None),
     "/v1/responses/render": ("A request of OpenAI's Responses as token ids.", ResponsesBody),
     "/tokenizer_info": ("The special tokens and the chat template of the first model.", None),
     "/tokenize": ("The ids of a prompt or of a chat.", TokenizeBody),

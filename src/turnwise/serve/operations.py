@@ -42,6 +42,13 @@ def status_of(error: TurnwiseError) -> int:
     return TOO_SLOW if is_ended else INVALID
 
 
+def explain_failure(error: Exception) -> str:
+    """Return the sentence for a defect of turnwise itself; nothing of the request is in it."""
+    return (
+        f"turnwise itself failed ({type(error).__name__}); please report this with the request id"
+    )
+
+
 def error_body(error: TurnwiseError | str, status: int, request_id: str = "") -> dict[str, Any]:
     """Return an error in the shape of OpenAI's API."""
     if isinstance(error, TemplateLimitError):

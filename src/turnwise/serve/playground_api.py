@@ -10,7 +10,8 @@ Every body is an object. These fields are shared:
     tokenizer   "turnwise" (the one that ships, the default) or the name of a model that is served
     messages    a list of messages in OpenAI's shape
     tools       a list of tools, documents a list, options {"enable_thinking": false}: the template's own variables
-    add_generation_prompt, continue_final_message, now ("2025-01-15T12:00"), normalise, strict: as `Template.render`
+    add_generation_prompt, continue_final_message, now ("2025-01-15T12:00"), normalise, strict,
+    late_system: as `Template.render`
 
 and these are the verbs:
 
@@ -83,6 +84,7 @@ RENDER_FIELDS = (
     "continue_final_message",
     "normalise",
     "strict",
+    "late_system",
 )
 MAX_CHUNKS = 100_000
 NO_RESOURCES: Resources = {}
@@ -152,6 +154,7 @@ class PlaygroundBody(RequestBody):
     continue_final_message: bool | str | None = None
     now: str | None = None
     normalise: bool | None = None
+    late_system: str | None = None
     strict: bool | None = None
     train_on: str = "assistant"
     reply: str | None = None
@@ -216,15 +219,11 @@ class _Request:
 
     def render_arguments(self) -> Data:
         """Return the keyword arguments of `Template.render`."""
-        arguments: Data = {}
-        for key, value in self.body.options.items():
-            if key in RENDER_FIELDS or key in ("messages", "now", "tokenizer", "train_on"):
+        for key in self.body.options:
+            if key in (*RENDER_FIELDS, "messages", "now", "tokenizer", "train_on"):
                 raise MessageError("this is no variable of the template", path=f"options.{key}")
-            arguments[str(key)] = value
-        for name in RENDER_FIELDS:
-            value = getattr(self.body, name)
-            if value is not None:
-                arguments[name] = value
+        given = _select(self.body, *RENDER_FIELDS).items()
+        arguments = self.body.options | {name: value for name, value in given if value is not None}
         now = self.body.now
         if now is not None:
             try:

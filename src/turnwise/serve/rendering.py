@@ -422,25 +422,31 @@ def find_plain_offsets(model: ServedModel, prompt: str, ids: list[int]) -> list[
     return [(0, 0)] * len(before) + offsets + [(end, end)] * len(behind)
 
 
-def read_prompts(body: CompletionBody, settings: ServeSettings) -> list[str | list[int]]:
-    """Return the prompts of a completion request: texts, or lists of ids."""
+def read_prompts(
+    body: CompletionBody, model: ServedModel, settings: ServeSettings
+) -> list[tuple[str | None, list[int]]]:
+    """Return the prompts of a completion request, each its text, if it is one, and its ids.
+
+    Raises:
+        RequestError: one is neither, or empty, or there are too many.
+    """
     given = body.prompt
-    if isinstance(given, str):
-        return [given]
+    if isinstance(given, str) or (isinstance(given, list) and set(map(type, given)) == {int}):
+        given = [given]
     if not isinstance(given, list) or not given:
         raise RequestError("a text, a list of texts, or token ids are needed", path="prompt")
-    if all(type(item) is int for item in given):
-        return [PROMPT_IDS.read(given, "prompt")]
     if len(given) > settings.max_prompts:
         raise RequestError(
             f"{len(given):,} are more than the {settings.max_prompts} that this server takes",
             path="prompt",
         )
-    prompts: list[str | list[int]] = []
+    prompts: list[tuple[str | None, list[int]]] = []
     for index, item in enumerate(given):
-        if isinstance(item, list):
-            item = PROMPT_IDS.read(item, f"prompt[{index}].ids")
+        path = "prompt" if given is not body.prompt else f"prompt[{index}]"
         if not item or not isinstance(item, (str, list)):
-            raise RequestError("a text or token ids are needed", path=f"prompt[{index}]")
-        prompts.append(item)
+            raise RequestError("a text or token ids are needed", path=path)
+        if isinstance(item, str):
+            prompts.append((item, encode_plain(model, item, body.add_special_tokens)))
+        else:
+            prompts.append((None, PROMPT_IDS.read(item, path)))
     return prompts

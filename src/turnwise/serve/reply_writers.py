@@ -10,30 +10,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from turnwise.messages import message_text
-from turnwise.serve.bodies import RequestBody
-from turnwise.serve.gateway import ChoiceStream, list_choices, total_usage
-from turnwise.serve.request_types import GatewayBody, PlainGatewayBody
-from turnwise.serve.upstreams import GenerationPlan, StreamUsage
+from turnwise.serve.gateway import ChoiceStream, ReplyState, list_choices, total_usage
+from turnwise.serve.upstreams import GenerationPlan
+from turnwise.shapes.tool_forms import CUSTOM_INPUT, is_custom
 
 Event = dict[str, Any]
-REASONING, TEXT, CALL = "reasoning", "text", "call"
-
-
-class ReplyState(NamedTuple):
-    """What is known of the replies to one request."""
-
-    usage: StreamUsage
-    choices: dict[int, ChoiceStream]
+REASONING, TEXT, CALL, CUSTOM = "reasoning", "text", "call", "custom"
 
 
 class ReplyWriter:
-    """Writes the replies to one request.
+    """Writes the replies to one request: chunks and completions of Chat Completions, unless a subclass has others.
 
     Args:
         plan: what the engine is asked.
@@ -43,39 +35,13 @@ class ReplyWriter:
 
     def __init__(self, plan: GenerationPlan, body: Any, state: ReplyState) -> None:
         self.plan = plan
-        self.body: RequestBody = body
+        self.body = body
         self.state = state
         self.created = int(time.time())
 
-    def add(self, index: int, delta: dict[str, Any], reason: str | None) -> list[Event]:
-        """Return the events of a delta."""
-        raise NotImplementedError
-
-    def end(self) -> list[Event]:
-        """Return the events after the last delta."""
-        raise NotImplementedError
-
-    def answer(self) -> dict[str, Any]:
-        """Return the whole answer."""
-        raise NotImplementedError
-
-    def write(self, event: Event) -> bytes:
-        """Return an event as it is sent."""
-        raise NotImplementedError
-
-    def fail(self, error: dict[str, Any]) -> bytes:
-        """Return the event of a stream that fails."""
-        raise NotImplementedError
-
-
-class ChatWriter(ReplyWriter):
-    """Writes chunks and completions of Chat Completions."""
-
     @property
     def _has_usage(self) -> bool:
-        if not isinstance(self.body, (GatewayBody, PlainGatewayBody)):
-            return False
-        return self.body.stream_options.include_usage
+        return bool(self.body.stream_options.include_usage)
 
     def _frame(self, kind: str) -> dict[str, Any]:
         return {
@@ -87,6 +53,7 @@ class ChatWriter(ReplyWriter):
         }
 
     def add(self, index: int, delta: dict[str, Any], reason: str | None) -> list[Event]:
+        """Return the events of a delta."""
         if "reasoning_content" in delta:
             delta = {**delta, "reasoning": delta["reasoning_content"]}
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
@@ -105,11 +72,13 @@ class ChatWriter(ReplyWriter):
         return {**frame, "choices": choices}
 
     def end(self) -> list[Event]:
+        """Return the events after the last delta."""
         if not self._has_usage:
             return []
         return [self._make_chunk([], total_usage(self.plan, self.state.usage))]
 
     def answer(self) -> dict[str, Any]:
+        """Return the whole answer."""
         return {
             **self._frame("chat.completion"),
             "choices": list(list_choices(self.state.choices)),
@@ -118,13 +87,15 @@ class ChatWriter(ReplyWriter):
         }
 
     def write(self, event: Event) -> bytes:
+        """Return an event as it is sent."""
         return b"data: " + json.dumps(event).encode() + b"\n\n"
 
     def fail(self, error: dict[str, Any]) -> bytes:
+        """Return the event of a stream that fails."""
         return self.write(error)
 
 
-class PlainWriter(ChatWriter):
+class PlainWriter(ReplyWriter):
     """Writes completions of plain prompts, which have a text and no message."""
 
     def _frame(self, kind: str) -> dict[str, Any]:
@@ -149,6 +120,7 @@ class ReplyBlock:
 
     index: int
     kind: str
+    given: str  # the kind that its deltas have
     id: str = ""
     name: str = ""
     call: int | None = None
@@ -170,40 +142,21 @@ def split_delta(delta: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any
         yield CALL, call.get("function", {}).get("arguments") or "", call
 
 
-class BlockFormat:
-    """The events and the answer of one API whose replies are made of blocks.
+class BlockWriter(ReplyWriter):
+    """Writes a reply block by block.
 
     Args:
-        plan: what the engine is asked.
-        body: the request.
-        state: what is known of the replies so far.
-
-    Attributes:
-        prefix: the text of a reply that the request has begun, which is no part of the answer.
+        plan, body, state: see `ReplyWriter`.
     """
 
     def __init__(self, plan: GenerationPlan, body: Any, state: ReplyState) -> None:
-        self.plan = plan
-        self.body: RequestBody = body
-        self.state = state
-        self.created = int(time.time())
-        self.prefix = ""
+        super().__init__(plan, body, state)
+        self.blocks: list[ReplyBlock] = []
+        self.prefix = ""  # what the request has of the reply, which is no part of the answer
+        self._open: ReplyBlock | None = None
+        self._has_begun = False
 
-    @property
-    def choice(self) -> ChoiceStream | None:
-        """The reply; None before it begins."""
-        return self.state.choices.get(0)
-
-    @property
-    def finish_reason(self) -> str:
-        """Why the reply ended, as Chat Completions has it."""
-        return (self.choice.finish_reason if self.choice is not None else None) or "stop"
-
-    def count_tokens(self) -> tuple[int, int, int]:
-        """Return the tokens of the prompt, those of it that were cached, and those of the reply."""
-        usage = total_usage(self.plan, self.state.usage)
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        return usage["prompt_tokens"], cached, usage["completion_tokens"]
+    # -- what each API has its own events for
 
     def begin(self) -> list[Event]:
         """Return the events before the first block."""
@@ -221,52 +174,48 @@ class BlockFormat:
         """Return the events with which a block ends."""
         raise NotImplementedError
 
-    def finish(self, blocks: list[ReplyBlock]) -> list[Event]:
+    def finish(self) -> list[Event]:
         """Return the events after the last block."""
         raise NotImplementedError
 
-    def answer(self, blocks: list[ReplyBlock]) -> dict[str, Any]:
-        """Return the whole answer."""
-        raise NotImplementedError
+    # -- what they have in common
 
-    def describe_error(self, error: dict[str, Any]) -> Event:
-        """Return the event of a stream that fails."""
-        return {"type": "error", **error}
+    @property
+    def choice(self) -> ChoiceStream | None:
+        """The reply; None before it begins."""
+        return self.state.choices.get(0)
 
+    @property
+    def finish_reason(self) -> str:
+        """Why the reply ended, as Chat Completions has it."""
+        return (self.choice.finish_reason if self.choice is not None else None) or "stop"
 
-class BlockReplies(ReplyWriter):
-    """Writes a reply block by block.
+    def count_tokens(self) -> tuple[int, int, int]:
+        """Return the tokens of the prompt, those of it that were cached, and those of the reply."""
+        usage = total_usage(self.plan, self.state.usage)
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        return usage["prompt_tokens"], cached, usage["completion_tokens"]
 
-    Args:
-        make_format: makes the format of the API.
-        plan, body, state: see `ReplyWriter`.
-    """
-
-    def __init__(
-        self,
-        make_format: Callable[[GenerationPlan, Any, ReplyState], BlockFormat],
-        plan: GenerationPlan,
-        body: Any,
-        state: ReplyState,
-    ) -> None:
-        super().__init__(plan, body, state)
-        self._format = make_format(plan, body, state)
-        self._blocks: list[ReplyBlock] = []
-        self._open: ReplyBlock | None = None
-        self._has_begun = False
-        self._prefix = self._format.prefix
+    def find_kind(self, kind: str, name: str) -> str:
+        """Return the kind of a block, which may depend on the tool that is called."""
+        return kind
 
     def add(self, index: int, delta: dict[str, Any], reason: str | None) -> list[Event]:
         events = self._begin_once()
         for kind, text, call in split_delta(self._cut_prefix(delta)):
             block = self._open
-            if block is None or block.kind != kind or block.call != call.get("index"):
+            if block is None or block.given != kind or block.call != call.get("index"):
                 events += self._finish_block()
-                block = self._make_block(kind, call)
-                events += self._format.begin_block(block)
+                name = call.get("function", {}).get("name") or ""
+                number = len(self.blocks)
+                own = self.find_kind(kind, name)
+                block = ReplyBlock(number, own, kind, call.get("id") or "", name, call.get("index"))
+                self.blocks.append(block)
+                self._open = block
+                events += self.begin_block(block)
             if text:
                 block.texts.append(text)
-                events += self._format.extend_block(block, text)
+                events += self.extend_block(block, text)
         if reason is not None:
             events += self._finish_block()
         return events
@@ -274,41 +223,30 @@ class BlockReplies(ReplyWriter):
     def _cut_prefix(self, delta: dict[str, Any]) -> dict[str, Any]:
         """Return a delta without the text that the request has: the parser reads that again."""
         text = delta.get("content")
-        if not text or not self._prefix:
+        if not text or not self.prefix:
             return delta
-        same = len(commonprefix([self._prefix, text]))
-        self._prefix = self._prefix[same:] if same == len(text) else ""  # what differs is new
+        same = len(commonprefix([self.prefix, text]))
+        self.prefix = self.prefix[same:] if same == len(text) else ""  # what differs is new
         return {**delta, "content": text[same:]}
 
     def _begin_once(self) -> list[Event]:
         if self._has_begun:
             return []
         self._has_begun = True
-        return self._format.begin()
-
-    def _make_block(self, kind: str, call: dict[str, Any]) -> ReplyBlock:
-        name = call.get("function", {}).get("name") or ""
-        block = ReplyBlock(len(self._blocks), kind, call.get("id") or "", name, call.get("index"))
-        self._blocks.append(block)
-        self._open = block
-        return block
+        return self.begin()
 
     def _finish_block(self) -> list[Event]:
         block, self._open = self._open, None
-        return [] if block is None else self._format.end_block(block)
+        return [] if block is None else self.end_block(block)
 
     def end(self) -> list[Event]:
-        finished = [*self._begin_once(), *self._finish_block()]
-        return [*finished, *self._format.finish(self._blocks)]
-
-    def answer(self) -> dict[str, Any]:
-        return self._format.answer(self._blocks)
+        return [*self._begin_once(), *self._finish_block(), *self.finish()]
 
     def write(self, event: Event) -> bytes:
         return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
     def fail(self, error: dict[str, Any]) -> bytes:
-        return self.write(self._format.describe_error(error))
+        return self.write({"type": "error", **error})
 
 
 # -- Anthropic's Messages
@@ -321,8 +259,8 @@ DELTAS = {
 }
 
 
-class MessagesFormat(BlockFormat):
-    """Events and messages of Anthropic's API.
+class MessagesWriter(BlockWriter):
+    """Writes events and messages of Anthropic's API.
 
     A conversation that ends with a reply is gone on with, and the answer is what is new.
     """
@@ -335,10 +273,11 @@ class MessagesFormat(BlockFormat):
 
     def begin(self) -> list[Event]:
         usage = {"input_tokens": len(self.plan.ids), "output_tokens": 0}
-        return [{"type": "message_start", "message": self._make_message([], None, None, usage)}]
+        stop = {"stop_reason": None, "stop_sequence": None}
+        return [{"type": "message_start", "message": self._make_message([], stop, usage)}]
 
     def _make_message(
-        self, content: list[Any], reason: str | None, stop: str | None, usage: dict[str, Any]
+        self, content: list[Any], stop: dict[str, Any], usage: dict[str, Any]
     ) -> dict[str, Any]:
         return {
             "id": self.plan.request_id,
@@ -346,23 +285,21 @@ class MessagesFormat(BlockFormat):
             "role": "assistant",
             "model": self.plan.model.name,
             "content": content,
-            "stop_reason": reason,
-            "stop_sequence": stop,
+            **stop,
             "usage": usage,
         }
 
-    def begin_block(self, block: ReplyBlock) -> list[Event]:
-        start = {"type": "content_block_start", "index": block.index}
-        return [{**start, "content_block": self._make_block_value(block, is_whole=False)}]
-
-    def _make_block_value(self, block: ReplyBlock, *, is_whole: bool) -> dict[str, Any]:
-        text = block.text if is_whole else ""
+    def _make_block(self, block: ReplyBlock, text: str) -> dict[str, Any]:
         if block.kind == REASONING:
             return {"type": "thinking", "thinking": text, "signature": ""}
         if block.kind == TEXT:
             return {"type": "text", "text": text, "citations": None}
         found = _parse_object(text)
         return {"type": "tool_use", "id": block.id, "name": block.name, "input": found}
+
+    def begin_block(self, block: ReplyBlock) -> list[Event]:
+        made = self._make_block(block, "")
+        return [{"type": "content_block_start", "index": block.index, "content_block": made}]
 
     def extend_block(self, block: ReplyBlock, text: str) -> list[Event]:
         kind, key = DELTAS[block.kind]
@@ -372,29 +309,28 @@ class MessagesFormat(BlockFormat):
     def end_block(self, block: ReplyBlock) -> list[Event]:
         return [{"type": "content_block_stop", "index": block.index}]
 
-    def _find_stop(self) -> tuple[str, str | None]:
+    def _describe_end(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return why the reply ended, and what it cost."""
         stop = self.choice.stop_text if self.choice is not None else None
         reason = STOP_REASONS.get(self.finish_reason, "refusal")
-        return ("stop_sequence", stop) if stop is not None else (reason, None)
-
-    def _make_usage(self) -> dict[str, Any]:
         prompt, cached, reply = self.count_tokens()
-        return {
+        usage = {
             "input_tokens": prompt - cached,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": cached,
             "output_tokens": reply,
         }
+        reason = reason if stop is None else "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": stop}, usage
 
-    def finish(self, blocks: list[ReplyBlock]) -> list[Event]:
-        reason, stop = self._find_stop()
-        delta = {"stop_reason": reason, "stop_sequence": stop}
-        last = {"type": "message_delta", "delta": delta, "usage": self._make_usage()}
+    def finish(self) -> list[Event]:
+        delta, usage = self._describe_end()
+        last = {"type": "message_delta", "delta": delta, "usage": usage}
         return [last, {"type": "message_stop"}]
 
-    def answer(self, blocks: list[ReplyBlock]) -> dict[str, Any]:
-        content = [self._make_block_value(block, is_whole=True) for block in blocks]
-        return self._make_message(content, *self._find_stop(), self._make_usage())
+    def answer(self) -> dict[str, Any]:
+        content = [self._make_block(block, block.text) for block in self.blocks]
+        return self._make_message(content, *self._describe_end())
 
 
 def _parse_object(text: str) -> dict[str, Any]:
@@ -424,15 +360,62 @@ ECHOED: dict[str, Any] = {
     "truncation": "disabled",
 }
 """Fields of a request that its answer repeats, and what they are if it has none."""
-ITEM_PREFIXES = {REASONING: "rs", TEXT: "msg", CALL: "fc"}
 
 
-class ResponsesFormat(BlockFormat):
-    """Events and responses of OpenAI's Responses."""
+class ItemForm(NamedTuple):
+    """How one kind of block is an item of Responses.
+
+    Attributes:
+        type, prefix: the type of the item, and how its id begins.
+        event: the name of the events of its text.
+        key: where its text is.
+        part: what else its only part has; None if the text is in the item itself.
+        more: what else the item has.
+        place: what else the events of its text have.
+    """
+
+    type: str
+    prefix: str
+    event: str
+    key: str = "text"
+    part: dict[str, Any] | None = None
+    more: dict[str, Any] = {}
+    place: dict[str, Any] = {}
+
+
+OUTPUT_PART = {"type": "output_text", "annotations": [], "logprobs": []}
+ITEM_FORMS = {
+    REASONING: ItemForm(
+        "reasoning",
+        "rs",
+        "reasoning_text",
+        part={"type": "reasoning_text"},
+        more={"summary": []},
+        place={"content_index": 0},
+    ),
+    TEXT: ItemForm(
+        "message",
+        "msg",
+        "output_text",
+        part=OUTPUT_PART,
+        more={"role": "assistant"},
+        place={"content_index": 0, "logprobs": []},
+    ),
+    CALL: ItemForm("function_call", "fc", "function_call_arguments", "arguments"),
+    CUSTOM: ItemForm("custom_tool_call", "ctc", "custom_tool_call_input", "input"),
+}
+
+
+class ResponsesWriter(BlockWriter):
+    """Writes events and responses of OpenAI's Responses."""
 
     def __init__(self, plan: GenerationPlan, body: Any, state: ReplyState) -> None:
         super().__init__(plan, body, state)
         self._sent = 0
+        self._customs = {tool.get("name") for tool in body.tools or () if is_custom(tool)}
+
+    def find_kind(self, kind: str, name: str) -> str:
+        return CUSTOM if kind == CALL and name in self._customs else kind
 
     def _event(self, name: str, block: ReplyBlock | None = None, /, **fields: Any) -> Event:
         event: Event = {"type": f"response.{name}", "sequence_number": self._sent}
@@ -442,18 +425,15 @@ class ResponsesFormat(BlockFormat):
         return event | fields
 
     def _item_id(self, block: ReplyBlock) -> str:
-        return f"{ITEM_PREFIXES[block.kind]}_{self.plan.request_id}_{block.index}"
+        return f"{ITEM_FORMS[block.kind].prefix}_{self.plan.request_id}_{block.index}"
 
     def begin(self) -> list[Event]:
         answer = self._make_response("in_progress", [], None)
         return [self._event(name, response=answer) for name in ("created", "in_progress")]
 
     def _make_response(self, status: str, output: list[Any], usage: Any) -> dict[str, Any]:
-        given = self.body.given
-        echoed = {
-            key: default if given.get(key) is None else given[key]
-            for key, default in ECHOED.items()
-        }
+        given = {key: value for key, value in self.body.given.items() if value is not None}
+        echoed = {key: given.get(key, default) for key, default in ECHOED.items()}
         reason = "max_output_tokens" if self.finish_reason == "length" else "content_filter"
         return {
             "id": self.plan.request_id,
@@ -469,61 +449,55 @@ class ResponsesFormat(BlockFormat):
         }
 
     def _make_item(self, block: ReplyBlock, status: str) -> dict[str, Any]:
-        item: dict[str, Any] = {"id": self._item_id(block), "status": status}
-        is_begun = status != "in_progress"
-        if block.kind == CALL:
-            call = {"call_id": block.id, "name": block.name, "arguments": block.text}
-            return {"type": "function_call", **item, **call}
-        content = [self._make_part(block, block.text)] if is_begun else []
-        if block.kind == TEXT:
-            return {"type": "message", **item, "role": "assistant", "content": content}
-        return {"type": "reasoning", **item, "summary": [], "content": content}
+        form = ITEM_FORMS[block.kind]
+        item = {"type": form.type, "id": self._item_id(block), "status": status, **form.more}
+        if form.part is None:
+            return item | {"call_id": block.id, "name": block.name, form.key: self._text_of(block)}
+        content = [form.part | {"text": block.text}]
+        return item | {"content": content if status != "in_progress" else []}
 
-    def _make_part(self, block: ReplyBlock, text: str) -> dict[str, Any]:
-        if block.kind == REASONING:
-            return {"type": "reasoning_text", "text": text}
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    def _text_of(self, block: ReplyBlock) -> str:
+        """Return the text of a block; that of a custom call is an argument, and so is known when it ends."""
+        if block.kind != CUSTOM:
+            return block.text
+        return str(_parse_object(block.text).get(CUSTOM_INPUT, ""))
+
+    def _text_event(self, block: ReplyBlock, step: str, **fields: Any) -> Event:
+        form = ITEM_FORMS[block.kind]
+        place = {"item_id": self._item_id(block), **form.place}
+        return self._event(f"{form.event}.{step}", block, **place, **fields)
+
+    def _part_events(self, block: ReplyBlock, step: str, text: str) -> list[Event]:
+        part = ITEM_FORMS[block.kind].part
+        if part is None:
+            return []
+        place = {"item_id": self._item_id(block), "content_index": 0}
+        return [self._event(f"content_part.{step}", block, **place, part=part | {"text": text})]
 
     def begin_block(self, block: ReplyBlock) -> list[Event]:
         item = self._make_item(block, "in_progress")
-        events = [self._event("output_item.added", block, item=item)]
-        if block.kind != CALL:
-            part = self._make_part(block, "")
-            place = {"item_id": item["id"], "content_index": 0}
-            events.append(self._event("content_part.added", block, **place, part=part))
-        return events
-
-    def _text_event(self, block: ReplyBlock, step: str, **fields: Any) -> Event:
-        name = {REASONING: "reasoning_text", TEXT: "output_text", CALL: "function_call_arguments"}
-        place: dict[str, Any] = {"item_id": self._item_id(block)}
-        if block.kind != CALL:
-            place["content_index"] = 0
-        if block.kind == TEXT:
-            place["logprobs"] = []
-        return self._event(f"{name[block.kind]}.{step}", block, **place, **fields)
+        added = self._event("output_item.added", block, item=item)
+        return [added, *self._part_events(block, "added", "")]
 
     def extend_block(self, block: ReplyBlock, text: str) -> list[Event]:
-        return [self._text_event(block, "delta", delta=text)]
+        return [] if block.kind == CUSTOM else [self._text_event(block, "delta", delta=text)]
 
     def end_block(self, block: ReplyBlock) -> list[Event]:
-        text = block.text
+        text = self._text_of(block)
+        events = [self._text_event(block, "delta", delta=text)] if block.kind == CUSTOM else []
+        done = {ITEM_FORMS[block.kind].key: text}
         if block.kind == CALL:
-            events = [self._text_event(block, "done", arguments=text, name=block.name)]
-        else:
-            part = self._make_part(block, text)
-            place = {"item_id": self._item_id(block), "content_index": 0}
-            events = [
-                self._text_event(block, "done", text=text),
-                self._event("content_part.done", block, **place, part=part),
-            ]
+            done["name"] = block.name
+        events.append(self._text_event(block, "done", **done))
+        events += self._part_events(block, "done", text)
         item = self._make_item(block, "completed")
         return [*events, self._event("output_item.done", block, item=item)]
 
-    def finish(self, blocks: list[ReplyBlock]) -> list[Event]:
-        answer = self.answer(blocks)
+    def finish(self) -> list[Event]:
+        answer = self.answer()
         return [self._event(answer["status"], response=answer)]
 
-    def answer(self, blocks: list[ReplyBlock]) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
         is_cut = self.finish_reason not in ("stop", "tool_calls")
         prompt, cached, reply = self.count_tokens()
         usage = {
@@ -533,10 +507,10 @@ class ResponsesFormat(BlockFormat):
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": prompt + reply,
         }
-        output = [self._make_item(block, "completed") for block in blocks]
+        output = [self._make_item(block, "completed") for block in self.blocks]
         return self._make_response("incomplete" if is_cut else "completed", output, usage)
 
-    def describe_error(self, error: dict[str, Any]) -> Event:
+    def fail(self, error: dict[str, Any]) -> bytes:
         found = error["error"]
         event = {"type": "error", "code": found["type"], "message": found["message"]}
-        return event | {"param": found.get("param"), "sequence_number": self._sent}
+        return self.write(event | {"param": found.get("param"), "sequence_number": self._sent})

@@ -50,6 +50,19 @@ def read_sampling(body: SamplingBody, model: ServedModel) -> dict[str, Any]:
     return found
 
 
+def read_plain_sampling(
+    body: SamplingBody, model: ServedModel, prompt_tokens: int
+) -> dict[str, Any]:
+    """Return the sampling parameters for a prompt that is no chat, which the template's stops do not end.
+
+    Raises:
+        RequestError: a field has a value that no engine accepts, or the prompt leaves no room.
+    """
+    found = read_sampling(body, model) | {"stop_token_ids": body.stop_token_ids or []}
+    limit = read_limit(body, model, prompt_tokens)
+    return found if limit is None else {**found, "max_tokens": limit}
+
+
 def read_stops(body: SamplingBody) -> list[str]:
     """Return the texts of `stop`, which may be one text or a list."""
     stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
@@ -106,7 +119,7 @@ def read_choice(body: ChatBody, tools: list[Any] | None) -> str:
         return AUTO if tools else NONE
     if isinstance(given, dict):
         kind = given.get("type", "function")
-        if kind != "function":
+        if kind not in ("function", "custom"):
             raise RequestError(
                 f"{short_repr(kind)} is not accepted",
                 path="tool_choice.type",

@@ -17,8 +17,8 @@ from typing import Any
 
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.isolation import WorkerPool, isolated
-from turnwise.serve.api_requests import COUNT, MESSAGES, RESPONSES, CountBody, RequestReader
-from turnwise.serve.bodies import RequestBody, RequestError, read_fields
+from turnwise.serve.api_requests import CountBody, read_api_request
+from turnwise.serve.bodies import RequestBody, RequestError
 from turnwise.serve.derendering import Derenderer
 from turnwise.serve.memory import ConversationMemory, join_ids
 from turnwise.serve.models import ServedModels
@@ -40,7 +40,7 @@ from turnwise.serve.request_types import (
     RenderBody,
     TokenizeBody,
 )
-from turnwise.serve.sampling import read_limit, read_sampling
+from turnwise.serve.sampling import read_plain_sampling
 from turnwise.serve.settings import ServeSettings
 
 PLAYGROUND = "turnwise.serve.playground_api:call"
@@ -158,25 +158,16 @@ class Service:
         self.metrics.add("common_prefix_tokens", prompt.known.common)
         return written
 
-    def render_messages(self, body: RequestBody, request_id: str, warnings: list[str]) -> bytes:
-        """`/v1/messages/render`: a GenerateRequest."""
-        return self._render_other(MESSAGES, body, request_id, warnings)
-
-    def render_responses(self, body: RequestBody, request_id: str, warnings: list[str]) -> bytes:
-        """`/v1/responses/render`: a GenerateRequest."""
-        return self._render_other(RESPONSES, body, request_id, warnings)
-
-    def _render_other(
-        self, reader: RequestReader, body: Any, request_id: str, warnings: list[str]
-    ) -> bytes:
-        chat = reader.read(body, self.models.find(body.model))
-        return self.render_chat(read_fields(RenderBody, chat, self.settings), request_id, warnings)
+    def render_other(self, body: RequestBody, request_id: str, warnings: list[str]) -> bytes:
+        """`/v1/messages/render`, `/v1/responses/render`: a GenerateRequest."""
+        chat = read_api_request(body, RenderBody, self.settings)
+        return self.render_chat(chat, request_id, warnings)
 
     def count_tokens(self, body: CountBody, request_id: str, warnings: list[str]) -> bytes:
         """`/v1/messages/count_tokens`: how long a prompt is."""
-        model = self.models.find(body.model)
-        chat = read_fields(RenderBody, COUNT.read(body, model), self.settings)
-        return _write({"input_tokens": len(self.renderer.encode(chat, model).encoded)}, warnings)
+        chat = read_api_request(body, RenderBody, self.settings)
+        prompt = self.renderer.encode(chat, self.models.find(body.model))
+        return _write({"input_tokens": len(prompt.encoded)}, warnings)
 
     def describe_tokenizer(self) -> dict[str, Any]:
         """`/tokenizer_info`: what a harness asks of the first model; the names are those of tokenizer_config.json."""
@@ -196,27 +187,21 @@ class Service:
     ) -> bytes:
         """`/v1/completions/render`: a list of GenerateRequests, one for each prompt."""
         model = self.models.find(body.model)
-        prompts = read_prompts(body, self.settings)
-        sampling = read_sampling(body, model)
-        sampling["stop_token_ids"] = body.stop_token_ids or []
-        adds = body.add_special_tokens
+        prompts = read_prompts(body, model, self.settings)
         answers = []
-        for index, prompt in enumerate(prompts):
-            ids = encode_plain(model, prompt, adds) if isinstance(prompt, str) else prompt
-            limit = read_limit(body, model, len(ids))
-            own = sampling if limit is None else {**sampling, "max_tokens": limit}
+        for index, (prompt, ids) in enumerate(prompts):
             suffix = "" if len(prompts) == 1 else f"-{index}"
             answer: dict[str, Any] = {
                 "request_id": f"cmpl-{request_id}{suffix}",
                 "model": model.name,
-                "sampling_params": own,
+                "sampling_params": read_plain_sampling(body, model, len(ids)),
                 "stream": body.stream,
                 "cache_salt": body.cache_salt,
                 "priority": body.priority,
                 "features": None,
                 "token_offsets": None,
             }
-            if isinstance(prompt, str) and body.return_token_offsets:
+            if prompt is not None and body.return_token_offsets:
                 answer["token_offsets"] = find_plain_offsets(model, prompt, ids)
             answers.append(write_with_ids(answer, "token_ids", join_ids(ids)))
         return b"[" + b",".join(answers) + b"]"
@@ -296,13 +281,6 @@ def _write(answer: dict[str, Any], warnings: list[str]) -> bytes:
     if warnings:
         answer = {**answer, "warnings": warnings}
     return json.dumps(answer, allow_nan=False).encode()
-
-
-def explain_failure(error: Exception) -> str:
-    """Return the sentence for a defect of turnwise itself; nothing of the request is in it."""
-    return (
-        f"turnwise itself failed ({type(error).__name__}); please report this with the request id"
-    )
 
 
 def locate_failure(error: Exception) -> str:

@@ -35,6 +35,7 @@ MAX_REASON = 300  # characters of an upstream's error that are passed on
 KIND_HINT = "is --upstream-kind right?"
 SURROGATE = re.compile("[\ud800-\udfff]")
 NO_TOOL = {"name": "none", "parameters": {"type": "object"}}
+STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 WORD = 1  # llama.cpp's number for a trigger that is a text
 
 
@@ -162,8 +163,7 @@ def _ask_generate(plan: GenerationPlan) -> list[UpstreamCall]:
     body: dict[str, Any] = {
         "request_id": plan.request_id,
         "token_ids": plan.ids,
-        "stream": True,
-        "stream_options": {"include_usage": True},
+        **STREAMED,
     }
     grammar = make_structural_tag(plan)
     if grammar is not None:
@@ -178,8 +178,7 @@ def _ask_completions(plan: GenerationPlan) -> list[UpstreamCall]:
         **plan.sampling,
         "model": plan.upstream_model,
         "prompt": plan.ids,
-        "stream": True,
-        "stream_options": {"include_usage": True},
+        **STREAMED,
         "return_token_ids": True,
         "skip_special_tokens": False,
         "spaces_between_special_tokens": False,
@@ -244,13 +243,7 @@ def _ask_text(plan: GenerationPlan) -> list[UpstreamCall]:
         )
     sampling = {key: value for key, value in plan.sampling.items() if key in TEXT_FIELDS}
     sampling["stop"] = [*plan.sampling.get("stop", ()), *plan.model.stops]
-    body = {
-        **sampling,
-        "model": plan.upstream_model,
-        "prompt": plan.text,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+    body = {**sampling, "model": plan.upstream_model, "prompt": plan.text, **STREAMED}
     return [UpstreamCall("/v1/completions", body)]
 
 
@@ -274,28 +267,12 @@ def make_structural_tag(plan: GenerationPlan) -> dict[str, Any] | None:
     """
     if not is_asked(plan) and not plan.checked and not _bans_calls(plan):
         return None
-    if not plan.tools:
-        tag = _export_format(plan, plan.model.template.grammar.to_structural_tag)
-        # Without a grammar of the whole reply, an engine begins after the reasoning that its own parser finds.
-        return _write_tag(tag) if tag else {"json": plan.schema}
     # Calls of strict tools are checked when they have come, so they need no grammar.
     tag = _export_grammar(plan, plan.model.template.grammar.to_structural_tag)
-    return tag and _write_tag(tag)
-
-
-def _write_tag(tag: dict[str, Any]) -> dict[str, Any]:
-    return {"structural_tag": json.dumps(tag, ensure_ascii=False)}
-
-
-def _export_format(plan: GenerationPlan, export: Callable[..., Any]) -> Any:
-    """Return the grammar of a reply without calls, reasoning included, whose content fits a schema; None without one.
-
-    A grammar needs tools; one that may not be called adds nothing to it.
-    """
-    try:
-        return export([NO_TOOL], NONE, content=plan.schema, prompt=plan.text)
-    except TurnwiseError:
-        return None
+    if tag:
+        return {"structural_tag": json.dumps(tag, ensure_ascii=False)}
+    # Without a grammar of the whole reply, an engine begins after the reasoning that its own parser finds.
+    return None if plan.tools else {"json": plan.schema}
 
 
 def has_reasoning(grammar: dict[str, Any] | None) -> bool:
@@ -307,21 +284,17 @@ def _make_gbnf(plan: GenerationPlan) -> dict[str, Any]:
     """Return the grammar of a reply as llama.cpp accepts it; with tools also where calls are not forced."""
     if not is_asked(plan) and not plan.tools:
         return {}
-    made = None
-    if not plan.tools:
-        made = _export_format(plan, plan.model.template.grammar.to_gbnf)
-        if made is None and plan.model.template.parser(plan.text).in_reasoning:
+    made = _export_grammar(plan, plan.model.template.grammar.to_gbnf)
+    if made is None and plan.tools:
+        return {}  # calls are read as they come
+    if made is None:
+        if plan.model.template.parser(plan.text).in_reasoning:
             raise RequestError(
                 "this upstream would constrain the reasoning, which the prompt has begun",
                 path="response_format",
                 hint="switch it off in chat_template_kwargs, if the template can",
             )
-        if made is None:
-            return {"json_schema": plan.schema}
-    else:
-        made = _export_grammar(plan, plan.model.template.grammar.to_gbnf)
-    if made is None:
-        return {}  # calls are read as they come
+        return {"json_schema": plan.schema}
     return {
         "grammar": made.grammar,
         "grammar_lazy": bool(made.triggers),
@@ -341,14 +314,17 @@ def _bans_calls(plan: GenerationPlan) -> bool:
 
 
 def _export_grammar(plan: GenerationPlan, export: Callable[..., Any]) -> Any:
-    """Return the grammar of a reply; None if there is none for this template, and none is asked for."""
+    """Return the grammar of a reply; None if there is none for this template, and it can be done without.
+
+    A grammar needs tools; where there are none, one that may not be called adds nothing to it.
+    """
     choice = plan.choice if is_forced(plan.choice) or _bans_calls(plan) else AUTO
+    tools = plan.tools or [NO_TOOL]
+    choice = choice if plan.tools else NONE
     try:
-        return export(
-            plan.tools, choice, parallel=plan.parallel, content=plan.schema, prompt=plan.text
-        )
+        return export(tools, choice, parallel=plan.parallel, content=plan.schema, prompt=plan.text)
     except TurnwiseError as error:
-        if not is_asked(plan):
+        if not is_asked(plan) or not plan.tools:
             return None
         path = "tool_choice" if is_forced(plan.choice) else "response_format"
         raise cannot_enforce(error, path) from None
@@ -415,47 +391,32 @@ def _read_logprobs(value: Any) -> list[dict[str, Any]] | None:
     if value.get("content") is not None:
         return _read_entries(value["content"])
     names = ("tokens", "token_logprobs", "top_logprobs")
-    tokens, chosen, others = (value.get(name) or [] for name in names)
-    if not all(isinstance(items, list) for items in (tokens, chosen, others)):
+    columns = [value.get(name) or [] for name in names]
+    if not all(isinstance(column, list) for column in columns):
         raise odd_answer("log-probabilities that are no lists")
     entries = []
-    for token, logprob, top in zip_longest(tokens, chosen, others):
-        ranked = top.items() if isinstance(top, dict) else ()
-        entries.append(
-            {
-                "token": token,
-                "logprob": logprob,
-                "top_logprobs": [{"token": one, "logprob": each} for one, each in ranked],
-            }
-        )
+    for token, logprob, top in zip_longest(*columns):
+        ranked = top if isinstance(top, dict) else {}
+        others = [{"token": one, "logprob": each} for one, each in ranked.items()]
+        entries.append({"token": token, "logprob": logprob, "top_logprobs": others})
     return _read_entries(entries)
 
 
-def _read_entries(value: Any) -> list[dict[str, Any]]:
+def _read_entries(value: Any, with_top: bool = True) -> list[dict[str, Any]]:
     """Return log-probabilities of tokens with the keys that OpenAI's API has."""
-    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise odd_answer("log-probabilities that are no list of objects")
-    return [
-        {**_read_logprob(entry), "top_logprobs": list(map(_read_logprob, _list_top(entry)))}
-        for entry in value
-    ]
-
-
-def _list_top(entry: dict[str, Any]) -> list[Any]:
-    found = entry.get("top_logprobs")
-    return found if isinstance(found, list) else []
-
-
-def _read_logprob(entry: Any) -> dict[str, Any]:
-    token, logprob = (
-        (entry.get("token"), entry.get("logprob")) if isinstance(entry, dict) else (0, 0)
-    )
-    if not isinstance(token, str) or type(logprob) not in (int, float):
-        raise odd_answer("a log-probability without a token or a number")
-    spelled = entry.get("bytes")
-    if not isinstance(spelled, list):
-        spelled = list(token.encode("utf-8", "replace"))
-    return {"token": SURROGATE.sub("\ufffd", token), "logprob": logprob, "bytes": spelled}
+    found = []
+    for entry in value if isinstance(value, list) else [None]:
+        given = entry if isinstance(entry, dict) else {}
+        token, logprob, spelled = (given.get(name) for name in ("token", "logprob", "bytes"))
+        if not isinstance(token, str) or type(logprob) not in (int, float):
+            raise odd_answer("a log-probability without a token or a number")
+        if not isinstance(spelled, list):
+            spelled = list(token.encode("utf-8", "replace"))
+        made = {"token": SURROGATE.sub("\ufffd", token), "logprob": logprob, "bytes": spelled}
+        if with_top:
+            made["top_logprobs"] = _read_entries(given.get("top_logprobs") or [], with_top=False)
+        found.append(made)
+    return found
 
 
 def _read_chunk(ids: Any, text: Any) -> str | list[int]:

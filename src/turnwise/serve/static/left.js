@@ -173,9 +173,11 @@ export class LeftPane {
     area.placeholder = '{"enable_thinking": false}';
     this.tokenizerSelect = select({ id: "tokenizer" }, this.tokenizerNames(), state.tokenizer);
     this.tokenizerSelect.addEventListener("change", () => { state.tokenizer = this.tokenizerSelect.value; this.onChange(); });
+    const late = select({ id: "late-system" }, [["", t("lateUsual")], "in_place", "user", "front"], state.late_system);
+    late.addEventListener("change", () => { state.late_system = late.value; this.onChange(); });
     return el("details", { class: "card", open: true }, el("summary", {}, t("options")),
       el("div", { class: "row" }, check("add_generation_prompt", t("prompt")), check("continue_final_message", t("continued"))),
-      labelled(t("kwargs"), node), labelled(t("tokenizer"), this.tokenizerSelect));
+      labelled(t("lateSystem"), late), labelled(t("kwargs"), node), labelled(t("tokenizer"), this.tokenizerSelect));
   }
 
   tokenizerNames() {

@@ -13,6 +13,7 @@ export const DEFAULT_STATE = {
   options: {},
   add_generation_prompt: false,
   continue_final_message: false,
+  late_system: "", // where system texts after other messages go; empty: as the template allows
   tokenizer: "turnwise",
   train_on: "assistant",
   reply: "",
@@ -93,5 +94,6 @@ export function requestOf(state) {
   if (state.tools.length) body.tools = state.tools;
   if (state.add_generation_prompt) body.add_generation_prompt = true;
   if (state.continue_final_message) body.continue_final_message = true;
+  if (state.late_system) body.late_system = state.late_system;
   return body;
 }
