@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from gateway_streams import gateway
 from lazy_modules import LazyModule
 from scripted_upstream import TOKENIZER, ScriptedUpstream
+from sdk_requests import ASKED, CHAT, MESSAGES, REPLIES, RESPONSES, TOOL
 from served import QUIET, TIDE, client_of, make_service, post
 
 openai = LazyModule("openai")
@@ -22,131 +23,7 @@ anthropic = pytest.importorskip("anthropic")
 pytestmark = QUIET
 
 MODEL = "qwen3"
-CALL = '<tool_call>\n{"name": "tide", "arguments": {"port": "A"}}\n</tool_call>'
-TWO = CALL + "\n" + CALL.replace('"A"', '"B"')
-REPLIES = {
-    "text": "Yes, it is low.<|im_end|>",
-    "reasoning": "<think>\nHm.\n</think>\n\nYes.<|im_end|>",
-    "call": f"{CALL}<|im_end|>",
-    "two calls": f"{TWO}<|im_end|>",
-    "all": f"<think>\nHm.\n</think>\n\nWait.{CALL}<|im_end|>",
-    "nothing": "<|im_end|>",
-    "other scripts": "<think>\n潮。\n</think>\n\nПрилив 🌊.<|im_end|>",
-}
-SCHEMA = {"type": "object", "properties": {"port": {"type": "string"}}, "required": ["port"]}
-FUNCTION: dict[str, Any] = {"name": "tide", "description": "The tide at a port."}
-ANTHROPIC_TOOL = {**FUNCTION, "input_schema": SCHEMA}
-RESPONSES_TOOL = {"type": "function", **FUNCTION, "parameters": SCHEMA, "strict": False}
-PNG = "iVBORw0KGgo="
-ASKED = [{"role": "user", "content": "Is it low?"}]
-USED = {"type": "tool_use", "id": "t1", "name": "tide", "input": {"port": "A"}}
-RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "low"}
-
-# What a request may have, and the kind of reply that it gets.
-MESSAGES: dict[str, tuple[str, dict[str, Any]]] = {
-    "plain": ("text", {}),
-    "a system text": ("text", {"system": "Be brief."}),
-    "system blocks": (
-        "text",
-        {"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
-    ),
-    "text blocks": (
-        "text",
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "Is it?"}]}]},
-    ),
-    "a late system text": ("text", {"messages": [*ASKED, {"role": "system", "content": "Now."}]}),
-    "metadata": ("text", {"metadata": {"user_id": "u"}}),
-    "sampling": (
-        "text",
-        {"stop_sequences": ["zzz"], "extra_body": {"temperature": 0.5, "top_p": 0.9, "top_k": 4}},
-    ),
-    "tools": ("call", {"tools": [ANTHROPIC_TOOL]}),
-    "tools and text": ("text", {"tools": [ANTHROPIC_TOOL], "tool_choice": {"type": "auto"}}),
-    "a tool without a description": (
-        "call",
-        {"tools": [{"name": "tide", "input_schema": SCHEMA, "type": "custom"}]},
-    ),
-    "a cached tool": (
-        "call",
-        {"tools": [{**ANTHROPIC_TOOL, "cache_control": {"type": "ephemeral"}}]},
-    ),
-    "two calls": ("two calls", {"tools": [ANTHROPIC_TOOL]}),
-    "one call": (
-        "call",
-        {
-            "tools": [ANTHROPIC_TOOL],
-            "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
-        },
-    ),
-    "any tool": ("call", {"tools": [ANTHROPIC_TOOL], "tool_choice": {"type": "any"}}),
-    "this tool": (
-        "call",
-        {"tools": [ANTHROPIC_TOOL], "tool_choice": {"type": "tool", "name": "tide"}},
-    ),
-    "no tool": ("text", {"tools": [ANTHROPIC_TOOL], "tool_choice": {"type": "none"}}),
-    "thinking": (
-        "reasoning",
-        {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2000},
-    ),
-    "no thinking": ("text", {"thinking": {"type": "disabled"}}),
-    "all": ("all", {"tools": [ANTHROPIC_TOOL]}),
-    "an empty reply": ("nothing", {}),
-    "other scripts": ("other scripts", {}),
-    "a result": (
-        "text",
-        {
-            "tools": [ANTHROPIC_TOOL],
-            "messages": [
-                *ASKED,
-                {"role": "assistant", "content": [{"type": "text", "text": "Wait."}, USED]},
-                {"role": "user", "content": [RESULT]},
-            ],
-        },
-    ),
-    "a result that is an error, and a question": (
-        "text",
-        {
-            "tools": [ANTHROPIC_TOOL],
-            "messages": [
-                *ASKED,
-                {"role": "assistant", "content": [USED]},
-                {
-                    "role": "user",
-                    "content": [{**RESULT, "is_error": True}, {"type": "text", "text": "And?"}],
-                },
-            ],
-        },
-    ),
-    "a result of blocks": (
-        "text",
-        {
-            "tools": [ANTHROPIC_TOOL],
-            "messages": [
-                *ASKED,
-                {"role": "assistant", "content": [USED]},
-                {"role": "user", "content": [{**RESULT, "content": [{"type": "text", "text": "low"}]}]},
-            ],
-        },
-    ),
-    "signed thoughts": (
-        "text",
-        {
-            "messages": [
-                *ASKED,
-                {
-                    "role": "assistant",
-                    "content": [
-                        {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
-                        {"type": "redacted_thinking", "data": "eA=="},
-                        {"type": "text", "text": "Yes."},
-                    ],
-                },
-                *ASKED,
-            ]
-        },
-    ),
-    "prefill": ("text", {"messages": [*ASKED, {"role": "assistant", "content": "Yes,"}]}),
-}  # fmt: skip
+ANTHROPIC_TOOL = TOOL
 
 
 @contextmanager
@@ -165,112 +42,87 @@ def openai_of(upstream: ScriptedUpstream, **more: Any) -> Iterator[Any]:
         )
 
 
+@pytest.fixture(scope="module")
+def engine() -> ScriptedUpstream:
+    return ScriptedUpstream("generate", REPLIES["text"])
+
+
+@pytest.fixture(scope="module")
+def anthropic_client(engine: ScriptedUpstream) -> Iterator[Any]:
+    with anthropic_of(engine) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def openai_client(engine: ScriptedUpstream) -> Iterator[Any]:
+    with openai_of(engine) as client:
+        yield client
+
+
+def test_there_are_sixty_kinds_of_request_for_each_api() -> None:
+    assert min(map(len, (MESSAGES, RESPONSES, CHAT))) >= 60
+
+
+def check_reply(kind: str, texts: list[str], thoughts: list[str], arguments: list[Any]) -> None:
+    """Compare what a client has with the reply that the engine wrote."""
+    written = REPLIES[kind].removesuffix("<|im_end|>")
+    thinking, _, rest = written.rpartition("</think>")
+    calls = [json.loads(one.partition("</tool_call>")[0]) for one in rest.split("<tool_call>")[1:]]
+    assert arguments == [call["arguments"] for call in calls]
+    assert "".join(thoughts).strip() == thinking.removeprefix("<think>").strip()
+    assert "".join(texts).strip() == rest.partition("<tool_call>")[0].strip()
+
+
 @pytest.mark.parametrize("name", MESSAGES)
-def test_messages_are_the_same_streamed_and_not(name: str) -> None:
+def test_messages_are_the_same_streamed_and_not(
+    name: str, anthropic_client: Any, engine: ScriptedUpstream
+) -> None:
     kind, fields = MESSAGES[name]
+    engine.replies = [REPLIES[kind]]
     request = {"model": MODEL, "max_tokens": 100, "messages": ASKED, **fields}
-    with anthropic_of(ScriptedUpstream("generate", REPLIES[kind])) as client:
-        whole = client.messages.create(**request)
-        with client.messages.stream(**request) as stream:
-            streamed = stream.get_final_message()
-    assert whole.to_dict() | {"id": 0} == without_empty(streamed.to_dict()) | {"id": 0}
+    whole = anthropic_client.messages.create(**request)
+    with anthropic_client.messages.stream(**request) as stream:
+        streamed = stream.get_final_message()
+    assert essence_of_message(whole) == essence_of_message(streamed)
+    calls = [block.input for block in whole.content if block.type == "tool_use"]
     texts = [block.text for block in whole.content if block.type == "text"]
-    calls = [block for block in whole.content if block.type == "tool_use"]
+    thoughts = [block.thinking for block in whole.content if block.type == "thinking"]
+    check_reply(kind, texts, thoughts, calls)
     assert whole.stop_reason == ("tool_use" if calls else "end_turn")
-    assert len(calls) == REPLIES[kind].count("<tool_call>")
-    assert [call.input["port"] for call in calls] == ["A", "B"][: len(calls)]
     assert whole.usage.output_tokens and whole.usage.input_tokens
-    if kind == "text":
-        assert texts == ["Yes, it is low."]
-    if kind in ("reasoning", "all"):
-        assert [block.thinking for block in whole.content if block.type == "thinking"] == ["Hm."]
 
 
-def without_empty(message: dict[str, Any]) -> dict[str, Any]:
-    """The accumulator adds a field that the API may leave out."""
-    return {key: value for key, value in message.items() if key != "stop_details"}
-
-
-ITEM = {"type": "function_call", "call_id": "t1", "name": "tide", "arguments": '{"port": "A"}'}
-OUTPUT = {"type": "function_call_output", "call_id": "t1", "output": "low"}
-RESPONSES: dict[str, tuple[str, dict[str, Any]]] = {
-    "plain": ("text", {}),
-    "instructions": ("text", {"instructions": "Be brief."}),
-    "items": ("text", {"input": ASKED}),
-    "parts": ("text", {"input": [{"role": "user", "content": [{"type": "input_text", "text": "Is it?"}]}]}),
-    "a developer": ("text", {"input": [{"role": "developer", "content": "Be brief."}, *ASKED]}),
-    "a late system text": ("text", {"input": [*ASKED, {"role": "system", "content": "Now."}]}),
-    "sampling": ("text", {"temperature": 0.5, "top_p": 0.9, "max_output_tokens": 100}),
-    "tools": ("call", {"tools": [RESPONSES_TOOL]}),
-    "tools and text": ("text", {"tools": [RESPONSES_TOOL], "tool_choice": "auto"}),
-    "two calls": ("two calls", {"tools": [RESPONSES_TOOL]}),
-    "one call": ("call", {"tools": [RESPONSES_TOOL], "parallel_tool_calls": False, "tool_choice": "required"}),
-    "this tool": ("call", {"tools": [RESPONSES_TOOL], "tool_choice": {"type": "function", "name": "tide"}}),
-    "no tool": ("text", {"tools": [RESPONSES_TOOL], "tool_choice": "none"}),
-    "a strict tool": ("call", {"tools": [{**RESPONSES_TOOL, "strict": True}]}),
-    "reasoning": ("reasoning", {"include": ["reasoning.encrypted_content"], "store": False}),
-    "all": ("all", {"tools": [RESPONSES_TOOL]}),
-    "an empty reply": ("nothing", {}),
-    "other scripts": ("other scripts", {}),
-    "a result": ("text", {"tools": [RESPONSES_TOOL], "input": [*ASKED, ITEM, OUTPUT]}),
-    "a result of parts": (
-        "text",
-        {
-            "tools": [RESPONSES_TOOL],
-            "input": [*ASKED, ITEM, {**OUTPUT, "output": [{"type": "input_text", "text": "low"}]}],
-        },
-    ),
-    "encrypted reasoning": (
-        "text",
-        {
-            "tools": [RESPONSES_TOOL],
-            "input": [
-                *ASKED,
-                {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "eA=="},
-                ITEM,
-                OUTPUT,
-            ],
-        },
-    ),
-    "a reply before": (
-        "text",
-        {
-            "input": [
-                *ASKED,
-                {
-                    "type": "message",
-                    "id": "m",
-                    "status": "completed",
-                    "role": "assistant",
-                    "content": [{"type": "output_text", "text": "Yes.", "annotations": []}],
-                },
-                *ASKED,
-            ]
-        },
-    ),
-    "free text": ("text", {"text": {"format": {"type": "text"}}}),
-    "metadata": ("text", {"metadata": {"a": "b"}, "user": "u", "prompt_cache_key": "k"}),
-}  # fmt: skip
+def essence_of_message(message: Any) -> dict[str, Any]:
+    """A message without its id, a field that the accumulator adds, and warnings, which are in the first event."""
+    found = message.to_dict()
+    return {k: v for k, v in found.items() if k not in ("id", "stop_details", "warnings")}
 
 
 @pytest.mark.parametrize("name", RESPONSES)
-def test_responses_are_the_same_streamed_and_not(name: str) -> None:
+def test_responses_are_the_same_streamed_and_not(
+    name: str, openai_client: Any, engine: ScriptedUpstream
+) -> None:
     kind, fields = RESPONSES[name]
+    engine.replies = [REPLIES[kind]]
     request = {"model": MODEL, "input": "Is it low?", **fields}
-    with openai_of(ScriptedUpstream("generate", REPLIES[kind])) as client:
-        whole = client.responses.create(**request)
-        with client.responses.stream(**request) as stream:
-            events = list(stream)
-            streamed = stream.get_final_response()
+    whole = openai_client.responses.create(**request)
+    with openai_client.responses.stream(**request) as stream:
+        events = list(stream)
+        streamed = stream.get_final_response()
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert list(map(essence, whole.output)) == list(map(essence, streamed.output))
     assert whole.status == streamed.status == "completed"
     assert whole.usage == streamed.usage
-    calls = [item for item in whole.output if item.type == "function_call"]
-    assert [json.loads(call.arguments)["port"] for call in calls] == ["A", "B"][: len(calls)]
-    assert len(calls) == REPLIES[kind].count("<tool_call>")
-    if kind == "text":
-        assert whole.output_text == streamed.output_text == "Yes, it is low."
+    arguments = [
+        json.loads(item.arguments) if item.type == "function_call" else {"input": item.input}
+        for item in whole.output
+        if item.type in ("function_call", "custom_tool_call")
+    ]
+    thoughts = [
+        part.text for item in whole.output if item.type == "reasoning" for part in item.content
+    ]
+    check_reply(kind, [whole.output_text], thoughts, arguments)
+    assert whole.output_text == streamed.output_text
 
 
 def essence(item: Any) -> dict[str, Any]:
@@ -283,6 +135,33 @@ def essence(item: Any) -> dict[str, Any]:
         for key, value in found.items()
         if key not in ("id", "call_id", "parsed_arguments")
     }
+
+
+@pytest.mark.parametrize("name", CHAT)
+def test_chats_are_the_same_streamed_and_not(
+    name: str, openai_client: Any, engine: ScriptedUpstream
+) -> None:
+    kind, fields = CHAT[name]
+    engine.replies = [REPLIES[kind]]
+    request = {"model": MODEL, "messages": ASKED, **fields}
+    whole = openai_client.chat.completions.create(**request)
+    usage = {"stream_options": {"include_usage": True}}
+    with openai_client.chat.completions.stream(**request, **usage) as stream:
+        streamed = stream.get_final_completion()
+    [choice], [other] = whole.choices, streamed.choices
+    message, again = choice.message, other.message
+    assert choice.finish_reason == other.finish_reason
+    assert (message.content or "") == (again.content or "")
+    assert whole.usage == streamed.usage
+    calls = [call.function for call in message.tool_calls or ()]
+    assert calls == [
+        type(calls[0])(name=call.function.name, arguments=call.function.arguments)
+        for call in again.tool_calls or ()
+    ]
+    arguments = [json.loads(call.arguments) for call in calls]
+    thoughts = [getattr(message, "reasoning_content", None) or ""]
+    check_reply(kind, [message.content or ""], thoughts, arguments)
+    assert choice.finish_reason == ("tool_calls" if calls else "stop")
 
 
 class Tide(pydantic.BaseModel):
@@ -355,61 +234,6 @@ def test_tokens_are_counted_and_rendered_as_for_a_chat() -> None:
         info = client.get("/tokenizer_info").json()
         assert info["eos_token"] == "<|im_end|>"
         assert "messages" in info["chat_template"]
-
-
-BAD_MESSAGES: dict[str, tuple[dict[str, Any], int, str, str]] = {
-    "no limit": ({"max_tokens": None}, 400, "invalid_request_error", "max_tokens"),
-    "a limit of 0": ({"max_tokens": 0}, 400, "invalid_request_error", "max_tokens"),
-    "no messages": ({"messages": []}, 400, "invalid_request_error", "messages"),
-    "a temperature": ({"temperature": 3}, 400, "invalid_request_error", "temperature"),
-    "a model": ({"model": "other"}, 404, "not_found_error", "other"),
-    "a block": (
-        {"messages": [{"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}]},
-        400,
-        "invalid_request_error",
-        "messages[0].content[0].type",
-    ),
-    "a server tool": (
-        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
-        400,
-        "invalid_request_error",
-        "web_search_20250305",
-    ),
-    "a choice": ({"tool_choice": {"type": "some"}}, 400, "invalid_request_error", "tool_choice"),
-    "a container": ({"container": "c"}, 400, "invalid_request_error", "container"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_MESSAGES)
-def test_errors_of_messages_are_those_of_the_api(name: str) -> None:
-    change, status, kind, word = BAD_MESSAGES[name]
-    request = {"model": MODEL, "max_tokens": 100, "messages": ASKED, **change}
-    with gateway(ScriptedUpstream("generate", REPLIES["text"]), MODEL) as client:
-        answer = client.post("/v1/messages", json=request)
-    assert answer.status_code == status
-    found = answer.json()
-    assert (found["type"], found["error"]["type"]) == ("error", kind)
-    assert word in found["error"]["message"]
-
-
-BAD_RESPONSES: dict[str, tuple[dict[str, Any], str]] = {
-    "no input": ({"input": None}, "input"),
-    "an item": ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
-    "a stored response": ({"previous_response_id": "r"}, "previous_response_id"),
-    "truncation": ({"truncation": "auto"}, "truncation"),
-    "a tool": ({"tools": [{"type": "web_search"}]}, "tools[0]"),
-    "a format": ({"text": {"format": {"type": "xml"}}}, "text.format"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_RESPONSES)
-def test_errors_of_responses_are_those_of_the_api(name: str) -> None:
-    change, path = BAD_RESPONSES[name]
-    with gateway(ScriptedUpstream("generate", REPLIES["text"]), MODEL) as client:
-        answer = client.post("/v1/responses", json={"model": MODEL, "input": "x", **change})
-    assert answer.status_code == 400
-    found = answer.json()["error"]
-    assert (found["type"], found["param"]) == ("invalid_request_error", path)
 
 
 def read_events(client: TestClient, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
