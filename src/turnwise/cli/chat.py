@@ -16,7 +16,7 @@ from turnwise.serve.models import ServedModels, load_model
 from turnwise.serve.request_types import GatewayBody
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
-from turnwise.serve.upstreams import StreamUsage, UpstreamError
+from turnwise.serve.upstreams import UpstreamError
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 PROMPT = "> "
@@ -135,10 +135,8 @@ class _Printer:
 
 async def _ask(gateway: Any, body: Any, model: Any, show: _Printer | None) -> dict[str, Any]:
     """Ask for a reply, show it as it arrives, and return it as a message of the history."""
-    from turnwise.serve.gateway import ReplyState  # which needs the extra
-
     plan = gateway.plan(body, model, "chatcmpl-terminal")
-    state = ReplyState(StreamUsage(), {})
+    state = gateway.begin()
     calls = gateway.make_calls(plan)
     chunks = gateway.stream(plan, calls, lambda _, delta, reason: delta, {}, state)
     async with aclosing(chunks):

@@ -448,7 +448,8 @@ class Server:
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     def _describe(self) -> Response:
-        return JSONResponse(describe_service(__version__, self.settings.upstream is not None))
+        hidden = () if self._gateway is not None else (*REPLY_APIS, TRAJECTORY_PATH)
+        return JSONResponse(describe_service(__version__, hidden))
 
     def _static_files(self) -> list[BaseRoute]:
         """Return a route for each file of the playground: a table, so that no request names a path."""

@@ -30,15 +30,16 @@ from turnwise.serve.bodies import RequestBody, RequestError
 from turnwise.serve.gateway import Gateway, ReplyState
 from turnwise.serve.rendering import find_unknown_fields
 from turnwise.serve.reply_writers import (
-    MessagesWriter,
+    BlockReplies,
+    MessagesFormat,
     PlainWriter,
     ReplyWriter,
-    ResponsesWriter,
+    ResponsesFormat,
 )
 from turnwise.serve.request_types import GatewayBody, PlainGatewayBody
 from turnwise.serve.service import Service
 from turnwise.serve.trajectories import HEADER, Trajectories, make_key
-from turnwise.serve.upstreams import GenerationPlan, StreamUsage, UpstreamCall
+from turnwise.serve.upstreams import GenerationPlan, UpstreamCall
 
 DONE = b"data: [DONE]\n\n"
 FORWARDED = ("authorization",)  # headers of the client that the upstream gets
@@ -48,6 +49,7 @@ EVENT_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
 Result = TypeVar("Result")
+EventLists = AsyncGenerator[list[dict[str, Any]], None]
 
 
 class ReplyApi(NamedTuple):
@@ -69,8 +71,8 @@ class ReplyApi(NamedTuple):
 REPLY_APIS = {
     "/v1/chat/completions": ReplyApi(GatewayBody, ReplyWriter, "chatcmpl-{}", DONE),
     "/v1/completions": ReplyApi(PlainGatewayBody, PlainWriter, "cmpl-{}", DONE),
-    MESSAGES_PATH: ReplyApi(MessagesBody, MessagesWriter, "msg_{}"),
-    RESPONSES_PATH: ReplyApi(ResponsesBody, ResponsesWriter, "resp_{}"),
+    MESSAGES_PATH: ReplyApi(MessagesBody, partial(BlockReplies, MessagesFormat), "msg_{}"),
+    RESPONSES_PATH: ReplyApi(ResponsesBody, partial(BlockReplies, ResponsesFormat), "resp_{}"),
 }
 
 
@@ -129,10 +131,13 @@ class ChatRoute:
         work: ChatWork = await self._server.run_work(prepare, self._api.body, data, request_id)
         if self._gateway.running >= self._settings.max_streams:
             raise RequestError("too many replies are being sampled; try again", status=429)
+        writer = self._api.writer(work.plan, work.body, self._gateway.begin())
+        chunks = self._sample(work, headers, writer)
         try:
             if not work.stream:
-                return JSONResponse(await _do_for_client(request, self._complete(work, headers)))
-            events = self._write_events(work, headers, request_id)
+                answer = self._complete(work, chunks, writer)
+                return JSONResponse(await _do_for_client(request, answer))
+            events = self._write_events(work, chunks, writer, request_id)
             first = await _do_for_client(request, anext(events))
         except ClientLeft:
             return Response(status_code=CLIENT_LEFT)
@@ -151,12 +156,13 @@ class ChatRoute:
             chat = body
             plan = self._gateway.plan_plain(chat, model, request_id)
         else:
-            kind = GatewayBody
-            asked = body if isinstance(body, kind) else read_api_request(body, kind, self._settings)
+            asked = body
+            if not isinstance(asked, GatewayBody):
+                asked = read_api_request(body, GatewayBody, self._settings)
             plan = self._gateway.plan(asked, model, request_id)
             chat = asked
-        lost = [warning for warning in warnings if warning not in model.problems]
-        warnings = [*lost, *find_unknown_fields(body, ())]
+        warnings = [*warnings, *find_unknown_fields(body, ())]
+        warnings = [one for one in warnings if one not in model.problems]
         # A level of reasoning is advice, which every agent sends: the nearest one is used, with a warning.
         advice = model.describe_effort(chat)
         refused = [warning for warning in warnings if warning not in advice]
@@ -169,25 +175,23 @@ class ChatRoute:
 
     # -- answers
 
-    async def _complete(self, work: ChatWork, headers: dict[str, str]) -> dict[str, Any]:
+    async def _complete(
+        self, work: ChatWork, chunks: EventLists, writer: ReplyWriter
+    ) -> dict[str, Any]:
         """Return an answer: the sum of what would be streamed."""
-        state = ReplyState(StreamUsage(), {})
-        writer = self._api.writer(work.plan, work.body, state)
-        async with aclosing(self._sample(work, headers, state, writer)) as chunks:
+        async with aclosing(chunks):
             async for _ in chunks:
                 pass
         answer = writer.answer()
         return {**answer, "warnings": work.warnings} if work.warnings else answer
 
     async def _write_events(
-        self, work: ChatWork, headers: dict[str, str], request_id: str
+        self, work: ChatWork, chunks: EventLists, writer: ReplyWriter, request_id: str
     ) -> AsyncGenerator[bytes, None]:
         """Yield server-sent events; an error before the first is raised, later ones are events."""
-        state = ReplyState(StreamUsage(), {})
-        writer = self._api.writer(work.plan, work.body, state)
         has_begun = False
         try:
-            async with aclosing(self._sample(work, headers, state, writer)) as chunks:
+            async with aclosing(chunks):
                 async for events in chunks:
                     for event in events:
                         if work.warnings and not has_begun:
@@ -204,17 +208,17 @@ class ChatRoute:
             yield writer.fail(write_api_error(self._path, error, request_id)[0])
 
     async def _sample(
-        self, work: ChatWork, headers: dict[str, str], state: ReplyState, writer: ReplyWriter
-    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        self, work: ChatWork, headers: dict[str, str], writer: ReplyWriter
+    ) -> EventLists:
         """Yield the events of all replies, those of one delta in one list."""
         self._gateway.running += 1
         try:
-            chunks = self._gateway.stream(work.plan, work.calls, writer.add, headers, state)
+            chunks = self._gateway.stream(work.plan, work.calls, writer.add, headers, writer.state)
             async with aclosing(chunks):
                 async for events in chunks:
                     yield events
             if work.trajectory is not None:
-                self._trajectories.add(work.trajectory, work.plan, state.choices)
+                self._trajectories.add(work.trajectory, work.plan, writer.state.choices)
         finally:
             self._gateway.running -= 1
 

@@ -228,6 +228,11 @@ class ReplyState(NamedTuple):
     usage: StreamUsage
     choices: dict[int, ChoiceStream]
 
+    @property
+    def finish_reason(self) -> str:
+        """Why the first reply ended."""
+        return (self.choices[0].finish_reason if 0 in self.choices else None) or "stop"
+
 
 class Gateway:
     """Asks an engine for replies.
@@ -315,6 +320,10 @@ class Gateway:
         return calls
 
     # -- streams
+
+    def begin(self) -> ReplyState:
+        """Return what is known of the replies to a request before it is sent: nothing."""
+        return ReplyState(StreamUsage(), {})
 
     async def stream(
         self,

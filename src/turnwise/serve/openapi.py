@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
-from turnwise.serve.api_requests import (
-    MESSAGES_PATH,
-    RESPONSES_PATH,
-    CountBody,
-    MessagesBody,
-    ResponsesBody,
-)
+from turnwise.serve.api_requests import CountBody, MessagesBody, ResponsesBody
 from turnwise.serve.bodies import FieldType, RequestBody
 from turnwise.serve.request_types import (
     CompletionBody,
@@ -30,10 +25,6 @@ JSON_KINDS = {
     list: "array",
     dict: "object",
 }
-GATEWAY_PATHS = (
-    *("/v1/chat/completions", "/v1/completions", MESSAGES_PATH, RESPONSES_PATH),
-    "/v1/trajectories/{id}",
-)
 # What each path is for, and the body that it reads.
 PATHS: dict[str, tuple[str, type[RequestBody] | None]] = {
     "/v1/chat/completions/render": (
@@ -89,11 +80,11 @@ REFUSALS = {
 }
 
 
-def describe_service(version: str, has_gateway: bool) -> dict[str, Any]:
-    """Return the description of a server."""
+def describe_service(version: str, hidden: Collection[str] = ()) -> dict[str, Any]:
+    """Return the description of a server; it does not have paths that are hidden."""
     paths: dict[str, Any] = {}
     for path, (summary, body) in PATHS.items():
-        if path in GATEWAY_PATHS and not has_gateway:
+        if path in hidden:
             continue
         operation: dict[str, Any] = {
             "summary": summary,

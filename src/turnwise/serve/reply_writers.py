@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from turnwise.messages import message_text
-from turnwise.serve.gateway import ChoiceStream, ReplyState, list_choices, total_usage
-from turnwise.serve.upstreams import GenerationPlan
+from turnwise.serve.gateway import ReplyState, list_choices, total_usage
+from turnwise.serve.upstreams import GenerationPlan, StreamUsage
 from turnwise.shapes.tool_forms import CUSTOM_INPUT, is_custom
 
 Event = dict[str, Any]
@@ -38,10 +38,6 @@ class ReplyWriter:
         self.body = body
         self.state = state
         self.created = int(time.time())
-
-    @property
-    def _has_usage(self) -> bool:
-        return bool(self.body.stream_options.include_usage)
 
     def _frame(self, kind: str) -> dict[str, Any]:
         return {
@@ -67,13 +63,13 @@ class ReplyWriter:
 
     def _make_chunk(self, choices: list[Any], usage: Any) -> Event:
         frame = self._frame("chat.completion.chunk")
-        if self._has_usage:
+        if self.body.stream_options.include_usage:
             frame["usage"] = usage
         return {**frame, "choices": choices}
 
     def end(self) -> list[Event]:
         """Return the events after the last delta."""
-        if not self._has_usage:
+        if not self.body.stream_options.include_usage:
             return []
         return [self._make_chunk([], total_usage(self.plan, self.state.usage))]
 
@@ -142,63 +138,28 @@ def split_delta(delta: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any
         yield CALL, call.get("function", {}).get("arguments") or "", call
 
 
-class BlockWriter(ReplyWriter):
+class BlockReplies(ReplyWriter):
     """Writes a reply block by block.
 
     Args:
+        make_format: makes the format of the API: its events and its answer. What it calls `prefix` is the text of a
+            reply that the request has begun, which is no part of the answer.
         plan, body, state: see `ReplyWriter`.
     """
 
-    def __init__(self, plan: GenerationPlan, body: Any, state: ReplyState) -> None:
+    def __init__(
+        self,
+        make_format: Callable[[GenerationPlan, Any, ReplyState], BlockFormat],
+        plan: GenerationPlan,
+        body: Any,
+        state: ReplyState,
+    ) -> None:
         super().__init__(plan, body, state)
-        self.blocks: list[ReplyBlock] = []
-        self.prefix = ""  # what the request has of the reply, which is no part of the answer
+        self._format = make_format(plan, body, state)
+        self._blocks: list[ReplyBlock] = []
         self._open: ReplyBlock | None = None
         self._has_begun = False
-
-    # -- what each API has its own events for
-
-    def begin(self) -> list[Event]:
-        """Return the events before the first block."""
-        raise NotImplementedError
-
-    def begin_block(self, block: ReplyBlock) -> list[Event]:
-        """Return the events with which a block begins."""
-        raise NotImplementedError
-
-    def extend_block(self, block: ReplyBlock, text: str) -> list[Event]:
-        """Return the events of more text."""
-        raise NotImplementedError
-
-    def end_block(self, block: ReplyBlock) -> list[Event]:
-        """Return the events with which a block ends."""
-        raise NotImplementedError
-
-    def finish(self) -> list[Event]:
-        """Return the events after the last block."""
-        raise NotImplementedError
-
-    # -- what they have in common
-
-    @property
-    def choice(self) -> ChoiceStream | None:
-        """The reply; None before it begins."""
-        return self.state.choices.get(0)
-
-    @property
-    def finish_reason(self) -> str:
-        """Why the reply ended, as Chat Completions has it."""
-        return (self.choice.finish_reason if self.choice is not None else None) or "stop"
-
-    def count_tokens(self) -> tuple[int, int, int]:
-        """Return the tokens of the prompt, those of it that were cached, and those of the reply."""
-        usage = total_usage(self.plan, self.state.usage)
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        return usage["prompt_tokens"], cached, usage["completion_tokens"]
-
-    def find_kind(self, kind: str, name: str) -> str:
-        """Return the kind of a block, which may depend on the tool that is called."""
-        return kind
+        self._prefix = self._format.prefix
 
     def add(self, index: int, delta: dict[str, Any], reason: str | None) -> list[Event]:
         events = self._begin_once()
@@ -207,15 +168,15 @@ class BlockWriter(ReplyWriter):
             if block is None or block.given != kind or block.call != call.get("index"):
                 events += self._finish_block()
                 name = call.get("function", {}).get("name") or ""
-                number = len(self.blocks)
-                own = self.find_kind(kind, name)
-                block = ReplyBlock(number, own, kind, call.get("id") or "", name, call.get("index"))
-                self.blocks.append(block)
+                own = self._format.find_kind(kind, name)
+                place = call.get("index")
+                block = ReplyBlock(len(self._blocks), own, kind, call.get("id") or "", name, place)
+                self._blocks.append(block)
                 self._open = block
-                events += self.begin_block(block)
+                events += self._format.begin_block(block)
             if text:
                 block.texts.append(text)
-                events += self.extend_block(block, text)
+                events += self._format.extend_block(block, text)
         if reason is not None:
             events += self._finish_block()
         return events
@@ -223,30 +184,34 @@ class BlockWriter(ReplyWriter):
     def _cut_prefix(self, delta: dict[str, Any]) -> dict[str, Any]:
         """Return a delta without the text that the request has: the parser reads that again."""
         text = delta.get("content")
-        if not text or not self.prefix:
+        if not text or not self._prefix:
             return delta
-        same = len(commonprefix([self.prefix, text]))
-        self.prefix = self.prefix[same:] if same == len(text) else ""  # what differs is new
+        same = len(commonprefix([self._prefix, text]))
+        self._prefix = self._prefix[same:] if same == len(text) else ""  # what differs is new
         return {**delta, "content": text[same:]}
 
     def _begin_once(self) -> list[Event]:
         if self._has_begun:
             return []
         self._has_begun = True
-        return self.begin()
+        return self._format.begin()
 
     def _finish_block(self) -> list[Event]:
         block, self._open = self._open, None
-        return [] if block is None else self.end_block(block)
+        return [] if block is None else self._format.end_block(block)
 
     def end(self) -> list[Event]:
-        return [*self._begin_once(), *self._finish_block(), *self.finish()]
+        finished = [*self._begin_once(), *self._finish_block()]
+        return [*finished, *self._format.finish(self._blocks)]
+
+    def answer(self) -> dict[str, Any]:
+        return self._format.answer(self._blocks)
 
     def write(self, event: Event) -> bytes:
         return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
     def fail(self, error: dict[str, Any]) -> bytes:
-        return self.write({"type": "error", **error})
+        return self.write(self._format.describe_error(error))
 
 
 # -- Anthropic's Messages
@@ -259,20 +224,23 @@ DELTAS = {
 }
 
 
-class MessagesWriter(BlockWriter):
-    """Writes events and messages of Anthropic's API.
+class MessagesFormat:
+    """Events and messages of Anthropic's API.
 
     A conversation that ends with a reply is gone on with, and the answer is what is new.
     """
 
     def __init__(self, plan: GenerationPlan, body: Any, state: ReplyState) -> None:
-        super().__init__(plan, body, state)
+        self._plan = plan
+        self._state = state
         last = body.messages[-1]
-        if last.get("role") == "assistant":
-            self.prefix = message_text(last)
+        self.prefix = message_text(last) if last.get("role") == "assistant" else ""
+
+    def find_kind(self, kind: str, name: str) -> str:
+        return kind
 
     def begin(self) -> list[Event]:
-        usage = {"input_tokens": len(self.plan.ids), "output_tokens": 0}
+        usage = {"input_tokens": len(self._plan.ids), "output_tokens": 0}
         stop = {"stop_reason": None, "stop_sequence": None}
         return [{"type": "message_start", "message": self._make_message([], stop, usage)}]
 
@@ -280,10 +248,10 @@ class MessagesWriter(BlockWriter):
         self, content: list[Any], stop: dict[str, Any], usage: dict[str, Any]
     ) -> dict[str, Any]:
         return {
-            "id": self.plan.request_id,
+            "id": self._plan.request_id,
             "type": "message",
             "role": "assistant",
-            "model": self.plan.model.name,
+            "model": self._plan.model.name,
             "content": content,
             **stop,
             "usage": usage,
@@ -311,9 +279,10 @@ class MessagesWriter(BlockWriter):
 
     def _describe_end(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return why the reply ended, and what it cost."""
-        stop = self.choice.stop_text if self.choice is not None else None
-        reason = STOP_REASONS.get(self.finish_reason, "refusal")
-        prompt, cached, reply = self.count_tokens()
+        choice = self._state.choices.get(0)
+        stop = choice.stop_text if choice is not None else None
+        reason = STOP_REASONS.get(self._state.finish_reason, "refusal")
+        prompt, cached, reply = count_tokens(self._plan, self._state.usage)
         usage = {
             "input_tokens": prompt - cached,
             "cache_creation_input_tokens": 0,
@@ -323,14 +292,22 @@ class MessagesWriter(BlockWriter):
         reason = reason if stop is None else "stop_sequence"
         return {"stop_reason": reason, "stop_sequence": stop}, usage
 
-    def finish(self) -> list[Event]:
+    def finish(self, blocks: list[ReplyBlock]) -> list[Event]:
         delta, usage = self._describe_end()
         last = {"type": "message_delta", "delta": delta, "usage": usage}
         return [last, {"type": "message_stop"}]
 
-    def answer(self) -> dict[str, Any]:
-        content = [self._make_block(block, block.text) for block in self.blocks]
+    def answer(self, blocks: list[ReplyBlock]) -> dict[str, Any]:
+        content = [self._make_block(block, block.text) for block in blocks]
         return self._make_message(content, *self._describe_end())
+
+    def describe_error(self, error: dict[str, Any]) -> Event:
+        return {"type": "error", **error}
+
+
+def count_tokens(plan: GenerationPlan, usage: StreamUsage) -> tuple[int, int, int]:
+    """Return the tokens of a prompt, those of it that were cached, and those of the reply."""
+    return len(plan.ids), usage.cached_tokens or 0, usage.completion_tokens
 
 
 def _parse_object(text: str) -> dict[str, Any]:
@@ -383,7 +360,6 @@ class ItemForm(NamedTuple):
     place: dict[str, Any] = {}
 
 
-OUTPUT_PART = {"type": "output_text", "annotations": [], "logprobs": []}
 ITEM_FORMS = {
     REASONING: ItemForm(
         "reasoning",
@@ -397,7 +373,7 @@ ITEM_FORMS = {
         "message",
         "msg",
         "output_text",
-        part=OUTPUT_PART,
+        part={"type": "output_text", "annotations": [], "logprobs": []},
         more={"role": "assistant"},
         place={"content_index": 0, "logprobs": []},
     ),
@@ -406,11 +382,16 @@ ITEM_FORMS = {
 }
 
 
-class ResponsesWriter(BlockWriter):
-    """Writes events and responses of OpenAI's Responses."""
+class ResponsesFormat:
+    """Events and responses of OpenAI's Responses."""
+
+    prefix = ""
 
     def __init__(self, plan: GenerationPlan, body: Any, state: ReplyState) -> None:
-        super().__init__(plan, body, state)
+        self._plan = plan
+        self._state = state
+        self._given: dict[str, Any] = body.given
+        self._created = int(time.time())
         self._sent = 0
         self._customs = {tool.get("name") for tool in body.tools or () if is_custom(tool)}
 
@@ -425,24 +406,24 @@ class ResponsesWriter(BlockWriter):
         return event | fields
 
     def _item_id(self, block: ReplyBlock) -> str:
-        return f"{ITEM_FORMS[block.kind].prefix}_{self.plan.request_id}_{block.index}"
+        return f"{ITEM_FORMS[block.kind].prefix}_{self._plan.request_id}_{block.index}"
 
     def begin(self) -> list[Event]:
         answer = self._make_response("in_progress", [], None)
         return [self._event(name, response=answer) for name in ("created", "in_progress")]
 
     def _make_response(self, status: str, output: list[Any], usage: Any) -> dict[str, Any]:
-        given = {key: value for key, value in self.body.given.items() if value is not None}
+        given = {key: value for key, value in self._given.items() if value is not None}
         echoed = {key: given.get(key, default) for key, default in ECHOED.items()}
-        reason = "max_output_tokens" if self.finish_reason == "length" else "content_filter"
+        reason = "max_output_tokens" if self._state.finish_reason == "length" else "content_filter"
         return {
-            "id": self.plan.request_id,
+            "id": self._plan.request_id,
             "object": "response",
-            "created_at": self.created,
+            "created_at": self._created,
             "status": status,
             "error": None,
             "incomplete_details": {"reason": reason} if status == "incomplete" else None,
-            "model": self.plan.model.name,
+            "model": self._plan.model.name,
             **echoed,
             "output": output,
             "usage": usage,
@@ -493,13 +474,13 @@ class ResponsesWriter(BlockWriter):
         item = self._make_item(block, "completed")
         return [*events, self._event("output_item.done", block, item=item)]
 
-    def finish(self) -> list[Event]:
-        answer = self.answer()
+    def finish(self, blocks: list[ReplyBlock]) -> list[Event]:
+        answer = self.answer(blocks)
         return [self._event(answer["status"], response=answer)]
 
-    def answer(self) -> dict[str, Any]:
-        is_cut = self.finish_reason not in ("stop", "tool_calls")
-        prompt, cached, reply = self.count_tokens()
+    def answer(self, blocks: list[ReplyBlock]) -> dict[str, Any]:
+        is_cut = self._state.finish_reason not in ("stop", "tool_calls")
+        prompt, cached, reply = count_tokens(self._plan, self._state.usage)
         usage = {
             "input_tokens": prompt,
             "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
@@ -507,10 +488,13 @@ class ResponsesWriter(BlockWriter):
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": prompt + reply,
         }
-        output = [self._make_item(block, "completed") for block in self.blocks]
+        output = [self._make_item(block, "completed") for block in blocks]
         return self._make_response("incomplete" if is_cut else "completed", output, usage)
 
-    def fail(self, error: dict[str, Any]) -> bytes:
+    def describe_error(self, error: dict[str, Any]) -> Event:
         found = error["error"]
         event = {"type": "error", "code": found["type"], "message": found["message"]}
-        return self.write(event | {"param": found.get("param"), "sequence_number": self._sent})
+        return event | {"param": found.get("param"), "sequence_number": self._sent}
+
+
+BlockFormat = MessagesFormat | ResponsesFormat

@@ -51,10 +51,10 @@ class Trajectories:
                 known = [{"token_ids": [], "mask": [], "logprobs": [], "turns": []}]
                 segments += known
             segment = max(known, key=_count)
-            prompt = plan.ids[_count(segment) :]
-            segment["token_ids"] += [*prompt, *choice.ids]
-            segment["mask"] += [0] * len(prompt) + [1] * len(values)
-            segment["logprobs"] += [None] * len(prompt) + values
+            new = len(plan.ids) - _count(segment)
+            segment["token_ids"][:] = [*plan.ids, *choice.ids]
+            segment["mask"] += [0] * new + [1] * len(values)
+            segment["logprobs"] += [None] * new + values
             turn = {"id": plan.request_id, "index": choice.index, "start": len(plan.ids)}
             turn |= {"end": _count(segment), "finish_reason": choice.finish_reason}
             segment["turns"].append(turn)
