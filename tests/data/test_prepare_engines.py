@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from prepared_folders import make_folder_recipe, make_rows, read_folder, write_jsonl
 from turnwise.data import Report, prepare
-from turnwise.data.datasets import DatasetEncoder
 from turnwise.data.ray import pass_environment
 from turnwise.errors import DataError
 
@@ -87,58 +84,6 @@ def test_ray_in_two_stages_writes_the_same_bytes(
     failing = make_folder_recipe(data, tmp_path / "fails", on_bad_row="fail")
     with pytest.raises(DataError, match=r"data\.jsonl, row 4[12]"):
         prepare(failing, engine="ray", workers=1)
-
-
-# -- datasets.map ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("processes", [None, 2])
-def test_datasets_map_gives_the_samples_of_prepare(processes: int | None, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    rows = [*ROWS[:20], BAD, *ROWS[20:]]
-    folder = tmp_path / "out"
-    prepare(make_folder_recipe(write_jsonl(tmp_path / "data.jsonl", rows), folder), workers=1)
-    expected = [
-        row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()
-    ]
-    encoder = DatasetEncoder("chatml", "turnwise")
-    data = datasets.Dataset.from_list(rows)
-    # The first batch has no bad row, another one has nothing else: types must not depend on that.
-    encoded = data.map(
-        encoder,
-        batched=True,
-        batch_size=1 if processes is None else 7,
-        with_indices=True,
-        remove_columns=data.column_names,
-        num_proc=processes,
-    )
-    assert encoded["row"][:] == list(range(len(rows)))
-    samples = [row for row in encoded if row["status"] == "sample"]
-    for name in ("input_ids", "labels", "attention_mask", "length"):
-        assert [row[name] for row in samples] == [row[name] for row in expected]
-    (bad,) = [row for row in encoded if row["status"] != "sample"]
-    assert bad["row"] == 20 and bad["reason"] and bad["input_ids"] == []
-
-
-def test_datasets_map_refuses_what_needs_all_rows() -> None:
-    for values in ({"shuffle": 1}, {"deduplicate": True}, {"group_by_length": True}):
-        with pytest.raises(DataError, match="sees one batch at a time"):
-            DatasetEncoder("chatml", "turnwise", **values)
-    with pytest.raises(DataError, match="sees one batch at a time"):
-        DatasetEncoder("chatml", "turnwise", packing="best-fit", max_length=9)
-
-
-def test_datasets_map_can_fail_at_the_first_bad_row() -> None:
-    encoder = DatasetEncoder("chatml", "turnwise", on_bad_row="fail")
-    columns = {"messages": [ROWS[0]["messages"], BAD["messages"]]}
-    with pytest.raises(DataError, match=r"^row 1: "):
-        encoder(columns)
-    with pytest.raises(DataError, match=r"^row 41: "):
-        encoder(columns, [40, 41])
-    copy = pickle.loads(pickle.dumps(encoder))
-    good = {"messages": [ROWS[0]["messages"]]}
-    assert copy(good).equals(encoder(good))
 
 
 # -- loaders ---------------------------------------------------------------------------------------------------------
