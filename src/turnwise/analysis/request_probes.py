@@ -12,35 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from turnwise.analysis.conversations import MessageDict, Probe, make_tool
+from turnwise.analysis.conversations import MessageDict, Probe, name_values
 from turnwise.analysis.wide_conversations import ProbeMaker
 
 LATER_ROLES = ("system", "system", "developer", "user")
-REQUEST_OPTIONS: dict[str, Sequence[Any]] = {
-    "reasoning_effort": ("none", "low", "medium", "high", "max"),
-    "thinking": (True, False),
-    "enable_thinking": (True, False),
-    "thinking_effort": ("low", "high", "max"),
-    "tool_choice": ("auto", "none", "required"),
-    "response_format": (
-        {"type": "json_object"},
-        {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
-    ),
-}
-"""What a request may ask, and its values."""
-RICH_PROPERTIES: dict[str, Any] = {
-    "query": {"type": "string", "description": "What to look for: größer"},
-    "kind": {"type": "string", "enum": ["web", "news"], "default": "web"},
-    "limit": {"type": "integer", "default": 3},
-    "exact": {"type": "boolean"},
-    "words": {"type": "array", "items": {"type": "string"}, "description": "Words"},
-    "place": {
-        "type": "object",
-        "properties": {"city": {"type": "string", "description": "A city"}},
-        "required": ["city"],
-    },
-    "day": {"type": ["string", "null"]},
-}
 HUGE = 1e16
 SHARE_OF_SHUFFLED = 0.3  # of the conversations with several results
 
@@ -54,11 +29,7 @@ def make_request_probes(options: Mapping[str, Sequence[Any]], seed: int = 0) -> 
     """
     maker = ProbeMaker(options, LATER_ROLES, {})
     maker.dice = dice = random.Random(seed)
-    maker.tool_lists = [
-        [make_tool("describe", text={"type": "string"})],
-        [make_tool("find_all", limit={"type": "integer"}), make_tool("describe")],
-        [make_tool("search", **RICH_PROPERTIES), make_tool("describe")],
-    ]
+    (maker.tool_lists,) = name_values("request tools")
     while True:
         probe = maker.make()
         messages = number_calls([_to_wire_message(message) for message in probe.messages])

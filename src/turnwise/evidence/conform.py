@@ -30,10 +30,10 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
-from turnwise.analysis.conversations import Probe, conversations
+from turnwise.analysis.conversations import Probe, conversations, name_values
 from turnwise.analysis.counterexample import MAX_SHRINK_STEPS, passed_arguments, smaller_probes
 from turnwise.analysis.decisions import Decision, map_branches
-from turnwise.analysis.request_probes import REQUEST_OPTIONS, make_request_probes
+from turnwise.analysis.request_probes import make_request_probes
 from turnwise.analysis.rewrites import common_length, pieces_from
 from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.provenance.rendering import Piece, Rendering
@@ -416,11 +416,8 @@ class EngineComparison:
         yield from wire_probes(self._engine.only_prompts)
         if not self._engine.normalises:
             return
-        options = {
-            name: values
-            for name, values in REQUEST_OPTIONS.items()
-            if name in self._template.variables
-        }
+        (asked,) = name_values("request options")
+        options = {name: asked[name] for name in asked if name in self._template.variables}
         random = make_request_probes(options, seed)
         fitting = (probe for probe in random if is_wire_probe(probe, self._engine.only_prompts))
         yield from islice(fitting, count)
