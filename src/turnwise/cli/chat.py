@@ -140,9 +140,10 @@ async def _ask(gateway: Any, body: Any, model: Any, show: _Printer | None) -> di
     calls = gateway.make_calls(plan)
     chunks = gateway.stream(plan, calls, lambda _, delta, reason: delta, {}, state)
     async with aclosing(chunks):
-        async for delta in chunks:
-            if show is not None:
-                show.show(delta)
+        async for deltas in chunks:
+            for delta in deltas:
+                if show is not None:
+                    show.show(delta)
     if show is not None:
         show.close()
     message: dict[str, Any] = state.choices[0].message

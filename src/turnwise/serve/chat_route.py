@@ -193,15 +193,11 @@ class ChatRoute:
         try:
             async with aclosing(chunks):
                 async for events in chunks:
-                    for event in events:
-                        if work.warnings and not has_begun:
-                            event = {**event, "warnings": work.warnings}
-                        yield writer.write(event)
-                        has_begun = True
-            for event in writer.end():
-                yield writer.write(event)
-            if self._api.end:
-                yield self._api.end
+                    if work.warnings and not has_begun:
+                        events[0] = {**events[0], "warnings": work.warnings}
+                    has_begun = True
+                    yield b"".join(map(writer.write, events))
+            yield b"".join(map(writer.write, writer.end())) + self._api.end
         except Exception as error:  # a stream that has begun ends with an event that says why
             if not has_begun:
                 raise
@@ -210,13 +206,16 @@ class ChatRoute:
     async def _sample(
         self, work: ChatWork, headers: dict[str, str], writer: ReplyWriter
     ) -> EventLists:
-        """Yield the events of all replies, those of one delta in one list."""
+        """Yield the events of all replies."""
         self._gateway.running += 1
         try:
             chunks = self._gateway.stream(work.plan, work.calls, writer.add, headers, writer.state)
             async with aclosing(chunks):
-                async for events in chunks:
-                    yield events
+                async for lists in chunks:
+                    # One write for what came together: each costs as much as reading it.
+                    events = [event for events in lists for event in events]
+                    if events:
+                        yield events
             if work.trajectory is not None:
                 self._trajectories.add(work.trajectory, work.plan, writer.state.choices)
         finally:

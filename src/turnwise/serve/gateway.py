@@ -332,8 +332,8 @@ class Gateway:
         make_chunk: Callable[[int, dict[str, Any], str | None], Made],
         headers: dict[str, str],
         state: ReplyState,
-    ) -> AsyncGenerator[Made, None]:
-        """Yield what is made of the deltas of all replies as they arrive.
+    ) -> AsyncGenerator[list[Made], None]:
+        """Yield what is made of the deltas of all replies as they arrive: a list for events that came together.
 
         Raises:
             UpstreamError: the engine fails, breaks off, or does not follow a grammar.
@@ -351,8 +351,9 @@ class Gateway:
                             reader.read(events)
                     except UpstreamError as error:
                         problem = error  # after the chunks before it
-                    for chunk in reader.take_chunks():
-                        yield chunk
+                    if reader.chunks:
+                        yield reader.chunks
+                    reader.chunks = []
                     if problem is not None:
                         raise problem
                     if reader.is_done:
@@ -404,6 +405,7 @@ class EventReader(Generic[Made]):
         usage, choices: what is known of the replies, for all requests.
         make_chunk: makes a chunk of the answer from a choice, a delta and a reason.
         is_done: nothing more is needed.
+        chunks: what was made; its reader takes them.
     """
 
     kind: str
@@ -414,11 +416,6 @@ class EventReader(Generic[Made]):
     make_chunk: Callable[[int, dict[str, Any], str | None], Made]
     is_done: bool = False
     chunks: list[Made] = field(default_factory=list)
-
-    def take_chunks(self) -> list[Made]:
-        """Return the chunks that were made since the last call."""
-        chunks, self.chunks = self.chunks, []
-        return chunks
 
     def is_ending(self, lines: list[str]) -> bool:
         """Return whether a reply may end in these lines: it is checked then, which is the work of a thread."""
