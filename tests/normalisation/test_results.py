@@ -21,6 +21,7 @@ from corpus import needs_corpus
 from reply_messages import UNREADABLE
 from reply_vectors import template
 from turnwise import MessageError, TurnwiseError, TurnwiseWarning
+from turnwise.errors import WarningLog
 from turnwise.normalisation.results import answers_calls_in_order, pair_results, read_link
 
 ASK = {"role": "user", "content": "Which tides?"}
@@ -140,6 +141,18 @@ def test_a_late_system_text_and_results_out_of_order() -> None:
         for chat in (first, second)
     )
     assert found == expected
+
+
+def test_a_system_text_between_calls_and_results_parts_them_not() -> None:
+    chosen = turnwise.load("kimi-k3")
+    late = {"role": "system", "content": "Be brief."}
+    with WarningLog(is_quiet=True) as log:
+        found, expected = (
+            chosen.render([ASK, calling("a", "b"), late, *results], late_system="in_place").text
+            for results in ((result("b"), result("a")), (result("a"), result("b")))
+        )
+    assert found == expected
+    assert not [text for text in log.texts if "no result" in text or "between them" in text]
 
 
 def test_a_session_orders_the_results_of_a_reply() -> None:

@@ -91,8 +91,8 @@ def pair_results(links: Sequence[CallLink], reply: CallLink | None = None) -> Re
     while place < len(links):
         link = links[place]
         if not link.is_result:
-            # An assistant may call in several messages, but results come before anything else.
-            if link.role != "assistant":
+            # An assistant may call in several messages, and a system text may stand before the results; nothing else.
+            if link.role not in ("assistant", "system"):
                 _report_unanswered(open_calls, order.problems)
                 open_calls = []
             open_calls += _list_calls(link)
@@ -207,4 +207,4 @@ def _report_unanswered(calls: Sequence[_OpenCall], problems: list[str]) -> None:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}{'s' * (number != 1)}"
