@@ -50,8 +50,8 @@ REASONS = """
 * The files of DeepSeek V3.2 and Kimi K3 themselves could not be read here. The first is vLLM's copy, with the blank
   lines of the maker's fixtures put back; the second a transcript, without images, of a copy that derives from the
   maker's. The hash is that of the file that was run.
-* Kimi K3's encoder orders results by their calls also where other messages stand between or among them; `render` where a
-  system text stands between calls and results, and not where it stands among the results.
+* Kimi K3's encoder orders results by their calls also where other messages stand between or among them; `render` where
+  a system text stands between calls and results, and not where it stands among the results.
 * A reasoning under another name than `reasoning_content` is renamed by `render`, and is not asked for.
 * vLLM and SGLang have copies of the encoders of DeepSeek V3.2 and V4, which are called as their servers call them, with
   thinking and effort named. For gpt-oss, Mistral and Command they call the maker's package, and for Kimi K3 the file of
