@@ -128,7 +128,8 @@ class Parser:
         self.grammar = grammar
         self.prefill: list[Event] = []  # events of the part of the message that the prompt holds
         self._tokenizer = tokenizer
-        self._tolerances = _check_tolerances(tolerances)
+        is_usual = tolerances is ALL_TOLERANCES
+        self._tolerances = ALL_TOLERANCES if is_usual else _check_tolerances(tolerances)
         self._tools = read_tool_types(prepared_tools(tools).plain)
         text = None if prompt is None else prompt_text(prompt, tokenizer)
         self.prefill_text = prefill_of(grammar, text)

@@ -13,10 +13,11 @@ ids.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from turnwise.errors import MessageError, TokenizerError, short_repr
-from turnwise.replies.grammar_parts import GrammarParts
+from turnwise.replies.grammar_parts import GrammarParts, Marker, Region
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.replies.parser.markers import trailing_space
 from turnwise.token_ids import to_token_ids
@@ -51,12 +52,15 @@ def prompt_text(prompt: Any, tokenizer: Any = None) -> str:
 
 def assistant_header(grammar: GrammarParts) -> str:
     """Return the generation prompt without what is part of a region: a whole marker, or the beginning of one."""
-    opening = grammar.opening
-    openers = [grammar.content.open.core]
-    markers = [grammar.content.open.core, grammar.empty.strip()]
-    if grammar.reasoning is not None:
-        openers.append(grammar.reasoning.open.core)
-        markers += [grammar.reasoning.open.core, grammar.reasoning.close.core]
+    return _find_header(grammar.opening, grammar.content.open, grammar.reasoning, grammar.empty)
+
+
+@lru_cache
+def _find_header(opening: str, content: Marker, reasoning: Region | None, empty: str) -> str:
+    openers, markers = [content.core], [content.core, empty.strip()]
+    if reasoning is not None:
+        openers.append(reasoning.open.core)
+        markers += [reasoning.open.core, reasoning.close.core]
     # The header ends before the first whole marker, or before a marker that is only begun.
     cuts = [opening.find(marker) for marker in markers if marker and marker in opening]
     for marker in openers:
