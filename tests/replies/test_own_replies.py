@@ -26,7 +26,6 @@ EXCEPTIONS = {
     "hunyuan": "models write content between markers that the template does not have",
     "hunyuan-a13b-tools": "models write content between markers that the template does not have",
     "llamafactory:deepseekcoder": "two calls are separated by a line break that content begins with",
-    "llamafactory:hy_dense_1_8b": "content and a call have one header, and nothing between them",
     "llamafactory:seed_oss": "a line break before reasoning belongs to content",
     "llamafactory:llama3": LISTED,
     "llamafactory:llama4": LISTED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -655,3 +656,81 @@ def test_a_marker_of_the_prompt_is_content_only_before_text() -> None:
         message = parser.close()
         texts = [event.text for event in (*events, *message.events) if event.kind == "text"]
         assert "".join(texts) == message["content"] == content
+
+
+# -- every rule for ten families
+
+FAMILIES = (
+    "command-a-tools", "deepseek-v3.1", "gemma-4", "glm-4.7", "gpt-oss", "kimi-k2", "lfm2",
+    "minimax-m2", "mistral-v3", "qwen3", "qwen3.5",
+)  # fmt: skip
+
+
+def rename(entry: str) -> Message:
+    return parse(entry, written_call(entry).replace("tide", "functions.tide"), prompt="")
+
+
+def refuse(entry: str) -> Message:
+    return parse(
+        entry, written_call(entry), prompt="", tools=declare("ebb"), undeclared_tools="refuse"
+    )
+
+
+def cut(choice: str) -> Callable[[str], Message]:
+    def parse_cut(entry: str) -> Message:
+        call = written_call(entry)
+        return parse(entry, call[: call.index("Oslo") + 2], prompt="", cut_calls=choice)
+
+    return parse_cut
+
+
+def strip(choice: str) -> Callable[[str], Message]:
+    def parse_spaces(entry: str) -> Message:
+        region, call = grammar(entry).content, written_call(entry)
+        content = f"{region.open.text} Aye. {region.close.text}"
+        start = "".join(grammar(entry).starts[:1])  # of another message
+        return parse(entry, content + start + call.lstrip(), prompt="", strip=choice)
+
+    return parse_spaces
+
+
+def called(message: Message) -> list[str]:
+    return [call["name"] for call in calls(message)]
+
+
+# A rule, the reply that is read by it, and what must be true of the message.
+RULES: dict[str, tuple[Callable[[str], Message], Callable[[Message], bool]]] = {
+    "a name space": (rename, lambda found: called(found) == ["tide"]),
+    "refused": (refuse, lambda found: not calls(found) and "Oslo" in found["content"]),
+    "cut, kept": (cut("keep"), lambda found: called(found) == ["tide"]),
+    "cut, dropped": (cut("drop"), lambda found: not calls(found)),
+    "cut is a length": (cut("drop"), lambda found: found.finish_reason == "length"),
+    "cut has a trace": (cut("drop"), lambda found: found.attempts[-1].status == "unterminated"),
+    "space, never": (strip("never"), lambda found: found["content"].strip() == "Aye."),
+    "space, calls": (strip("calls"), lambda found: found["content"].lstrip() == "Aye."),
+    "space, all": (strip("all"), lambda found: found["content"] == "Aye."),
+    "a call after content": (strip("all"), lambda found: called(found) == ["tide"]),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("entry", FAMILIES)
+def test_every_rule_holds_for_every_family(entry: str, rule: str) -> None:
+    read, is_right = RULES[rule]
+    message = read(entry)
+    assert is_right(message), (message, message.attempts)
+    assert "".join(attempt.raw for attempt in message.attempts), "a rule leaves a trace"
+
+
+@pytest.mark.parametrize("entry", FAMILIES)
+def test_servers_read_as_parsers_do(entry: str) -> None:
+    """The chunks of a stream add up to the message that `parse` returns with the same policies."""
+    reply, template = "Aye. " + written_call(entry).lstrip(), turnwise.load(entry)
+    policies = {"strip": "calls", "cut_calls": "drop"}
+    whole = template.parse(reply, "", TIDE, **policies)
+    stream = turnwise.ChunkStream(template.parser("", TIDE, **policies), id="1", model=entry)
+    chunks = [chunk for sign in reply for chunk in stream.feed(sign)] + stream.close()
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert stream.message == whole
+    texts = [delta.get("content") or "" for delta in deltas]
+    assert "".join(texts) == (whole["content"] or "")

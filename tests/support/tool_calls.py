@@ -99,8 +99,10 @@ def valid_messages(grammar: Grammar) -> dict[str, Message]:
         "short": message(grammar, ("book", SHORT)),
         "none": message(grammar, ("now", {})),
         "several": message(grammar, ("book", SHORT), ("log-entry", TEXT), ("now", {})),
-        "content": message(grammar, ("log-entry", TEXT), content="I write it down."),
     }
+    calls = grammar.calls
+    if calls is None or not calls.excludes_content or calls.section.open or calls.each.open:
+        found["content"] = message(grammar, ("log-entry", TEXT), content="I write it down.")
     if grammar.reasoning is not None:
         found["reasoning"] = message(grammar, ("book", SHORT), reasoning_content="Hm.\nSo: 1 < 2.")
         found["all"] = message(

@@ -400,10 +400,6 @@ def _parse_marker(data: Any, where: str) -> Marker:
     return Marker(data, DECLARED) if data else Marker()
 
 
-def _parse_list_texts(data: Any, where: str) -> tuple[str, ...]:
-    return tuple(check(data, LIST_TEXTS, where))
-
-
 def _parse_region(data: Any, where: str) -> Region:
     opening, closing = check(data, MARKER_PAIR, where)
     return Region(_parse_marker(opening, where), _parse_marker(closing, where))
@@ -419,11 +415,6 @@ def _parse_reasoning(data: Any, where: str) -> Region:
 def _parse_typed_regions(data: Any, where: str) -> tuple[tuple[str, Region], ...]:
     check(data, TABLE, where)
     return tuple((kind, _parse_region(data[kind], f"{where}.{kind}")) for kind in data)
-
-
-def _parse_spacing(data: Any, where: str) -> Spacing:
-    spacing: Spacing = _parse_fields(Spacing, data, where)
-    return spacing
 
 
 def _parse_fields(kind: Any, data: Any, where: str, **known: Any) -> Any:
@@ -452,8 +443,8 @@ FIELD_PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
     "int": _parse_by_rule(COUNT),
     "Marker": _parse_marker,
     "Region": _parse_region,
-    "Spacing": _parse_spacing,
-    "tuple[str, str, str]": _parse_list_texts,
+    "Spacing": lambda data, where: _parse_fields(Spacing, data, where),
+    "tuple[str, str, str]": lambda data, where: tuple(check(data, LIST_TEXTS, where)),
     "tuple[tuple[str, Region], ...]": _parse_typed_regions,
 }
 """How a field is parsed, by its type as it is written in the class."""

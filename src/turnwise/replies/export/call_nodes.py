@@ -67,8 +67,6 @@ from turnwise.replies.grammar_parts import (
 from turnwise.replies.parser.tool_schema import JSON_TYPES
 from turnwise.replies.write import write_quoted
 
-__all__ = ["CallNodes"]
-
 NAME = re.compile(r"[\w.\-:/]+")
 ID = RepeatNode(characters("A-Za-z0-9_.:-"), 0, 64)
 INDEX = RepeatNode(characters("0-9"), 1, 4)

@@ -16,28 +16,11 @@ writer knows nothing of templates and tools, and the builder nothing of the lang
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from os.path import commonprefix
 from typing import Any
-
-__all__ = [
-    "CharacterNode",
-    "ChoiceNode",
-    "ConstraintTree",
-    "FreeTextNode",
-    "JsonNode",
-    "LiteralNode",
-    "Node",
-    "RepeatNode",
-    "RuleNode",
-    "SequenceNode",
-    "ToolSignature",
-    "ValueType",
-]
-
 
 # ---- value types ----
 #
@@ -515,23 +498,24 @@ def write_class(node: CharacterNode, escape: Callable[[str], str]) -> str:
     return f"[{'^' * node.negated}{''.join(ranges)}]"
 
 
-class RuleWriter(ABC):
-    """Writes nodes as the rules of a language; languages differ in their leaves."""
+class RuleWriter:
+    """Writes nodes as the rules of a language; languages differ in their leaves, which subclasses write."""
+
+    METHODS: Mapping[type, str] = {
+        LiteralNode: "write_literal",
+        CharacterNode: "write_characters",
+        SequenceNode: "write_sequence",
+        ChoiceNode: "write_choice",
+        RepeatNode: "write_repeat",
+        RuleNode: "write_rule",
+        FreeTextNode: "write_free_text",
+        JsonNode: "write_json",
+    }
 
     def __init__(self, tree: ConstraintTree) -> None:
         self.tree = tree
         self.written: dict[str, str] = {"": ""}  # the texts of rules
         self._waiting: list[str] = []
-        self._writers: dict[type, Callable[[Any], str]] = {
-            LiteralNode: self.write_literal,
-            CharacterNode: self.write_characters,
-            SequenceNode: self.write_sequence,
-            ChoiceNode: self.write_choice,
-            RepeatNode: self.write_repeat,
-            RuleNode: self.write_rule,
-            FreeTextNode: self.write_free_text,
-            JsonNode: self.write_json,
-        }
 
     def write_rules(self, start: Node) -> dict[str, str]:
         """Return the text of a node, under "", and those of all rules that it needs."""
@@ -544,7 +528,8 @@ class RuleWriter(ABC):
 
     def write(self, node: Node) -> str:
         """Return a node as an expression that can stand in a sequence."""
-        return self._writers[type(node)](node)
+        text: str = getattr(self, self.METHODS[type(node)])(node)
+        return text
 
     def write_rule(self, node: RuleNode) -> str:
         """Return the name of a rule, which will be written."""
@@ -562,19 +547,3 @@ class RuleWriter(ABC):
     def write_repeat(self, node: RepeatNode) -> str:
         """Return an item several times."""
         return f"({self.write(node.item)}){write_count(node)}"
-
-    @abstractmethod
-    def write_literal(self, node: LiteralNode) -> str:
-        """Return a text."""
-
-    @abstractmethod
-    def write_characters(self, node: CharacterNode) -> str:
-        """Return one character of a set."""
-
-    @abstractmethod
-    def write_free_text(self, node: FreeTextNode) -> str:
-        """Return text up to its ending."""
-
-    @abstractmethod
-    def write_json(self, node: JsonNode) -> str:
-        """Return a JSON value."""

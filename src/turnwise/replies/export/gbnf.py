@@ -154,11 +154,9 @@ def _quote(text: str) -> str:
 def _escape(sign: str) -> str:
     if sign in ESCAPES:
         return ESCAPES[sign]
-    code = ord(sign)
     if sign.isprintable():
         return sign
-    if code <= 0xFF:
-        return f"\\x{code:02x}"
+    code = ord(sign)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 

@@ -26,8 +26,6 @@ from turnwise.replies.grammar_parts import GrammarParts
 from turnwise.replies.parser.parser import parse
 from turnwise.replies.write import write
 
-__all__ = ["PROBE_TOOL", "check_own_reply"]
-
 _ARGUMENTS = {"count": 7, "flag": True, "place": "Oslo", "rate": 2.5}
 _TYPES = ("integer", "boolean", "string", "number")
 _PROPERTIES = {key: {"type": kind} for key, kind in zip(_ARGUMENTS, _TYPES, strict=True)}
@@ -44,8 +42,9 @@ def check_own_reply(grammar: GrammarParts, tree: ConstraintTree, prompt: Any) ->
         {"id": f"functions.probe:{number}", "function": {"name": "probe", "arguments": _ARGUMENTS}}
         for number in range(2)
     ]
-    for count in (1, 2):
-        message = {"role": "assistant", "content": "", "tool_calls": calls[:count]}
+    is_alone = grammar.calls is None or grammar.calls.excludes_content
+    for count, content in ((1, ""), (2, ""), (1, "" if is_alone else "Aye.")):
+        message = {"role": "assistant", "content": content, "tool_calls": calls[:count]}
         reply = write(grammar, message, prompt)
         is_read = messages_equal(parse(grammar, reply, prompt, [PROBE_TOOL]), message)
         if not is_read or not _accepts(tree, reply):

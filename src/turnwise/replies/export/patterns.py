@@ -30,8 +30,6 @@ from turnwise.replies.export.constraint_tree import (
     make_sequence,
 )
 
-__all__ = ["ANY_CHARACTER", "CharacterWriter", "pattern_node"]
-
 MAX_COUNT = 1000
 MAX_GROUPS = 64  # within each other
 CLASSES = {

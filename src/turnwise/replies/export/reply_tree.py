@@ -50,6 +50,7 @@ from turnwise.replies.grammar_parts import (
     JsonCall,
     RawCall,
     Region,
+    TaggedCall,
 )
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
 from turnwise.replies.parser.markers import PUNCTUATION, collect_texts, is_tag_like, split_tags
@@ -273,11 +274,19 @@ class _ReplyBuilder:
         if self._options.content is not None:
             return self._json_body(self._tree.calls)
         if self._grammar.content.open.core:
-            return self._marked_body(make_sequence(make_choice(firsts.values()), tail))
-        excluded, brackets = self._excluded(), self._bare_brackets()
+            return self._marked_body(firsts, tail)
+        options = self._content_and_calls(firsts, tail) if self._may_call else []
+        if self._may_answer:
+            triggers = self._triggers.values() if self._may_call else ()
+            options += [text for text in self._free_texts() if text.ending not in triggers]
+        return make_choice(options)
+
+    def _content_and_calls(self, firsts: Mapping[str, Node], tail: Node) -> list[Node]:
+        """Return free text up to each trigger, and the calls that begin with it."""
+        calls = self._calls
+        is_marked = bool(calls.section.open.core or calls.each.open.core)
         options: list[Node] = []
-        triggers = dict.fromkeys(self._triggers.values()) if self._may_call else {}
-        for trigger in triggers:
+        for trigger in dict.fromkeys(self._triggers.values()):
             rests = [
                 drop_head(_without_leading_space(node), trigger)
                 for name, node in firsts.items()
@@ -286,11 +295,12 @@ class _ReplyBuilder:
             follows = make_sequence(make_choice(rests), tail)
             if self._may_answer and trigger in self._stops:
                 follows = make_optional(follows)
-            text = FreeTextNode(trigger, excluded, not_first=brackets)
+            text: Node = FreeTextNode(trigger, self._excluded(), not_first=self._bare_brackets())
+            if isinstance(calls.call, TaggedCall) and not is_marked:
+                # A name is one of a call only where the reply begins.
+                text = make_sequence(RepeatNode(LiteralNode("\n"), 0, 2), trigger)
             options.append(make_sequence(text, follows))
-        if self._may_answer:
-            options += [text for text in self._free_texts() if text.ending not in triggers]
-        return make_choice(options)
+        return options
 
     def _json_body(self, calls: Node) -> Node:
         if not self._may_answer:
@@ -303,39 +313,35 @@ class _ReplyBuilder:
         answer = make_sequence(content, self._stop())
         return make_choice([answer, calls]) if self._may_call else answer
 
-    def _marked_body(self, calls: Node) -> Node:
-        region = self._grammar.content
+    def _marked_body(self, firsts: Mapping[str, Node], tail: Node) -> Node:
+        region, excluded = self._grammar.content, self._excluded()
+        calls = make_sequence(make_choice(firsts.values()), tail)
         opener = region.open.text
         if self._prompted.prefill_text.rstrip().endswith(region.open.core):
             opener = ""
-        excluded = self._excluded()
+        # What is between content and calls, of which the first marker ends the content.
         join = self._calls.lead.text + self._start_text
-        options: list[Node] = []
-        if self._may_call:
-            options.append(calls)
-            if not self._grammar.opening:
-                options.append(make_sequence(opener, calls))  # it is the header of any reply
-        if region.close.core:
-            ending = region.close.leading_space + region.close.core
-            without = (region.close.core, *(text for text in excluded if text not in ending))
-            content = make_sequence(
-                opener, FreeTextNode(ending, without), region.close.trailing_space
-            )
-            if self._may_call:
-                options.append(make_sequence(content, join, calls))
-            if self._may_answer:
-                options.append(make_sequence(content, self._stop()))
+        core = region.close.core or join.strip()
+        ending = region.close.leading_space + core
+        without = (*([core] if core else []), *(text for text in excluded if text not in ending))
+        content = make_sequence(opener, FreeTextNode(ending, without))
+        options: list[Node] = [calls]
+        if not self._grammar.opening:
+            options.append(make_sequence(opener, calls))  # it is the header of any reply
+        if core:
+            rest = region.close.trailing_space + join if region.close.core else join
+            options.append(make_sequence(content, rest.rpartition(core)[2], calls))
         else:
-            core = join.strip()
-            if core and self._may_call:
-                without = (core, *(text for text in excluded if text not in core))
-                space = join[join.index(core) + len(core) :]
-                options.append(make_sequence(opener, FreeTextNode(core, without), space, calls))
-            if self._may_answer:
-                without = (*excluded, *([core] if core else []))
-                stops = ("", *(stop for stop in self._stops if stop in excluded))
-                texts = [FreeTextNode(stop, without) for stop in stops]
-                options.append(make_sequence(opener, make_choice(texts)))
+            following = self._content_and_calls(firsts, tail)
+            options += [make_sequence(opener, one) for one in following]
+        options = options if self._may_call else []
+        if self._may_answer and region.close.core:
+            options.append(make_sequence(content, region.close.trailing_space, self._stop()))
+        elif self._may_answer:
+            stops = ("", *(stop for stop in self._stops if stop in excluded))
+            without = (*excluded, *([core] if core else []))
+            texts = make_choice(FreeTextNode(stop, without) for stop in stops)
+            options.append(make_sequence(opener, texts))
         if self._may_answer:
             options.append(self._stop())
         return make_choice(options)

@@ -47,8 +47,6 @@ from turnwise.replies.parser.tool_schema import (
     schema_of_type_name,
 )
 
-__all__ = ["read_signatures", "read_value_type"]
-
 MAX_DEPTH = 48  # schemas within schemas
 MAX_TYPES = 20_000  # of one tool
 MAX_DEFINITIONS = 200  # of one tool

@@ -35,9 +35,6 @@ from turnwise.replies.export.constraint_tree import (
 )
 from turnwise.replies.export.patterns import ANY_CHARACTER, pattern_node
 
-__all__ = ["StepBudget", "find_misfit", "fits_type"]
-
-
 FREE_STEPS = 100_000
 STEPS_PER_CHARACTER = 50
 MAX_STEPS = 2_000_000  # about a second

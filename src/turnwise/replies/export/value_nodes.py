@@ -50,15 +50,6 @@ from turnwise.replies.export.constraint_tree import (
 from turnwise.replies.export.patterns import CharacterWriter, pattern_node
 from turnwise.replies.write import to_json
 
-__all__ = [
-    "JSON_NOTATION",
-    "PYTHON_NOTATION",
-    "ValueNodes",
-    "ValueNotation",
-    "number_node",
-]
-
-
 # ---- number nodes ----
 #
 # Numbers as nodes, for grammars that have no arithmetic: bounds are written digit by digit.

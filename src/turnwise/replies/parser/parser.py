@@ -236,19 +236,15 @@ class Parser:
         """Return a chunk as text: it must be what the reply consists of, and the reply must be open."""
         if not isinstance(chunk, str):
             return self._decode(chunk)
-        text = self._check_text(chunk)
-        self._reads_text = bool(text)
-        return text
-
-    def _check_text(self, text: str) -> str:
-        if text:
-            self._check_open(text)
-        if text and self._detokenizer.tokenizer is not None:
+        if chunk:
+            self._check_open(chunk)
+        if chunk and self._detokenizer.tokenizer is not None:
             raise TokenizerError(
-                f"this reply began with token ids; it cannot continue with text: {short_repr(text)}",
+                f"this reply began with token ids; it cannot continue with text: {short_repr(chunk)}",
                 hint=_ONE_KIND_HINT,
             )
-        return text
+        self._reads_text = bool(chunk)
+        return chunk
 
     def _decode(self, chunk: Any) -> str:
         ids = to_token_ids(chunk, "a reply must be text or token ids", allow_one=True)
