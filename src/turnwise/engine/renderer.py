@@ -322,7 +322,7 @@ class _Call:
         written = self.write_segments(with_trails)
         allowance = self.renderer.allowance
         if written and (allowance is None or allowance.try_spend(written.amounts)):
-            return self.make_rendering(written.text, written.unwritten, written.output)
+            return self.make_rendering(written.text, written.output, written.find_unwritten)
         rendering = self.run()
         self.learn(known, rendering.output)
         table.keep(key, known, known.size)
@@ -383,7 +383,10 @@ class _Call:
         finally:
             if runtime.ledger is not None:
                 runtime.ledger.close(size)
-        rendering = self.make_rendering("".join(texts), None, output)
+        text = "".join(texts)
+        if not text.isascii():
+            _refuse_lone_surrogates(text, self.make_context)
+        rendering = self.make_rendering(text, output)
         if continuation is not None:
             rendering.text = continuation.truncate(rendering.text)
         return rendering
@@ -402,11 +405,12 @@ class _Call:
         segments.learn(self.program, self.make_runtime(context), context, output)
 
     def make_rendering(
-        self, text: str, unwritten: tuple[int, ...] | None, output: Output | None = None
+        self,
+        text: str,
+        output: Output | None,
+        find_unwritten: Callable[[], tuple[int, ...]] | None = None,
     ) -> Rendering:
         """Return the rendering of a text; without an output, the program is run when that is wanted."""
-        if not text.isascii():
-            _refuse_lone_surrogates(text, self.make_context)
         limits = self.renderer.limits
         return Rendering(
             text,
@@ -417,7 +421,7 @@ class _Call:
             (limits.origins, self._share_of_origins, limits),
             self.plain_kind,
             self.find_writers,
-            unwritten,
+            find_unwritten,
         )
 
     def find_writers(self, text: str) -> list[WrittenSpan]:

@@ -160,8 +160,8 @@ class Rendering:
         "_writers",
         "changes",
         "plain_kind",
+        "_find_unwritten",
         "text",
-        "unwritten",
         "warnings",
     )
 
@@ -175,11 +175,11 @@ class Rendering:
         budget: OriginBudget = SMALL_BUDGET,
         plain_kind: PlainKind = "",
         find_writers: FindWriters | None = None,
-        unwritten: tuple[int, ...] | None = None,
+        find_unwritten: Callable[[], tuple[int, ...]] | None = None,
     ) -> None:
         self.text = text
         self.plain_kind = plain_kind  # of the messages, see `find_plain_kind`
-        self.unwritten = unwritten  # messages not known to be whole; None if nothing is known
+        self._find_unwritten = find_unwritten
         self.changes: tuple[Any, ...] = ()
         self.warnings: tuple[str, ...] = ()
         self._positions: Sequence[int] | None = None  # of the messages in the caller's list
@@ -227,6 +227,11 @@ class Rendering:
             self._positions = positions
             self._pieces = None  # they may have been asked for, with other numbers
             self._media = None if self._messages else ()
+
+    @property
+    def unwritten(self) -> tuple[int, ...] | None:
+        """The messages that are not known to be written whole; None if nothing is known."""
+        return None if self._find_unwritten is None else self._find_unwritten()
 
     @property
     def output(self) -> Output:

@@ -18,6 +18,7 @@ Sections follow each other as the program runs them, so the code after a loop st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from turnwise.engine.segments.facts import (
 )
 
 NOT_WRITTEN: frozenset[str] = frozenset()  # keys of a message that no loop takes
+OF_ROUND = re.compile(r"\b[imMn]\b|\bselect\(")  # in a question about more than the state
 BEGIN = [
     "def walk(M, n, S, T):",
     "    out, left, missing, others, carried, price = [], [], None, [], (), 0.0",
@@ -119,28 +121,31 @@ class _WalkCode:
         self,
         node: FactNode | ProvenSegment | None,
         depth: int,
-        index: str | None,
+        loop: LoopOverMessages | None,
         paid: tuple[int, int, int],
         each: tuple[int, int],
+        is_of_state: bool = True,
     ) -> None:
         """Write the code of a tree. Each branch leaves the round or the function, so the last is not indented further.
 
         Args:
             node: the tree.
             depth: of its indentation.
-            index: the source of the index of the message, if this is a round of a loop.
+            loop: the loop of which this is a round, if it is one.
             paid: what the sections before it pay: cost, steps and size.
             each: what the loops before it pay for each message: steps and size.
+            is_of_state: whether nothing but the state decided so far.
         """
         lines, indent = self.lines, "    " * depth
         while isinstance(node, FactNode):
             *others, (last, following) = node.branches.items()
             name = f"v{len(lines)}"
+            is_of_state &= not OF_ROUND.search(node.source)
             if others:
                 lines.append(f"{indent}{name} = {node.source}")
                 for answer, branch in others:
                     lines.append(f"{indent}if {_compare(name, answer)}:")
-                    self.write_tree(branch, depth + 1, index, paid, each)
+                    self.write_tree(branch, depth + 1, loop, paid, each, is_of_state)
             else:
                 name = node.source
             lines.append(f"{indent}if {_differ(name, last)}: return None")
@@ -148,9 +153,11 @@ class _WalkCode:
         if node is None or node.is_refused or (self._with_trails and node.output is None):
             lines.append(f"{indent}return None")
             return
-        self._write_segment(node, indent, index)
-        if index is not None:
-            lines.append(f"{indent}continue")
+        self._write_segment(node, indent, loop)
+        if loop is not None:
+            # If only the state decided, and it stays, all rounds that follow do the same: nothing.
+            is_last = is_of_state and not _counts(loop) and _does_nothing(node)
+            lines.append(f"{indent}{'break' if is_last else 'continue'}")
             return
         cost, steps, size = (
             paid[0] + node.cost,
@@ -176,14 +183,16 @@ class _WalkCode:
             f"{indent}for i in range({loop.count}):",
             f"{indent}    m = M[{loop.index}]",
         ]
-        self.write_tree(loop.body.root, depth + 1, loop.index, (0, 0, 0), (0, 0))
-        if loop.body.has_keys and loop.skipped is not None:
+        self.write_tree(loop.body.root, depth + 1, loop, (0, 0, 0), (0, 0))
+        if _counts(loop):
             if loop.skipped:
                 skipped = f"range(min({loop.skipped}, n))"
                 self.lines.append(f"{indent}left += [Unwritten(i, NOT_WRITTEN) for i in {skipped}]")
             self.lines.append(f"{indent}missing = join_missing(missing, left)")
 
-    def _write_segment(self, node: ProvenSegment, indent: str, index: str | None) -> None:
+    def _write_segment(
+        self, node: ProvenSegment, indent: str, loop: LoopOverMessages | None
+    ) -> None:
         lines = []
         if node.others:
             pairs = [f"({place}, {key!r})" for place, key in node.others]
@@ -193,10 +202,10 @@ class _WalkCode:
         if node.price or node.per_character:
             each = [f" + {share!r} * len({text})" for text, share in node.per_character.items()]
             lines += [f"price += {node.price!r}{''.join(each)}", "if price > 1: return None"]
-        if index is not None:
+        if loop is not None and _counts(loop):
             name = f"keys{len(self.scope)}"
             self.scope[name] = node.keys
-            left = f"left.append(Unwritten({index}, {name}))"
+            left = f"left.append(Unwritten({loop.index}, {name}))"
             lines.append(f"if len(m) != {1 + len(node.keys)}: {left}")
         texts, state = node.texts, node.state
         if self._with_trails and node.output is not None:
@@ -208,6 +217,16 @@ class _WalkCode:
             targets = ", ".join(f"S[{key!r}]" for key in state)
             lines.append(f"{targets}, = {', '.join(state.values())},")
         self.lines += [f"{indent}{line}" for line in lines]
+
+
+def _counts(loop: LoopOverMessages) -> bool:
+    """Whether a loop is over all messages, and writes some of them whole."""
+    return loop.body.has_keys and loop.skipped is not None
+
+
+def _does_nothing(node: ProvenSegment) -> bool:
+    does = (node.texts, node.output, node.state, node.trails, node.others, node.carried)
+    return not any(does) and not (node.writes_tools or node.price or node.per_character)
 
 
 def _compare(name: str, answer: Any) -> str:
