@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
@@ -55,8 +56,8 @@ class KeyForm(NamedTuple):
     """Where the value of a key is in the middle, and how it is converted."""
 
     path: str
-    read: Convert | None = None
-    write: Convert | None = None
+    read: Convert = lambda api, value, path: value
+    write: Convert = lambda api, value, path: value
 
 
 @dataclass(frozen=True)
@@ -100,19 +101,15 @@ class PartForm:
         for key, value in part.items():
             if key == "type" or key in self.dropped or value in (None, self.defaults.get(key)):
                 continue
-            form = _key_form(self.keys.get(key))
+            form = self._forms.get(key)
             if form is None:
                 api.note_unknown(key, value, self, path)
                 found[key] = value
-                continue
-            if form.read is not None:
-                value = form.read(api, value, (*path, key))
-            _put(found, form.path, value)
+            else:
+                _put(found, form.path, form.read(api, value, (*path, key)))
         if self.kind in (CALL, CUSTOM_CALL) and "id" in found:
-            found = {
-                "id": found["id"],
-                **found,
-            }  # the usual order, since some templates print a call whole
+            # The usual order, since some templates print a call whole.
+            found = {"id": found["id"], **found}
         return Item(self.kind, found)
 
     def write(self, api: ApiForms, value: Row, path: Path) -> Row:
@@ -125,34 +122,25 @@ class PartForm:
         for key in (*FIXED.get(self.kind, {}), *self.unwritten):
             rest.pop(key, None)
         found: Row = {}
-        for key, given in self.keys.items():
-            form = _key_form(given)
-            assert form is not None
+        for key, form in self._forms.items():
             item = _take(rest, form.path)
             if item is not MISSING:
-                where = (*path, *form.path.split("."))
-                found[key] = item if form.write is None else form.write(api, item, where)
+                found[key] = form.write(api, item, (*path, *form.path.split(".")))
         for key, item in rest.items():
             if key not in self.kept:
                 raise api.no_place((*path, key))
             found[key] = item
         # Some templates print a tool or a call whole, so the order of its keys is part of the prompt.
-        order = list(_list_paths(value))
-        paths = {key: key for key in found}
-        paths |= {key: _path_of(given) for key, given in self.keys.items()}
-        ordered = sorted(found, key=lambda key: _find_place(order, paths[key]))
-        return {"type": self.type} | {key: found[key] for key in ordered} | self._missing(found)
+        places = {place: number for number, place in enumerate(_list_paths(value))}
+        paths = {key: key for key in found} | {key: form.path for key, form in self._forms.items()}
+        ordered = sorted(found, key=lambda key: places.get(paths[key], len(places)))
+        written = {"type": self.type} | {key: found[key] for key in ordered}
+        return {**written, **{key: self.defaults[key] for key in self.defaults if key not in found}}
 
-    def _missing(self, found: Row) -> Row:
-        return {key: value for key, value in self.defaults.items() if key not in found}
-
-
-def _key_form(given: str | KeyForm | None) -> KeyForm | None:
-    return KeyForm(given) if isinstance(given, str) else given
-
-
-def _path_of(given: str | KeyForm) -> str:
-    return given if isinstance(given, str) else given.path
+    @cached_property
+    def _forms(self) -> dict[str, KeyForm]:
+        forms = self.keys.items()
+        return {key: KeyForm(one) if isinstance(one, str) else one for key, one in forms}
 
 
 def _list_paths(value: Mapping[str, Any]) -> Iterator[str]:
@@ -160,10 +148,6 @@ def _list_paths(value: Mapping[str, Any]) -> Iterator[str]:
         yield key
         if isinstance(item, Mapping):
             yield from (f"{key}.{inner}" for inner in item)
-
-
-def _find_place(order: list[str], path: str) -> int:
-    return order.index(path) if path in order else len(order)
 
 
 def _put(target: Row, path: str, value: Any) -> None:
