@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from turnwise.analysis.counterexample import (
@@ -13,7 +12,8 @@ from turnwise.analysis.counterexample import (
     rendered_text,
 )
 from turnwise.cli import inputs, output
-from turnwise.dialects import WRITABLE as WRITABLE
+from turnwise.cli.options import check_choice
+from turnwise.dialects import DIALECTS, WRITABLE
 from turnwise.evidence import Comparison, diff
 
 
@@ -55,7 +55,7 @@ def _as_data(found: Comparison) -> dict[str, Any]:
     data = output.select_fields(found, "equal", "tried", "covers", "options")
     data["coverage"] = {
         **output.select_fields(found.coverage, "reached", "total", "uncounted"),
-        "unreached": [asdict(branch) for branch in found.unreached],
+        "unreached": found.unreached,
     }
     if found.witness is not None:
         witness = found.witness
@@ -96,11 +96,13 @@ def convert(
     Example: turnwise convert chatml --to ollama
 
     Options:
-        to DIALECT: One of {WRITABLE}.
+        to DIALECT: One of [WRITABLE].
         eos: The text of eos_token, where the target needs it.
         bos: The text of bos_token, where the target needs it.
         without: What may be lost: tools, reasoning, images, white space, options, or an option.
     """
+    if to not in DIALECTS:
+        check_choice(to, WRITABLE, "--to")
     found = inputs.load_template(template, pick, exact)
     text = found.convert(to, eos_token=eos, bos_token=bos, without=without or ())
     if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -104,8 +103,9 @@ def _as_data(found: Conformance) -> dict[str, Any]:
     difference = found.difference
     if difference is not None:
         data["difference"] = {
-            **output.select_fields(difference, "kind", "request", "expected", "got", "at"),
-            "decision": None if difference.decision is None else asdict(difference.decision),
+            **output.select_fields(
+                difference, "kind", "request", "expected", "got", "at", "decision"
+            ),
         }
         if difference.piece is not None:
             piece = difference.piece

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +76,5 @@ def _as_data(repair: Repair, is_written: bool) -> dict[str, Any]:
     return {
         **output.select_fields(repair, "changed", "notes", "tried", "diff", "text"),
         "written": is_written and repair.changed,
-        "patches": [asdict(patch) for patch in repair.patches],
-        "unfixed": [asdict(unfixed) for unfixed in repair.unfixed],
-        "unrepairable": [asdict(unfixed) for unfixed in repair.unrepairable],
+        **output.select_fields(repair, "patches", "unfixed", "unrepairable"),
     }

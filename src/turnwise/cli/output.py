@@ -20,6 +20,8 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO
 
@@ -151,15 +153,16 @@ def select_fields(value: Any, *names: str) -> dict[str, Any]:
 
 
 def format_json(value: Any, indent: int | None) -> str:
-    """Return a value as JSON; a long list in a mapping is one line.
+    """Return a value, which may have dataclasses in it, as JSON; a long list in a mapping is one line.
 
     Indenting is done in Python, which takes half a minute for the ids of a megabyte of text.
     """
+    dump = partial(json.dumps, ensure_ascii=False, default=asdict)
     if not isinstance(value, dict) or not any(map(_is_long, value.values())):
-        return json.dumps(value, ensure_ascii=False, indent=indent)
+        return dump(value, indent=indent)
     entries = []
     for key, item in value.items():
-        text = json.dumps(item, ensure_ascii=False, indent=None if _is_long(item) else indent)
+        text = dump(item, indent=None if _is_long(item) else indent)
         # A line end in a text is escaped, so these are the ends of lines.
         entries.append(f"{json.dumps(key)}: {text}".replace("\n", "\n  "))
     return "{\n  " + ",\n  ".join(entries) + "\n}"

@@ -14,7 +14,6 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -235,8 +234,8 @@ def message_data(message: Message) -> dict[str, Any]:
     return {
         "message": dict(message),
         "stop": message.stop,
-        "attempts": [asdict(one) for one in message.attempts],
-        "spans": [asdict(span) for span in message.spans],
+        "attempts": message.attempts,
+        "spans": message.spans,
     }
 
 

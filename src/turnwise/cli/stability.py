@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from turnwise.analysis.rewrites import Rewrite
@@ -64,4 +63,4 @@ def _option_data(name: str, value: Any) -> dict[str, Any]:
 def _rewrite_data(rewrite: Rewrite) -> dict[str, Any]:
     decision = rewrite.decision
     data = output.select_fields(rewrite, "at", "message", "field")
-    return {**data, "decision": None if decision is None else asdict(decision)}
+    return {**data, "decision": decision}

@@ -19,7 +19,7 @@ from warnings import warn
 
 from turnwise.errors import MessageError, TurnwiseWarning, short_repr
 from turnwise.integrations.tokenizer_template import template_of
-from turnwise.integrations.training_rows import RowEncoder
+from turnwise.integrations.training_rows import RowEncoder, split_columns
 
 __all__ = ["TurnwiseStrategy", "load"]
 
@@ -97,7 +97,7 @@ class TurnwiseStrategy:
 
     def tokenize_prompt(self, prompt: Mapping[str, Any]) -> dict[str, list[Any]]:
         """Return `input_ids`, `attention_mask` and `labels` of a batch of rows; both are mappings of columns."""
-        rows = [dict(zip(prompt, row, strict=True)) for row in zip(*prompt.values(), strict=True)]
+        rows = split_columns(prompt)
         samples, problems = self.encoder.encode_all([self._rename(row) for row in rows])
         for problem in problems:
             what = "a row is left out" if problem.is_dropped else "a row is trained in part"

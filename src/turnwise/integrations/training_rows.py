@@ -19,7 +19,7 @@ from turnwise.template import Template
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED, TrainOn
 
-__all__ = ["Problem", "RowEncoder", "Sample", "describe_problems"]
+__all__ = ["Problem", "RowEncoder", "Sample", "describe_problems", "split_columns"]
 
 NOTHING_TRAINED = "nothing is trained: no reply of the assistant is written"
 MAX_DESCRIBED = 5  # rows that a warning names; the others are counted
@@ -147,6 +147,11 @@ class RowEncoder:
     def _is_split(self) -> bool:
         # Samples of their own are for turns: where everything is trained, a row is one sample.
         return self.split and self.train_on != "all"
+
+
+def split_columns(batch: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a batch that is a mapping of columns."""
+    return [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
 
 
 def describe_problems(problems: Sequence[Problem], rows: int) -> str:

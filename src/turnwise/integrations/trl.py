@@ -15,7 +15,12 @@ from warnings import warn
 
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean
 from turnwise.integrations.tokenizer_template import template_of
-from turnwise.integrations.training_rows import Problem, RowEncoder, describe_problems
+from turnwise.integrations.training_rows import (
+    Problem,
+    RowEncoder,
+    describe_problems,
+    split_columns,
+)
 from turnwise.repair import GENERATION, fix
 from turnwise.template import Template
 from turnwise.tokens.loss import GENERATION_TAG, TrainOn
@@ -119,8 +124,7 @@ def training_template(tokenizer: Any) -> str:
 
 def _encode_batch(function: Any, batch: Mapping[str, list[Any]], indices: list[int]) -> Any:
     """Encode a batch of `Dataset.map`: a mapping of columns."""
-    rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
-    return function(rows, indices)
+    return function(split_columns(batch), indices)
 
 
 def _encode_columns(
