@@ -1,12 +1,11 @@
 """Encode many conversations at once: find the text of each, then encode all of it by one call.
 
-Rows of a data set mostly have one of a few forms. The first rows of each form are encoded in full, and show the layout
-of its ids (`tokens/row_layout.py`). Where the template provably writes all rows of a form alike
-(`engine/segments/rows.py`), the others are not even rendered: their contents are put into the layout. Otherwise they
-are rendered, to see whether they have it. Their text is encoded all together, by the batch interface of the
-tokenizer's library, in the segments that the layout shows. A row without a layout (tools, options of its own, a content
-that spells a control token) is encoded as `Template.encode` does it. So the ids and labels of every row are those of
-`encode`.
+Rows of a data set mostly have one of a few forms. The first rows of each form are encoded in full. Where the template
+provably writes all rows of a form alike (`engine/segments/rows.py`), they show the layout of its ids
+(`tokens/row_layout.py`), and the others are not even rendered: their contents are put into the layout. Their text is
+encoded all together, by the batch interface of the tokenizer's library, in the segments that the layout shows. A row
+without a layout (tools, options of its own, a content that spells a control token) is encoded as `Template.encode` does
+it. So the ids and labels of every row are those of `encode`.
 
 A row that cannot be encoded is an error in its place, and costs no other row anything.
 """
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 
 from turnwise import shapes
 from turnwise.engine.option_names import ENCODE_ARGUMENTS, reject_misspelt_options
-from turnwise.engine.segments.rows import MAX_TRACED_LENGTH, ContentTrace, trace_contents
+from turnwise.engine.segments.rows import MAX_TRACED_LENGTH, trace_contents
 from turnwise.errors import MessageError, TurnwiseError, did_you_mean
 from turnwise.messages import find_lone_surrogate, find_plain_kind
 from turnwise.tokens.encode import EncodeRequest
@@ -30,14 +29,7 @@ from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
 from turnwise.tokens.loss import IGNORED, TrainOn
 from turnwise.tokens.request_builder import RequestBuilder
-from turnwise.tokens.row_layout import (
-    RenderedLayout,
-    RowLayout,
-    TracedLayout,
-    can_have_layouts,
-    encode_flat,
-    make_layout,
-)
+from turnwise.tokens.row_layout import RowLayout, can_have_layouts, encode_flat, make_layout
 from turnwise.tokens.text_encoder import encoder_for
 
 ON_ERROR = ("raise", "collect")
@@ -45,9 +37,7 @@ MAX_FORMS = 1_000  # of rows whose layouts are remembered
 MIN_ROWS = (
     3  # of a form, before its layout is looked for: that takes as long as to encode some rows
 )
-MAX_LAYOUTS = 4  # of one form: the template may write today's date, or branch on a content
-MAX_FAILURES = 20  # rows of a form in succession that fit no layout; then none is tried any more
-MAX_ATTEMPTS = 4  # rows that may show a first layout, which takes longer than to encode them
+MAX_ATTEMPTS = 4  # rows that may show a layout, which takes longer than to encode them
 
 NO_ARGUMENTS: Mapping[str, Any] = {}
 SEPARATOR = "\0"  # between contents that are searched together
@@ -58,14 +48,12 @@ EncodeRow = Callable[[Any, Mapping[str, Any]], Encoded]  # messages and the argu
 class _Form:
     """What is known about rows with the same roles."""
 
-    __slots__ = ("failures", "layouts", "rows", "trace", "traced")
+    __slots__ = ("attempts", "layout", "rows")
 
     def __init__(self) -> None:
         self.rows = 0  # that were encoded in full
-        self.trace: ContentTrace | None = None
-        self.traced: TracedLayout | None = None
-        self.layouts: list[RenderedLayout] = []
-        self.failures = 0
+        self.layout: RowLayout | None = None
+        self.attempts = 0  # to find it, in succession
 
 
 class _LaidOutRow(NamedTuple):
@@ -133,7 +121,7 @@ class BatchEncoder:
         self._contents: list[str] = []  # of rows with a layout
         self._absent: set[str] = set()  # the texts that one of these layouts excludes
         self._ready: dict[
-            Any, TracedLayout
+            Any, RowLayout
         ] = {}  # by roles: layouts that apply, until a row is encoded in full
         self._errors: dict[int, TurnwiseError] = {}
         self._forms: dict[Any, _Form] = {}
@@ -182,20 +170,17 @@ class BatchEncoder:
         if turns is None:
             return _EncodedRow.of(self._encode_in_full(messages, arguments))
         roles, contents = turns
-        layout: RowLayout | None = self._ready.get(roles)
+        layout = self._ready.get(roles)
         if layout is None:
             form = self._forms.get(roles) or self._add_form(roles, messages)
-            if form is None or form.failures >= MAX_FAILURES:
-                return _EncodedRow.of(self._encode_in_full(messages))
-            layout = self._find_layout(messages, contents, form)
+            layout = None if form is None else self._find_layout(form)
             if layout is None:
                 encoded = self._encode_in_full(messages)
-                self._learn_layout(messages, contents, form, encoded)
+                if form is not None:
+                    self._learn_layout(messages, contents, form, encoded)
                 return _EncodedRow.of(encoded)
-            form.failures = 0
             self._absent.update(layout.absent)
-            if isinstance(layout, TracedLayout):
-                self._ready[roles] = layout
+            self._ready[roles] = layout
         self._contents += contents
         return make_row((messages, contents, layout))
 
@@ -215,25 +200,12 @@ class BatchEncoder:
         form = self._forms[roles] = _Form()
         return form
 
-    def _find_layout(
-        self, messages: Sequence[Any], contents: Sequence[str], form: _Form
-    ) -> RowLayout | None:
-        """Return the layout of a row; None if it is not known."""
-        request = self._request
+    def _find_layout(self, form: _Form) -> RowLayout | None:
+        """Return the layout of the rows of a form; None if it is not known, or has another time in it."""
+        request, layout = self._request, form.layout  # read once: other threads share the form
         assert request is not None
-        # Each is read once: other threads share the form.
-        trace, traced, now = form.trace, form.traced, request.arguments["now"]
-        if traced is not None and traced.trace.is_on_time(now):
-            return traced if traced.applies() else None
-        if trace is not None and trace.is_on_time(now) and not _has_text(contents, trace.absent):
-            return None  # it will show the layout
-        if not form.layouts:
-            return None
-        try:
-            out = request.render(messages).output
-        except TurnwiseError:
-            return None  # it is normalised, or the error is raised again
-        return next((layout for layout in form.layouts if layout.fits(out, contents)), None)
+        is_known = layout is not None and layout.trace.is_on_time(request.arguments["now"])
+        return layout if is_known else None
 
     def _learn_layout(
         self, messages: Sequence[Any], contents: Sequence[str], form: _Form, encoded: Encoded
@@ -241,26 +213,21 @@ class BatchEncoder:
         """Remember the layout of a row that was encoded in full."""
         request = self._request
         assert request is not None
+        if form.attempts >= MAX_ATTEMPTS:
+            return
         if encoder_for(request.tokenizer).matcher.is_in(SEPARATOR.join(contents)):
             return  # such a row never has a layout
         form.rows += 1
         if form.rows < MIN_ROWS:
             return
-        trace, now = form.trace, request.arguments["now"]
-        if form.rows == MIN_ROWS or (trace is not None and not trace.is_on_time(now)):
-            trace = form.trace = trace_contents(request.renderer, messages, request.arguments)
-            form.traced = None
-        layout = make_layout(replace(request, messages=messages), encoded, trace)
+        trace = trace_contents(request.renderer, messages, request.arguments)
+        layout = None
+        if trace is not None:
+            layout = make_layout(replace(request, messages=messages), encoded, trace)
         if layout is not None:
             layout.warnings = encoded.warnings
-        if isinstance(layout, TracedLayout):
-            form.traced, form.trace = layout, layout.trace
-            return
-        form.failures += 1 if layout is not None or form.layouts else MAX_FAILURES // MAX_ATTEMPTS
-        if trace is not None and not _has_text(contents, trace.absent):
-            form.trace = None  # it is of no use
-        if isinstance(layout, RenderedLayout):
-            form.layouts = [layout, *form.layouts[: MAX_LAYOUTS - 1]]
+        form.layout = layout
+        form.attempts = 0 if layout is not None else form.attempts + 1
 
     def _encode_laid_out(self) -> _FlatRows:
         """Encode all rows that have a layout; those that cannot be encoded so are encoded in full."""
@@ -435,8 +402,3 @@ def _is_not_unicode(index: int, row: _LaidOutRow) -> bool:
 
 def _is_any(index: int, row: _LaidOutRow) -> bool:
     return True
-
-
-def _has_text(contents: Sequence[str], texts: Iterable[str]) -> bool:
-    """Return whether one of some texts is in a content."""
-    return any([text in content for text in texts for content in contents])

@@ -6,10 +6,10 @@ is encoded: one ends where a turn of the model begins or ends, so each is traine
 
     <|im_start|>user\n{content[0]}<|im_end|>\n<|im_start|>assistant\n   {content[1]}<|im_end|>   \n
 
-Another row has this layout if the program writes the same texts beside the contents, and each content as it was given.
-That is proven for all contents at once (`TracedLayout`), or seen in a rendering of the row (`RenderedLayout`). Then its
-special tokens, its turns and its labels are where they are in the first row, because nothing that decides about them
-looks at a content. `make_layout` makes sure of that, and returns None otherwise:
+Another row has this layout if the program writes the same texts beside the contents, and each content as it was given,
+which is proven for all contents at once (`engine/segments/rows.py`). Then its special tokens, its turns and its labels
+are where they are in the first row, because nothing that decides about them looks at a content. `make_layout` makes
+sure of that, and returns None otherwise:
 
 * added tokens can neither overlap nor look at their surroundings, so a look-alike is found by a search in one span;
 * the opening of each turn was learned from its kind, and is the template's text;
@@ -27,13 +27,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from turnwise.engine.segments.rows import ContentSlot, ContentTrace, trace_contents
 from turnwise.engine.segments.symbols import Trim
-from turnwise.tokens.boundaries import Opening, Turn, find_message_spans
+from turnwise.tokens.boundaries import Turn, find_message_spans
 from turnwise.tokens.encode import RENDERINGS, RENDERINGS_PER_TURN, EncodeRequest
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.encoded_batch import ID_TYPE
@@ -66,14 +64,14 @@ class RowSegment(NamedTuple):
 
 
 class RowLayout:
-    """The layout of conversations with these roles.
+    """The layout of conversations with these roles, but for those with certain texts in their contents.
 
     Args:
-        trims: how the template strips contents, by the numbers of their messages.
+        trace: shows how the template writes contents that it does not know.
+        matcher: finds added tokens.
         text: the text of the first of them.
         contents: where its contents are.
         segments: of which its ids are made.
-        openings: the openings that are known of each kind of turn; while there is one, it applies.
         controls: its control ids, which are those of every row.
 
     Attributes:
@@ -88,69 +86,24 @@ class RowLayout:
 
     def __init__(
         self,
-        trims: Mapping[int, Sequence[Trim]],
+        trace: ContentTrace,
+        matcher: TokenMatcher,
         text: str,
         contents: Sequence[TextSpan],
         segments: Sequence[RowSegment],
-        openings: Sequence[list[Opening]],
         controls: Sequence[int],
     ) -> None:
-        self.absent: Sequence[str] = ()
+        self.trace = trace
+        # a text with an added token in it is absent where there are no added tokens
+        self.absent = [text for text in trace.absent if not matcher.pattern.search(text)]
         self.controls = controls
         self.trained = [
             (number, segment.rest) for number, segment in enumerate(segments) if segment.is_trained
         ]
         self.count = len(segments)
-        self._openings = list({id(known): known for known in openings}.values())
-        self.fill = _compile_fill(text, contents, segments, trims)
-
-    def applies(self) -> bool:
-        """Return whether turns still begin where they did in the first row."""
-        return all([len(known) == 1 for known in self._openings])
-
-
-class RenderedLayout(RowLayout):
-    """A layout of rows that are rendered, to see whether they have it.
-
-    Args:
-        out: what the program wrote for the first row: texts and trails, alternately.
-        places: the index in `out` of each content.
-        more: the other arguments of `RowLayout`.
-    """
-
-    def __init__(self, out: Sequence[Any], places: Sequence[int], *more: Any) -> None:
-        super().__init__({}, *more)
-        self._length = len(out)
-        self._get_contents = _get_items(places)
-        hidden = {*places, *(place + 1 for place in places)}
-        self._get_others = _get_items([i for i in range(len(out)) if i not in hidden])
-        self._others = self._get_others(out)
-
-    def fits(self, out: Sequence[Any], contents: Sequence[str]) -> bool:
-        """Return whether the program wrote another conversation of the same roles in the same way."""
-        return (
-            len(out) == self._length
-            and self._get_contents(out) == tuple(contents)
-            and self._get_others(out) == self._others
-            and self.applies()
-        )
-
-
-class TracedLayout(RowLayout):
-    """A layout that all rows with the same roles have, but for those with certain texts in their contents.
-
-    Args:
-        trace: shows how the template writes contents that it does not know.
-        matcher: finds added tokens.
-        more: the other arguments of `RowLayout`.
-    """
-
-    def __init__(self, trace: ContentTrace, matcher: TokenMatcher, *more: Any) -> None:
         slots = [part for part in trace.parts if isinstance(part, ContentSlot)]
-        super().__init__({slot.message: slot.trims for slot in slots}, *more)
-        self.trace = trace
-        # a text with an added token in it is absent where there are no added tokens
-        self.absent = [text for text in trace.absent if not matcher.pattern.search(text)]
+        trims = {slot.message: slot.trims for slot in slots}
+        self.fill = _compile_fill(text, contents, segments, trims)
 
 
 def _compile_fill(
@@ -195,13 +148,6 @@ def _compile_fill(
     return fill
 
 
-def _get_items(indices: Sequence[int]) -> Any:
-    """Return a function that gives these elements of a list as a tuple."""
-    if len(indices) > 1:
-        return itemgetter(*indices)
-    return lambda values: tuple([values[index] for index in indices])
-
-
 def can_have_layouts(request: EncodeRequest) -> bool:
     """Return whether rows that are encoded like this can share a layout at all."""
     encoder = encoder_for(request.tokenizer)
@@ -212,52 +158,30 @@ def can_have_layouts(request: EncodeRequest) -> bool:
     return not encoder.has_blank_tokens and encoder.matcher.is_separable
 
 
-def make_layout(
-    request: EncodeRequest, encoded: Encoded, trace: ContentTrace | None = None
-) -> RowLayout | None:
+def make_layout(request: EncodeRequest, encoded: Encoded, trace: ContentTrace) -> RowLayout | None:
     """Return the layout of a conversation of plain turns that was encoded, None if it decides about its ids.
 
     Args:
         request: how it was encoded.
         encoded: the conversation; its contents are not blank.
-        trace: how the template writes such conversations, if that is known.
+        trace: how the template writes such conversations.
     """
     if encoded.untrained or encoded.incomplete or encoded.added_stop or encoded.rendering.changes:
         return None
     if type(encoded.kept) is not range:  # messages were left out
         return None
-    texts = [message["content"] for message in request.messages]
-    contents = None if trace is None else _fill_slots(trace, texts, encoded.text)
-    if trace is not None and contents is not None:
-        return _make_traced_layout(_FirstRow(request, encoded, contents), trace)
-    places = _find_contents(encoded, texts)
-    if places is None or _has_own_prompts(request):
+    contents = _fill_slots(trace, [one["content"] for one in request.messages], encoded.text)
+    if contents is None:
         return None
-    starts = list(accumulate(map(len, encoded.rendering.output[::2]), initial=0))
-    contents = [TextSpan(starts[place // 2], starts[place // 2 + 1]) for place in places]
     row = _FirstRow(request, encoded, contents)
-    openings, segments = row.find_openings(), row.find_segments()
-    if openings is None or segments is None:
-        return None
-    controls = encoder_for(request.tokenizer).controls.select(encoded.input_ids)
-    return RenderedLayout(
-        encoded.rendering.output, places, encoded.text, contents, segments, openings, controls
-    )
-
-
-def _make_traced_layout(row: _FirstRow, trace: ContentTrace) -> TracedLayout | None:
-    """Return the layout of all conversations that have this trace; None if one decides about its ids."""
-    request, encoded = row.request, row.encoded
-    is_proven = _has_own_prompts(request)
-    with_prompts = _add_prompts(request, encoded, trace) if is_proven else trace
-    openings, segments = row.find_openings(is_proven), row.find_segments()
-    if with_prompts is None or openings is None or segments is None:
+    has_own_prompts = _has_own_prompts(request)
+    with_prompts = _add_prompts(request, encoded, trace) if has_own_prompts else trace
+    segments = row.find_segments() if row.has_plain_turns() else None
+    if with_prompts is None or segments is None:
         return None
     encoder = encoder_for(request.tokenizer)
     controls = encoder.controls.select(encoded.input_ids)
-    return TracedLayout(
-        with_prompts, encoder.matcher, encoded.text, row.contents, segments, openings, controls
-    )
+    return RowLayout(with_prompts, encoder.matcher, encoded.text, contents, segments, controls)
 
 
 def _has_own_prompts(request: EncodeRequest) -> bool:
@@ -311,19 +235,6 @@ def _add_prompts(
     return trace._replace(absent=frozenset(absent), clock=tuple(clock.items()))
 
 
-def _find_contents(encoded: Encoded, contents: Sequence[str]) -> list[int] | None:
-    """Return the index of each content in what a program wrote; None if one was not written as it is, or twice."""
-    texts = encoded.rendering.output[::2]
-    if "".join(texts) != encoded.text:
-        return None
-    places = []
-    for content in contents:
-        if texts.count(content) != 1:
-            return None
-        places.append(2 * texts.index(content))
-    return places
-
-
 class _FirstRow:
     """An encoded conversation, asked for what others with the same roles must have in common with it.
 
@@ -347,22 +258,20 @@ class _FirstRow:
 
     # ---- turns ----
 
-    def find_openings(self, is_proven: bool = False) -> list[list[Opening]] | None:
-        """Return nothing that could change; None if a turn looks at a content."""
+    def has_plain_turns(self) -> bool:
+        """Return whether no turn looks at a content to find where it begins or ends."""
         messages, turns = self.request.messages, self.encoded.turns
         assistant = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         if [turn.message for turn in turns] != assistant:
-            return None
+            return False
         spans = find_message_spans(self.encoded.rendering.piece_table)
         for turn in turns:
             span = spans.get(turn.message)
-            if span is None:
-                return None
-            if self._has_content(*sorted((span.start, turn.start))):
-                return None
+            if span is None or self._has_content(*sorted((span.start, turn.start))):
+                return False
             if not self._has_plain_end(turn, span.end):
-                return None
-        return []
+                return False
+        return True
 
     def _has_plain_end(self, turn: Turn, end: int) -> bool:
         """Return whether a turn ends with the only stop token in its message, and the template wrote all that follows.
