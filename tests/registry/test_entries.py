@@ -69,6 +69,16 @@ SAMPLED_EVERY = 17  # of our conversations, one in so many is given to transform
 MAX_REFUSED_SHARE = 0.6  # of the renderings that are compared, so that most of a comparison is text
 # Text beside calls has markers that plain text has not.
 KEEPS_MARKERS = {("llama-4", "content and call")}
+# Null among the items of a list is an element without text, which an empty text is too.
+NULL_LOST = (
+    "call",
+    "calls",
+    "content and call",
+    "reasoning and call",
+    "many kinds of values",
+    "everything",
+)
+KEEPS_MARKERS |= {("minimax-m3", kind) for kind in NULL_LOST}
 # They write no reply: a conversation is quoted in a question about it; or no reply of text that follows a prompt, since
 # they take parts only, or open a reply otherwise in a prompt than in a history.
 QUOTING = {"llama-guard-3", "llama-guard-3-1b", "emu3", "idefics3", "molmo2", "molmoweb"}
