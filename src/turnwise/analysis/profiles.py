@@ -105,6 +105,8 @@ class Profile:
 
     @cached_property
     def _reads_parts(self) -> bool:
-        """Whether the template has code for text parts."""
-        texts = self._forms.texts
-        return any("text" in TemplateConstants.read(text).constants_of("type") for text in texts)
+        """Whether the template has code for parts: it reads their fields."""
+        found = [
+            TemplateConstants.read(text).children.get("content", ()) for text in self._forms.texts
+        ]
+        return any("text" in fields or "type" in fields for fields in found)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from turnwise.analysis.conversations import make_tool
+from turnwise.analysis.conversations import Probe, make_tool
 from turnwise.analysis.probe_chats import ARGUMENTS, TOOL_NAME, TOOLS
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TurnwiseError
@@ -86,6 +86,7 @@ def check_calls_read_back(subject: Subject) -> Iterator[Symptom]:
         return
     for given in (ARGUMENTS[:1], ARGUMENTS):
         probe = subject.chat(subject.user(), subject.call(*given), tools=TOOLS)
+        yield from _find_open_brace(subject, probe)
         before = subject.chat(subject.user(), tools=TOOLS, prompt=True)
         text, prompt = subject.text_of(probe), subject.text_of(before)
         if text is None or prompt is None or not text.startswith(prompt):
@@ -105,6 +106,26 @@ def check_calls_read_back(subject: Subject) -> Iterator[Symptom]:
                 f"writes: {show_from(text, len(prompt) + 30)}",
             )
             return
+
+
+def _find_open_brace(subject: Subject, probe: Probe) -> Iterator[Symptom]:
+    """Yield a symptom if the template opens a brace of JSON and does not close it, or the other way round."""
+    outcome = subject.run(probe)
+    last = len(probe.messages) - 1
+    depth = end = start = 0
+    for text, origin in outcome.pieces if isinstance(outcome, Rendering) else ():
+        start += len(text)
+        if origin.message == last:
+            depth += text.count("{") - text.count("}")
+            end = start if origin.path is not None else end
+    if depth:
+        yield Symptom(
+            f"a call has {abs(depth)} {'opening' if depth > 0 else 'closing'} brace too many",
+            "Write as many closing braces as opening ones.",
+            subject.places.at(probe, end),
+            probe,
+            f"writes: {show_from(subject.text_of(probe) or '', end)}",
+        )
 
 
 def _read_call(call: Any) -> tuple[str, Any]:

@@ -23,6 +23,7 @@ from turnwise.analysis.probe_chats import (
     ARGUMENTS,
     ASKED_AGAIN,
     FOUND_NEXT,
+    SAID,
     SAID_NEXT,
     THOUGHT,
     TOOLS,
@@ -37,7 +38,7 @@ from turnwise.evidence.prefix_stability import StabilityRow, StabilitySearch
 from turnwise.messages import REASONING_KEYS
 from turnwise.replies.input_format import IN_PARTS
 
-CLOCK = "strftime_now"
+CLOCK, PROMPT = "strftime_now", "add_generation_prompt"
 NOT_SENT = (REPLY, NEXT_RESULT)  # T402 is about replies; between two results nobody asks a model
 ROUNDS = 4  # of the conversation for which costs are told
 SPACES = " \t"
@@ -155,13 +156,29 @@ def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
     probe = finished[0] if subject.text_of(finished[0]) is not None else finished[-1]
     text = subject.text_of(probe) or ""
     index = first_difference(text, prompt)
+    asked = subject.chat(subject.user(), prompt=True)
+    place = subject.places.at(asked, min(index, len(prompt) - 1), caller=True)
+    outcome = subject.run(probe)
+    if isinstance(outcome, Rendering) and _message_at(outcome, index) != len(probe.messages) - 1:
+        # the turn before it is written otherwise, as soon as a reply follows
+        place = subject.places.at(probe, index, caller=True)
     yield Symptom(
         f"the prompt ends with {show_from(prompt, len(prompt))}, and no finished turn begins so",
         "Open an assistant's turn in history as the generation prompt does.",
-        subject.places.at(subject.chat(subject.user(), prompt=True), min(index, len(prompt) - 1)),
+        place,
         probe,
         f"writes: {show_from(text, index)}",
     )
+
+
+def _message_at(rendering: Rendering, index: int) -> int | None:
+    """Return the message that was being written at a character."""
+    start = 0
+    for text, origin in rendering.pieces:
+        start += len(text)
+        if index < start:
+            return origin.message
+    return None
 
 
 def _thoughtful_replies(subject: Subject) -> Iterator[MessageDict]:
@@ -306,6 +323,15 @@ def check_last_turn(subject: Subject) -> Iterator[Symptom]:
         return
     last = len(probe.messages) - 1
     tail = outcome.text[len(_committed_text(outcome, last)) :]
+    tokens = {**subject.renderer.options, **subject.tokens}
+    bos = tokens.get("bos_token")
+    if bos and bos != tokens.get("eos_token") and tail.lstrip().startswith(bos):
+        yield Symptom(
+            f"a reply ends with {bos}, the token that begins a text",
+            "Write the stop token after every reply.",
+            subject.places.of_field(probe, "messages", last, "content", caller=True),
+            probe,
+        )
     if any(stop in tail for stop in stops):
         return
     yield Symptom(
@@ -370,23 +396,27 @@ def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     End with `{%- if add_generation_prompt %}` and the text that opens an assistant's turn.
     """
-    for tools in dict.fromkeys((None, subject.takes_calls or None)):
-        given = subject.tools if tools else None
-        asked = subject.chat(subject.user(), tools=given, prompt=True)
-        closed = subject.text_of(subject.chat(subject.user(), tools=given))
-        prompt = subject.text_of(asked)
+    user, calls = subject.user(), subject.takes_calls
+    chats = [([user], None), ([user], subject.tools)][: 1 + calls]
+    for messages, tools in chats:
+        asked = subject.chat(*messages, tools=tools, prompt=True)
+        closed, prompt = (
+            subject.text_of(replace(asked, add_generation_prompt=False)),
+            subject.text_of(asked),
+        )
         if closed is None or prompt is None or not prompt.startswith(closed):
             continue
-        probe, opening = _find_shared_opening(subject, closed, given)
+        probe, opening = _find_shared_opening(subject, closed, tools)
         written = prompt[len(closed) :]
         missing = opening[len(written) :] if opening.startswith(written) else ""
         is_prompt = bool(written) or not subject.facts.generation_prompt
         if not missing.strip(SPACES) or REASONING_MARK in missing or not is_prompt:
             continue
-        place = subject.places.at(asked, len(prompt) - 1)
-        if not written:
-            place = subject.places.at(probe, len(closed + opening) - len(opening.lstrip()))
         what = f"ends with {written!r}" if written else "adds nothing"
+        place = subject.places.at(asked, len(prompt) - 1, caller=True)
+        if not written:
+            found = subject.places.at(probe, len(closed + opening) - len(opening.lstrip()))
+            place = subject.places.of_variable(PROMPT) or found
         yield Symptom(
             f"the generation prompt {what}, and every reply begins after {opening!r}",
             "End with `{% if add_generation_prompt %}` and the whole text that opens an assistant's turn.",
@@ -395,6 +425,37 @@ def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
             f"writes: {show_from(prompt, len(prompt))}",
         )
         return
+    yield from _find_missing_prompts(subject)
+
+
+def _find_missing_prompts(subject: Subject) -> Iterator[Symptom]:
+    """Yield a symptom if a longer conversation has no generation prompt at its end, and a short one has."""
+    user, reply = subject.user(), subject.reply()
+    chats = [[user, reply, subject.user(ASKED_AGAIN)]]
+    chats += [[user, subject.call(), subject.result()]] if subject.takes_calls else []
+    chats += [[subject.system()]] if subject.takes_system else []
+    texts = [subject.text_of(subject.chat(user, prompt=asked)) for asked in (False, True)]
+    for chat in chats if texts[0] != texts[1] else ():
+        tools = subject.tools if len(chat) > 1 and chat[1] != reply else None
+        asked = subject.chat(*chat, tools=tools, prompt=True)
+        prompt = subject.text_of(asked)
+        closed = subject.text_of(replace(asked, add_generation_prompt=False))
+        finished = subject.text_of(subject.chat(*chat, reply, tools=tools))
+        if closed is None or prompt is None or finished is None:
+            continue
+        opening, said, _ = finished[len(closed) :].partition(SAID)
+        is_opened = finished.startswith(closed) and said and any(map(str.isalpha, opening))
+        if is_opened and (prompt == closed or not prompt.startswith(closed)):
+            what = "is missing" if prompt == closed else "is not at the end"
+            yield Symptom(
+                f"after a message of the role {chat[-1]['role']}, the generation prompt {what}",
+                "End with `{% if add_generation_prompt %}`, whatever the last message is.",
+                subject.places.of_variable(PROMPT),
+                asked,
+                f"writes: {show_from(prompt, len(prompt))}",
+                "note" if chat[-1]["role"] == "system" else None,
+            )
+            return
 
 
 def _find_shared_opening(

@@ -12,7 +12,7 @@ from jinja2 import nodes
 
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.engine.compiler.syntax import parse, unpack_position
-from turnwise.engine.compiler.tree import find_nodes
+from turnwise.engine.compiler.tree import find_nodes, walk
 from turnwise.engine.runtime.filters import FILTERS
 from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.methods import METHODS
@@ -38,6 +38,12 @@ MESSAGE_KEYS = (
 )
 CALL_KEYS = ("id", "type", "function", "name", "arguments")
 TOOL_KEYS = ("type", "function", "name", "description", "parameters")
+PART_TYPES = (
+    *("text", "image", "image_url", "input_text", "input_image", "output_text", "refusal"),
+    *("video", "video_url", "audio", "audio_url", "input_audio", "file", "tool_reference"),
+    *("thinking", "reasoning", "tool_use", "tool_result", "function"),
+)
+SCHEMA_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 KEYS = {"messages": MESSAGE_KEYS, "tool_calls": CALL_KEYS, "tools": TOOL_KEYS}
 """The keys that clients send, by what they are read from."""
 CLOSE_KEY = 0.85  # how similar a misspelt key is to the right one
@@ -114,16 +120,17 @@ def check_known_keys(subject: Subject) -> Iterator[Symptom]:
                     f"Correct the name. Did you mean {unknown.pop(key)}?",
                     subject.places.by_position(*unpack_position(line), name),
                 )
-        known = [one for one in constants.constants_of("role") if isinstance(one, str)]
-        for role in known:
-            near = _find_near(role, ROLES)
-            used = [one for one in find_nodes(tree, nodes.Const) if one.value == role]
-            if near and used and near not in _list_beside(tree, role):
-                yield Symptom(
-                    f"a role is compared with {short_repr(role)}, which no client sends",
-                    f"Correct the name. Did you mean {near}?",
-                    subject.places.by_position(*unpack_position(used[0].lineno), name),
-                )
+        for subject_name, words in (("role", ROLES), ("type", (*PART_TYPES, *SCHEMA_TYPES))):
+            known = constants.constants_of(subject_name)
+            for word in [one for one in known if isinstance(one, str)]:
+                near = _find_near(word, words)
+                used = [one for one in find_nodes(tree, nodes.Const) if one.value == word]
+                if near and used and near not in _list_beside(tree, word):
+                    yield Symptom(
+                        f"a {subject_name} is compared with {short_repr(word)}, which no client sends",
+                        f"Correct the name. Did you mean {near}?",
+                        subject.places.by_position(*unpack_position(used[0].lineno), name),
+                    )
 
 
 def _list_near_keys(constants: TemplateConstants) -> Iterator[tuple[str, str]]:
@@ -191,8 +198,37 @@ def check_dead_branches(subject: Subject) -> Iterator[Symptom]:
                     )
 
 
+def check_lost_assignments(subject: Subject) -> Iterator[Symptom]:
+    """A variable is set in a loop, and read only after it.
+
+    ## What it does
+    Looks for `set` inside of a loop whose variable is not read inside of it.
+
+    ## Why it matters
+    What is set in a loop is forgotten at the end of each round: Jinja keeps the value from before the loop. So the
+    assignment does nothing, and what follows goes on as if nothing had been found.
+
+    ## How to fix
+    Keep the value in a namespace: `{% set found = namespace(index=0) %}`, then `{% set found.index = loop.index0 %}`.
+    """
+    for tree, _, name in _list_trees(subject):
+        later = {one.name for one in find_nodes(tree, nodes.Name) if one.ctx == "load"}
+        for loop in find_nodes(tree, nodes.For):
+            inside = list(walk(*loop.body))
+            read = {one.name for one in inside if isinstance(one, nodes.Name) and one.ctx == "load"}
+            names = [one for one in inside if isinstance(one, nodes.Name) and one.ctx == "store"]
+            for variable in names:
+                if variable.name not in read and variable.name in later:
+                    yield Symptom(
+                        f"{variable.name} is set in a loop, where it is not read, and forgotten after it",
+                        "Keep the value in a namespace.",
+                        subject.places.by_position(*unpack_position(variable.lineno), name),
+                    )
+
+
 CHECKS = (
     Check("T610", "unknown-name", "error", check_known_names, reads_source=True),
     Check("T611", "unknown-key", "error", check_known_keys, reads_source=True),
     Check("T612", "dead-branch", "warning", check_dead_branches, reads_source=True),
+    Check("T613", "lost-assignment", "warning", check_lost_assignments, reads_source=True),
 )

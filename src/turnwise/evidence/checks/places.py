@@ -7,6 +7,7 @@ conversation in which the text was written.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -27,6 +28,7 @@ from turnwise.evidence.checks.findings import Place
 from turnwise.evidence.coverage import WatchedRenderer
 from turnwise.messages import REASONING_KEYS
 
+MISSING = re.compile(r"has no attribute '(\w+)'")
 TEXT_FIELDS = ("content", "tool_calls", "function_call", *REASONING_KEYS)
 
 
@@ -67,7 +69,19 @@ class PlaceFinder:
         """Return the place of an error."""
         if not isinstance(outcome, TemplateError) or outcome.line is None:
             return None
+        missing = MISSING.search(outcome.message)
+        read = self._find_reads(outcome.name, missing[1]) if missing else []
+        if len(read) == 1:  # a value that was read there and used here
+            return self.by_position(*read[0], outcome.name)
         return Place(outcome.name, outcome.line, outcome.column or 1, outcome.source_line or "")
+
+    def _find_reads(self, name: str, key: str) -> list[Position]:
+        tree = parse(self._texts.get(name, ""), name)
+        found = [one.lineno for one in find_nodes(tree, nodes.Getattr) if one.attr == key]
+        for item in find_nodes(tree, nodes.Getitem):
+            if isinstance(item.arg, nodes.Const) and item.arg.value == key:
+                found.append(item.lineno)
+        return [unpack_position(line) for line in found]
 
     def at(self, probe: Probe, index: int, caller: bool = False) -> Place | None:
         """Return the place that wrote a character; with `caller`, as for `of_field`."""
@@ -75,16 +89,16 @@ class PlaceFinder:
         if not isinstance(outcome, Rendering):
             return None
         start, index = 0, min(index, len(outcome.text) - 1)
+        span = find_span(outcome.writers, index)
+        if caller and span is not None and span.caller is not None:
+            return self._place_of(probe, span.caller)
         for piece in outcome.pieces:
             if index < start + len(piece.text) and piece.origin.kind == "template":
                 return self._place_in_text(piece, index - start, self.program_name(probe))
             start += len(piece.text)
             if index < start:
                 break
-        span = find_span(outcome.writers, index)
-        if span is None:
-            return None
-        return self._place_of(probe, span.caller if caller else span.expression)
+        return self._place_of(probe, span.expression) if span is not None else None
 
     def of_field(self, probe: Probe, *path: str | int, caller: bool = False) -> Place | None:
         """Return the place that first wrote a field, or what was computed from it.
@@ -119,6 +133,16 @@ class PlaceFinder:
         elif source.startswith(before):
             column += len(before)
         return self.by_position(line, column, name)
+
+    def of_variable(self, variable: str) -> Place | None:
+        """Return where the template reads a variable for the last time."""
+        found = [
+            (name.lineno, program)
+            for program, text in self._texts.items()
+            for name in find_nodes(parse(text, program), nodes.Name)
+            if name.name == variable and name.ctx == "load"
+        ]
+        return self.by_position(*unpack_position(found[-1][0]), found[-1][1]) if found else None
 
     @cached_property
     def of_roles(self) -> Place | None:
@@ -157,8 +181,23 @@ class PlaceFinder:
                 others.append(one)
             elif has_more:
                 others.append(rest)
+        loop = self._find_skipping_loop(probe) if message == probe.messages[0] else None
+        if loop is not None:
+            return loop
         without = replace(probe, messages=others)
         return self.branches.find_decision(probe, without) or self.of_roles
+
+    def _find_skipping_loop(self, probe: Probe) -> Place | None:
+        """Return the loop over messages that leaves out the first; None if something is written for it."""
+        outcome = self._run(probe)
+        if not isinstance(outcome, Rendering):
+            return None
+        if any(piece.origin.message == 0 for piece in outcome.pieces):
+            return None
+        roles = [message["role"] for message in probe.messages]
+        other = roles.index(roles[0], 1) if roles[0] in roles[1:] else 0
+        written = self.of_field(probe, "messages", other, "content", caller=True)
+        return self.of_loop(written, "")
 
 
 class BranchWatch(WatchedRenderer):
@@ -168,8 +207,8 @@ class BranchWatch(WatchedRenderer):
         """Return the condition that decided about something that the other conversation lacks.
 
         Conditions are compared that have an outcome in the first conversation only. The first of them that is true
-        begins the branch that the template took; one inside of that branch which is false decided against it. If
-        none is true, the last that is false is where the template ran out of branches.
+        begins the branch that the template took; one inside of that branch which is false decided against it, else the
+        last that is true. If none is true, the last that is false is where the template ran out of branches.
         """
         found, before = self._run(probe), self._run(without)
         for program, ours, theirs in zip(self.programs, found, before, strict=True):
@@ -179,7 +218,8 @@ class BranchWatch(WatchedRenderer):
             chosen = true[0] if true else false[-1]
             whole = [point for point in false if point.kind != OPERAND]
             inside = [point for point in whole if _is_inside(program, point, chosen)]
-            place = inside[-1] if true and inside else chosen
+            further = [point for point in true if _is_inside(program, point, chosen)]
+            place = inside[-1] if true and inside else [chosen, *further][-1]
             return make_place(
                 program.name, normalise_newlines(program.text), place.line, place.column
             )

@@ -15,6 +15,7 @@ from turnwise.errors import SourceError, TurnwiseError, did_you_mean
 from turnwise.evidence.checks import (
     calls,
     contents,
+    frames,
     history,
     names,
     roles,
@@ -38,7 +39,7 @@ CHECKS: tuple[Check, ...] = (
     *vocabulary.CHECKS,
     *source.CHECKS,
     *names.CHECKS,
-    *whole_texts.CHECKS,
+    *sorted((*whole_texts.CHECKS, *frames.CHECKS), key=lambda check: check.code),
 )
 """All checks, in the order of their codes."""
 MAX_PER_CHECK = 20  # findings: a template that has more is no better known by them

@@ -46,6 +46,14 @@ INVISIBLE = frozenset("\u200b\u200c\u200d\u2060\u2061\u2062\u2063\u2064\ufeff\u0
 TAGS = range(0xE0000, 0xE0080)  # letters that nobody sees and models read
 ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{80,}|(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){16,}")
 LITERALS = ("data", "string")  # tokens that may be written
+OPTIONS = (
+    "enable_thinking",
+    "thinking",
+    "reasoning_effort",
+    "tools_in_user_message",
+    "date_string",
+)
+"""Names of options that many templates read."""
 CLOSE_NAME = 0.85  # how similar a misspelt name is to the right one
 MAX_LISTED = 5  # hidden characters of one line
 MAX_ASKED = 24  # constants that are put into messages
@@ -69,7 +77,7 @@ def check_variables(subject: Subject) -> Iterator[Symptom]:
     Correct the name, or read it with a default: `{{ date_string | default("") }}`.
     """
     known = {*STANDARD_VARIABLES, *SPECIAL_TOKENS, *FUNCTIONS, *subject.renderer.options}
-    names = sorted(known | subject.assigned_names)
+    names = sorted(known | subject.assigned_names | set(subject.renderer.variables))
     unknown = [
         name
         for name in subject.renderer.variables
@@ -80,8 +88,12 @@ def check_variables(subject: Subject) -> Iterator[Symptom]:
         guarded, asked = _guarded_names(tree), _asked_names(tree)
         for variable in unknown:
             used = [node for node in tree.find_all(nodes.Name) if node.name == variable]
-            near = get_close_matches(variable, names, 1, CLOSE_NAME)
-            if not used or variable in guarded or (variable in asked and not near):
+            near = [
+                one
+                for one in get_close_matches(variable, names, 2, CLOSE_NAME)
+                if one != variable and (one in known or one in OPTIONS)
+            ]
+            if not used or (not near and variable in guarded | asked):
                 continue
             hint = f" Did you mean {near[0]}?" if near else ""
             yield Symptom(

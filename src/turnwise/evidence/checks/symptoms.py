@@ -113,7 +113,7 @@ def _describe_row(subject: Subject, row: FormRow, fix: str) -> Symptom:
 def _describe_loss(subject: Subject, row: FormRow, message: str, fix: str) -> Symptom:
     probe, path = row.probe, row.path
     if path[0] != "messages":
-        return Symptom(message, fix, None, probe)
+        return Symptom(message, fix, subject.places.of_variable(str(path[0])), probe)
     given, field = probe.messages[int(path[1])], str(path[2])
     has_calls = "tool_calls" in given or "function_call" in given
     place = subject.places.of_field(probe, *path[:3])  # the rest of the field
@@ -121,9 +121,10 @@ def _describe_loss(subject: Subject, row: FormRow, message: str, fix: str) -> Sy
     if place is None and plain is not None:
         place = subject.places.branches.find_decision(probe, plain.probe)
     if place is None and field == "content" and has_calls:
-        place = subject.places.of_field(probe, *path[:2])
+        place = subject.places.of_field(probe, *path[:2], caller=True)
     place = place or subject.places.of_decision(probe, given, field)
-    if field == "tool_calls" and row.verdict == "changed":
+    if field == "tool_calls" and row.verdict == "changed" and len(given[field]) > 1:
+        place = subject.places.of_field(probe, *path[:3], caller=True)
         place = subject.places.of_loop(place, field)  # an item of a list: its loop ends too early
     smallest = subject.smallest(probe, lambda other: loses(subject, other, given, field))
     return Symptom(message, fix, place, smallest)

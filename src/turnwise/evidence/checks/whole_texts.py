@@ -1,42 +1,47 @@
-"""T7: provenance. Each text is written once, whole, unchanged, and between the markers of its role.
+"""T70: provenance of texts. Each is written once, whole, unchanged, and escaped where it is a string of JSON.
 
-Conversations are rendered whose texts have quotes, several lines, capitals and white space at both ends, and are longer
-than a template has a reason to cut. The pieces of a rendering show what became of each field: a *run* is text that was
-written from it without a break. What the template itself wrote around the content of a message is its *frame*.
+Conversations are rendered whose texts have quotes, several lines, capitals and white space or punctuation at their
+ends, and are longer than a template has a reason to cut. The pieces of a rendering show what became of each field: a
+*run* is text that was written from it without a break.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from turnwise.analysis.conversations import Probe, make_tool
-from turnwise.analysis.misprints import find_value
+from turnwise.analysis.conversations import MessageDict, Probe, make_message, make_tool
 from turnwise.analysis.probe_chats import TOOL_NAME
 from turnwise.analysis.profiles import Severity
+from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Symptom
 from turnwise.evidence.checks.subject import Subject
-from turnwise.evidence.checks.symptoms import first_difference, show_from
-from turnwise.messages import Path
+from turnwise.evidence.checks.symptoms import report_failure, show_from
+from turnwise.messages import REASONING_KEYS, Path
 
 LONG = "The table of the harbour has one row for each hour of the day. " * 9
 QUOTED = 'The "high" water\nof a Harbour'
 IN_JSON = re.compile(r'[:,\[{]\s*"$')  # the text before a string of JSON
-TAG = re.compile(r"<(/?)([A-Za-z][\w:-]*)(?=[\s=>])")
-HEADER_GOES_ON = re.compile(r" ?[\w=<|>:.-]{1,40}")  # `<|im_start|>system name=<|plugin|>`
-NO_PAIRS = ("think", "s")  # a reply may hold one half of the first; the other is a stop
-CHANGES = {
-    "trimmed": ("is written without the white space at its ends", "Write it as it is."),
-    "repeated": ("is written more than once", "Write it once."),
-    "cut": ("is cut", "Write all of it."),
-    "changed": ("is changed", "Write it as it is."),
+CLOSING, THINKING = "</think>", "the reasoning inside of the content of"
+CHANGES: dict[str, tuple[str, str, Severity]] = {
+    "trimmed": ("is written without the white space at its ends", "Write it as it is.", "note"),
+    "escaped": ("is written as JSON, in quotes", "Write it as it is.", "note"),
+    "repeated": ("is written more than once", "Write it once.", "error"),
+    "cut": ("is cut", "Write all of it.", "error"),
+    "changed": ("is changed", "Write it as it is.", "error"),
+    "lost": ("is not written in some conversations", "Write it in every conversation.", "error"),
 }
+SOURCE_FIELDS = ("content", *REASONING_KEYS)
+TOOL_FIELDS: tuple[Path, ...] = (
+    ("function", "name"),
+    ("function", "description"),
+    ("function", "parameters", "properties", "harbour", "description"),
+)
 
 
 class Run(NamedTuple):
@@ -51,61 +56,57 @@ class Run(NamedTuple):
         return self.start + len(self.text)
 
 
-class MessageFrame(NamedTuple):
-    """What the template wrote around the content of a message.
-
-    Attributes:
-        role: the role of the message.
-        message: its index.
-        opening: the text before its content.
-        closing: the text after its content.
-        start: the index of the first character of the opening.
-        end: the index of the first character of the closing.
-        probe: the conversation.
-    """
-
-    role: str
-    message: int
-    opening: str
-    closing: str
-    start: int
-    end: int
-    probe: Probe
-
-
-OddPlace = tuple[str, Probe, int]
-"""What is wrong, the conversation, and the index of the first character that is."""
-
-
-def make_text(word: str) -> str:
-    """Return a text that shows what is done to it."""
-    return f'  {word}: "Low" or high?\n{LONG}{word}.  '
+def make_text(word: str, edge: str = "  ") -> str:
+    """Return a text that shows what is done to it; `edge` is at both ends."""
+    return f'{edge}{word}: "Low" & high?\n\n\tA  <b>:\n{LONG}{word}.{edge}'
 
 
 def list_chats(subject: Subject) -> Iterator[Probe]:
     """Yield conversations without tools and with them."""
     rounds = [
         message
-        for number in ("one", "two")
+        for number, edge in (("one", "  "), ("two", "."))
         for message in (
-            subject.user(make_text(f"Question {number}")),
-            subject.reply(make_text(f"Answer {number}")),
+            subject.user(make_text(f"Question {number}", edge)),
+            subject.reply(make_text(f"Answer {number}", edge)),
         )
     ]
+    last = subject.user(make_text("Question three"))
     system = [subject.system(make_text("Rules"))] if subject.takes_system else []
-    yield subject.chat(*rounds, subject.user(make_text("Question three")))
+    yield subject.chat(*rounds, last)
     if system:
-        yield subject.chat(*system, *rounds, subject.user(make_text("Question three")))
+        yield subject.chat(*system, *rounds, last)
+    yield from _list_other_contents(subject)
     tools = None
     if subject.tools is not None:
-        tools = [make_tool(TOOL_NAME, harbour={"type": "string", "description": QUOTED})]
-        tools[0]["function"]["description"] = QUOTED
-        yield subject.chat(*system, *rounds[:3], tools=tools)
+        tools = [_make_tool(TOOL_NAME), _make_tool("depth")]
+        yield subject.chat(*rounds[:3], tools=tools)
     if subject.takes_calls:
         said = make_text("Aside") if subject.forms.is_written("text beside a call") else None
-        call = subject.call({"harbour": 'Brest "Nord"'}, content=said)
-        result = subject.result(make_text("Found"))
-        yield subject.chat(*system, rounds[0], call, result, *rounds[1:], tools=tools)
+        given = [{"harbour": f'{LONG[:200]}"Nord"'}, {"harbour": "Calais"}]
+        count = 2 if subject.forms.is_written("parallel calls") else 1
+        call = subject.call(*given[:count], content=said)
+        results = [subject.result(make_text(f"Found {n}"), n) for n in range(count)]
+        yield subject.chat(*system, rounds[0], call, *results, *rounds[1:], tools=tools)
+
+
+def _make_tool(name: str) -> dict[str, Any]:
+    tool = make_tool(name, harbour={"type": "string", "description": QUOTED})
+    tool["function"]["description"] = QUOTED
+    return tool
+
+
+def _list_other_contents(subject: Subject) -> Iterator[Probe]:
+    """Yield a conversation with contents in the form that is not the usual one: two parts, or a text."""
+    text = make_text("Question four", ".")
+    is_text = isinstance(subject.user()["content"], str)
+    form = "user content as two parts" if is_text else "user content as text"
+    content: Any = text
+    if is_text:
+        content = [{"type": "text", "text": one} for one in (text, make_text("More", "."))]
+    if subject.forms.is_written(form):
+        other = make_message("user", content)
+        yield subject.chat(other, subject.reply(), subject.user(text))
 
 
 def list_renderings(subject: Subject) -> Iterator[tuple[Probe, Rendering]]:
@@ -121,7 +122,7 @@ def list_runs(rendering: Rendering, path: Path) -> list[Run]:
     runs: list[Run] = []
     start = 0
     for text, origin in rendering.pieces:
-        if _is_of(origin, path):
+        if is_of(origin, path):
             if runs and runs[-1].end == start:
                 last = runs.pop()
                 runs.append(Run(last.start, last.text + text))
@@ -131,28 +132,62 @@ def list_runs(rendering: Rendering, path: Path) -> list[Run]:
     return runs
 
 
-def _is_of(origin: Origin, path: Path) -> bool:
+def is_of(origin: Origin, path: Path) -> bool:
+    """Whether a piece is text of a field, or computed from it."""
     if origin.path is not None:
         return origin.path[: len(path)] == path and not origin.key
     return origin.kind == "computed" and any(one[: len(path)] == path for one in origin.sources)
 
 
-def _content_path(probe: Probe, message: int) -> Path:
-    path: Path = ("messages", message, "content")
-    is_text = isinstance(probe.messages[message].get("content"), str)
-    return path if is_text else (*path, 0, "text")
+def list_text_fields(message: MessageDict) -> Iterator[tuple[Path, str]]:
+    """Yield the paths in a message of texts that a template writes whole: content, its parts, reasoning, arguments."""
+    for key in SOURCE_FIELDS:
+        value = message.get(key)
+        if isinstance(value, str) and value:
+            yield (key,), value
+    content = message.get("content")
+    for index, part in enumerate(content if isinstance(content, list) else ()):
+        if isinstance(part.get("text"), str):
+            yield ("content", index, "text"), part["text"]
+    for index, call in enumerate(message.get("tool_calls", ())):
+        function = call.get("function", call)
+        arguments = function.get("arguments")
+        where: Path = ("tool_calls", index, *(("function",) if function is not call else ()))
+        for name, value in arguments.items() if isinstance(arguments, dict) else ():
+            yield (*where, "arguments", name), value
 
 
-# Fields
+class TextChange(NamedTuple):
+    """What became of a text that is not written as it is."""
+
+    kind: str
+    what: str
+    probe: Probe
+    message: int
+    start: int | None
+
+
+def _list_changes(probe: Probe, rendering: Rendering) -> Iterator[TextChange]:
+    for index, message in enumerate(probe.messages):
+        for path, value in list_text_fields(message):
+            runs = list_runs(rendering, ("messages", index, *path))
+            kind, run = judge_runs(rendering, runs, value)
+            field = "an argument" if "arguments" in path else "the text"
+            field = "the reasoning" if path[0] in REASONING_KEYS else field
+            if kind:
+                what = f"{field} of a message of the role {message['role']}"
+                yield TextChange(kind, what, probe, index, run.start if run else None)
 
 
 def check_whole_texts(subject: Subject) -> Iterator[Symptom]:
-    """A text is trimmed, cut, changed or written twice.
+    """A text is lost in some conversations, trimmed, cut, changed or written twice.
 
     ## What it does
     Renders conversations with and without tools whose texts have white space at their ends, quotes, capitals and
-    several lines, and compares what was written from each content with the content. A text that is escaped for JSON is
-    whole. White space at the ends that is removed is a note.
+    several lines, and compares what was written from each content, argument and reasoning with it. A text that is
+    escaped for JSON is whole. White space at the ends that is removed is a note. A reply whose content holds its
+    reasoning (`<think>...</think>`) must keep what follows it; reasoning under a key that the template reads must be
+    written in the last reply.
 
     ## Why it matters
     The model reads something else than the user wrote: half of a long text, another spelling, the system text twice.
@@ -161,39 +196,96 @@ def check_whole_texts(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write `message.content` as it is, once.
     """
-    found: dict[tuple[str, str], tuple[Probe, int, int]] = {}
-    for probe, rendering in list_renderings(subject):
-        for index, message in enumerate(probe.messages):
-            path = _content_path(probe, index)
-            value = find_value({"messages": probe.messages}, path)
-            runs = list_runs(rendering, path) if isinstance(value, str) and value else []
-            kind, run = judge_runs(runs, value) if runs else ("", None)
-            if kind and run is not None:
-                found.setdefault((kind, str(message["role"])), (probe, index, run.start))
-    kinds: dict[str, list[str]] = {}
-    for kind, role in found:
-        kinds.setdefault(kind, []).append(role)
-    for kind, roles in kinds.items():
-        probe, index, start = found[kind, roles[0]]
-        what, fix = CHANGES[kind]
-        severity: Severity = "note" if kind == "trimmed" else "error"
+    changes = [one for chat in list_renderings(subject) for one in _list_changes(*chat)]
+    yield from _check_reasoning(subject, changes)
+    kinds: dict[str, dict[str, TextChange]] = {}
+    for change in changes:
+        # what is lost of other messages is the matter of the table of forms
+        message = change.probe.messages[change.message]
+        is_form = message["role"] not in ("user", "assistant")
+        is_form = is_form or ("tool_calls" in message and "argument" not in change.what)
+        if change.kind != "lost" or not is_form:
+            kinds.setdefault(change.kind, {}).setdefault(change.what, change)
+    for kind, found in kinds.items():
+        first = next(iter(found.values()))
+        what, fix, severity = CHANGES[kind]
+        names = [name.removeprefix("the text of a message of the role ") for name in found]
+        smallest = replace(first.probe, messages=first.probe.messages[: first.message + 1])
+        probe = first.probe if kind == "lost" else smallest
+        place, output = _place_loss(subject, first), ""
+        if first.start is not None:
+            place = subject.places.at(first.probe, first.start, caller=True)
+            output = f"writes: {show_from(subject.text_of(first.probe) or '', first.start)}"
         yield Symptom(
-            f"the text of a message of the role {', '.join(roles)} {what}",
+            f"{first.what}{''.join(f', {name}' for name in names[1:])} {what}",
             fix,
-            subject.places.at(probe, start, caller=True),
-            replace(probe, messages=probe.messages[: index + 1]),
-            f"writes: {show_from(subject.text_of(probe) or '', start)}",
-            severity,
+            place,
+            probe,
+            output,
+            _grade(first, severity),
         )
 
 
-def judge_runs(runs: Sequence[Run], value: str) -> tuple[str, Run | None]:
+def _grade(change: TextChange, severity: Severity) -> Severity:
+    """Return the severity of a change: what templates do with reasoning is often meant."""
+    if change.kind == "lost" and change.what.startswith("the reasoning"):
+        return "warning"
+    return "note" if THINKING in change.what and change.kind != "lost" else severity
+
+
+def _place_loss(subject: Subject, change: TextChange) -> Any:
+    if change.start is not None:
+        return None
+    message = change.probe.messages[change.message]
+    field = "reasoning_content" if "reasoning" in change.what else "content"
+    return subject.places.of_decision(change.probe, message, field)
+
+
+def _check_reasoning(subject: Subject, changes: list[TextChange]) -> Iterator[Symptom]:
+    """Add what becomes of reasoning in the last reply, and of an answer after reasoning inside of the content."""
+    texts = subject.renderer.texts
+    read = {
+        key for text in texts for key in TemplateConstants.read(text).children.get("messages", ())
+    }
+    thought, answer = make_text("Thought", "."), make_text("Answer", ".")
+    for key in REASONING_KEYS:
+        if key in read and isinstance(subject.user()["content"], str):
+            options = subject.forms.reasoning_options
+            probe = subject.chat(
+                subject.user(), subject.reply(answer, **{key: thought}), options=options
+            )
+            outcome = subject.run(probe)
+            if isinstance(outcome, Rendering):
+                changes += _list_changes(probe, outcome)
+            else:
+                yield from report_failure(subject, probe, "a reply with reasoning", "Test the key.")
+    if any(CLOSING in text for text in texts) and isinstance(subject.user()["content"], str):
+        inline = subject.reply(f"<think>\n{thought}\n{CLOSING}\n\n{answer}")
+        probe = subject.chat(subject.user(), inline)
+        outcome = subject.run(probe)
+        last = len(probe.messages) - 1
+        if isinstance(outcome, Rendering):
+            written = "".join(run.text for run in list_runs(outcome, ("messages", last, "content")))
+            what = f"the answer after {THINKING} an assistant"
+            if answer not in written:
+                start = outcome.text.find(written[:20])
+                changes.append(TextChange("lost", what, probe, last, max(start, 0)))
+            elif outcome.text.count(CLOSING) > 1:
+                start = outcome.text.rindex(CLOSING)
+                what = f"{CLOSING} of {THINKING} an assistant"
+                changes.append(TextChange("repeated", what, probe, last, start))
+
+
+def judge_runs(rendering: Rendering, runs: Sequence[Run], value: str) -> tuple[str, Run | None]:
     """Return what became of a text, and where; an empty word if it is written once, whole and unchanged."""
-    forms = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    if not runs:
+        return "lost", None
+    escaped = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]} - {value}
+    forms = {value} | escaped
     trimmed = {
         form
         for one in (value.strip(), value.lstrip(), value.rstrip())
-        for form in (one, json.dumps(one)[1:-1])
+        for form in (one, json.dumps(one)[1:-1], json.dumps(one, ensure_ascii=False)[1:-1])
     }
     known = forms | trimmed
     whole = [run for run in runs if run.text in known]
@@ -207,7 +299,12 @@ def judge_runs(runs: Sequence[Run], value: str) -> tuple[str, Run | None]:
             return "repeated", runs[0]
         is_part = any(joined.strip() in form for form in known)
         return ("cut" if is_part else "changed"), runs[0]
-    return ("trimmed", whole[0]) if whole[0].text not in forms else ("", None)
+    run = whole[0]
+    if run.text in escaped:
+        before = rendering.text[max(0, run.start - 8) : run.start]
+        is_quoted = before.endswith('"') and not IN_JSON.search(before)
+        return ("escaped", run) if is_quoted else ("", None)
+    return ("trimmed", run) if run.text not in forms else ("", None)
 
 
 def check_escaped_texts(subject: Subject) -> Iterator[Symptom]:
@@ -251,201 +348,61 @@ def _name_field(path: Path) -> str:
     return f"the {names[-1]} of {'a tool' if path[0] == 'tools' else 'a message'}"
 
 
-# Frames
-
-
-def list_frames(probe: Probe, rendering: Rendering) -> Iterator[MessageFrame]:
-    """Yield the frames of the messages whose content is written once."""
-    positions = []
-    start = 0
-    for text, origin in rendering.pieces:
-        positions.append((start, text, origin))
-        start += len(text)
-    for index, message in enumerate(probe.messages):
-        path = _content_path(probe, index)
-        own = [n for n, (_, _, origin) in enumerate(positions) if _is_of(origin, path)]
-        if not own or own[-1] - own[0] != len(own) - 1:
-            continue
-        first, last = own[0], own[-1]
-        while first and _is_frame(positions[first - 1][2], index):
-            first -= 1
-        while last + 1 < len(positions) and _is_frame(positions[last + 1][2], index):
-            last += 1
-        opening = "".join(text for _, text, _ in positions[first : own[0]])
-        closing = "".join(text for _, text, _ in positions[own[-1] + 1 : last + 1])
-        end = positions[own[-1]][0] + len(positions[own[-1]][1])
-        role = str(message["role"])
-        yield MessageFrame(role, index, opening, closing, positions[first][0], end, probe)
-
-
-def _is_frame(origin: Origin, message: int) -> bool:
-    """Whether a piece is text of the template while it writes a message, or the role of the message."""
-    if origin.message != message:
-        return False
-    return origin.kind == "template" or (origin.path or ())[2:3] == ("role",)
-
-
-def check_frames(subject: Subject) -> Iterator[Symptom]:
-    """The markers around a message are not those of its role, or not the same in every conversation.
+def check_equal_items(subject: Subject) -> Iterator[Symptom]:
+    """Of two tools, two calls or two results, one is written with less than the other.
 
     ## What it does
-    Compares what the template writes before and after the contents of messages. Messages of one role have the same
-    opening and closing in all conversations, up to white space; where the openings of all roles are the same but for
-    the name of the role, all close alike; no message but a reply follows the generation prompt; every header has its
-    white space; and a tag that is closed somewhere is closed wherever it is opened.
+    Renders two tools that differ in their names alone, two calls and their results, and compares which fields are
+    written of each. Of a tool, its name and the descriptions must be written.
 
     ## Why it matters
-    A header without its newline, a turn that ends with another token, a result under the header of the assistant: the
-    model never saw it in training, or learns it from now on.
+    A model that does not see the second tool cannot call it; one that reads the id of the first call twice learns that.
 
     ## How to fix
-    Write the opening and the closing of a turn in one place, for all roles.
+    Loop over all of them, and write each from its own fields.
     """
-    seen: set[Any] = set()
-    chats = list(list_renderings(subject))
-    frames = [frame for chat in chats for frame in list_frames(*chat)]
-    prompt = subject.facts.generation_prompt.strip().partition("\n")[0]
-    texts = "".join(rendering.text for _, rendering in chats)
-    odd = [*_find_wrong_headers(prompt, frames), *_find_odd_frames(frames, texts)]
-    for probe, rendering in chats:
-        odd += [(what, probe, index) for what, index in _find_open_tags(rendering)]
-        odd += [(what, probe, index) for what, index in _find_bare_headers(rendering, frames)]
-    for message, probe, index in odd:
-        place = subject.places.at(probe, index)
-        if place in seen:
-            continue
-        seen.add(place)
-        yield Symptom(
-            message,
-            "Write the opening and the closing of a turn in one place, for all roles.",
-            place,
-            probe,
-            f"writes: {show_from(subject.text_of(probe) or '', index)}",
-        )
+    for probe, rendering in list_renderings(subject):
+        paths = {
+            path
+            for _, origin in rendering.pieces
+            for path in ((origin.path,) if origin.path else origin.sources)
+        }
+        for owner, items in _list_items(probe):
+            fields = [
+                {path[len(one) :] for path in paths if path[: len(one)] == one} for one in items
+            ]
+            needed = fields[0] | set(TOOL_FIELDS if owner == "tool" and fields[0] else ())
+            missing = [(n, needed - found) for n, found in enumerate(fields) if needed - found]
+            if missing and any(fields):
+                number, names = missing[0]
+                names_shown = ", ".join(sorted(".".join(map(str, name)) for name in names))
+                yield Symptom(
+                    f"{names_shown} of {'the first' if not number else 'another'} {owner} is not written",
+                    "Loop over all of them, and write each from its own fields.",
+                    subject.places.of_field(probe, *items[0], *min(names))
+                    or subject.places.of_field(probe, *items[0]),
+                    probe,
+                )
+                break
 
 
-def _find_odd_frames(frames: Sequence[MessageFrame], texts: str) -> Iterator[OddPlace]:
-    """Yield what is wrong with a frame, and the index of the first character that is."""
-    turns = "".join(frame.opening for frame in frames if frame.role != "tool")
-    for frame in frames:
-        for match in TAG.finditer(frame.opening) if frame.role == "tool" else ():
-            # a tag that opens other turns, too, is a marker, which has no pair
-            is_pair = not match[1] and match[0] not in turns
-            if is_pair and f"</{match[2]}>" not in texts:
-                message = f"<{match[2]}> is opened before a result and not closed after it"
-                yield message, frame.probe, frame.end
-    inner = [frame for frame in frames if frame.message + 1 < len(frame.probe.messages)]
-    yield from _find_uneven(frames, lambda frame: frame.opening, "opening", by_role=True)
-    yield from _find_uneven(inner, lambda frame: frame.closing, "closing", by_role=True)
-    yield from _find_uneven(inner, _general_opening, "opening", by_role=False)
-    yield from _find_other_closings(inner)
-
-
-def _find_wrong_headers(prompt: str, frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
-    """Yield messages of other roles that are written under the header of the assistant."""
-    others = [frame for frame in frames if frame.role != "assistant"]
-    for frame in others if any(map(str.isalpha, prompt)) else ():
-        if prompt in frame.opening:
-            start = frame.start + frame.opening.rindex(prompt)
-            message = f"a message of the role {frame.role} follows the header of the assistant"
-            yield message, frame.probe, start
-
-
-def _find_open_tags(rendering: Rendering) -> Iterator[tuple[str, int]]:
-    """Yield the tags in the template's own text that have no pair, though a tag of that name is closed somewhere."""
-    opened: dict[str, list[int]] = {}
-    closed: set[str] = set()
-    start = 0
-    for text, origin in rendering.pieces:
-        for match in TAG.finditer(text) if origin.kind == "template" else ():
-            name = match[2]
-            index = start + match.start()
-            if not match[1]:
-                opened.setdefault(name, []).append(index)
-            elif opened.get(name):
-                opened[name].pop()
-                closed.add(name)
-            elif name not in NO_PAIRS:
-                yield f"</{name}> closes what was not opened", index
-        start += len(text)
-    for name in closed.difference(NO_PAIRS):
-        # a tag in the middle of a line may be a mention of it
-        blocks = [index for index in opened[name] if rendering.text[max(index - 1, 0)] == "\n"]
-        if blocks:
-            yield f"<{name}> is not closed", blocks[0]
-
-
-def _find_bare_headers(
-    rendering: Rendering, frames: Sequence[MessageFrame]
-) -> Iterator[tuple[str, int]]:
-    """Yield the headers of messages that lack the white space which follows most of them."""
-    openings = Counter(_general_opening(frame) for frame in frames)
-    usual = openings.most_common(1)[0][0] if openings else ""
-    header = usual.strip()
-    space = usual[usual.find(header) + len(header) :]
-    if not space or "ROLE" not in header or header == "ROLE":
-        return
-    roles = "|".join({frame.role for frame in frames} | {"system"})
-    pattern = re.escape(header).replace("ROLE", f"(?:{roles})")
-    for match in re.finditer(pattern, rendering.text):
-        after = rendering.text[match.end() :]
-        is_longer = HEADER_GOES_ON.fullmatch(after.partition(space)[0])
-        if after and not after.startswith(space) and not is_longer:
-            yield f"the header {match[0]!r} is written without {space!r}", match.start()
-
-
-def _general_opening(frame: MessageFrame) -> str:
-    """Return an opening with a word for the name of the role."""
-    return re.sub(rf"(?i)\b{re.escape(frame.role)}\b", "ROLE", frame.opening)
-
-
-def _find_uneven(
-    frames: Sequence[MessageFrame], read: Callable[[MessageFrame], str], what: str, by_role: bool
-) -> Iterator[OddPlace]:
-    """Yield the frames whose text has other white space than that of most others with the same words."""
-    groups: dict[Any, list[MessageFrame]] = {}
-    for frame in frames:
-        words = tuple(read(frame).split())
-        if words:
-            groups.setdefault((frame.role if by_role else "", words), []).append(frame)
-    for group in groups.values():
-        counts = Counter(read(frame) for frame in group)
-        usual = counts.most_common(1)[0][0]
-        for frame in group:
-            text = read(frame)
-            if text == usual:
-                continue
-            base = frame.start if what == "opening" else frame.end
-            index = base + first_difference(text, usual)
-            other = "of other conversations" if by_role else "of other roles"
-            message = f"the {what} of a message of the role {frame.role} has other white space than those {other}"
-            yield message, frame.probe, min(index, base + len(text) - 1)
-            break
-
-
-def _find_other_closings(frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
-    """Yield a role that closes otherwise, where the openings of other roles are the same but for the name."""
-    turns = [frame for frame in frames if frame.role != "tool" and frame.closing.strip()]
-    openings = {_general_opening(frame).strip() for frame in turns}
-    roles = {frame.role for frame in turns}
-    if len(openings) != 1 or "ROLE" not in openings.pop() or len(roles) < 2:
-        return
-    closings = Counter(closing for _, closing in {(one.role, one.closing.strip()) for one in turns})
-    usual = closings.most_common(1)[0][0]
-    for frame in frames:
-        text = frame.closing.strip()
-        has_calls = "tool_calls" in frame.probe.messages[frame.message]
-        if text and usual not in text and not has_calls:
-            start = frame.end + frame.closing.index(text)
-            message = (
-                f"a message of the role {frame.role} ends with {text!r}, others with {usual!r}"
-            )
-            yield message, frame.probe, start
-            return
+def _list_items(probe: Probe) -> Iterator[tuple[str, list[Path]]]:
+    """Yield what is there twice, and the paths of both."""
+    if probe.tools is not None:
+        yield "tool", [("tools", index) for index in range(len(probe.tools))]
+    results: list[Path] = []
+    for index, message in enumerate(probe.messages):
+        calls = message.get("tool_calls", ())
+        if len(calls) > 1:
+            yield "call", [("messages", index, "tool_calls", n) for n in range(len(calls))]
+        if message["role"] == "tool":
+            results.append(("messages", index))
+    if len(results) > 1:
+        yield "result", results
 
 
 CHECKS = (
     Check("T701", "text-not-whole", "error", check_whole_texts),
     Check("T702", "unescaped-json", "error", check_escaped_texts, sent_by="tools"),
-    Check("T703", "uneven-turns", "error", check_frames),
+    Check("T704", "unequal-items", "error", check_equal_items, sent_by="tools"),
 )

@@ -1,0 +1,336 @@
+"""T703: what the template writes around messages. The markers of a turn are those of its role, in every conversation.
+
+What the template itself wrote around the content of a message is its *frame*.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from turnwise.analysis.conversations import Probe
+from turnwise.engine.provenance.rendering import Origin, Rendering
+from turnwise.evidence.checks.catalogue import Check
+from turnwise.evidence.checks.findings import Symptom
+from turnwise.evidence.checks.subject import Subject
+from turnwise.evidence.checks.symptoms import first_difference, show_from
+from turnwise.evidence.checks.whole_texts import is_of, list_renderings
+from turnwise.messages import Path
+
+TAG = re.compile(r"<(/?)([A-Za-z][\w:-]*)(?=[\s=>])")
+BEGINNING = re.compile(r"(?i)(<[^<>\s]*?)(begin|start)(?![a-z])([^<>\s]*>)")
+HEADER_GOES_ON = re.compile(r" ?[\w=<|>:.-]{1,40}")  # `<|im_start|>system name=<|plugin|>`
+NO_PAIRS = ("think", "s")  # a reply may hold one half of the first; the other is a stop
+
+
+class MessageFrame(NamedTuple):
+    """What the template wrote around the content of a message.
+
+    Attributes:
+        role: the role of the message.
+        message: its index.
+        opening: the text before its content.
+        closing: the text after its content.
+        start: the index of the first character of the opening.
+        end: the index of the first character of the closing.
+        probe: the conversation.
+    """
+
+    role: str
+    message: int
+    opening: str
+    closing: str
+    start: int
+    end: int
+    probe: Probe
+
+
+OddPlace = tuple[str, Probe, int]
+"""What is wrong, the conversation, and the index of the first character that is."""
+
+
+def list_frames(probe: Probe, rendering: Rendering) -> Iterator[MessageFrame]:
+    """Yield the frames of the messages whose content is written once."""
+    positions = []
+    start = 0
+    for text, origin in rendering.pieces:
+        positions.append((start, text, origin))
+        start += len(text)
+    for index, message in enumerate(probe.messages):
+        path: Path = ("messages", index, "content")
+        own = [n for n, (_, _, origin) in enumerate(positions) if is_of(origin, path)]
+        if not own or own[-1] - own[0] != len(own) - 1:
+            continue
+        first, last = own[0], own[-1]
+        while first and _is_frame(positions[first - 1][2], index):
+            first -= 1
+        while last + 1 < len(positions) and _is_frame(positions[last + 1][2], index):
+            last += 1
+        opening = "".join(text for _, text, _ in positions[first : own[0]])
+        closing = "".join(text for _, text, _ in positions[own[-1] + 1 : last + 1])
+        end = positions[own[-1]][0] + len(positions[own[-1]][1])
+        role = str(message["role"])
+        yield MessageFrame(role, index, opening, closing, positions[first][0], end, probe)
+
+
+def _is_frame(origin: Origin, message: int) -> bool:
+    """Whether a piece is text of the template while it writes a message, or the role of the message."""
+    if origin.message != message:
+        return False
+    path = origin.path or ("",)
+    is_option = path[0] not in ("", "messages", "tools", "documents")  # `eos_token`
+    return origin.kind == "template" or is_option or path[2:3] == ("role",)
+
+
+def check_frames(subject: Subject) -> Iterator[Symptom]:
+    """The markers around a message are not those of its role, or not the same in every conversation.
+
+    ## What it does
+    Compares what the template writes before and after the contents of messages. Messages of one role have the same
+    opening and closing in all conversations, up to white space; where the openings of all roles are the same but for
+    the name of the role, all close alike; no message but a reply follows the generation prompt; every header has its
+    white space; and a tag that is closed somewhere is closed wherever it is opened.
+
+    ## Why it matters
+    A header without its newline, a turn that ends with another token, a result under the header of the assistant: the
+    model never saw it in training, or learns it from now on.
+
+    ## How to fix
+    Write the opening and the closing of a turn in one place, for all roles.
+    """
+    seen: set[Any] = set()
+    chats = list(list_renderings(subject))
+    frames = [frame for chat in chats for frame in list_frames(*chat)]
+    prompt = subject.facts.generation_prompt.strip().partition("\n")[0]
+    texts = "".join(rendering.text for _, rendering in chats)
+    odd = [*_find_wrong_headers(prompt, frames), *_find_odd_frames(frames, texts)]
+    odd += _find_borrowed_headers(frames)
+    for probe, rendering in chats:
+        odd += _find_second_system(probe, rendering, frames)
+        odd += [(what, probe, index) for what, index in _find_open_tags(rendering)]
+        odd += [(what, probe, index) for what, index in _find_bare_headers(rendering, frames)]
+    # what is missing has no text in the template: then the expression before it is named
+    missing = [
+        (what, probe, index)
+        for probe, rendering in chats
+        for what, index in _find_open_markers(rendering)
+    ]
+    for message, probe, index in odd + missing:
+        place = subject.places.at(probe, index, caller=(message, probe, index) in missing)
+        if place in seen:
+            continue
+        seen.add(place)
+        yield Symptom(
+            message,
+            "Write the opening and the closing of a turn in one place, for all roles.",
+            place,
+            probe,
+            f"writes: {show_from(subject.text_of(probe) or '', index)}",
+        )
+
+
+def _find_odd_frames(frames: Sequence[MessageFrame], texts: str) -> Iterator[OddPlace]:
+    """Yield what is wrong with a frame, and the index of the first character that is."""
+    turns = "".join(frame.opening for frame in frames if frame.role != "tool")
+    for frame in frames:
+        for match in TAG.finditer(frame.opening) if frame.role == "tool" else ():
+            # a tag that opens other turns, too, is a marker, which has no pair
+            is_pair = not match[1] and match[0] not in turns
+            if is_pair and f"</{match[2]}>" not in texts:
+                message = f"<{match[2]}> is opened before a result and not closed after it"
+                yield message, frame.probe, frame.end
+    inner = [frame for frame in frames if frame.message + 1 < len(frame.probe.messages)]
+    yield from _find_uneven(frames, lambda frame: frame.opening, "opening", by_role=True)
+    yield from _find_uneven(inner, lambda frame: frame.closing, "closing", by_role=True)
+    yield from _find_uneven(inner, _general_opening, "opening", by_role=False)
+    yield from _find_other_closings(inner)
+    yield from _find_open_replies(inner)
+
+
+def _find_open_replies(frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
+    """Yield a reply that is not closed, where replies of other conversations are."""
+    replies = [frame for frame in frames if frame.role == "assistant" and not _has_calls(frame)]
+    closings = {frame.closing.strip() for frame in replies}
+    for frame in replies if len(closings) > 1 else ():
+        if not frame.closing.strip():
+            message = "a reply is not closed, and those of other conversations are"
+            yield message, frame.probe, frame.end - 1
+
+
+def _find_wrong_headers(prompt: str, frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
+    """Yield messages of other roles that are written under the header of the assistant."""
+    others = [frame for frame in frames if frame.role != "assistant"]
+    for frame in others if any(map(str.isalpha, prompt)) else ():
+        if prompt in frame.opening:
+            start = frame.start + frame.opening.rindex(prompt)
+            message = f"a message of the role {frame.role} follows the header of the assistant"
+            yield message, frame.probe, start
+
+
+def _find_borrowed_headers(frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
+    """Yield a system message that is written as a turn of the user."""
+    for frame, following in zip(frames, frames[1:], strict=False):
+        is_alike = frame.opening == following.opening and frame.opening.strip()
+        if is_alike and (frame.role, following.role) == ("system", "user"):
+            message = "a message of the role system has the header of a user"
+            yield message, frame.probe, frame.start
+
+
+def _find_second_system(
+    probe: Probe, rendering: Rendering, frames: Sequence[MessageFrame]
+) -> Iterator[OddPlace]:
+    """Yield a system turn of the template's own beside the one that was given."""
+    given = [frame for frame in frames if frame.probe is probe and frame.role == "system"]
+    opening = given[0].opening.strip() if len(given) == 1 else ""
+    is_plain = "system" in opening and probe.tools is None
+    if is_plain and rendering.text.count(opening) > 1:
+        start = rendering.text.index(opening)
+        start = start if start < given[0].start else rendering.text.rindex(opening)
+        yield "a system message is written beside the one that was given", probe, start
+
+
+def _find_open_tags(rendering: Rendering) -> Iterator[tuple[str, int]]:
+    """Yield the tags in the template's own text that have no pair, though a tag of that name is closed somewhere."""
+    opened: dict[str, list[int]] = {}
+    closed: set[str] = set()
+    start = 0
+    for text, origin in rendering.pieces:
+        for match in TAG.finditer(text) if origin.kind == "template" else ():
+            name = match[2]
+            index = start + match.start()
+            if not match[1]:
+                opened.setdefault(name, []).append(index)
+            elif opened.get(name):
+                opened[name].pop()
+                closed.add(name)
+            elif name not in NO_PAIRS:
+                yield f"</{name}> closes what was not opened", index
+        start += len(text)
+    for name in closed.difference(NO_PAIRS):
+        # a tag in the middle of a line may be a mention of it
+        blocks = [index for index in opened[name] if rendering.text[max(index - 1, 0)] == "\n"]
+        if blocks:
+            yield f"<{name}> is not closed", blocks[0]
+
+
+def _find_open_markers(rendering: Rendering) -> Iterator[tuple[str, int]]:
+    """Yield a marker whose name says that it begins something that nothing ends: `<|tool_calls_begin|>`."""
+    found: dict[str, Origin] = {}
+    for text, origin in rendering.pieces:
+        for match in BEGINNING.finditer(text) if origin.kind == "template" else ():
+            if any(map(str.isalpha, match[1] + match[3])):
+                found.setdefault(match[0], origin)
+    for opening, origin in found.items():
+        closing = BEGINNING.sub(_name_closing, opening)
+        # a text begins with bos, and a separator inside of a pair may be named so: <|tool_call_argument_begin|>
+        is_inside = any(
+            _name_closing(other) in rendering.text.partition(opening)[2]
+            for other in map(BEGINNING.match, found)
+            if other is not None and other[0] in rendering.text.partition(opening)[0]
+        )
+        if (
+            closing not in rendering.text
+            and not rendering.text.startswith(opening)
+            and not is_inside
+        ):
+            yield f"{opening} is not closed by {closing}", _find_end(rendering, origin)
+
+
+def _name_closing(match: re.Match[str]) -> str:
+    """Return the name of the marker that closes what another one begins."""
+    return f"{match[1]}{'END' if match[2].isupper() else 'end'}{match[3]}"
+
+
+def _find_end(rendering: Rendering, origin: Origin) -> int:
+    """Return the index of the last character of the message that a piece belongs to."""
+    end = start = 0
+    for text, other in rendering.pieces:
+        start += len(text)
+        if other.message == origin.message and other.kind == "template" and text.strip():
+            end = start
+    return end - 1
+
+
+def _find_bare_headers(
+    rendering: Rendering, frames: Sequence[MessageFrame]
+) -> Iterator[tuple[str, int]]:
+    """Yield the headers of messages that lack the white space which follows most of them."""
+    openings = Counter(_general_opening(frame) for frame in frames)
+    usual = openings.most_common(1)[0][0] if openings else ""
+    header = usual.strip()
+    space = usual[usual.find(header) + len(header) :]
+    if not space or "ROLE" not in header or header == "ROLE":
+        return
+    roles = "|".join({frame.role for frame in frames} | {"system"})
+    pattern = re.escape(header).replace("ROLE", f"(?:{roles})")
+    for match in re.finditer(pattern, rendering.text):
+        after = rendering.text[match.end() :]
+        is_longer = HEADER_GOES_ON.fullmatch(after.partition(space)[0])
+        if after and not after.startswith(space) and not is_longer:
+            yield f"the header {match[0]!r} is written without {space!r}", match.start()
+
+
+def _general_opening(frame: MessageFrame) -> str:
+    """Return an opening with a word for the name of the role."""
+    return re.sub(rf"(?i)\b{re.escape(frame.role)}\b", "ROLE", frame.opening)
+
+
+def _find_uneven(
+    frames: Sequence[MessageFrame], read: Callable[[MessageFrame], str], what: str, by_role: bool
+) -> Iterator[OddPlace]:
+    """Yield the frames whose text has other white space than that of most others with the same words."""
+    groups: dict[Any, list[MessageFrame]] = {}
+    for frame in frames:
+        words = tuple(read(frame).split())
+        if words:
+            groups.setdefault((frame.role if by_role else "", words), []).append(frame)
+    for group in groups.values():
+        counts = Counter(read(frame) for frame in group)
+        usual = counts.most_common(1)[0][0]
+        for frame in group:
+            text = read(frame)
+            if text == usual:
+                continue
+            base = frame.start if what == "opening" else frame.end
+            index = base + first_difference(text, usual)
+            other = "of other conversations" if by_role else "of other roles"
+            message = f"the {what} of a message of the role {frame.role} has other white space than those {other}"
+            yield message, frame.probe, min(index, base + len(text) - 1)
+            break
+
+
+def _find_other_closings(frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
+    """Yield a role that closes otherwise, where the openings of other roles are the same but for the name."""
+    turns = [
+        frame
+        for frame in frames
+        if frame.opening.strip() and frame.role != "tool" and not _has_calls(frame)
+    ]
+    openings = {_general_opening(frame).strip() for frame in turns}
+    roles = {frame.role for frame in turns}
+    if len(openings) != 1 or "ROLE" not in "".join(openings) or len(roles) < 2:
+        return
+    pairs = sorted({(one.role, one.closing.strip()) for one in turns})
+    closings = Counter(text for _, text in pairs if text)
+    if not closings:
+        return
+    usual = closings.most_common(1)[0][0]
+    for frame in turns:
+        text = frame.closing.strip()
+        marker = BEGINNING.match(openings.copy().pop())
+        is_open = not text and marker is not None and usual == _name_closing(marker)
+        if (text or is_open) and usual not in text:
+            message = (
+                f"a message of the role {frame.role} ends with {text!r}, others with {usual!r}"
+            )
+            yield message, frame.probe, frame.end - is_open
+            return
+
+
+def _has_calls(frame: MessageFrame) -> bool:
+    return "tool_calls" in frame.probe.messages[frame.message]
+
+
+CHECKS = (Check("T703", "uneven-turns", "error", check_frames),)
