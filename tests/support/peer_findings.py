@@ -15,14 +15,9 @@ from turnwise.evidence.checks import CheckReport
 FAILURES = ("fails: ", "refuses it: ")
 ANSWERS: dict[str, tuple[str, ...]] = {
     "renders": (),
-    "marker_balance": ("T401", "T402", "T403", "T404", "T501", "T303", "T305", "T307"),
+    "marker_balance": ("T401", "T402", "T703", "T404", "T501", "T303", "T305", "T307"),
     "no_repr_leak": ("T201", "T202", "T204", "T206", "T301", "T302", "T308", "T309"),
-    "prefix_stability": (
-        "T401",
-        "T402",
-        "T403",
-        "T406",
-    ),  # T403: a turn that is closed only while it is last
+    "prefix_stability": ("T401", "T402", "T406", "T703"),
     "content_order": ("T103", "T104", "T105", "T108", "T203", "T204", "T205", "T303", "T305")
     + ("T306", "T307", "T401"),
     "time_invariance": ("T406",),

@@ -106,7 +106,7 @@ class Profile:
     @cached_property
     def _reads_parts(self) -> bool:
         """Whether the template has code for parts: it reads their fields."""
-        found = [
-            TemplateConstants.read(text).children.get("content", ()) for text in self._forms.texts
-        ]
-        return any("text" in fields or "type" in fields for fields in found)
+        texts = self._forms.texts
+        return any(
+            "type" in TemplateConstants.read(text).children.get("content", ()) for text in texts
+        )

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +11,7 @@ import pytest
 
 import corpus
 import turnwise
-from turnwise.analysis.conversations import conversations
-from turnwise.evidence.checks import CheckFinding, engines
-from turnwise.registry import published
+from turnwise.evidence.checks import CheckFinding
 
 GOOD = (Path(__file__).parent / "good.jinja").read_text(encoding="utf-8")
 
@@ -59,72 +53,10 @@ def test_markers_that_are_not_tokens() -> None:
     assert not find("T504", compile_text(), "turnwise")
 
 
-def test_costs_are_in_tokens_where_there_is_a_tokenizer() -> None:
-    text = GOOD.replace(
-        "{%- if message.reasoning_content %}", "{%- if message.reasoning_content and loop.last %}"
-    )
-    (found,) = find("T401", compile_text(text), "turnwise")
-    assert "tokens per turn" in found.message
-
-
-def test_an_old_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    def text(number: int, equal: tuple[str, ...]) -> published.PublishedText:
-        return published.PublishedText(f"{number:016x}", ("chatml",), equal, ("a",), ())
-
-    old, new = text(1, ()), text(2, ("chatml",))
-    texts = {published.hash_text(GOOD): old, "other": new}
-    monkeypatch.setattr(published, "_texts_by_hash", lambda: texts)
-    monkeypatch.setattr(published, "_index_texts", lambda hashes: {"a": (old, new)})
-    (found,) = find("T605", compile_text())
-    assert "several templates" in found.message and "chatml" in found.fix
-    texts[published.hash_text(GOOD)] = new
-    assert not find("T605", compile_text())
-
-
 def test_a_reference() -> None:
     (found,) = find("T606", compile_text(), None, "chatml")
     assert found.severity == "error" and found.probe is not None
     assert not find("T606", turnwise.load("chatml"), None, "chatml")
-
-
-def test_minijinja_is_asked() -> None:
-    pytest.importorskip("minijinja")
-    text = GOOD.replace(
-        "{%- if tools %}\n", "{{- messages[0].content.swapcase() }}\n{%- if tools %}\n"
-    )
-    assert find("T607", compile_text(text))
-    assert not find("T607", compile_text())
-
-
-def test_an_engine_that_is_missing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "minijinja", None)
-    monkeypatch.setattr(engines, "which", lambda name: None)
-    engines._find_node.cache_clear()
-    report = turnwise.check(compile_text())
-    engines._find_node.cache_clear()
-    assert dict(report.not_run) == {
-        "T607": "the Python package minijinja is not installed",
-        "T608": "there is no node",
-    }
-
-
-def test_huggingface_jinja_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A stand-in for the package, which writes something else for every conversation."""
-    if shutil.which("node") is None:
-        pytest.skip("there is no node")
-    folder = tmp_path / "node_modules" / "@huggingface" / "jinja"
-    folder.mkdir(parents=True)
-    script = "exports.Template = class { constructor(t) {} render(c) { return 'other'; } };"
-    (folder / "index.js").write_text(script)
-    monkeypatch.setenv("NODE_PATH", str(tmp_path / "node_modules"))
-    engines._find_node.cache_clear()
-    try:
-        (found,) = find("T608", compile_text())
-    except subprocess.SubprocessError:  # a machine that is too busy to start it
-        pytest.skip("node did not start")
-    finally:
-        engines._find_node.cache_clear()
-    assert "writes another text" in found.message
 
 
 def test_a_response_template_that_does_not_fit() -> None:
@@ -168,28 +100,3 @@ def test_hostile_templates_of_the_corpus() -> None:
         except turnwise.TurnwiseError:
             continue
         assert str(turnwise.check(template))
-
-
-@pytest.mark.parametrize("count", [26, 44])
-def test_another_engine_that_does_not_end_is_a_reason(
-    count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("minijinja")
-    monkeypatch.setattr(engines, "TIMEOUT", 3)
-    text = "{% set ns = namespace(x={}) %}" + "{% set ns.x = {'a': ns.x, 'b': ns.x} %}" * count
-    probes = conversations()[:2]
-    start = time.monotonic()
-    with pytest.raises(engines.EngineMissing, match="did not end"):
-        engines.render_with_minijinja(text + "{{ messages[0][ns.x] }}", probes, {})
-    assert time.monotonic() - start < 40
-    report = turnwise.check(
-        turnwise.compile(text + "{% for m in messages %}{{ m.content }}{% endfor %}")
-    )
-    assert report is not None  # this process lives
-
-
-def test_another_engine_that_writes_too_much_is_a_reason() -> None:
-    pytest.importorskip("minijinja")
-    text = "{% for a in range(9999) %}{{ 'x' * 5000 }}{% endfor %}"
-    with pytest.raises(engines.EngineMissing, match="did not end"):
-        engines.render_with_minijinja(text, conversations()[:2], {})

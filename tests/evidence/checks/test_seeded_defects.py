@@ -1,4 +1,4 @@
-"""Forty defects in entries of the registry that do not have them: found, with their line."""
+"""Defects in entries of the registry that do not have them: found, with their line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEDS: list[dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("seeds.toml").read_text(encoding="utf-8")
 )["seed"]
 HERE = "{# here #}"
-WANTED, NEAR = 36, 2
+WANTED, NEAR = 34, 2
 
 
 @cache
@@ -63,5 +63,5 @@ def find_problem(seed: dict[str, Any]) -> str:
 
 def test_defects_are_found_with_their_lines() -> None:
     problems = list(filter(None, map(find_problem, SEEDS)))
-    assert len(SEEDS) >= 40
+    assert len(SEEDS) >= 38
     assert len(SEEDS) - len(problems) >= WANTED, "\n".join(problems)

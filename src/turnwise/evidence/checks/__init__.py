@@ -5,9 +5,9 @@ catalogue.py   what a check is
 subject.py     the template under check, and the conversations that checks are made of
 places.py      where something was written, or where the template decided not to write it
 symptoms.py    what most checks report, with the smallest conversation
-roles.py, contents.py, calls.py, history.py, vocabulary.py, source.py, names.py, whole_texts.py   the checks, by topic
+roles.py, contents.py, calls.py, history.py, vocabulary.py, source.py, names.py, whole_texts.py,
+               frames.py: the checks, by topic
 baseline.py    findings that a project knows
-engines.py     other engines that render templates, where they are installed
 runner.py      runs them all
 
 One check is one function. Its docstring is its page in `docs/checks/`, and `tests/evidence/checks/` has a template that

@@ -219,22 +219,19 @@ def _find_open_markers(rendering: Rendering) -> Iterator[tuple[str, int]]:
     """Yield a marker whose name says that it begins something that nothing ends: `<|tool_calls_begin|>`."""
     found: dict[str, Origin] = {}
     for text, origin in rendering.pieces:
-        for match in BEGINNING.finditer(text) if origin.kind == "template" else ():
+        is_own = origin.kind == "template" and origin.message is not None
+        for match in BEGINNING.finditer(text) if is_own else ():
             if any(map(str.isalpha, match[1] + match[3])):
                 found.setdefault(match[0], origin)
     for opening, origin in found.items():
         closing = BEGINNING.sub(_name_closing, opening)
-        # a text begins with bos, and a separator inside of a pair may be named so: <|tool_call_argument_begin|>
+        # a separator inside of a pair may be named so: <|tool_call_argument_begin|>
         is_inside = any(
             _name_closing(other) in rendering.text.partition(opening)[2]
             for other in map(BEGINNING.match, found)
             if other is not None and other[0] in rendering.text.partition(opening)[0]
         )
-        if (
-            closing not in rendering.text
-            and not rendering.text.startswith(opening)
-            and not is_inside
-        ):
+        if closing not in rendering.text and not is_inside:
             yield f"{opening} is not closed by {closing}", _find_end(rendering, origin)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -18,15 +17,10 @@ from turnwise.analysis.growing_conversations import (
     Growth,
     distinct_growths,
 )
-from turnwise.analysis.markers import find_markers
 from turnwise.analysis.probe_chats import (
-    ARGUMENTS,
     ASKED_AGAIN,
-    FOUND_NEXT,
     SAID,
-    SAID_NEXT,
     THOUGHT,
-    TOOLS,
 )
 from turnwise.engine.compiler.syntax import parse, unpack_position
 from turnwise.engine.provenance.rendering import Origin, Rendering
@@ -52,7 +46,7 @@ def check_history(subject: Subject) -> Iterator[Symptom]:
     ## What it does
     Renders conversations before and after a message is appended, one for each sequence of messages that people send.
     What was written must be the beginning of what is written later: the question of `turnwise stability`, which asks it
-    of four times as many conversations. The cost is what a server computes again in each turn of four rounds.
+    of four times as many conversations.
 
     ## Why it matters
     Servers keep the computed prefix of a prompt. A template that takes reasoning out of earlier turns, or moves the
@@ -78,7 +72,7 @@ def check_history(subject: Subject) -> Iterator[Symptom]:
         if options:
             fix = f"Render with {' or '.join(options)}, which keeps history as it was; or: {fix}"
         yield Symptom(
-            f"{what} changes what was written of earlier messages{_measure_cost(subject, witness.probe)}",
+            f"{what} changes what was written of earlier messages",
             fix,
             place,
             witness.probe,
@@ -105,32 +99,6 @@ def _committed_text(rendering: Rendering, message: int) -> str:
         if path is not None and path[:2] == ("messages", message) and path[2:3] != ("role",):
             end = start
     return rendering.text[:end]
-
-
-def _measure_cost(subject: Subject, probe: Probe) -> str:
-    """Return in words what a server computes again in each turn: it has kept the prompt and the reply."""
-    messages, tools = probe.messages, probe.tools
-    head = [message for message in messages if message["role"] == "system"]
-    body = [message for message in messages if message["role"] != "system"]
-    if len(body) > 1 and body[-1]["role"] == body[0]["role"]:
-        body = body[:-1]  # it is the first of the next round
-    chat = body * ROUNDS
-    replies = [n for n, message in enumerate(chat) if message["role"] == "assistant"]
-    lost = []
-    for end, following in zip(replies, replies[1:], strict=False):
-        done = subject.chat(*head, *chat[: end + 1], tools=tools)
-        outcome = subject.run(done)
-        text = subject.text_of(subject.chat(*head, *chat[:following], tools=tools, prompt=True))
-        if isinstance(outcome, Rendering) and text is not None:
-            kept = _committed_text(outcome, len(done.messages) - 1)
-            lost.append(kept[first_difference(kept, text) :])
-    if not lost:
-        return ""
-    unit, counts = "characters", [len(text) for text in lost]
-    if subject.tokenizer is not None:
-        unit, counts = "tokens", [len(subject.tokenizer.whole(text)) for text in lost]
-    mean = round(sum(counts) / len(counts))
-    return f"; {mean} {unit} per turn are computed again in {ROUNDS} rounds" if mean else ""
 
 
 def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
@@ -185,123 +153,6 @@ def _thoughtful_replies(subject: Subject) -> Iterator[MessageDict]:
     key = subject.input_format.reasoning
     if key != IN_PARTS:
         yield subject.reply(**{key if key in REASONING_KEYS else REASONING_KEYS[0]: THOUGHT})
-
-
-def check_markers_balance(subject: Subject) -> Iterator[Symptom]:
-    """A marker that opens a turn is not closed, or closed twice.
-
-    ## What it does
-    Learns from a plain conversation which marker opens turns and which closes them, and looks at conversations with
-    calls, results, reasoning and further users: the two must alternate. Only what the template wrote counts.
-
-    ## Why it matters
-    A turn that is not closed runs into the next one; the model learns to go on where it should stop.
-
-    ## How to fix
-    Write the closing marker once in every branch that writes the opening one.
-    """
-    plain = subject.run(
-        subject.chat(subject.user(), subject.reply(), subject.user(), subject.reply())
-    )
-    if not isinstance(plain, Rendering):
-        return
-    stops = set(subject.facts.stops_for(subject.tokens))
-    pairs = _learn_pairs(_marker_sequence(plain), stops)
-    seen: set[Place | None] = set()
-    for probe in _marker_chats(subject) if pairs else ():
-        outcome = subject.run(probe)
-        sequence = _marker_sequence(outcome) if isinstance(outcome, Rendering) else []
-        for opening, closing in pairs if sequence else ():
-            text = subject.text_of(probe) or ""
-            index = _first_imbalance(sequence, (opening, closing), stops, len(text))
-            place = (
-                subject.places.at(probe, min(index, len(text) - 1)) if index is not None else None
-            )
-            if index is None or place in seen:
-                continue
-            seen.add(place)
-            yield Symptom(
-                f"the markers {opening} and {closing} do not alternate",
-                "Write the closing marker once in every branch that writes the opening one.",
-                place,
-                probe,
-                f"writes: {show_from(text, index)}",
-            )
-
-
-def _marker_chats(subject: Subject) -> Iterator[Probe]:
-    user, again, reply = subject.user(), subject.user(ASKED_AGAIN), subject.reply()
-    yield subject.chat(user, again, reply)
-    yield subject.chat(user, reply, user, reply)
-    system = [subject.system()] if subject.takes_system else []
-    yield subject.chat(*system, user, reply, again)
-    yield from (subject.chat(user, one, again) for one in _thoughtful_replies(subject))
-    if subject.takes_calls:
-        call, result = subject.call(), subject.result()
-        both = subject.call(*ARGUMENTS)
-        beside = subject.call(content=SAID_NEXT)
-        results = [result, subject.result(FOUND_NEXT, 1)]
-        for chat in (
-            [user, call, result, reply],
-            [user, call, result],
-            [*system, user, beside, result, reply, again],
-            [user, both, *results, reply],
-            [user, call, result, call, result, reply],
-            [user, call, result, again],
-        ):
-            yield subject.chat(*chat, tools=TOOLS)
-
-
-def _marker_sequence(rendering: Rendering) -> list[tuple[str, int]]:
-    """Return the markers that the template wrote, with their places in the text."""
-    own = {marker.text for marker in find_markers(rendering)}
-    fields = rendering.spans(
-        lambda origin: origin.path is not None and origin.path[-1] != "role" and not origin.key
-    )
-    found = []
-    for marker in own:
-        for match in re.finditer(re.escape(marker), rendering.text):
-            if not any(start <= match.start() < end for start, end in fields):
-                found.append((marker, match.start()))
-    return sorted(found, key=lambda one: one[1])
-
-
-def _learn_pairs(sequence: list[tuple[str, int]], stops: set[str]) -> list[tuple[str, str]]:
-    """Return the pair of markers that open and close each of four turns, or more; a stop closes."""
-    names = [name for name, _ in sequence]
-    known = list(dict.fromkeys(names))
-    for opening in known:
-        for closing in known[known.index(opening) + 1 :]:
-            order = [name for name in names if name in (opening, closing)]
-            # a text of the template before the first turn may be what is wrong
-            turns = order[len(order) % 2 :]
-            is_pair = turns == [opening, closing] * (len(turns) // 2)
-            if is_pair and len(turns) >= 2 * TURNS and closing in stops:
-                return [(opening, closing)]
-    return []
-
-
-def _first_imbalance(
-    sequence: list[tuple[str, int]], pair: tuple[str, str], stops: set[str], end: int
-) -> int | None:
-    """Return where a turn is opened while one is open, or closed while none is; None if that never happens.
-
-    Another stop may end a turn (`<|eom_id|>`) or only a part of it: behind one, both markers are fine.
-    """
-    opening, closing = pair
-    is_open: bool | None = False  # None: not known
-    for name, index in sequence:
-        if name == opening:
-            if is_open:
-                return max(index - 1, 0)  # what was written last should have closed it
-            is_open = True
-        elif name == closing:
-            if is_open is False:
-                return index
-            is_open = False
-        elif name in stops and is_open:
-            is_open = None
-    return end if is_open else None
 
 
 def check_last_turn(subject: Subject) -> Iterator[Symptom]:
@@ -490,37 +341,10 @@ def _is_text_of(message: int, origin: Origin) -> bool:
     return path is not None and path[:2] == ("messages", message) and path[2:3] != ("role",)
 
 
-def check_trailing_space(subject: Subject) -> Iterator[Symptom]:
-    """The generation prompt ends with a space.
-
-    ## What it does
-    Looks at the last character of a prompt.
-
-    ## Why it matters
-    Most tokenizers put the space before a word into its token. Behind a prompt that ends with a space the model has to
-    begin with a word without one, which it rarely saw.
-
-    ## How to fix
-    Leave the space out of the generation prompt, and out of the opening of finished turns.
-    """
-    probe = subject.chat(subject.user(), prompt=True)
-    text = subject.text_of(probe)
-    if text and text[-1] in SPACES and subject.facts.generation_prompt[-1:] in SPACES:
-        yield Symptom(
-            "the generation prompt ends with a space",
-            "Leave the space out.",
-            subject.places.at(probe, len(text) - 1),
-            probe,
-            f"writes: {show_from(text, len(text))}",
-        )
-
-
 CHECKS = (
     Check("T401", "history-rewritten", "note", check_history),
     Check("T402", "prompt-not-prefix", "error", check_prompt_is_prefix, sent_by="training"),
-    Check("T403", "unbalanced-markers", "error", check_markers_balance),
     Check("T404", "last-turn-open", "error", check_last_turn, sent_by="training"),
     Check("T406", "clock", "note", check_clock),
     Check("T407", "generation-prompt", "error", check_generation_prompt),
-    Check("T408", "trailing-space", "note", check_trailing_space),
 )

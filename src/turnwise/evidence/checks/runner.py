@@ -24,7 +24,6 @@ from turnwise.evidence.checks import (
     whole_texts,
 )
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.engines import EngineMissing
 from turnwise.evidence.checks.findings import CheckFinding, CheckReport, Symptom
 from turnwise.evidence.checks.subject import REFUSES, Subject
 from turnwise.registry import load
@@ -137,8 +136,6 @@ def _run_check(check: Check, subject: Subject) -> tuple[list[Symptom], str]:
             found.append(symptom)
     except TurnwiseError as error:  # a budget, mostly: the other checks may be cheaper
         return found, error.message
-    except EngineMissing as error:
-        return found, str(error)
     return found, ""
 
 

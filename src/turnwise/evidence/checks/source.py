@@ -1,4 +1,4 @@
-"""T6: the text of the template and where it came from. Hidden characters and orders, other engines, other revisions.
+"""T6: the text of the template. Misspelt variables, hidden characters and orders, a reference.
 
 These checks read the source where no conversation could tell: what a reader does not see, and what only the right words
 wake up.
@@ -10,42 +10,29 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from difflib import get_close_matches
-from functools import partial
-from typing import Any
 
 from jinja2 import nodes
 
 from turnwise.analysis.conversations import STANDARD_VARIABLES, Probe
-from turnwise.analysis.probe_chats import ASKED_AGAIN, THOUGHT, TOOLS
-from turnwise.analysis.template_constants import TemplateConstants
-from turnwise.engine.compiler.syntax import TokenScan, normalise_newlines, parse, unpack_position
+from turnwise.analysis.probe_chats import THOUGHT, TOOLS
+from turnwise.engine.compiler.syntax import normalise_newlines, parse, unpack_position
 from turnwise.engine.compiler.tree import walk
 from turnwise.engine.option_names import SPECIAL_TOKENS
-from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.errors import short_repr
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.engines import (
-    Engine,
-    render_with_minijinja,
-    render_with_node,
-)
 from turnwise.evidence.checks.findings import Place, Symptom
 from turnwise.evidence.checks.subject import Subject
-from turnwise.evidence.checks.symptoms import first_difference, show_from
+from turnwise.evidence.checks.symptoms import show_from
 from turnwise.evidence.compare import diff
 from turnwise.messages import REASONING_KEYS
-from turnwise.registry.published import identify
 
 GUARDS = ("defined", "undefined", "default", "d")
 """Tests and filters with which a template reads a variable that may be missing."""
 BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 INVISIBLE = frozenset("\u200b\u200c\u200d\u2060\u2061\u2062\u2063\u2064\ufeff\u00ad\u180e")
 TAGS = range(0xE0000, 0xE0080)  # letters that nobody sees and models read
-ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{80,}|(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){16,}")
-LITERALS = ("data", "string")  # tokens that may be written
 OPTIONS = (
     "enable_thinking",
     "thinking",
@@ -56,9 +43,6 @@ OPTIONS = (
 """Names of options that many templates read."""
 CLOSE_NAME = 0.85  # how similar a misspelt name is to the right one
 MAX_LISTED = 5  # hidden characters of one line
-MAX_ASKED = 24  # constants that are put into messages
-MIN_ORDER = 12  # characters of template text that a word in a message adds
-LINE_OF_ERROR = re.compile(r"(?>.*?(?:in |line ))\D*+(\d+)")
 
 
 def check_variables(subject: Subject) -> Iterator[Symptom]:
@@ -181,145 +165,6 @@ def _joins_emoji(line: str, index: int) -> bool:
     return unicodedata.category(line[index + 1]) == "So"
 
 
-def check_encoded_text(subject: Subject) -> Iterator[Symptom]:
-    """The source has a long encoded text.
-
-    ## What it does
-    Looks for 80 characters or more without a space in a literal, or for many escapes in a row. Comments are not
-    looked at: no model reads them.
-
-    ## Why it matters
-    Nobody can read what it says, and a model can. Templates are code that comes with a download.
-
-    ## How to fix
-    Write the text in the open.
-    """
-    for text, name in _programs(subject):
-        for position, kind, value in TokenScan(normalise_newlines(text)).scan():
-            for match in ENCODED.finditer(value) if kind in LITERALS else ():
-                if len(set(match[0])) > 8:  # not a line of dashes
-                    line, column = unpack_position(position)
-                    before = value[: match.start()]
-                    if "\n" in before:
-                        line, column = line + before.count("\n"), -before.rindex("\n")
-                    yield Symptom(
-                        f"an encoded text of {len(match[0])} characters",
-                        "Write the text in the open.",
-                        subject.places.by_position(line, column + match.start(), name),
-                        output=short_repr(match[0]),
-                    )
-
-
-def check_text_branches(subject: Subject) -> Iterator[Symptom]:
-    """A word in a message makes the template write a text of its own.
-
-    ## What it does
-    Puts every constant that the template compares with texts of messages into a user message and a system message, and
-    compares what the template itself writes: markers and single words may differ, sentences may not.
-
-    ## Why it matters
-    A template that waits for a word ("password", a company's name) and then adds an order to the prompt is a backdoor:
-    it passes every test that does not know the word.
-
-    ## How to fix
-    Do not look at the text of messages, but for markers of the template itself (`</think>`).
-    """
-    constants: list[Any] = []
-    for text, _ in _programs(subject):
-        found = TemplateConstants.read(text)
-        constants += [
-            question.constant
-            for question in found.questions
-            if question.subject not in ("role", "type") and isinstance(question.constant, str)
-        ]
-    words = [word for word in dict.fromkeys(constants) if len(word) > 2][:MAX_ASKED]
-    plain = subject.chat(subject.user(), subject.reply(), subject.user(ASKED_AGAIN), prompt=True)
-    expected = _own_text(subject, plain)
-    if expected is None:
-        return
-    seen: set[Place | None] = set()
-    for word in words:
-        probe = subject.chat(
-            subject.user(word), subject.reply(), subject.user(ASKED_AGAIN), prompt=True
-        )
-        written = _own_text(subject, probe)
-        if written is None or len(written) < len(expected) + MIN_ORDER:
-            continue
-        index = _find_addition(subject, plain, probe)
-        place = subject.places.at(probe, index)
-        if place in seen:
-            continue
-        seen.add(place)
-        text = subject.text_of(probe) or ""
-        yield Symptom(
-            f"the word {short_repr(word)} in a message makes the template write a text of its own",
-            "Do not make the prompt depend on the words of messages.",
-            place,
-            subject.smallest(probe, partial(_adds_text, subject, word)),
-            f"writes: {show_from(text, index)}",
-        )
-
-
-def _own_text(subject: Subject, probe: Probe) -> str | None:
-    """Return what the template's author wrote of a rendering."""
-    outcome = subject.run(probe)
-    if not isinstance(outcome, Rendering):
-        return None
-    return "".join(p.text for p in outcome.pieces if p.origin.kind == "template")
-
-
-def _adds_text(subject: Subject, word: str, probe: Probe) -> bool:
-    if not any(word == message.get("content") for message in probe.messages):
-        return False
-    other = replace(
-        probe,
-        messages=[
-            {**message, "content": ASKED_AGAIN} if message.get("content") == word else message
-            for message in probe.messages
-        ],
-    )
-    texts = [_own_text(subject, one) for one in (probe, other)]
-    return texts[0] is not None and texts[1] is not None and len(texts[0]) > len(texts[1])
-
-
-def _find_addition(subject: Subject, plain: Probe, probe: Probe) -> int:
-    """Return where a rendering has a text of the template that a plain one has not."""
-    outcome, other = subject.run(probe), subject.run(plain)
-    if not isinstance(outcome, Rendering) or not isinstance(other, Rendering):
-        return 0
-    known = {piece.origin.node for piece in other.pieces if piece.origin.kind == "template"}
-    start = 0
-    for piece in outcome.pieces:
-        if piece.origin.kind == "template" and piece.origin.node not in known:
-            return start
-        start += len(piece.text)
-    return 0
-
-
-def check_revision(subject: Subject) -> Iterator[Symptom]:
-    """The template is an old revision of a published one.
-
-    ## What it does
-    Looks the hash of the text up among those of published templates. A model whose template changed has several; the
-    built-in entry for the model writes what one of them writes.
-
-    ## Why it matters
-    Copies of templates outlive their corrections: quantised models and other packages ship the first one.
-
-    ## How to fix
-    Take the template that the model has now; `turnwise diff` shows what changed.
-    """
-    known = identify(subject.template.text)
-    if known is None or known.equal:
-        return
-    entry = next((text.equal[0] for text in known.list_others() if text.equal), None)
-    if entry is not None:
-        yield Symptom(
-            f"a model has published several templates, and the entry {entry} writes what another one writes",
-            f"Compare them: turnwise diff {entry} and this template.",
-        )
-
-
 def check_reference(subject: Subject) -> Iterator[Symptom]:
     """The template differs from the reference.
 
@@ -349,72 +194,6 @@ def check_reference(subject: Subject) -> Iterator[Symptom]:
         witness.probe,
         str(witness).partition("\na: ")[2],
     )
-
-
-def check_minijinja(subject: Subject) -> Iterator[Symptom]:
-    """minijinja writes another text, or fails.
-
-    ## What it does
-    Renders conversations that work with the Python package minijinja, if it is installed, with its compatibility with
-    Python's methods switched on.
-
-    ## Why it matters
-    vLLM's Rust renderer, text-generation-inference and mistral.rs render with minijinja. One byte that differs costs
-    every block of a shared prefix cache.
-
-    ## How to fix
-    Use what both languages have: the message tells what minijinja does not know.
-    """
-    yield from _compare_engine(subject, "minijinja", render_with_minijinja)
-
-
-def check_huggingface_jinja(subject: Subject) -> Iterator[Symptom]:
-    """@huggingface/jinja writes another text, or fails.
-
-    ## What it does
-    Renders conversations that work with the npm package @huggingface/jinja, if there is a node that has it.
-
-    ## Why it matters
-    Transformers.js, LM Studio and other programs in JavaScript render with it.
-
-    ## How to fix
-    Use what both languages have: the message tells what the package does not know.
-    """
-    yield from _compare_engine(subject, "@huggingface/jinja", render_with_node)
-
-
-def _compare_engine(subject: Subject, name: str, render: Engine) -> Iterator[Symptom]:
-    """Yield the first conversation that works here and that another engine renders in another way."""
-    probes = [probe for probe in _portable_chats(subject) if subject.text_of(probe) is not None]
-    options = dict(subject.renderer.options)
-    answers = render(subject.renderer.text, probes, options)
-    for probe, answer in zip(probes, answers, strict=True):
-        expected = subject.text_of(probe) or ""
-        if answer.text == expected:
-            continue
-        fix = f"Write it in a way that {name} takes, too."
-        if answer.text is None:
-            line = LINE_OF_ERROR.match(answer.error)
-            place = subject.places.by_position(int(line[1]), 1) if line else None
-            yield Symptom(f"{name} fails: {answer.error}", fix, place, probe)
-        else:
-            index = first_difference(expected, answer.text)
-            place = subject.places.at(probe, min(index, len(expected) - 1))
-            writes = f"writes: {show_from(answer.text, index)}"
-            yield Symptom(f"{name} writes another text", fix, place, probe, writes)
-        return
-
-
-def _portable_chats(subject: Subject) -> Iterator[Probe]:
-    """Yield conversations without tools first, as an engine may fail on those alone."""
-    user, again, reply = subject.user(), subject.user(ASKED_AGAIN), subject.reply()
-    yield subject.chat(user, prompt=True)
-    yield subject.chat(subject.system(), user, reply, again, prompt=True)
-    yield subject.chat(user, subject.reply(reasoning_content=THOUGHT), again)
-    if not subject.renderer.named:  # another template is taken where there are tools
-        yield subject.chat(user, tools=TOOLS, prompt=True)
-        if subject.takes_calls:
-            yield subject.tool_round()
 
 
 def check_response_template(subject: Subject) -> Iterator[Symptom]:
@@ -471,11 +250,6 @@ def _literal_texts(pattern: str) -> list[str]:
 CHECKS = (
     Check("T601", "unknown-variable", "warning", check_variables, reads_source=True),
     Check("T602", "hidden-characters", "error", check_hidden_characters, reads_source=True),
-    Check("T603", "encoded-text", "warning", check_encoded_text, reads_source=True),
-    Check("T604", "word-triggers", "warning", check_text_branches),
-    Check("T605", "old-revision", "note", check_revision, reads_source=True),
     Check("T606", "differs-from-reference", "error", check_reference),
-    Check("T607", "minijinja", "note", check_minijinja),
-    Check("T608", "huggingface-jinja", "note", check_huggingface_jinja),
     Check("T609", "response-template", "error", check_response_template),
 )
