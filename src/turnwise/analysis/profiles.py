@@ -106,7 +106,7 @@ class Profile:
     @cached_property
     def _reads_parts(self) -> bool:
         """Whether the template has code for parts: it reads their fields."""
-        texts = self._forms.texts
         return any(
-            "type" in TemplateConstants.read(text).children.get("content", ()) for text in texts
+            "type" in found.children.get("content", ())
+            for found in map(TemplateConstants.read, self._forms.texts)
         )

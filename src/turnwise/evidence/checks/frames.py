@@ -300,23 +300,16 @@ def _find_uneven(
 
 def _find_other_closings(frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
     """Yield a role that closes otherwise, where the openings of other roles are the same but for the name."""
-    turns = [
-        frame
-        for frame in frames
-        if frame.opening.strip() and frame.role != "tool" and not _has_calls(frame)
-    ]
+    turns = [frame for frame in frames if _is_turn(frame)]
     openings = {_general_opening(frame).strip() for frame in turns}
-    roles = {frame.role for frame in turns}
-    if len(openings) != 1 or "ROLE" not in "".join(openings) or len(roles) < 2:
-        return
     pairs = sorted({(one.role, one.closing.strip()) for one in turns})
-    closings = Counter(text for _, text in pairs if text)
-    if not closings:
+    closings = Counter(text for _, text in pairs if text).most_common(1)
+    opening = openings.pop() if len(openings) == 1 else ""
+    if "ROLE" not in opening or len(dict(pairs)) < 2 or not closings:
         return
-    usual = closings.most_common(1)[0][0]
+    usual, marker = closings[0][0], BEGINNING.match(opening)
     for frame in turns:
         text = frame.closing.strip()
-        marker = BEGINNING.match(openings.copy().pop())
         is_open = not text and marker is not None and usual == _name_closing(marker)
         if (text or is_open) and usual not in text:
             message = (
@@ -324,6 +317,10 @@ def _find_other_closings(frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
             )
             yield message, frame.probe, frame.end - is_open
             return
+
+
+def _is_turn(frame: MessageFrame) -> bool:
+    return bool(frame.opening.strip()) and frame.role != "tool" and not _has_calls(frame)
 
 
 def _has_calls(frame: MessageFrame) -> bool:

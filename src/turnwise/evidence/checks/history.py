@@ -281,22 +281,17 @@ def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
 
 def _find_missing_prompts(subject: Subject) -> Iterator[Symptom]:
     """Yield a symptom if a longer conversation has no generation prompt at its end, and a short one has."""
-    user, reply = subject.user(), subject.reply()
-    chats = [[user, reply, subject.user(ASKED_AGAIN)]]
-    chats += [[user, subject.call(), subject.result()]] if subject.takes_calls else []
-    chats += [[subject.system()]] if subject.takes_system else []
-    texts = [subject.text_of(subject.chat(user, prompt=asked)) for asked in (False, True)]
-    for chat in chats if texts[0] != texts[1] else ():
-        tools = subject.tools if len(chat) > 1 and chat[1] != reply else None
+    texts = {subject.text_of(subject.chat(subject.user(), prompt=asked)) for asked in (False, True)}
+    for chat, tools in _list_prompted_chats(subject) if len(texts) > 1 else ():
         asked = subject.chat(*chat, tools=tools, prompt=True)
         prompt = subject.text_of(asked)
         closed = subject.text_of(replace(asked, add_generation_prompt=False))
-        finished = subject.text_of(subject.chat(*chat, reply, tools=tools))
-        if closed is None or prompt is None or finished is None:
+        finished = subject.text_of(subject.chat(*chat, subject.reply(), tools=tools)) or ""
+        if closed is None or prompt is None or not finished.startswith(closed):
             continue
         opening, said, _ = finished[len(closed) :].partition(SAID)
-        is_opened = finished.startswith(closed) and said and any(map(str.isalpha, opening))
-        if is_opened and (prompt == closed or not prompt.startswith(closed)):
+        is_lost = prompt == closed or not prompt.startswith(closed)
+        if is_lost and said and any(map(str.isalpha, opening)):
             what = "is missing" if prompt == closed else "is not at the end"
             yield Symptom(
                 f"after a message of the role {chat[-1]['role']}, the generation prompt {what}",
@@ -307,6 +302,16 @@ def _find_missing_prompts(subject: Subject) -> Iterator[Symptom]:
                 "note" if chat[-1]["role"] == "system" else None,
             )
             return
+
+
+def _list_prompted_chats(subject: Subject) -> Iterator[tuple[list[MessageDict], list[Any] | None]]:
+    """Yield messages after which a model is asked, with their tools."""
+    user = subject.user()
+    yield [user, subject.reply(), subject.user(ASKED_AGAIN)], None
+    if subject.takes_calls:
+        yield [user, subject.call(), subject.result()], subject.tools
+    if subject.takes_system:
+        yield [subject.system()], None
 
 
 def _find_shared_opening(

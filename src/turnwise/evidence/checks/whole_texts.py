@@ -34,6 +34,7 @@ CHANGES: dict[str, tuple[str, str, Severity]] = {
     "repeated": ("is written more than once", "Write it once.", "error"),
     "cut": ("is cut", "Write all of it.", "error"),
     "changed": ("is changed", "Write it as it is.", "error"),
+    "open": (f"is not closed by {CLOSING}", f"Write {CLOSING} after it.", "error"),
     "lost": ("is not written in some conversations", "Write it in every conversation.", "error"),
 }
 SOURCE_FIELDS = ("content", *REASONING_KEYS)
@@ -257,6 +258,10 @@ def _check_reasoning(subject: Subject, changes: list[TextChange]) -> Iterator[Sy
             outcome = subject.run(probe)
             if isinstance(outcome, Rendering):
                 changes += _list_changes(probe, outcome)
+                if outcome.text.count("<think>") > outcome.text.count(CLOSING):
+                    end = outcome.text.find(thought[:20]) + len(thought)
+                    last = len(probe.messages) - 1
+                    changes.append(TextChange("open", "reasoning", probe, last, end))
             else:
                 yield from report_failure(subject, probe, "a reply with reasoning", "Test the key.")
     if any(CLOSING in text for text in texts) and isinstance(subject.user()["content"], str):
@@ -292,19 +297,23 @@ def judge_runs(rendering: Rendering, runs: Sequence[Run], value: str) -> tuple[s
     if len(whole) > 1:
         return "repeated", whole[1]
     if not whole:
-        joined = "".join(run.text for run in runs)
-        if joined in known:
-            return "", None
-        if any(form and joined == form * (len(joined) // len(form)) for form in known):
-            return "repeated", runs[0]
-        is_part = any(joined.strip() in form for form in known)
-        return ("cut" if is_part else "changed"), runs[0]
+        kind = _judge_joined("".join(run.text for run in runs), known)
+        return kind, runs[0] if kind else None
     run = whole[0]
     if run.text in escaped:
         before = rendering.text[max(0, run.start - 8) : run.start]
         is_quoted = before.endswith('"') and not IN_JSON.search(before)
         return ("escaped", run) if is_quoted else ("", None)
     return ("trimmed", run) if run.text not in forms else ("", None)
+
+
+def _judge_joined(joined: str, known: set[str]) -> str:
+    """Return what became of a text that was written with breaks."""
+    if joined in known:
+        return ""
+    if any(form and joined == form * (len(joined) // len(form)) for form in known):
+        return "repeated"
+    return "cut" if any(joined.strip() in form for form in known) else "changed"
 
 
 def check_escaped_texts(subject: Subject) -> Iterator[Symptom]:
