@@ -33,13 +33,7 @@ GUARDS = ("defined", "undefined", "default", "d")
 BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 INVISIBLE = frozenset("\u200b\u200c\u200d\u2060\u2061\u2062\u2063\u2064\ufeff\u00ad\u180e")
 TAGS = range(0xE0000, 0xE0080)  # letters that nobody sees and models read
-OPTIONS = (
-    "enable_thinking",
-    "thinking",
-    "reasoning_effort",
-    "tools_in_user_message",
-    "date_string",
-)
+OPTIONS = ("enable_thinking", "thinking", "reasoning_effort")
 """Names of options that many templates read."""
 CLOSE_NAME = 0.85  # how similar a misspelt name is to the right one
 MAX_LISTED = 5  # hidden characters of one line

@@ -213,8 +213,10 @@ def check_whole_texts(subject: Subject) -> Iterator[Symptom]:
         names = [name.removeprefix("the text of a message of the role ") for name in found]
         smallest = replace(first.probe, messages=first.probe.messages[: first.message + 1])
         probe = first.probe if kind == "lost" else smallest
-        place, output = _place_loss(subject, first), ""
-        if first.start is not None:
+        output = ""
+        if first.start is None:
+            place = _place_loss(subject, first)
+        else:
             place = subject.places.at(first.probe, first.start, caller=True)
             output = f"writes: {show_from(subject.text_of(first.probe) or '', first.start)}"
         yield Symptom(
@@ -235,8 +237,6 @@ def _grade(change: TextChange, severity: Severity) -> Severity:
 
 
 def _place_loss(subject: Subject, change: TextChange) -> Any:
-    if change.start is not None:
-        return None
     message = change.probe.messages[change.message]
     field = "reasoning_content" if "reasoning" in change.what else "content"
     return subject.places.of_decision(change.probe, message, field)
@@ -381,14 +381,13 @@ def check_equal_items(subject: Subject) -> Iterator[Symptom]:
                 {path[len(one) :] for path in paths if path[: len(one)] == one} for one in items
             ]
             needed = fields[0] | set(TOOL_FIELDS if owner == "tool" and fields[0] else ())
-            missing = [(n, needed - found) for n, found in enumerate(fields) if needed - found]
+            missing = [needed - found for found in fields if needed - found]
             if missing and any(fields):
-                number, names = missing[0]
-                names_shown = ", ".join(sorted(".".join(map(str, name)) for name in names))
+                name = min(missing[0], key=str)
                 yield Symptom(
-                    f"{names_shown} of {'the first' if not number else 'another'} {owner} is not written",
+                    f"{'.'.join(map(str, name))} of a {owner} is not written",
                     "Loop over all of them, and write each from its own fields.",
-                    subject.places.of_field(probe, *items[0], *min(names))
+                    subject.places.of_field(probe, *items[0], *name)
                     or subject.places.of_field(probe, *items[0]),
                     probe,
                 )
