@@ -15,7 +15,6 @@ its id is wanted, and all of its arguments with their names.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -26,11 +25,7 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.written_fields import (
     WrittenFields,
     has_texts_only,
-    open_blocks,
     read_output,
-    writes_messages,
-    writes_tools,
-    writes_turns,
 )
 from turnwise.messages import REASONING_KEYS, Path, format_path
 from turnwise.messages.media import media_kind
@@ -81,10 +76,8 @@ def find_losses(
         if rendering.unwritten is not None:  # then all tools are written
             suspects, tools = rendering.unwritten, None
             numbered = [numbered[index] for index in suspects]
-        if suspects == () or (
-            suspects is None and _writes_all(rendering, numbered, tools, removed)
-        ):
-            return []  # the fast path
+        if suspects == ():
+            return []  # segments prove it
     written = read_output(rendering.output, rendering.make_follower(), suspects)
     finder = LossFinder(written, rendering)
     found = [*finder.find(numbered, tools, documents, removed), *finder.find_names(named)]
@@ -104,27 +97,6 @@ def _find_lost_media(
     return [Loss(path) for path in paths if not path.startswith(known)]
 
 
-def _writes_all(
-    rendering: Rendering,
-    numbered: Sequence[tuple[int, Mapping[str, Any]]],
-    tools: Any,
-    removed: Container[int],
-) -> bool:
-    """Whether all is written as it was given, in the usual order; False if that is in doubt."""
-    out = rendering.output
-    if tools and not writes_tools(out, len(tools)):
-        return False
-    if rendering.plain_kind == "turns":
-        contents = [message["content"] for _, message in numbered]
-        # Blocks are opened only where that is needed.
-        return writes_turns(out[::2], out[1::2], contents) or writes_turns(
-            *open_blocks(out), contents
-        )
-    return writes_messages(out[::2], out[1::2], numbered, removed) or writes_messages(
-        *open_blocks(out), numbered, removed
-    )
-
-
 def find_missing(
     table: PieceTable, index: int, message: Mapping[str, Any], spans: Sequence[tuple[int, int]]
 ) -> tuple[str, ...]:
@@ -136,11 +108,6 @@ def find_missing(
         message: the message.
         spans: the characters of the turn.
     """
-    if len(spans) == 1:
-        (start, end), starts = spans[0], table.starts
-        rows = slice(bisect_left(starts, start), bisect_right(starts, end) - 1)
-        if writes_messages(table.texts[rows], table.trails[rows], [(index, message)], ()):
-            return ()  # the usual turn
     written = WrittenFields(table.follower)
     for start, end in spans:
         if start < end:

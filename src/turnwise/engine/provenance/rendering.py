@@ -10,12 +10,11 @@
     '\\n'            template 1:48
     'Hi'             messages[0].content
 
-The text is there at once. The pieces are made when they are first asked for, by following the
-trails that the program wrote beside the texts (`trails.py`); `piece_table.py` knows to which
-message each text belongs.
+The text is there at once. The pieces are made when they are first asked for, by following the trails that the program
+wrote beside the texts (`trails.py`); `piece_table.py` knows to which message each text belongs.
 
-Making pieces has a budget of its own (`Limits.origins`), about a step for each piece. What lies
-beyond it is one piece of kind "computed" without sources, and a `TurnwiseWarning` says so.
+Making pieces has a budget of its own (`Limits.origins`), about a step for each piece. What lies beyond it is one piece
+of kind "computed" without sources, and a `TurnwiseWarning` says so.
 """
 
 from __future__ import annotations
@@ -591,11 +590,8 @@ class PieceBuilder:
 
 
 def _affordable_rows(table: PieceTable) -> int:
-    """Pay for the pieces of a table, and return for how many rows the budget is enough.
-
-    A row that the template did not write takes twice as long.
-    """
-    count = len(table.texts)
+    """Pay for the pieces of a table, and return for how many rows the budget is enough."""
+    count = len(table.texts)  # a row that the template did not write takes twice as long
     cost = 2 * count - list(map(type, table.trails)).count(int)
     paid = table.follower.take(cost)
     return count if paid == cost else paid // 2

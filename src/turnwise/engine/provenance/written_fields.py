@@ -1,18 +1,14 @@
 """Which fields of the input a program wrote, read off what it wrote: `text, trail, text, trail, ...`.
 
 Pieces tell the origin of each character, and take longer than rendering. Whether some text was written at all is asked
-after every rendering, so no more is read than the question needs:
-
-    writes_turns       plain turns: each content is among the texts, beside the trail of that very field
-    writes_messages    the same for reasoning, calls and results, which most templates write in this order
-    WrittenFields      the texts of each field, if that left a doubt: blocks are read, and trails followed
-
-A text that is equal by chance is never taken for another field's: the trail decides.
+after every rendering that segments do not prove whole (`Rendering.unwritten`), so no more is read than the question
+needs: `WrittenFields` has the texts of each field; blocks are read, and trails followed. A text that is equal by chance
+is never taken for another field's: the trail decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from turnwise.engine.provenance.container_rules import PAIRS, SPLIT
@@ -28,7 +24,6 @@ from turnwise.engine.provenance.text_rules import (
     is_joined,
 )
 from turnwise.engine.provenance.trails import (
-    MESSAGES,
     ROOT,
     Computed,
     Field,
@@ -38,85 +33,21 @@ from turnwise.engine.provenance.trails import (
     Written,
 )
 from turnwise.engine.provenance.written_values import JSON
-from turnwise.messages import REASONING_KEYS, Path
+from turnwise.messages import Path
 
-MIN_ROUNDS = 20  # texts; fewer are looked for one by one
-MAX_TEXTS = 64  # from one content to the next, in the usual template
-MAX_STEPS = 12  # from a call to its arguments, and blocks within blocks, in the usual template
+MAX_STEPS = 12  # blocks within blocks, in the usual template
 TOOLS = (ROOT, "tools")
 OTHER_FIELDS = (TOOLS, (ROOT, "documents"))
 STRIPS = (STRIPPED, LSTRIPPED, RSTRIPPED)
 
-_REASONING = frozenset(REASONING_KEYS)
-_RARE_FIELDS = frozenset(["function_call", "refusal", "audio"])
 has_texts_only = frozenset(["role", "content", "name", "tool_call_id"]).issuperset
-
-
-def writes_turns(texts: Sequence[str], trails: Sequence[Trail], contents: Sequence[str]) -> bool:
-    """Whether the contents of messages are all written as they were given, in order; False if that is in doubt."""
-    known, start, place = _find_trails(len(contents)), 0, -1
-    try:
-        if len(contents) >= MIN_ROUNDS:
-            start, place = _skip_rounds(texts, trails, contents, known)
-        for content, expected in zip(contents[start:], known[start : len(contents)], strict=True):
-            if content:
-                try:
-                    place = texts.index(content, place + 1)
-                except ValueError:
-                    place = texts.index(
-                        content.strip(), place + 1
-                    )  # most templates that change it, trim it
-                if trails[place] != expected and unwrap_trail(trails[place]) != expected:
-                    return False
-    except ValueError:
-        return False
-    return True
-
-
-def _find_trails(count: int) -> Sequence[Trail]:
-    """Return the trails of `messages[0].content`, `messages[1].content`, ..."""
-    if count <= len(KNOWN_TRAILS):
-        return KNOWN_TRAILS
-    return [((MESSAGES, index), "content") for index in range(count)]
-
-
-KNOWN_TRAILS: Sequence[Trail] = [((MESSAGES, index), "content") for index in range(512)]
-
-
-def _skip_rounds(
-    texts: Sequence[str], trails: Sequence[Trail], contents: Sequence[str], known: Sequence[Trail]
-) -> tuple[int, int]:
-    """Return how many contents were written at the same distances, as a loop over turns does it, and where the last is.
-
-    Two turns, of a user and an assistant, are one round of such a template. Comparing slices of lists costs a tenth of
-    looking for each text. Some templates write a first system text or the last reply differently.
-    """
-    opening = texts.index(contents[0])
-    if unwrap_trail(trails[opening]) != known[0]:
-        return 0, -1
-    for begin in (0, 1):
-        first = texts.index(contents[begin], opening + begin)
-        second = texts.index(contents[begin + 1], first + 1)
-        step = texts.index(contents[begin + 2], second + 1) - first
-        end = begin + (len(contents) - begin - 1) // 2 * 2
-        for place, offset in ((first, begin), (second, begin + 1)):
-            wanted, expected = contents[offset:end:2], known[offset:end:2]
-            places = slice(place, place + step * len(wanted), step)
-            found = trails[places]
-            if texts[places] != wanted:
-                break
-            if found != expected and list(map(unwrap_trail, found)) != expected:
-                break
-        else:
-            return end, places.stop - step
-    return 0, -1
 
 
 def unwrap_trail(trail: Trail) -> Trail:
     """Return the trail of a text before white space around it was stripped, or a block wrote it and nothing else."""
     while type(trail) is tuple:
         rule = trail[0]
-        if rule is STRIPPED or rule is LSTRIPPED or rule is RSTRIPPED:
+        if rule in STRIPS:
             trail = trail[2]
         elif rule is JOINED and len(trail[1]) == 2:
             trail = trail[1][1]
@@ -125,143 +56,6 @@ def unwrap_trail(trail: Trail) -> Trail:
         else:
             break
     return trail
-
-
-def open_blocks(out: Output) -> tuple[list[str], list[Trail]]:
-    """Return the texts and trails of what a program wrote, with those of its blocks in their places."""
-    texts: list[str] = []
-    trails: list[Trail] = []
-    waiting = [pairs_of(out)]
-    while waiting:
-        for text, trail in waiting[-1]:
-            is_block = type(trail) is tuple and trail[0] is JOINED and len(waiting) < MAX_STEPS
-            if is_block and text and is_joined(text, trail[1]):
-                if set(map(type, trail[1][1::2])) != WRITTEN_BY_TEMPLATE:
-                    waiting.append(pairs_of(trail[1]))
-                    break
-            else:
-                texts.append(text)
-                trails.append(trail)
-        else:
-            waiting.pop()
-    return texts, trails
-
-
-def writes_messages(
-    texts: Sequence[str],
-    trails: Sequence[Trail],
-    messages: Sequence[tuple[int, Mapping[str, Any]]],
-    removed: Container[int],
-) -> bool:
-    """Whether reasoning, content and calls of messages are written as they were given; False if that is in doubt.
-
-    Args:
-        texts: what a program wrote.
-        trails: the trails of these texts.
-        messages: the messages with their numbers.
-        removed: those whose reasoning is not wanted.
-    """
-    known, place = _find_trails(messages[-1][0] + 1 if messages else 0), -1
-    try:
-        for index, message in messages:
-            expected, content = known[index], message.get("content")
-            has_more = len(message) > 2
-            if has_more and not _REASONING.isdisjoint(message) and index not in removed:
-                place = _find_reasoning(texts, trails, place + 1, message, expected[0])
-            if content:
-                if type(content) is not str:
-                    return False
-                try:
-                    place = texts.index(content, place + 1, place + MAX_TEXTS)
-                except ValueError:
-                    place = _find_changed(texts, trails, place + 1, content, expected)
-                else:
-                    if trails[place] != expected and unwrap_trail(trails[place]) != expected:
-                        return False
-            if not has_more:
-                continue
-            if "tool_calls" in message:
-                place = _find_calls(texts, trails, place + 1, message["tool_calls"], expected[0])
-            elif not _RARE_FIELDS.isdisjoint(message):
-                return False
-    except (ValueError, TypeError, LookupError):
-        return False
-    return True
-
-
-def _find_changed(
-    texts: Sequence[str], trails: Sequence[Trail], start: int, content: str, expected: Trail
-) -> int:
-    """Return where a content is written trimmed, or as JSON.
-
-    Raises:
-        ValueError: it is not.
-    """
-    try:
-        place = texts.index(content.strip(), start, start + MAX_TEXTS)
-    except ValueError:
-        return _find_json(trails, start, (expected,))
-    if unwrap_trail(trails[place]) != expected:
-        raise ValueError
-    return place
-
-
-def _find_reasoning(
-    texts: Sequence[str], trails: Sequence[Trail], start: int, message: Any, trail: Trail
-) -> int:
-    """Return where the reasoning of a message is written as it is.
-
-    Raises:
-        ValueError: it is not.
-    """
-    given = next((message[key] for key in REASONING_KEYS if message.get(key)), "")
-    if not given:
-        return start - 1
-    place = texts.index(given, start)
-    found = unwrap_trail(trails[place])
-    if found[0] != trail or found[1] not in REASONING_KEYS:
-        raise ValueError
-    return place
-
-
-def _find_calls(
-    texts: Sequence[str], trails: Sequence[Trail], start: int, calls: Any, trail: Trail
-) -> int:
-    """Return where the last of the calls of a message is written: its name and its arguments, or all of it as JSON.
-
-    Raises:
-        ValueError: one is not written soon, or in another way.
-    """
-    for number, call in enumerate(calls or ()):
-        whole = ((trail, "tool_calls"), number)
-        inner = (whole, "function")
-        function = call["function"]
-        try:
-            start = texts.index(function["name"], start, start + MAX_STEPS) + 1
-        except ValueError:
-            start = _find_json(trails, start, (whole, inner)) + 1
-            continue
-        if trails[start - 1] != (inner, "name"):
-            raise ValueError
-        if type(function["arguments"]) is str:
-            start = texts.index(function["arguments"], start) + 1
-            if trails[start - 1] != (inner, "arguments"):
-                raise ValueError
-        else:
-            start = _find_json(trails, start, ((inner, "arguments"),)) + 1
-    return start - 1
-
-
-def _find_json(trails: Sequence[Trail], start: int, sources: Collection[Trail]) -> int:
-    """Return where one of these values is written as JSON.
-
-    Raises:
-        ValueError: it is not, or not soon.
-    """
-    for place, trail in enumerate(trails[start : start + MAX_STEPS], start):
-        if type(trail) is tuple and trail[0] is JSON and trail[2] in sources:
-            return place
-    raise ValueError
 
 
 def writes_tools(out: Output, count: int) -> bool:
