@@ -57,6 +57,18 @@ def test_the_witness_is_a_conversation_that_changes() -> None:
     assert len(witness.probe.messages) == 3
 
 
+def test_places_of_late_system_texts_are_priced() -> None:
+    costs = {cost.policy: cost for cost in turnwise.stability("qwen3.6").late_system}
+    assert costs["user"].is_default and costs["user"].lost == 0 < costs["user"].computed
+    assert "not first" in costs["in_place"].error
+    assert costs["front"].lost > costs["front"].computed / 2
+    costs = {cost.policy: cost for cost in turnwise.stability("deepseek-v3.1").late_system}
+    assert costs["in_place"].lost == costs["front"].lost > 0  # the template moves them itself
+    found = RUN.invoke(app, ["stability", "chatml", "--json"])
+    first = json.loads(found.stdout)["late_system"][0]
+    assert first["policy"] == "in_place" and first["is_default"] and not first["lost"]
+
+
 def test_an_option_that_is_set_counts() -> None:
     assert turnwise.stability(turnwise.compile(FORGETFUL, options={"keep_reasoning": True})).stable
 

@@ -6,21 +6,27 @@ from typing import Any
 
 from turnwise.analysis.rewrites import Rewrite
 from turnwise.cli import inputs, output
+from turnwise.cli.encode import load_tokenizer
 from turnwise.evidence.prefix_stability import Stability
 from turnwise.evidence.prefix_stability import stability as measure_stability
+from turnwise.tokens.tokenizers import SHIPPED
 
 
 def stability(
     template: str,
+    tokenizer: str = SHIPPED,
     pick: str | None = None,
     as_json: bool = False,
 ) -> None:
     """Show which appended messages change earlier text, and the option that prevents it; exit with 1 if one does.
 
     Example: turnwise stability qwen3
+
+    Options:
+        tokenizer -k: A tokenizer file or a model folder; 'turnwise' ships with the package.
     """
     loaded = inputs.load_template(template, pick)
-    found = measure_stability(loaded)
+    found = measure_stability(loaded, load_tokenizer(tokenizer))
     output.finish(found, _stability_data(found), as_json, found.stable)
 
 
@@ -41,7 +47,13 @@ def _stability_data(found: Stability) -> dict[str, Any]:
             data["stable_with"] = [_option_data(*pair) for pair in row.stable_with]
             data["helps_with"] = [_option_data(*pair) for pair in row.helps_with]
         rows.append(data)
-    return {"template": found.name, "stable": found.stable, "rows": rows}
+    costs = [cost._asdict() for cost in found.late_system]
+    return {
+        "template": found.name,
+        "stable": found.stable,
+        "rows": rows,
+        "late_system": costs,
+    }
 
 
 def _option_data(name: str, value: Any) -> dict[str, Any]:

@@ -38,8 +38,10 @@ from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
+from turnwise.evidence.late_system_costs import LateSystemCost, measure_late_system
 from turnwise.registry import load
 from turnwise.template import Template
+from turnwise.tokens.tokenizers import SHIPPED
 
 STABLE, CHANGES, REFUSED = "stable", "changes", "refused"
 ALLOWED_RENDERINGS = 20  # times the budgets of one rendering, for all of them together
@@ -114,10 +116,12 @@ class Stability:
     Attributes:
         name: The name of the template.
         rows: One row for each kind of message.
+        late_system: What each place of late system texts costs, in tokens.
     """
 
     name: str
     rows: tuple[StabilityRow, ...]
+    late_system: tuple[LateSystemCost, ...] = ()
 
     @property
     def stable(self) -> bool:
@@ -142,6 +146,9 @@ class Stability:
         for row in self.rows:
             if row.witness is not None:
                 lines += ["", f"{KINDS[row.kind]}:", str(row.witness), *_describe_options(row)]
+        if self.late_system:
+            lines += ["", "tokens computed again by late_system, one text in each turn:"]
+            lines += [f"  {cost}" for cost in self.late_system]
         return "\n".join(lines)
 
 
@@ -153,11 +160,12 @@ def _describe_options(row: StabilityRow) -> Iterator[str]:
         yield "  no option of the template changes that"
 
 
-def stability(template: Template | str) -> Stability:
+def stability(template: Template | str, tokenizer: Any = SHIPPED) -> Stability:
     """Return which appended messages change earlier text, with witness, line and remedy; printable.
 
     Args:
         template: a template, or a name, path or model id that `load` accepts.
+        tokenizer: counts the tokens that late system texts cost, as for `Template.encode`.
 
     Raises:
         TemplateLimitError: the template costs far more than any real one.
@@ -168,7 +176,8 @@ def stability(template: Template | str) -> Stability:
     """
     loaded = load(template) if isinstance(template, str) else template
     search = StabilitySearch(loaded.renderer.allow(ALLOWED_RENDERINGS).with_reduced_limits())
-    return search.measure(growing_conversations())
+    found = search.measure(growing_conversations())
+    return replace(found, late_system=measure_late_system(loaded, tokenizer))
 
 
 class StabilitySearch:
