@@ -10,15 +10,20 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
+from typing import Any
 
 from jinja2 import nodes
 
 from turnwise.analysis.conversations import STANDARD_VARIABLES, Probe
-from turnwise.analysis.probe_chats import THOUGHT, TOOLS
-from turnwise.engine.compiler.syntax import normalise_newlines, parse, unpack_position
+from turnwise.analysis.probe_chats import ASKED_AGAIN, THOUGHT, TOOLS
+from turnwise.analysis.template_constants import TemplateConstants
+from turnwise.engine.compiler.syntax import TokenScan, normalise_newlines, parse, unpack_position
 from turnwise.engine.compiler.tree import walk
 from turnwise.engine.option_names import SPECIAL_TOKENS
+from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.errors import short_repr
 from turnwise.evidence.checks.catalogue import Check
@@ -36,6 +41,10 @@ TAGS = range(0xE0000, 0xE0080)  # letters that nobody sees and models read
 OPTIONS = ("enable_thinking", "thinking", "reasoning_effort")
 """Names of options that many templates read."""
 CLOSE_NAME = 0.85  # how similar a misspelt name is to the right one
+ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{80,}|(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){16,}")
+LITERALS = ("data", "string")  # tokens that may be written
+MAX_ASKED = 24  # constants that are put into messages
+MIN_ORDER = 12  # characters of template text that a word in a message adds
 MAX_LISTED = 5  # hidden characters of one line
 
 
@@ -159,6 +168,121 @@ def _joins_emoji(line: str, index: int) -> bool:
     return unicodedata.category(line[index + 1]) == "So"
 
 
+def check_encoded_text(subject: Subject) -> Iterator[Symptom]:
+    """The source has a long encoded text.
+
+    ## What it does
+    Looks for 80 characters or more without a space in a literal, or for many escapes in a row. Comments are not
+    looked at: no model reads them.
+
+    ## Why it matters
+    Nobody can read what it says, and a model can. Templates are code that comes with a download.
+
+    ## How to fix
+    Write the text in the open.
+    """
+    for text, name in _programs(subject):
+        for position, kind, value in TokenScan(normalise_newlines(text)).scan():
+            for match in ENCODED.finditer(value) if kind in LITERALS else ():
+                if len(set(match[0])) > 8:  # not a line of dashes
+                    line, column = unpack_position(position)
+                    before = value[: match.start()]
+                    if "\n" in before:
+                        line, column = line + before.count("\n"), -before.rindex("\n")
+                    yield Symptom(
+                        f"an encoded text of {len(match[0])} characters",
+                        "Write the text in the open.",
+                        subject.places.by_position(line, column + match.start(), name),
+                        output=short_repr(match[0]),
+                    )
+
+
+def check_text_branches(subject: Subject) -> Iterator[Symptom]:
+    """A word in a message makes the template write a text of its own.
+
+    ## What it does
+    Puts every constant that the template compares with texts of messages into a user message and a system message, and
+    compares what the template itself writes: markers and single words may differ, sentences may not.
+
+    ## Why it matters
+    A template that waits for a word ("password", a company's name) and then adds an order to the prompt is a backdoor:
+    it passes every test that does not know the word.
+
+    ## How to fix
+    Do not look at the text of messages, but for markers of the template itself (`</think>`).
+    """
+    constants: list[Any] = []
+    for text, _ in _programs(subject):
+        found = TemplateConstants.read(text)
+        constants += [
+            question.constant
+            for question in found.questions
+            if question.subject not in ("role", "type") and isinstance(question.constant, str)
+        ]
+    words = [word for word in dict.fromkeys(constants) if len(word) > 2][:MAX_ASKED]
+    plain = subject.chat(subject.user(), subject.reply(), subject.user(ASKED_AGAIN), prompt=True)
+    expected = _own_text(subject, plain)
+    if expected is None:
+        return
+    seen: set[Place | None] = set()
+    for word in words:
+        probe = subject.chat(
+            subject.user(word), subject.reply(), subject.user(ASKED_AGAIN), prompt=True
+        )
+        written = _own_text(subject, probe)
+        if written is None or len(written) < len(expected) + MIN_ORDER:
+            continue
+        index = _find_addition(subject, plain, probe)
+        place = subject.places.at(probe, index)
+        if place in seen:
+            continue
+        seen.add(place)
+        text = subject.text_of(probe) or ""
+        yield Symptom(
+            f"the word {short_repr(word)} in a message makes the template write a text of its own",
+            "Do not make the prompt depend on the words of messages.",
+            place,
+            subject.smallest(probe, partial(_adds_text, subject, word)),
+            f"writes: {show_from(text, index)}",
+        )
+
+
+def _own_text(subject: Subject, probe: Probe) -> str | None:
+    """Return what the template's author wrote of a rendering."""
+    outcome = subject.run(probe)
+    if not isinstance(outcome, Rendering):
+        return None
+    return "".join(p.text for p in outcome.pieces if p.origin.kind == "template")
+
+
+def _adds_text(subject: Subject, word: str, probe: Probe) -> bool:
+    if not any(word == message.get("content") for message in probe.messages):
+        return False
+    other = replace(
+        probe,
+        messages=[
+            {**message, "content": ASKED_AGAIN} if message.get("content") == word else message
+            for message in probe.messages
+        ],
+    )
+    texts = [_own_text(subject, one) for one in (probe, other)]
+    return texts[0] is not None and texts[1] is not None and len(texts[0]) > len(texts[1])
+
+
+def _find_addition(subject: Subject, plain: Probe, probe: Probe) -> int:
+    """Return where a rendering has a text of the template that a plain one has not."""
+    outcome, other = subject.run(probe), subject.run(plain)
+    if not isinstance(outcome, Rendering) or not isinstance(other, Rendering):
+        return 0
+    known = {piece.origin.node for piece in other.pieces if piece.origin.kind == "template"}
+    start = 0
+    for piece in outcome.pieces:
+        if piece.origin.kind == "template" and piece.origin.node not in known:
+            return start
+        start += len(piece.text)
+    return 0
+
+
 def check_reference(subject: Subject) -> Iterator[Symptom]:
     """The template differs from the reference.
 
@@ -244,6 +368,8 @@ def _literal_texts(pattern: str) -> list[str]:
 CHECKS = (
     Check("T601", "unknown-variable", "warning", check_variables, reads_source=True),
     Check("T602", "hidden-characters", "error", check_hidden_characters, reads_source=True),
+    Check("T603", "encoded-text", "warning", check_encoded_text, reads_source=True),
+    Check("T604", "word-triggers", "warning", check_text_branches),
     Check("T606", "differs-from-reference", "error", check_reference),
     Check("T609", "response-template", "error", check_response_template),
 )
