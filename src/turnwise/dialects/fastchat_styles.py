@@ -34,7 +34,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum, IntEnum, auto
-from pathlib import Path
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
@@ -192,7 +192,8 @@ def _read_row(row: dict[str, Any]) -> StyleRow:
 
 
 def _read_styles() -> Mapping[SeparatorStyle, StyleRow]:
-    rows = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    text = files("turnwise.dialects").joinpath("fastchat_styles.json").read_text(encoding="utf-8")
+    rows = json.loads(text)
     return MappingProxyType({SeparatorStyle[name]: _read_row(row) for name, row in rows.items()})
 
 
