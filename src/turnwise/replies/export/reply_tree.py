@@ -335,16 +335,18 @@ class _ReplyBuilder:
             following = self._content_and_calls(firsts, tail)
             options += [make_sequence(opener, one) for one in following]
         options = options if self._may_call else []
-        if self._may_answer and region.close.core:
-            options.append(make_sequence(content, region.close.trailing_space, self._stop()))
-        elif self._may_answer:
-            stops = ("", *(stop for stop in self._stops if stop in excluded))
-            without = (*excluded, *([core] if core else []))
-            texts = make_choice(FreeTextNode(stop, without) for stop in stops)
-            options.append(make_sequence(opener, texts))
         if self._may_answer:
-            options.append(self._stop())
+            options += [self._marked_answer(opener, content, core), self._stop()]
         return make_choice(options)
+
+    def _marked_answer(self, opener: str, content: Node, core: str) -> Node:
+        """Return content that is all of a reply; `core` begins what could follow it."""
+        region, excluded = self._grammar.content, self._excluded()
+        if region.close.core:
+            return make_sequence(content, region.close.trailing_space, self._stop())
+        stops = ("", *(stop for stop in self._stops if stop in excluded))
+        without = (*excluded, *([core] if core else []))
+        return make_sequence(opener, make_choice(FreeTextNode(stop, without) for stop in stops))
 
     def _stop(self) -> Node:
         return make_optional(make_choice(map(LiteralNode, self._stops))) if self._stops else NOTHING
