@@ -30,6 +30,7 @@ from turnwise.replies.export.value_check import _compile_run
 from turnwise.replies.grammar_parts import KEY
 from turnwise.replies.parser.text_values import _tag_pattern
 from turnwise.replies.parser.values import _quote_style
+from turnwise.shapes.transcript import parse_transcript
 from turnwise.tokens.token_matcher import TokenMatcher
 from turnwise.tokens.tokenizers import tokenizer
 
@@ -69,6 +70,8 @@ def read_sources() -> None:
         for role in ("user", "observation")
     }
     turnwise.compile(slots, dialect="llamafactory")
+    call = "<|action_start|><|plugin|>\n{}<|action_end|>"
+    parse_transcript(f"<|im_start|>assistant\nHi{call}<|im_end|>").messages()
 
 
 def read_patterns() -> None:

@@ -104,8 +104,6 @@ class Origin(NamedTuple):
 
 
 class PieceFields(NamedTuple):
-    """The fields of a piece."""
-
     text: str
     origin: Origin
 
