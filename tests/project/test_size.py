@@ -39,7 +39,7 @@ BUDGETS = {
     "analysis": 23_822,
     "dialects": 23_243,
     "tokens": 33_567,
-    "replies": 62_942,
+    "replies": 62_953,
     "normalisation": 11_226,
     "conversion": 5_290,
     "training": 1_957,

@@ -157,6 +157,8 @@ def _escape(sign: str) -> str:
     if sign.isprintable():
         return sign
     code = ord(sign)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"  # translators to other grammars read no other form
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
