@@ -649,3 +649,17 @@ def test_a_template_that_refuses_a_greeting_is_served() -> None:
         assert "functions" in post(client, CHAT, {"messages": QUESTION}, 422)["error"]["message"]
         body = {"messages": QUESTION, "chat_template_kwargs": {"functions": "none"}}
         assert post(client, CHAT, body)["choices"][0]["message"]["content"] == "Yes."
+
+
+@pytest.mark.parametrize("policy", ["keep", "drop"])
+def test_calls_within_which_a_reply_ends(policy: str) -> None:
+    template = turnwise.load("qwen3")
+    cut = '<tool_call>\n{"name": "tide", "arguments": {"port": "A'
+    model = ServedModel(
+        "m", template, TOKENIZER, "qwen3", "turnwise", reply_policy={"cut_calls": policy}
+    )
+    settings = ServeSettings(upstream="http://engine", allowed_hosts=("testserver",))
+    upstream = ScriptedUpstream("generate", cut)
+    with client_of(Service(ServedModels([model]), settings), upstream) as client:
+        answer = post(client, CHAT, {"messages": QUESTION, "tools": [TIDE]})
+    assert bool(answer["choices"][0]["message"].get("tool_calls")) is (policy == "keep")

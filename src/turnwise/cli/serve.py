@@ -12,6 +12,7 @@ from turnwise.cli.extras import import_extra
 from turnwise.errors import SourceError
 from turnwise.local_files import error_reason
 from turnwise.normalisation.systems import LateSystem
+from turnwise.replies.parser.parser import POLICIES
 from turnwise.serve.models import ServedModel, ServedModels, load_model
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
@@ -20,6 +21,7 @@ KINDS = ("generate", "completions", "llamacpp", "text")
 BACKLOG = 1024
 MEGABYTE = 2**20
 ANY_ADDRESS = ("0.0.0.0", "::", "")
+CUT_CALLS, CALLS_IN_REASONING = POLICIES["cut_calls"], POLICIES["calls_in_reasoning"]
 
 
 def serve(
@@ -38,6 +40,8 @@ def serve(
     memory: int = 256,
     max_body: int = 8,
     late_system: str | None = None,
+    cut_calls: str = "keep",
+    calls_in_reasoning: str = "read",
     no_request_templates: bool = False,
     no_playground: bool = False,
     as_json: bool = False,
@@ -66,6 +70,8 @@ def serve(
         threads min=1 max=256: Requests at the same time.
         memory MB min=0: For conversations; 0 for none.
         max_body MB min=1: The largest request.
+        cut_calls NAME: Calls within which a reply ends: {CUT_CALLS}.
+        calls_in_reasoning NAME: Calls before the reasoning ends: {CALLS_IN_REASONING}.
         no_request_templates: Refuse a chat_template in a request.
         no_playground: Offer no playground and no /api paths.
     """
@@ -87,7 +93,9 @@ def serve(
         upstream_model=upstream_model,
         lenient=lenient,
     )
-    served = [load_model(one, tokenizer, max_model_len) for one in models]
+    policy = {"cut_calls": cut_calls, "calls_in_reasoning": calls_in_reasoning}
+    found = [load_model(one, tokenizer, max_model_len) for one in models]
+    served = [replace(one, reply_policy=policy) for one in found]
     if upstream is not None and upstream_kind != "text":
         for model in served:
             check_tokenizer(model)

@@ -30,7 +30,6 @@ STATE_FIELDS = ("role_sent", "output_token_ids", "output_chunk_lens")  # that ev
 MAX_KEPT_BYTES = 32 << 20  # of parsers that wait for the next chunk
 PARSER_BYTES = 16_000  # of a parser without its ids, about
 ID_BYTES = 8
-WITHOUT_CALLS = {"without": ["calls"]}
 
 
 class Derenderer:
@@ -49,15 +48,13 @@ class Derenderer:
     def make_parser(self, model: ServedModel, body: DerenderBody) -> Parser:
         """Return a parser of a reply to `chat_request` and `prompt_token_ids`."""
         chat = body.chat_request
-        tools = None if chat is None else chat.tools
+        tools = chat.tools if chat else None
         ids: Any = body.prompt_token_ids
-        if not ids and chat is not None and chat.messages:
+        if not ids and chat and chat.messages:
             # Whether the prompt opened the reasoning, only the prompt can tell.
             ids = self._renderer.encode(chat, model).encoded
-        may_call = chat is None or read_choice(chat, tools) != NONE or not tools
-        declared = None if may_call else WITHOUT_CALLS
-        tokenizer = model.tokenizer
-        return model.template.parser(ids or None, tools, tokenizer, declared, strip="calls")
+        may_call = not chat or not tools or read_choice(chat, tools) != NONE
+        return model.make_parser(ids or None, tools, may_call)
 
     # -- whole replies
 

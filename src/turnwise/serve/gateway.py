@@ -27,13 +27,13 @@ from turnwise.errors import TurnwiseError
 from turnwise.local_files import error_reason
 from turnwise.replies.chunk_stream import ChunkStream
 from turnwise.serve.bodies import NOT_FOUND, RequestError, refuse_fields
-from turnwise.serve.derendering import WITHOUT_CALLS, join_deltas, make_usage
+from turnwise.serve.derendering import join_deltas, make_usage
 from turnwise.serve.models import ServedModel
 from turnwise.serve.plain_stream import PlainStream
 from turnwise.serve.rendering import ChatRenderer, make_plan, read_prompts
 from turnwise.serve.reply_checks import find_broken_promise, find_content_misfit
 from turnwise.serve.request_types import GatewayBody, PlainGatewayBody
-from turnwise.serve.sampling import NONE, read_plain_sampling
+from turnwise.serve.sampling import read_plain_sampling
 from turnwise.serve.settings import ServeSettings
 from turnwise.serve.stop_texts import StopFilter
 from turnwise.serve.upstreams import (
@@ -45,6 +45,7 @@ from turnwise.serve.upstreams import (
     UpstreamCall,
     UpstreamError,
     ask_for_one,
+    bans_calls,
     describe_problem,
     odd_answer,
     read_event,
@@ -94,9 +95,7 @@ class ChoiceStream:
     def __init__(self, plan: GenerationPlan, index: int) -> None:
         self._stream: ChunkStream | PlainStream = PlainStream(plan.model.tokenizer)
         if not plan.is_plain:
-            declared = WITHOUT_CALLS if plan.choice == NONE and plan.tools else None
-            template, tokenizer = plan.model.template, plan.model.tokenizer
-            parser = template.parser(plan.text, plan.tools, tokenizer, declared, strip="calls")
+            parser = plan.model.make_parser(plan.text, plan.tools, not bans_calls(plan))
             self._stream = ChunkStream(parser, id="", model="")
         self._stops = StopFilter(plan.sampling.get("stop", []))
         self._plan = plan

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from turnwise.compat.tokenizer_shim import TokenizerShim
 from turnwise.errors import SourceError, TurnwiseError, did_you_mean, short_repr
 from turnwise.local_files import is_present, read_file
 from turnwise.registry import entries, load
+from turnwise.replies.parser.parser import Parser
 from turnwise.serve.bodies import NOT_FOUND, RequestBody, RequestError
 from turnwise.template import Template
 from turnwise.tokens.tokenizers import SHIPPED, files, tokenizer
@@ -48,6 +49,7 @@ class ServedModel:
         template_place: what `load` was given, for worker processes.
         tokenizer_place: what the tokenizer was loaded from, for worker processes.
         max_length: the most tokens of prompt and reply together; None if that is not known.
+        reply_policy: what becomes of what is doubtful in a reply, as arguments of `Template.parser`.
     """
 
     name: str
@@ -56,6 +58,14 @@ class ServedModel:
     template_place: str
     tokenizer_place: str
     max_length: int | None = None
+    reply_policy: Mapping[str, Any] = field(default_factory=dict)
+
+    def make_parser(self, prompt: Any, tools: Any, may_call: bool) -> Parser:
+        """Return a parser of a reply to a prompt."""
+        declared = None if may_call else {"without": ["calls"]}
+        return self.template.parser(
+            prompt, tools, self.tokenizer, declared, strip="calls", **self.reply_policy
+        )
 
     @property
     def has_shipped_tokenizer(self) -> bool:
@@ -70,8 +80,7 @@ class ServedModel:
     @cached_property
     def problems(self) -> frozenset[str]:
         """Warnings about the template with this tokenizer, which no request is to blame for."""
-        found = self.template.markers(self.tokenizer).problems
-        return frozenset(f"{self.template.name}: {problem}" for problem in found)
+        return self._name_problems(self.template.markers(self.tokenizer).problems)
 
     @cached_property
     def _facts(self) -> RequestFacts:
@@ -81,8 +90,10 @@ class ServedModel:
         """Return the warnings about a level of reasoning that a request asks for and the template does not have."""
         options = getattr(body, "chat_template_kwargs", {})
         effort = options.get(REASONING) or getattr(body, "reasoning_effort", None)
-        found = self._facts.translate({REASONING: effort}).problems if effort else ()
-        return frozenset(f"{self.template.name}: {problem}" for problem in found)
+        return self._name_problems(self._facts.translate({REASONING: effort}).problems)
+
+    def _name_problems(self, problems: Iterable[str]) -> frozenset[str]:
+        return frozenset(f"{self.template.name}: {problem}" for problem in problems)
 
     @cached_property
     def stops(self) -> list[str]:

@@ -265,7 +265,7 @@ def make_structural_tag(plan: GenerationPlan) -> dict[str, Any] | None:
     Raises:
         RequestError: it is asked for, and there is none for this template.
     """
-    if not is_asked(plan) and not plan.checked and not _bans_calls(plan):
+    if not is_asked(plan) and not plan.checked and not bans_calls(plan):
         return None
     # Calls of strict tools are checked when they have come, so they need no grammar.
     tag = _export_grammar(plan, plan.model.template.grammar.to_structural_tag)
@@ -308,7 +308,7 @@ def is_asked(plan: GenerationPlan) -> bool:
     return is_forced(plan.choice) or plan.schema is not None
 
 
-def _bans_calls(plan: GenerationPlan) -> bool:
+def bans_calls(plan: GenerationPlan) -> bool:
     """Return whether the prompt has tools, and no call may begin."""
     return plan.choice == NONE and bool(plan.tools)
 
@@ -318,7 +318,7 @@ def _export_grammar(plan: GenerationPlan, export: Callable[..., Any]) -> Any:
 
     A grammar needs tools; where there are none, one that may not be called adds nothing to it.
     """
-    choice = plan.choice if is_forced(plan.choice) or _bans_calls(plan) else AUTO
+    choice = plan.choice if is_forced(plan.choice) or bans_calls(plan) else AUTO
     tools = plan.tools or [NO_TOOL]
     choice = choice if plan.tools else NONE
     try:
