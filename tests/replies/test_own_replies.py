@@ -25,6 +25,7 @@ EXCEPTIONS = {
     "gpt-oss-harmony": "what is said beside a call has a channel that content alone does not have",
     "hunyuan": "models write content between markers that the template does not have",
     "hunyuan-a13b-tools": "models write content between markers that the template does not have",
+    "vllm-tool_chat_template_hunyuan_a13b": "models write content between markers, as above",
     "llamafactory:deepseekcoder": "two calls are separated by a line break that content begins with",
     "llamafactory:seed_oss": "a line break before reasoning belongs to content",
     "llamafactory:llama3": LISTED,
