@@ -11,8 +11,9 @@ itself compares with (`template_constants.py`).
 `answer(probe, question)` changes a conversation so that a template may take another branch: the subject of a question
 (`template_constants.Question`) gets the constant that it is compared with, a text that contains it, a list of that
 length, a value of another type, or none. The subject is an option, an argument, or a field of any mapping in the
-conversation, its tools or documents: first of those mappings that have it, else of all. Only conversations that a
-caller may send are made (`is_plausible`): a difference of two templates on a role which is a list matters to no user.
+conversation, its tools or documents: first of those mappings that have it, else of all. `shake` changes a conversation
+at random. Only conversations that a caller may send are made (`is_plausible`): a difference of two templates on a role
+which is a list matters to no user.
 """
 
 from __future__ import annotations
@@ -471,3 +472,37 @@ def _write_arguments(call: dict[str, Any], ascii_only: bool) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         return call
     return {**call, "arguments": json.dumps(arguments, ensure_ascii=ascii_only)}
+
+
+def shake(probe: Probe, others: Sequence[Probe], dice: random.Random) -> Probe:
+    """Return a conversation that differs at random: its messages, their order, its arguments."""
+    messages = list(probe.messages)
+    other = dice.choice(others)
+    place = dice.randrange(len(messages) + 1)
+    change = dice.randrange(8)
+    if change == 0 and messages:
+        messages.pop(place - 1)
+    elif change == 1 and messages:
+        messages.insert(place, dice.choice(messages))
+    elif change == 2:
+        messages[place:] = other.messages[-3:]
+    elif change == 3:
+        messages[:place] = other.messages[:3]
+    elif change == 4 and messages:
+        messages[place - 1] = _make_odd(messages[place - 1])
+    elif change == 5:
+        return replace(probe, tools=other.tools, documents=other.documents)
+    elif change == 6:
+        return replace(probe, options={**probe.options, **other.options}, now=other.now)
+    else:
+        return replace(probe, add_generation_prompt=not probe.add_generation_prompt)
+    return replace(probe, messages=messages)
+
+
+def _make_odd(message: MessageDict) -> MessageDict:
+    """Return a message whose texts have white space around them and letters beyond ASCII."""
+    (odd,) = name_values("odd text")
+    return {
+        key: f"{odd}{value}{odd}" if isinstance(value, str) and key != "role" else value
+        for key, value in message.items()
+    }

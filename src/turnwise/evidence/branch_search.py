@@ -13,6 +13,7 @@ templates for which there are many of them are refused. The search ends when a p
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
@@ -25,6 +26,7 @@ from turnwise.analysis.wide_conversations import (
     ProbeMaker,
     answer,
     ask_options,
+    shake,
     with_text_arguments,
 )
 from turnwise.engine.program import WatchedProgram
@@ -41,6 +43,7 @@ from turnwise.evidence.coverage import (
 SEARCH_SHARE = 0.6  # of the allowance, after which nothing more is made up
 MAX_OVER_BUDGET = 10  # conversations that are too expensive for one of the templates
 MAX_RANDOM = 160  # conversations made at random
+MAX_SHAKEN = 160  # conversations that are changed at random
 FIRST_TRIES, MAX_TRIES = 10, 32  # conversations for one outcome that was not seen
 MAX_SEARCHED = 700  # conversations for all outcomes that were not seen
 
@@ -160,6 +163,7 @@ class BranchSearch:
         self.rare = rare
         self.maker = maker
         self.options = frozenset(maker.options)
+        self.dice = random.Random(0)
 
     def probes(self) -> Iterator[Probe]:
         """Yield conversations; each must have been tried before the next is taken."""
@@ -169,10 +173,18 @@ class BranchSearch:
             ask_options(self.maker.options, self.maker.tokens),
             (self.maker.make() for _ in range(MAX_RANDOM)),
             self._search(MAX_SEARCHED // 2, MAX_TRIES),
+            (self._shake() for _ in range(MAX_SHAKEN)),
         ):
             if not self.run.may_go_on:
                 return
             yield probe
+
+    def _shake(self) -> Probe:
+        kept = self.run.kept
+        probe = self.dice.choice(kept)
+        for _ in range(self.dice.choice((1, 1, 2, 3))):
+            probe = shake(probe, kept, self.dice)
+        return probe
 
     def _search(self, count: int, tries: int) -> Iterator[Probe]:
         """Yield at most so many conversations for outcomes that were not seen, and `tries` for each in a round."""
