@@ -56,7 +56,7 @@ BUDGETS = {
     "compat": 15_819,
     "integrations": 8_278,
     "serve": 23_886,
-    "cli": 15_793,
+    "cli": 15_786,
     "__main__": 14,
 }
 

@@ -94,8 +94,9 @@ def serve(
         lenient=lenient,
     )
     policy = {"cut_calls": cut_calls, "calls_in_reasoning": calls_in_reasoning}
-    found = [load_model(one, tokenizer, max_model_len) for one in models]
-    served = [replace(one, reply_policy=policy) for one in found]
+    served = [
+        replace(load_model(one, tokenizer, max_model_len), reply_policy=policy) for one in models
+    ]
     if upstream is not None and upstream_kind != "text":
         for model in served:
             check_tokenizer(model)
