@@ -332,8 +332,8 @@ class _Call:
         """Return the text of the conversation, if all of its segments are known."""
         if self.segments is None:
             return None
-        has_tools = self.tools is not NO_TOOLS
-        return self.segments.write(self.chat, self.now, has_tools, with_trails)
+        has_tools, is_plain = self.tools is not NO_TOOLS, self.plain_kind != ""
+        return self.segments.write(self.chat, self.now, has_tools, with_trails, is_plain)
 
     def make_key(self) -> tuple[bool, int, bytes]:
         """Return what tells apart the calls whose segments differ."""
@@ -402,7 +402,8 @@ class _Call:
     def learn(self, segments: Segments, output: Output) -> None:
         """Record the segments of this conversation, which are this output."""
         context = self.make_context()
-        segments.learn(self.program, self.make_runtime(context), context, output)
+        is_plain = self.plain_kind != ""
+        segments.learn(self.program, self.make_runtime(context), context, output, is_plain)
 
     def make_rendering(
         self,

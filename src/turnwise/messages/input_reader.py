@@ -25,7 +25,6 @@ SCALARS = (str, int, float, bool, type(None))
 MAX_DEPTH = 420  # containers within containers; a schema has two for each level of its own
 MAX_CONTAINERS = 2_000_000  # in one conversation; more is a structure that shares itself
 TURN_ROLES = frozenset(["user", "assistant"])
-ONE_TYPE, TEXT_ONLY, TWO_FIELDS = frozenset([dict]), frozenset([str]), frozenset([2])
 MAX_PATH_STEPS = 12  # of a path in an error
 
 PlainKind = Literal["turns", "texts", ""]
@@ -41,19 +40,19 @@ def find_plain_kind(messages: Any) -> PlainKind:
     """
     if type(messages) is not list:
         return ""
-    if not messages:
-        return "turns"
-    if not ONE_TYPE.issuperset(map(type, messages)) or set(map(len, messages)) != TWO_FIELDS:
-        return ""
-    try:
-        roles = [message["role"] for message in messages]
-        contents = [message["content"] for message in messages]
-    except KeyError:
-        return ""
-    if not TEXT_ONLY.issuperset(map(type, roles)) or not TEXT_ONLY.issuperset(map(type, contents)):
-        return ""
-    is_plain = TURN_ROLES.issuperset(roles[1:] if roles[0] == "system" else roles)
-    return "turns" if is_plain else "texts"
+    kind: PlainKind = "turns"
+    for index, message in enumerate(messages):
+        if type(message) is not dict or len(message) != 2:
+            return ""
+        try:
+            role, content = message["role"], message["content"]
+        except KeyError:
+            return ""
+        if type(role) is not str or type(content) is not str:
+            return ""
+        if role not in TURN_ROLES and (role != "system" or index):
+            kind = "texts"
+    return kind
 
 
 class InvalidValue(Exception):

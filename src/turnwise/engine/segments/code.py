@@ -33,6 +33,15 @@ from turnwise.engine.segments.facts import (
 
 NOT_WRITTEN: frozenset[str] = frozenset()  # keys of a message that no loop takes
 OF_ROUND = re.compile(r"\b[imMn]\b|\bselect\(")  # in a question about more than the state
+# Questions of the recorder to which all messages of a plain chat have the same answer.
+MESSAGE = r"(?:m|M\[[^\[\]]+\])"
+HAS_KEY = re.compile(rf"'(\w+)' in {MESSAGE}")
+IS_TEXT = re.compile(rf"{MESSAGE}\['(?:role|content)'\]\.__class__ is str")
+HAS_WORDS = re.compile(
+    rf"\(c := ({MESSAGE}\['content'\])\)\.__class__ is str and c != '' and not c\.isspace\(\)"
+)
+PLAIN_KEYS = frozenset(["role", "content"])
+BOTH = {True, False}  # answers
 BEGIN = [
     "def walk(M, n, S, T):",
     "    out, left, missing, others, carried, price = [], [], None, [], (), 0.0",
@@ -46,30 +55,20 @@ class Unwritten(NamedTuple):
     keys: frozenset[str]
 
 
-class Walked(NamedTuple):
-    """What a conversation becomes.
+Walked = tuple[
+    list[Any], list[Unwritten] | None, tuple[tuple[int, str], ...], bool, float, int, int, int
+]
+"""What a conversation becomes:
 
-    Attributes:
-        out: the texts; with trails, texts and trails, alternately.
-        missing: the messages that no loop writes whole; None if no loop is over all of them.
-        others: fields that are written in other rounds than their message's: its index, and the key.
-        has_tools: whether there are tools, and nothing of them is written.
-        price: the share of the budgets that it takes, beside what messages add to them.
-        cost: bytes that it pays for each character of a text.
-        steps: that the program pays for it, or some more.
-        size: the bytes that it pays for, beside those for characters.
-    """
-
-    out: list[Any]
-    missing: list[Unwritten] | None
-    others: tuple[tuple[int, str], ...]
-    has_tools: bool
-    price: float
-    cost: int
-    steps: int
-    size: int
-
-
+* the texts; with trails, texts and trails, alternately;
+* the messages that no loop writes whole; None if no loop is over all of them;
+* fields that are written in other rounds than their message's: its index, and the key;
+* whether there are tools, and nothing of them is written;
+* the share of the budgets that it takes, beside what messages add to them;
+* bytes that it pays for each character of a text;
+* steps that the program pays for it, or some more;
+* the bytes that it pays for, beside those for characters.
+"""
 Walk = Callable[..., Walked | None]
 """Its arguments are the messages, their number, the state with the clock, and whether there are tools."""
 
@@ -82,15 +81,18 @@ def join_missing(missing: list[Unwritten] | None, left: list[Unwritten]) -> list
     return [one for one in (*missing, *left) if one.message in both]
 
 
-def compile_walk(entry: FactTree, constants: Constants, with_trails: bool) -> Walk:
+def compile_walk(
+    entry: FactTree, constants: Constants, with_trails: bool, is_plain: bool = False
+) -> Walk:
     """Return the function of all sections.
 
     Args:
         entry: the section with which the program begins.
         constants: the values that sources name.
         with_trails: whether it writes trails too.
+        is_plain: whether all messages have just a role and a content, both text.
     """
-    code = _WalkCode(constants, with_trails)
+    code = _WalkCode(constants, with_trails, is_plain)
     try:
         code.write_tree(entry.root, 1, None, (0, 0, 0), (0, 0))
         exec("\n".join(code.lines), code.scope)
@@ -105,17 +107,17 @@ def _know_nothing(*_: Any) -> None:
 
 
 class _WalkCode:
-    def __init__(self, constants: Constants, with_trails: bool) -> None:
+    def __init__(self, constants: Constants, with_trails: bool, is_plain: bool) -> None:
         self.lines = list(BEGIN)
         self.scope: dict[str, Any] = {
             **HELPERS,
             **constants.values,
             "join_missing": join_missing,
             "Unwritten": Unwritten,
-            "Walked": Walked,
             "NOT_WRITTEN": NOT_WRITTEN,
         }
         self._with_trails = with_trails
+        self._is_plain = is_plain
 
     def write_tree(
         self,
@@ -138,17 +140,22 @@ class _WalkCode:
         """
         lines, indent = self.lines, "    " * depth
         while isinstance(node, FactNode):
+            source = _simplify(node.source) if self._is_plain else node.source
+            if isinstance(source, bool):
+                node = node.branches.get(source)
+                continue
             *others, (last, following) = node.branches.items()
             name = f"v{len(lines)}"
-            is_of_state &= not OF_ROUND.search(node.source)
+            is_of_state &= not OF_ROUND.search(source)
             if others:
-                lines.append(f"{indent}{name} = {node.source}")
+                lines.append(f"{indent}{name} = {source}")
                 for answer, branch in others:
                     lines.append(f"{indent}if {_compare(name, answer)}:")
                     self.write_tree(branch, depth + 1, loop, paid, each, is_of_state)
             else:
-                name = node.source
-            lines.append(f"{indent}if {_differ(name, last)}: return None")
+                name = source
+            if node.branches.keys() != BOTH:
+                lines.append(f"{indent}if {_differ(name, last)}: return None")
             node = following
         if node is None or node.is_refused or (self._with_trails and node.output is None):
             lines.append(f"{indent}return None")
@@ -172,9 +179,7 @@ class _WalkCode:
             self.write_tree(node.loop.after.root, depth, None, paid, each)
             return
         amounts = f"{cost}, {steps} + {each[0]} * n, {size} + {each[1]} * n"
-        lines.append(
-            f"{indent}return Walked(out, missing, (*others, *carried), T, price, {amounts})"
-        )
+        lines.append(f"{indent}return out, missing, (*others, *carried), T, price, {amounts}")
 
     def _write_loop(self, loop: LoopOverMessages, depth: int) -> None:
         indent = "    " * depth
@@ -205,8 +210,12 @@ class _WalkCode:
         if loop is not None and _counts(loop):
             name = f"keys{len(self.scope)}"
             self.scope[name] = node.keys
+            size = 1 + len(node.keys)  # beside the role
             left = f"left.append(Unwritten({loop.index}, {name}))"
-            lines.append(f"if len(m) != {1 + len(node.keys)}: {left}")
+            if not self._is_plain:
+                lines.append(f"if len(m) != {size}: {left}")
+            elif size != len(PLAIN_KEYS):
+                lines.append(left)
         texts, state = node.texts, node.state
         if self._with_trails and node.output is not None:
             texts, state = node.output, state | node.trails
@@ -227,6 +236,16 @@ def _counts(loop: LoopOverMessages) -> bool:
 def _does_nothing(node: ProvenSegment) -> bool:
     does = (node.texts, node.output, node.state, node.trails, node.others, node.carried)
     return not any(does) and not (node.writes_tools or node.price or node.per_character)
+
+
+def _simplify(source: str) -> str | bool:
+    """Return the answer of all messages of a plain chat to a question, or the question that remains."""
+    if key := HAS_KEY.fullmatch(source):
+        return key[1] in PLAIN_KEYS
+    if IS_TEXT.fullmatch(source):
+        return True
+    words = HAS_WORDS.fullmatch(source)
+    return f"(c := {words[1]}) and not c.isspace()" if words else source
 
 
 def _compare(name: str, answer: Any) -> str:

@@ -96,7 +96,7 @@ class Segments:
         self._tools_size: tuple[int, int] = getattr(tools, "size", (0, 0))
         self._constants = Constants()
         self._entry = FactTree()
-        self._walks: dict[bool, Walk] = {}  # without and with trails
+        self._walks: dict[tuple[bool, bool], Walk] = {}  # with trails or not, of plain chats or not
         self._lock = Lock()
         self._misses = 0
         self._failures = 0
@@ -119,6 +119,7 @@ class Segments:
         now: Any,
         has_tools: bool,
         with_trails: bool = False,
+        is_plain: bool = False,
     ) -> SegmentedText | None:
         """Return the text of a conversation, in which no character is half of a pair; None if the program has to run.
 
@@ -127,55 +128,56 @@ class Segments:
             now: the clock.
             has_tools: whether there are tools to write.
             with_trails: whether the output is wanted too.
+            is_plain: whether all messages have just a role and a content, both text.
         """
         if not self._leaves or len(messages) > MAX_MESSAGES:
             return None
         if with_trails and not self._has_origins:
             return None
+        walk = self._walks.get((with_trails, is_plain))
+        if walk is None:
+            walk = compile_walk(self._entry, self._constants, with_trails, is_plain)
+            self._walks[with_trails, is_plain] = walk
         try:
-            return self._write(messages, now, has_tools, with_trails)
+            walked = walk(messages, len(messages), {"now": now}, has_tools)
+            if walked is None:
+                return None
+            out, missing, others, has_tools, price, cost, steps, size = walked
+            text = "".join(out[::2] if with_trails else out)
+            is_ascii = text.isascii()
+            if not is_ascii:
+                text.encode("utf-32-le")  # fails for half of a pair; three times as fast as UTF-8
         except UNWRITABLE:
             return None
-
-    def _write(
-        self, messages: list[dict[str, Any]], now: Any, has_tools: bool, with_trails: bool
-    ) -> SegmentedText | None:
-        walk = self._walks.get(with_trails)
-        if walk is None:
-            walk = compile_walk(self._entry, self._constants, with_trails)
-            self._walks[with_trails] = walk
-        walked = walk(messages, len(messages), {"now": now}, has_tools)
-        if walked is None:
+        length = len(text)
+        most = length if is_ascii else MAX_CHARACTER_SIZE * length
+        # Each character adds to the budget of bytes; operations may take more than that.
+        if cost > self._limits.bytes_per_character:
+            price += (cost - self._limits.bytes_per_character) * length / self._limits.bytes
+        if length > MAX_TEXT or price > 1:
             return None
-        out, missing, others, has_tools, price, cost, steps, size = walked
-        text = "".join(out[::2] if with_trails else out)
-        if not text.isascii():
-            text.encode("utf-32-le")  # fails for half of a pair; three times as fast as UTF-8
-        excess = price + self._find_excess(cost, len(text))
-        if len(text) > MAX_TEXT or excess > 1 or not self._can_write(text, messages):
+        if most > self._limits.output and most > self._find_largest(messages):
             return None
         find_unwritten = None
         if missing is not None and not has_tools:
             find_unwritten = partial(_find_unwritten, messages, missing, others)
         output = out if with_trails else None
-        return SegmentedText(text, output, find_unwritten, steps, size + cost * len(text))
+        return SegmentedText(text, output, find_unwritten, steps, size + cost * length)
 
-    def _can_write(self, text: str, messages: list[dict[str, Any]]) -> bool:
-        """Whether a text is surely within the budget of output."""
-        size = len(text) if text.isascii() else MAX_CHARACTER_SIZE * len(text)
-        if size <= self._limits.output:
-            return True
+    def _find_largest(self, messages: list[dict[str, Any]]) -> int:
+        """Return the bytes that the output of a conversation may have."""
         texts = [len(value) for one in messages for value in one.values() if type(value) is str]
         containers, characters = self._tools_size
         shares = self._limits.share_of(len(messages) + containers, sum(texts) + characters)
-        return size <= self._limits.output + shares["output"]
-
-    def _find_excess(self, cost: int, length: int) -> float:
-        """Return the share of the budget of bytes that operations take beyond what each character adds to it."""
-        return max(cost - self._limits.bytes_per_character, 0) * length / self._limits.bytes
+        return self._limits.output + shares["output"]
 
     def learn(
-        self, program: Program, runtime: Runtime, context: Mapping[str, Any], output: Output
+        self,
+        program: Program,
+        runtime: Runtime,
+        context: Mapping[str, Any],
+        output: Output,
+        is_plain: bool = False,
     ) -> None:
         """Record a conversation, unless that failed often.
 
@@ -184,6 +186,7 @@ class Segments:
             runtime: the budgets for running it.
             context: its inputs.
             output: what it writes.
+            is_plain: see `write`.
         """
         messages = context["messages"]
         self._misses += 1
@@ -197,9 +200,9 @@ class Segments:
             return
         try:
             self._record(program, runtime, context)
-            has_tools = context.get("tools") is not None
-            written = self.write(messages, runtime.now, has_tools)
-            traced = self.write(messages, runtime.now, has_tools, with_trails=True)
+            call = (messages, runtime.now, context.get("tools") is not None)
+            written = self.write(*call, is_plain=is_plain)
+            traced = self.write(*call, with_trails=True, is_plain=is_plain)
         finally:
             self._lock.release()
         text = "".join(output[::2])
