@@ -306,7 +306,7 @@ CHAT: list[Any] = [{"role": "user", "content": "hi"}, {"role": "assistant", "con
 
 def run_arguments(data: bytes) -> None:
     """Call a command: it ends with a code, and shows no traceback."""
-    from typer.testing import CliRunner
+    from click.testing import CliRunner
 
     from turnwise import cli
 

@@ -16,11 +16,12 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import turnwise
 from turnwise import dialects
-from turnwise.cli import COMMANDS, app
+from turnwise.cli import app
+from turnwise.cli.options import read_table
 from turnwise.evidence.checks import CHECKS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -135,10 +136,10 @@ def check_pages() -> dict[str, tuple[str, str]]:
 def command_pages() -> dict[str, tuple[str, str]]:
     """Return the help of each command."""
     pages = {}
-    for name, command in COMMANDS.items():
+    for name, row in read_table().items():
         shown = CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"}).invoke(app, [name, "--help"])
         lines = "\n".join(line.rstrip() for line in shown.output.strip().splitlines())
-        pages[name] = (command.summary, f"# turnwise {name}\n\n```text\n{lines}\n```\n")
+        pages[name] = (row["help"][0], f"# turnwise {name}\n\n```text\n{lines}\n```\n")
     return pages
 
 

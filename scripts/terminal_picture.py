@@ -6,9 +6,9 @@ import io
 import re
 from pathlib import Path
 
+from click.testing import CliRunner
 from rich.console import Console
 from rich.text import Text
-from typer.testing import CliRunner
 
 from turnwise.cli import app
 

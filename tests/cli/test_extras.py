@@ -53,7 +53,7 @@ def run_without(
 
 def test_help_needs_no_extra() -> None:
     code = f"""
-from typer.testing import CliRunner
+from click.testing import CliRunner
 from turnwise.cli import app
 for name in {list(COMMANDS)!r}:
     found = CliRunner().invoke(app, [name, "--help"])

@@ -152,7 +152,7 @@ COMMANDS = (
     ["demo"],
     ["render", ATTACK, "chat.json"],
 )
-# What typer quotes in its own words, and file names.
+# What click quotes in its own words, and file names.
 MISUSES = (
     [f"rend{ATTACK}er"],
     [f"--{ATTACK}"],
@@ -293,9 +293,9 @@ def test_escapes_are_those_of_python(folder: Path) -> None:
 
 
 def test_help_on_a_terminal(folder: Path) -> None:
-    """What others write keeps its colours and its drawing."""
+    """What others write keeps its colours."""
     shown = run_on_terminal(folder, ["render", "--help"])
-    assert "\x1b[" in shown and "Usage" in STYLE.sub("", shown) and "╭" in shown
+    assert "\x1b[1mOptions" in shown and "Usage" in STYLE.sub("", shown)
 
 
 def test_a_warning_is_escaped() -> None:

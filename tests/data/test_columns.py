@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from data_batches import encode_row, encode_rows, make_batch, make_recipe, talk
 from turnwise.cli import app

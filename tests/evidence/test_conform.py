@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import turnwise
 from stand_in_engine import Messages, StandIn

@@ -4,7 +4,7 @@ import json
 from itertools import islice
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import turnwise
 from turnwise.analysis.request_probes import make_request_probes

@@ -1,7 +1,7 @@
 """`match` and the evidence for an entry."""
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import turnwise
 from turnwise.cli import app

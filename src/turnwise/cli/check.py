@@ -21,8 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import typer
-from rich.text import Text
+import click
 
 from turnwise.analysis.profiles import PROFILES as PROFILES
 from turnwise.analysis.profiles import SEVERITIES, Severity
@@ -131,7 +130,7 @@ def check(
         _describe_checks(wanted, form, is_list=explain is None)
         return
     if not templates:
-        raise typer.BadParameter("give a TEMPLATE, or --explain CODE", param_hint="TEMPLATE")
+        raise click.BadParameter("give a TEMPLATE, or --explain CODE", param_hint="TEMPLATE")
     inputs.check_stdin(*templates)
     settings = read_settings()
     place = baseline or settings.baseline
@@ -152,7 +151,7 @@ def check(
     reports = [remove_known(report, known) for report in reports]
     WRITERS.get(form, _write_lines)(reports)
     if any(_has_finding(report, fail_on) for report in reports):
-        raise typer.Exit(output.FOUND)
+        raise click.exceptions.Exit(output.FOUND)
 
 
 def _has_finding(report: CheckReport, severity: str) -> bool:
@@ -194,15 +193,15 @@ def _describe_checks(checks: Sequence[Check], form: str, is_list: bool) -> None:
         output.write("".join(one.page for one in checks))
 
 
-def format_report(report: CheckReport) -> Iterator[Text]:
+def format_report(report: CheckReport) -> Iterator[output.Line]:
     """Yield the lines of a report; codes are coloured by their severity."""
     starts: dict[str, Severity] = {f"{one.code} {one.severity}:": one.severity for one in report}
     for line in str(report).split("\n"):
         start = next((start for start in starts if line.startswith(start)), None)
         if start is None:
-            yield Text(line, "dim" if line.startswith("not run") else "")
+            yield [(line, "dim" if line.startswith("not run") else "")]
         else:
-            yield Text.assemble((start, STYLES[starts[start]]), line.removeprefix(start))
+            yield (start, STYLES[starts[start]]), line.removeprefix(start)
 
 
 def _compare_with_entry(place: str, pick: str | None, template: Template) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
 
 from turnwise.cli import inputs, output
 from turnwise.cli.http_client import JsonClient
@@ -77,7 +77,7 @@ def _parse_headers(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         name, colon, value = pair.partition(":")
         if not colon or not name.strip() or "\n" in pair or "\r" in pair:
-            raise typer.BadParameter("a header is of the form name:value", param_hint="--header")
+            raise click.BadParameter("a header is of the form name:value", param_hint="--header")
         headers[name.strip()] = value.strip()
     return headers
 
@@ -88,7 +88,7 @@ def _find_template(engine: Engine, template: str | None, pick: str | None) -> Te
     if template is None:
         if served is None:
             problem = f"{engine.name} does not tell which template it serves: name it"
-            raise typer.BadParameter(problem, param_hint="--template")
+            raise click.BadParameter(problem, param_hint="--template")
         text, tokens = served
         return compile_jinja(text, name="served", options=tokens)
     given = inputs.load_template(template, pick)

@@ -11,8 +11,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from rich.text import Text
-
 from turnwise.cli import inputs, output
 from turnwise.cli.render import note_changes
 from turnwise.errors import SourceError, TokenizerError, WarningLog, printable
@@ -28,7 +26,7 @@ SIGNS = {"control": ("⟦", "⟧"), "defused": ("⟨", "⟩"), "trained": ("", "
 STYLES = {
     "control": "bold reverse",
     "defused": "strike red",
-    "trained": "black on green",
+    "trained": "black on_green",
     "plain": "dim",
 }
 SHADES = ("", " underline")  # alternate, to tell neighbours apart
@@ -131,14 +129,14 @@ def _show(encoded: Encoded, colour: bool) -> None:
         output.note(f"kept messages {', '.join(map(str, encoded.kept))}")
 
 
-def chip_lines(encoded: Encoded, colour: bool) -> Iterator[Text]:
+def chip_lines(encoded: Encoded, colour: bool) -> Iterator[output.Line]:
     """Return the tokens, with a new line after each token that has a line break."""
     return token_lines(encoded.tokens, _token_kinds(encoded), encoded.mask, colour)
 
 
 def token_lines(
     tokens: Iterable[str], kinds: Iterable[str], mask: Sequence[int], colour: bool
-) -> Iterator[Text]:
+) -> Iterator[output.Line]:
     """Return tokens as lines.
 
     Args:
@@ -147,7 +145,7 @@ def token_lines(
         mask: whether each is trained.
         colour: whether colours or signs tell the kinds.
     """
-    line = Text()
+    line: list[tuple[str, str]] = []
     for index, (text, kind) in enumerate(zip(tokens, kinds, strict=True)):
         before, after = ("", "") if colour else SIGNS[kind]
         shown = printable(text, 10**6).replace("\n", "↵") or "·"
@@ -156,10 +154,10 @@ def token_lines(
         style = STYLES[kind] + SHADES[index % 2]
         if kind == "control" and mask[index]:
             style += " green"
-        line.append(f"{before}{shown}{after}", style)
+        line.append((f"{before}{shown}{after}", style))
         if "\n" in text:
             yield line
-            line = Text()
+            line = []
     if line:
         yield line
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.text import Text
-
 from turnwise.analysis.conversations import STANDARD_VARIABLES
 from turnwise.analysis.markers import WrittenMarker
 from turnwise.cli import inputs, output
@@ -87,7 +85,7 @@ def marker_to_json(marker: WrittenMarker) -> dict[str, Any]:
     return {"text": marker.text, **place}
 
 
-def format_lines(explanation: dict[str, Any]) -> list[Text]:
+def format_lines(explanation: dict[str, Any]) -> list[output.Line]:
     """Return the explanation as lines with a heading before each group."""
     named, options = explanation["named"], explanation["options"]
     groups: dict[str, list[str]] = {
@@ -102,10 +100,10 @@ def format_lines(explanation: dict[str, Any]) -> list[Text]:
         "not seen": explanation["unreached"],
         "refuses": [f"{probe}: {text}" for probe, text in explanation["refusals"].items()],
     }
-    lines = [Text(printable(explanation["name"]), "bold")]
+    lines: list[output.Line] = [[(printable(explanation["name"]), "bold")]]
     for heading, entries in groups.items():
         for entry in filter(None, entries):
-            lines.append(Text.assemble((f"{heading:<{HEADING_WIDTH}}", "dim"), printable(entry)))
+            lines.append([(f"{heading:<{HEADING_WIDTH}}", "dim"), printable(entry)])
             heading = ""
     return lines
 

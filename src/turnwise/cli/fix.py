@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
 
 from turnwise.cli import inputs, output
 from turnwise.errors import SourceError
@@ -43,7 +43,7 @@ def fix(
     inputs.check_stdin(template)
     found = inputs.load_template(template, pick)
     if write and target is not None:
-        raise typer.BadParameter("it is either --write or --output FILE", param_hint="--output")
+        raise click.BadParameter("it is either --write or --output FILE", param_hint="--output")
     path = _find_file(template, found.text) if write else target
     repair = repair_template(found, only or (), generation=generation)
     if path is not None and (repair.changed or path == target):
@@ -56,7 +56,7 @@ def fix(
         shown = repair.diff if path is None else ""
         output.write_report(f"{repair}\n" + (f"\n{shown}" if shown else ""))
     if repair.unfixed or (repair.changed and path is None):
-        raise typer.Exit(output.FOUND)
+        raise click.exceptions.Exit(output.FOUND)
 
 
 def _find_file(place: str, text: str) -> Path:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import typer
+import click
 
 from turnwise.cli import inputs, output
 from turnwise.replies.export.gbnf import GbnfGrammar
@@ -45,7 +45,7 @@ def grammar(
         output.write_json(found.to_response_template(profile=profile, partly=True))
         return
     if tools is None:
-        raise typer.BadParameter("a grammar of calls needs the tools", param_hint="--tools")
+        raise click.BadParameter("a grammar of calls needs the tools", param_hint="--tools")
     schema = None if content is None else inputs.read_json(content)
     options: dict[str, Any] = {
         "reasoning": reasoning,

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
 
 from turnwise.cli.output import note, warn
 from turnwise.engine.option_names import (
@@ -58,14 +58,14 @@ class ChatInput:
 def check_stdin(*places: str | None) -> None:
     """Refuse two arguments that both read stdin."""
     if places.count(STDIN) > 1:
-        raise typer.BadParameter("stdin (-) can be read for one argument only", param_hint="-")
+        raise click.BadParameter("stdin (-) can be read for one argument only", param_hint="-")
 
 
 def check_url(url: str | None, flag: str) -> None:
     """Refuse an address that does not say how the server is asked; None is a flag that was not given."""
     if url is not None and not url.startswith(("http://", "https://")):
         problem = f"{short_repr(url)} does not begin with http:// or https://"
-        raise typer.BadParameter(f"{problem}: http://localhost:8000", param_hint=flag)
+        raise click.BadParameter(f"{problem}: http://localhost:8000", param_hint=flag)
 
 
 def load_template(where: str, pick: str | None, exact: bool = False) -> Template:
@@ -89,9 +89,9 @@ def read_chat(
 ) -> ChatInput:
     """Return the conversation of CHAT or --user, with --system and --tools added."""
     if (place is None) == (user is None):
-        raise typer.BadParameter("give a CHAT or --user, one of the two", param_hint="CHAT")
+        raise click.BadParameter("give a CHAT or --user, one of the two", param_hint="CHAT")
     if shape is not None and place is None:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "it is the shape of CHAT, and there is no CHAT", param_hint="--shape"
         )
     chat = ChatInput([{"role": "user", "content": user}])
@@ -131,10 +131,10 @@ def parse_options(pairs: list[str], flag: str = "--option") -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not equals or not key.isidentifier():
             problem = f"{pair!r} is not of the form key=value"
-            raise typer.BadParameter(problem, param_hint=flag)
+            raise click.BadParameter(problem, param_hint=flag)
         if key in ARGUMENT_NAMES:
             problem = f"{key!r} is not a variable of the template"
-            raise typer.BadParameter(problem, param_hint=flag)
+            raise click.BadParameter(problem, param_hint=flag)
         try:
             options[key] = PYTHON_WORDS[text] if text in PYTHON_WORDS else json.loads(text)
         except (ValueError, RecursionError):
@@ -164,7 +164,7 @@ def parse_time(text: str | None) -> datetime | None:
         return datetime.fromisoformat(text)
     except ValueError:
         hint = f"{text!r} is not a time such as 2025-01-15T12:00"
-        raise typer.BadParameter(hint, param_hint="--now") from None
+        raise click.BadParameter(hint, param_hint="--now") from None
 
 
 # -- conversations ---------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def _choose_row(rows: dict[int, Any], name: str, line: int | None) -> tuple[int,
             )
         return next(iter(rows.items()))
     if line not in rows:
-        raise typer.BadParameter(f"{name} has no conversation in line {line}", param_hint="--line")
+        raise click.BadParameter(f"{name} has no conversation in line {line}", param_hint="--line")
     return line, rows[line]
 
 
@@ -231,7 +231,7 @@ def _with_system(messages: Any, system: str) -> Any:
     if not isinstance(messages, list):
         return messages  # `render` tells what is wrong with it
     if messages and isinstance(messages[0], dict) and messages[0].get("role") == "system":
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "the conversation has a system message already", param_hint="--system"
         )
     return [{"role": "system", "content": system}, *messages]

@@ -13,8 +13,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from turnwise.cli import output
 from turnwise.cli.encode import LEGEND, load_tokenizer, token_lines
 from turnwise.cli.extras import import_extra
@@ -85,33 +83,33 @@ def _find_tokenizer(given: str | None, manifest: Mapping[str, Any]) -> Any:
         ) from None
 
 
-def histogram_lines(pairs: Sequence[Sequence[int]]) -> Iterator[Text]:
+def histogram_lines(pairs: Sequence[Sequence[int]]) -> Iterator[output.Line]:
     """Yield a bar for each bin of lengths."""
     most = max((count for _, count in pairs), default=0)
     if not most:
         return
-    yield Text("")
-    yield Text("tokens       samples", style="dim")
+    yield []
+    yield [("tokens       samples", "dim")]
     for bound, count in pairs:
         bar = "█" * round(count / most * BAR_WIDTH) or ("▏" if count else "")
-        yield Text.assemble((f"<= {bound:<8,} ", "dim"), f"{count:>8,} ", (bar, "blue"))
+        yield (f"<= {bound:<8,} ", "dim"), f"{count:>8,} ", (bar, "blue")
 
 
-def sample_lines(row: ShardRow, tokenizer: Any, colour: bool) -> Iterator[Text]:
+def sample_lines(row: ShardRow, tokenizer: Any, colour: bool) -> Iterator[output.Line]:
     """Yield the tokens of a row, under a line that says where it is from."""
     columns = row.columns
     place = f"{row.shard} row {row.number + 1}"
     for name, ids, labels in _token_columns(columns):
         trained = sum(label != IGNORED for label in labels)
         title = f"{place}{name}: {len(ids):,} tokens, {trained:,} trained{_source(columns)}"
-        yield Text("")
-        yield Text(printable(title), style="bold")
+        yield []
+        yield [(printable(title), "bold")]
         mask = [label != IGNORED for label in labels]
         texts = [tokenizer.decode([id]) for id in ids]
         kinds = _token_kinds(ids, texts, mask, tokenizer)
         for first, last in _sample_spans(columns, len(ids)):
             if first:
-                yield Text(f"-- the next sample of this row, {last - first:,} tokens", style="dim")
+                yield [(f"-- the next sample of this row, {last - first:,} tokens", "dim")]
             yield from token_lines(texts[first:last], kinds[first:last], mask[first:last], colour)
 
 

@@ -2,7 +2,7 @@
 
 Messages and templates are untrusted text, and a terminal obeys control characters. So everything that goes to a
 terminal is escaped here, whatever the command; only the colours of `write_styled` pass. What others write (the errors
-of typer quote arguments, tracebacks quote anything) goes through `EscapedTerminal`, which does the same. Output for
+of click quote arguments, tracebacks quote anything) goes through `EscapedTerminal`, which does the same. Output for
 programs (stdout that is not a terminal) is exact. A lone surrogate has no UTF-8 bytes, so it is written as its
 escape, as in JSON.
 """
@@ -10,7 +10,6 @@ escape, as in JSON.
 from __future__ import annotations
 
 import functools
-import io
 import json
 import os
 import re
@@ -23,15 +22,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TextIO
+from typing import Any, ParamSpec, TextIO, TypeAlias
 
-import typer
+import click
 
 from turnwise.errors import SourceError, TemplateRaised, TurnwiseError, TurnwiseWarning, printable
 from turnwise.local_files import error_reason
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 FOUND = 1
 """Exit code for an answer that is no good news: a finding, a difference, a row with a problem."""
@@ -49,7 +45,15 @@ ARGUMENT = re.compile(
     r"""\b(?P<name>[a-z_]+)=(?:True\b|(?P<number>\d+)|\[?(['"])(?P<text>[\w -]+)\3\]?)"""
 )
 COLOUR_VARIABLES = {True: "FORCE_COLOR", False: "NO_COLOR"}
-LABELS = {"note": "cyan", "warning": "yellow", "error": "red"}
+LABELS = {"note": "cyan bold", "warning": "yellow bold", "error": "red bold"}
+SGR = {
+    **{"bold": 1, "dim": 2, "underline": 4, "reverse": 7, "strike": 9},
+    **{"black": 30, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36, "on_green": 42},
+}
+"""What a terminal calls the words of a style."""
+Line: TypeAlias = Iterable[str | tuple[str, str]]
+"""Texts, or texts with their styles."""
+
 REPORT_MARK = re.compile(r"^(?:(?:ok|problem)(?=:)|[+-].*|@@.*)|⟪[^⟪⟫]*⟫", re.MULTILINE)
 REPORT_COLOURS = {"o": "green", "p": "red", "+": "green", "-": "red", "@": "cyan", "⟪": "yellow"}
 """By the first character of what `REPORT_MARK` finds."""
@@ -114,7 +118,7 @@ def use_colour(stream: TextIO | None = None) -> bool:
 
 @contextmanager
 def follow_colour_flag(wanted: bool | None) -> Iterator[None]:
-    """Let the environment say what --color or --no-color says: that is where rich and other processes look."""
+    """Let the environment say what --color or --no-color says: that is where other processes look."""
     if wanted is None:
         yield
         return
@@ -176,7 +180,7 @@ def _write(text: str) -> None:
     data = text.encode("utf-8", "backslashreplace")
     try:
         # Bytes keep escape sequences and line ends as they are.
-        typer.echo(data.decode("utf-8") if is_terminal() else data, nl=False)
+        click.echo(data.decode("utf-8") if is_terminal() else data, nl=False)
     except BrokenPipeError:
         raise
     except OSError as error:  # a full disk
@@ -201,19 +205,21 @@ def drop_output() -> None:
     os.close(nowhere)
 
 
-def write_lines(lines: Iterable[Text], colour: bool) -> None:
+def write_lines(lines: Iterable[Line], colour: bool) -> None:
     """Write lines with or without their colours; the terminal wraps them."""
-    from rich.console import (
-        Console,  # when it is needed: it takes longer to load than most commands
-    )
+    text = "".join("".join(_paint_part(part, colour) for part in line) + "\n" for line in lines)
+    write_styled(text)
 
-    written = io.StringIO()
-    console = Console(
-        file=written, force_terminal=colour, no_color=not colour, highlight=False, markup=False
-    )
-    for line in lines:
-        console.print(line, soft_wrap=True)
-    write_styled(written.getvalue())
+
+def _paint_part(part: str | tuple[str, str], colour: bool) -> str:
+    text, style = (part, "") if isinstance(part, str) else part
+    return paint(escape(text), style) if colour else text
+
+
+def paint(text: str, style: str) -> str:
+    """Return a text in a style such as "bold red"; an empty style is none."""
+    codes = ";".join(str(SGR[word]) for word in style.split())
+    return f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text
 
 
 def write_report(text: str) -> None:
@@ -231,11 +237,11 @@ def finish(found: Any, data: dict[str, Any], as_json: bool, is_good: bool) -> No
     else:
         write_report(f"{found}\n")
     if not is_good:
-        raise typer.Exit(FOUND)
+        raise click.exceptions.Exit(FOUND)
 
 
 def _paint_mark(found: re.Match[str]) -> str:
-    return typer.style(found[0], fg=REPORT_COLOURS[found[0][0]])
+    return paint(found[0], REPORT_COLOURS[found[0][0]])
 
 
 def escape(text: str) -> str:
@@ -262,26 +268,21 @@ def report_error(text: str, data: dict[str, Any], as_json: bool) -> None:
 
 def _tell(label: str, text: str) -> None:
     painted = use_colour(sys.stderr)
-    shown = typer.style(f"{label}:", fg=LABELS[label], bold=True) if painted else f"{label}:"
-    typer.echo(f"{shown} {text}", err=True, color=painted)
+    click.echo(f"{paint(f'{label}:', LABELS[label])} {text}", err=True, color=painted)
 
 
 @contextmanager
-def show_progress(what: str) -> Iterator[Callable[[int, int | None, str], None]]:
+def show_progress() -> Iterator[Callable[[int, int | None, str], None]]:
     """Show a bar on stderr, if that is a terminal; the function takes how much is done, of how much, and a text."""
     if not sys.stderr.isatty():
         yield lambda done, total, text: None
         return
-    from rich.console import Console
-    from rich.progress import Progress
-
     # The bar moves the cursor, which `EscapedTerminal` would not pass on; there is no text of others in it.
-    console = Console(file=sys.__stderr__)
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task(what, total=None)
+    with click.progressbar(length=1, width=0, file=sys.__stderr__) as bar:
 
         def show(done: int, total: int | None, text: str) -> None:
-            progress.update(task, completed=done, total=total, description=text)
+            bar.label, bar.length = text, total
+            bar.update(done - bar.pos)
 
         yield show
 
@@ -314,14 +315,14 @@ def report_errors(command: Callable[P, None]) -> Callable[P, None]:
         except TurnwiseError as error:
             _adapt_error(error, kwargs)
             report_error(str(error), error.as_data(), bool(kwargs.get("as_json")))
-            raise typer.Exit(ERROR) from None
-        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+            raise click.exceptions.Exit(ERROR) from None
+        except (click.exceptions.Exit, click.Abort, click.BadParameter, BrokenPipeError):
             raise
         except Exception as error:  # a defect of turnwise: a short report, not a traceback
             report = _bug_report(error)
             data = {"type": "Defect", "message": report}
             report_error(report, data, bool(kwargs.get("as_json")))
-            raise typer.Exit(ERROR) from None
+            raise click.exceptions.Exit(ERROR) from None
 
     return run
 

@@ -17,8 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
-from rich.text import Text
+import click
 
 from turnwise.cli import inputs, output
 from turnwise.cli.encode import load_tokenizer
@@ -77,7 +76,7 @@ def parse(
     """
     inputs.check_stdin(template, reply, chat, tools, declared)
     if as_api and stream:
-        raise typer.BadParameter("it is a whole answer, without --stream", param_hint="--as")
+        raise click.BadParameter("it is a whole answer, without --stream", param_hint="--as")
     loaded = inputs.load_template(template, pick)
     prompt, offered = _render_prompt(loaded, chat, user, tools, option, now)
     parser = _make_parser(loaded, prompt, offered, tokenizer, declared, reasoning)
@@ -218,15 +217,13 @@ def event_data(event: Event) -> dict[str, Any]:
     return {**event._asdict(), "delta": event.delta()}
 
 
-def event_line(event: Event) -> Text:
+def event_line(event: Event) -> output.Line:
     """Return an event as one line."""
     call = "" if event.call is None else f" {event.call}"
     text = repr(event.text) if event.text else ""
     if event.kind == "start":
         text = event.name or ""
-    return Text.assemble(
-        (f"{event.kind + call:<12}", "dim"), (printable(text, 10**6), STYLES[event.kind])
-    )
+    return (f"{event.kind + call:<12}", "dim"), (printable(text, 10**6), STYLES[event.kind])
 
 
 def message_data(message: Message) -> dict[str, Any]:
@@ -239,7 +236,7 @@ def message_data(message: Message) -> dict[str, Any]:
     }
 
 
-def _message_lines(message: Message) -> Iterator[Text]:
+def _message_lines(message: Message) -> Iterator[output.Line]:
     """Yield one line for each part of the message."""
     statuses = {one.index: one.status for one in message.attempts if one.index is not None}
     rows = [
@@ -257,6 +254,5 @@ def _message_lines(message: Message) -> Iterator[Text]:
     rows += [(one.status, repr(one.raw)) for one in message.attempts if one.index is None]
     rows += [("stop", repr(message.stop))] if message.stop else []
     for name, text in rows:
-        yield Text.assemble(
-            (f"{name.removesuffix('_content'):<12} ", "dim"), printable(text, 10**6).rstrip()
-        )
+        label = f"{name.removesuffix('_content'):<12} "
+        yield (label, "dim"), printable(text, 10**6).rstrip()

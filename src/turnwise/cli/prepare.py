@@ -15,8 +15,7 @@ from dataclasses import fields
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-import typer
-from rich.text import Text
+import click
 
 from turnwise.cli import inputs, output
 from turnwise.cli.extras import import_extra
@@ -102,7 +101,7 @@ def prepare(
         _try(made, as_json)
         return
     if made.output is None:
-        raise typer.BadParameter("name the folder of the shards", param_hint="--output")
+        raise click.BadParameter("name the folder of the shards", param_hint="--output")
     manifest = _run(made, engine, workers)
     failure = None if manifest["rows"]["out"] else explain_nothing(manifest, made.output)
     if not as_json:
@@ -112,7 +111,7 @@ def prepare(
     if failure is not None:
         raise failure
     if manifest["rows"]["rejected"]:
-        raise typer.Exit(output.FOUND)
+        raise click.exceptions.Exit(output.FOUND)
 
 
 def explain_nothing(manifest: Mapping[str, Any], folder: str) -> DataError:
@@ -157,7 +156,7 @@ def _try(recipe: Recipe, as_json: bool) -> None:
     if failure is not None:
         raise failure
     if found.rejected:
-        raise typer.Exit(output.FOUND)
+        raise click.exceptions.Exit(output.FOUND)
 
 
 def _explain_no_sample(found: DryRun) -> DataError:
@@ -182,7 +181,7 @@ def make_recipe(file: str | None, given: Mapping[str, Any]) -> Recipe:
     ):
         if name not in given:
             problem = "it is missing; a file of --recipe may have it, too"
-            raise typer.BadParameter(problem, param_hint=flag)
+            raise click.BadParameter(problem, param_hint=flag)
     try:
         return Recipe.from_mapping(given)
     except SourceError as error:
@@ -202,7 +201,7 @@ def parse_columns(pairs: list[str]) -> dict[str, str]:
         name, equals, column = pair.partition("=")
         if not equals or not name or not column:
             problem = f"{pair!r} is not of the form NAME=COLUMN"
-            raise typer.BadParameter(problem, param_hint="--columns")
+            raise click.BadParameter(problem, param_hint="--columns")
         columns[name] = column
     return columns
 
@@ -215,7 +214,7 @@ def _run(recipe: Recipe, engine: str, workers: int | None) -> Mapping[str, Any]:
             report = data.prepare(recipe, engine=engine, workers=workers, on_progress=show)
     except KeyboardInterrupt:
         output.note("stopped; the same command resumes where it was")
-        raise typer.Exit(output.INTERRUPTED) from None
+        raise click.exceptions.Exit(output.INTERRUPTED) from None
     if report.was_finished:
         output.note(f"{recipe.output} was complete: nothing was done")
     for restart in report.restarts:
@@ -230,7 +229,7 @@ def _run(recipe: Recipe, engine: str, workers: int | None) -> Mapping[str, Any]:
 @contextmanager
 def show_run() -> Iterator[Callable[[Progress], None]]:
     """Show bytes done, rows and tokens in a second, rejected rows and the time left, if stderr is a terminal."""
-    with output.show_progress("") as update:
+    with output.show_progress() as update:
         begun: list[tuple[Progress, float]] = []
 
         def show(progress: Progress) -> None:
@@ -260,7 +259,7 @@ def progress_figures(first: Progress, now: Progress, seconds: float) -> str:
     return "  ".join([count_of(now.rows, "row"), *shown, f"{now.rejected:,} rejected"])
 
 
-def label_lines(text: str) -> Iterator[Text]:
+def label_lines(text: str) -> Iterator[output.Line]:
     """Yield the lines of a summary, with their labels dim."""
     for line in text.rstrip("\n").split("\n"):
-        yield Text.assemble((line[:LABEL_WIDTH], "dim"), line[LABEL_WIDTH:])
+        yield (line[:LABEL_WIDTH], "dim"), line[LABEL_WIDTH:]

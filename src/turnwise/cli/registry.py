@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rich.text import Text
-
 from turnwise.cli import output
 from turnwise.cli.options import check_choice
 from turnwise.errors import printable
@@ -75,9 +73,7 @@ def match(
         }
         if found.contradictions:
             facts["others"] = _describe_contradictions(found.contradictions)
-        lines = [
-            Text.assemble((f"{key:<8}", "dim"), printable(value)) for key, value in facts.items()
-        ]
+        lines = [((f"{key:<8}", "dim"), printable(value)) for key, value in facts.items()]
         output.write_lines(lines, output.use_colour())
     if found.warning:
         output.warn(found.warning)
@@ -95,12 +91,12 @@ def _describe_contradictions(contradictions: Mapping[str, tuple[str, ...]]) -> s
     return f"another text for this model: {', '.join(named)}"
 
 
-def _entry_line(entry: Entry, width: int) -> Text:
+def _entry_line(entry: Entry, width: int) -> output.Line:
     if not entry.notes and not entry.verified:  # imported: there is only a name
-        return Text(printable(entry.name), "bold")
+        return [(printable(entry.name), "bold")]
     evidence = "verified" if entry.is_verified else "not verified"
     about = f"  {printable(entry.family):<9} {evidence:<12}  {printable(entry.notes)}"
-    return Text.assemble((f"{printable(entry.name):<{width}}", "bold"), (about, "dim"))
+    return (f"{printable(entry.name):<{width}}", "bold"), (about, "dim")
 
 
 def _as_data(entry: Entry) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
 
 from turnwise.cli import output
 from turnwise.publishing import Release, release, verify_release
@@ -44,7 +44,7 @@ def release_folder(
         else:
             output.write("".join(f"{one}\n" for one in differences) or "no differences\n")
         if differences:
-            raise typer.Exit(output.FOUND)
+            raise click.exceptions.Exit(output.FOUND)
         return
     found = release(
         folder,

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from turnwise.cli import inputs, output
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import printable
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
 
 ORIGIN_KEYS = (
     *("kind", "field", "path", "key", "line", "column", "message", "generation", "sources"),
@@ -91,21 +87,16 @@ def rendering_data(rendering: Rendering) -> dict[str, Any]:
     }
 
 
-def piece_lines(rendering: Rendering) -> list[Text]:
+def piece_lines(rendering: Rendering) -> list[output.Line]:
     """Return one line for each piece: its message, its origin and its text."""
-    from rich.text import Text
-
     origins = [printable(str(piece.origin)) for piece in rendering.pieces]
     width = min(60, max(map(len, origins), default=0))
-    lines = []
+    lines: list[output.Line] = []
     for piece, origin in zip(rendering.pieces, origins, strict=True):
         style = "bold" if piece.origin.kind == "field" else "dim"
         message = "" if piece.origin.message is None else f"[{piece.origin.message}]"
         # repr: quotes around it, newlines as \n, so that one piece is one line
         text = printable(repr(piece.text), 10**9)
-        lines.append(
-            Text.assemble(
-                (f"{message:<5}{origin:<{width}}  ", "dim" if style == "dim" else ""), (text, style)
-            )
-        )
+        place = f"{message:<5}{origin:<{width}}  "
+        lines.append(((place, "dim" if style == "dim" else ""), (text, style)))
     return lines

@@ -46,7 +46,7 @@ def scan_dataset(
     settings["columns"] = parse_columns(settings["columns"] or [])
     scanner = RowScanner(tokenizer, found, **keep_given(settings))
     report = ScanReport()
-    with output.show_progress("scanning") as show:
+    with output.show_progress() as show:
         for row in scanner.scan(_read_rows(dataset, show)):
             report.add(row)
     if not report.rows:
