@@ -22,7 +22,7 @@ BEGIN, END = "<!-- rooms: written by scripts/architecture.py -->\n", "<!-- end o
 # A room may import from the rows above its own, never from its own row or below. `turnwise` is the front door,
 # `__init__.py`.
 LAYERS = (
-    ("errors", "immutable", "sized_cache", "processes"),
+    ("errors", "immutable", "languages", "sized_cache", "processes"),
     ("schema", "token_ids", "local_files"),
     ("messages",),
     ("shapes",),

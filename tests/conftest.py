@@ -18,6 +18,8 @@ from turnwise.tokens.tokenizers import Tokenizer, tokenizer
 # Reference software must not look for the network, whatever a test asks of it.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+# The words that tests compare are English, whatever the language of the machine is.
+os.environ.setdefault("TURNWISE_LANG", "en")
 
 # Time limits are asserted where they are meant; a slow machine is no reason for a property to fail.
 settings.register_profile("turnwise", deadline=None, derandomize=True, print_blob=True)

@@ -23,6 +23,7 @@ from pattern_sites import Site, find_sites, record_patterns
 from pattern_texts import CLASSES, find_slowness, list_texts
 from turnwise.compat.fastchat import get_conversation_template
 from turnwise.compat.fastchat_conversation import _make_skeleton
+from turnwise.languages import translate
 from turnwise.registry.fastchat import ModelPattern
 from turnwise.registry.match import tables
 from turnwise.replies.export.constraint_tree import CharacterNode
@@ -72,6 +73,8 @@ def read_sources() -> None:
     turnwise.compile(slots, dialect="llamafactory")
     call = "<|action_start|><|plugin|>\n{}<|action_end|>"
     parse_transcript(f"<|im_start|>assistant\nHi{call}<|im_end|>").messages()
+    for text in ("x cannot be read: y; z", "T1 error: there is no filter 'x' (also y)"):
+        translate(text, "zh")
 
 
 def read_patterns() -> None:

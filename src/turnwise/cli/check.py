@@ -187,7 +187,10 @@ def _describe_checks(checks: Sequence[Check], form: str, is_list: bool) -> None:
         keys = ("code", "severity", "name", "title", *(() if is_list else ("page",)))
         output.write_json([{key: getattr(one, key) for key in keys} for one in checks])
     elif is_list:
-        rows = [f"{one.code} {one.severity:<8} {one.name:<22} {one.title}\n" for one in checks]
+        rows = [
+            f"{one.code} {one.severity:<8} {one.name:<22} {output.localise(one.title)}\n"
+            for one in checks
+        ]
         output.write("".join(rows))
     else:
         output.write("".join(one.page for one in checks))
@@ -198,10 +201,12 @@ def format_report(report: CheckReport) -> Iterator[output.Line]:
     starts: dict[str, Severity] = {f"{one.code} {one.severity}:": one.severity for one in report}
     for line in str(report).split("\n"):
         start = next((start for start in starts if line.startswith(start)), None)
+        shown = output.localise(line)
         if start is None:
-            yield [(line, "dim" if line.startswith("not run") else "")]
+            yield [(shown, "dim" if line.startswith("not run") else "")]
         else:
-            yield (start, STYLES[starts[start]]), line.removeprefix(start)
+            end = len(output.localise(start))
+            yield (shown[:end], STYLES[starts[start]]), shown[end:]
 
 
 def _compare_with_entry(place: str, pick: str | None, template: Template) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from turnwise.cli.output import paint
+from turnwise.cli.output import localise, paint
 
 MAX_WIDTH = 120  # of help on a wide terminal
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": MAX_WIDTH}
@@ -18,20 +18,24 @@ class HelpFormatter(click.HelpFormatter):
 
     def write_heading(self, heading: str) -> None:
         """Write a heading."""
-        super().write_heading(paint(heading, "bold"))
+        super().write_heading(paint(localise(heading), "bold"))
 
     def write_text(self, text: str) -> None:
         """Write paragraphs."""
-        super().write_text(text.replace("-", UNBROKEN_HYPHEN))
+        super().write_text(_prepare(text))
 
     def write_dl(self, rows: Any, *widths: Any, **more: Any) -> None:
         """Write names and what they are for."""
-        shown = [(paint(name, "cyan"), text.replace("-", UNBROKEN_HYPHEN)) for name, text in rows]
+        shown = [(paint(name, "cyan"), _prepare(text)) for name, text in rows]
         super().write_dl(shown, *widths, **more)
 
     def getvalue(self) -> str:
         """Return all that was written."""
         return super().getvalue().replace(UNBROKEN_HYPHEN, "-")
+
+
+def _prepare(text: str) -> str:
+    return localise(text).replace("-", UNBROKEN_HYPHEN)
 
 
 class HelpContext(click.Context):

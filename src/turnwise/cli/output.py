@@ -27,6 +27,7 @@ from typing import Any, ParamSpec, TextIO, TypeAlias
 import click
 
 from turnwise.errors import SourceError, TemplateRaised, TurnwiseError, TurnwiseWarning, printable
+from turnwise.languages import find_language, translate
 from turnwise.local_files import error_reason
 
 FOUND = 1
@@ -224,6 +225,7 @@ def paint(text: str, style: str) -> str:
 
 def write_report(text: str) -> None:
     """Write a result of whole lines; in colour, its verdicts, the lines of a diff and the ⟪difference⟫ stand out."""
+    text = localise(text)
     if use_colour():
         write_styled(REPORT_MARK.sub(_paint_mark, escape(text)))
     else:
@@ -242,6 +244,11 @@ def finish(found: Any, data: dict[str, Any], as_json: bool, is_good: bool) -> No
 
 def _paint_mark(found: re.Match[str]) -> str:
     return paint(found[0], REPORT_COLOURS[found[0][0]])
+
+
+def localise(text: str) -> str:
+    """Return what a command shows in the language of the user: TURNWISE_LANG, else that of the locale."""
+    return translate(text, find_language(os.environ))
 
 
 def escape(text: str) -> str:
@@ -268,7 +275,8 @@ def report_error(text: str, data: dict[str, Any], as_json: bool) -> None:
 
 def _tell(label: str, text: str) -> None:
     painted = use_colour(sys.stderr)
-    click.echo(f"{paint(f'{label}:', LABELS[label])} {text}", err=True, color=painted)
+    shown = f"{paint(f'{label}:', LABELS[label])} {localise(text)}"
+    click.echo(shown, err=True, color=painted)
 
 
 @contextmanager

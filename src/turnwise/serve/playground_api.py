@@ -12,11 +12,12 @@ Every body is an object. These fields are shared:
     tools       a list of tools, documents a list, options {"enable_thinking": false}: the template's own variables
     add_generation_prompt, continue_final_message, now ("2025-01-15T12:00"), normalise, strict,
     late_system: as `Template.render`
+    language    "en" or "zh": of what is said about the template, in findings, errors, warnings and changes
 
 and these are the verbs:
 
     entries     {}                                    -> {"entries": [{"name", "dialect", "family", "notes",
-                                                          "verified", "unusable"}], "served": [NAME]}
+                                                          "notes_zh", "verified", "unusable"}], "served": [NAME]}
     source      {template}                            -> {"name", "dialect", "source", "jinja", "options", "variables"}
     render      {template, messages, ...}             -> {"text", "pieces": [PIECE], "changes": [TEXT]}
     encode      {... , tokenizer, train_on}           -> {"input_ids", "tokens", "labels", "mask", "offsets", "owners",
@@ -37,9 +38,10 @@ and these are the verbs:
     EVENT   {"kind", "text", "call", "name", "id", "delta", "at"}: `at` is how many chunks had been fed
     FINDING {"code", "name", "severity", "message", "fix", "line", "column", "messages", "arguments", "output"}
 
-Everything that was warned of is in `"warnings"`, a list of sentences, if there is any. An error is
-`{"error": {"message", "type", "param", "hint", "line", "column", "source_line", "text"}}`; `text` is all of it as the
-command line shows it, with the line and a caret. The server sends it with the status 422.
+Entries have `notes_zh` in any language: the static page shows them before it has an engine. Everything that was warned
+of is in `"warnings"`, a list of sentences, if there is any. An error is `{"error": {"message", "type", "param", "hint",
+"line", "column", "source_line", "text"}}`; `text` is all of it as the command line shows it, with the line and a caret.
+The server sends it with the status 422.
 """
 
 from __future__ import annotations
@@ -65,6 +67,7 @@ from turnwise.errors import (
     short_repr,
 )
 from turnwise.evidence import check, diff, stability
+from turnwise.languages import translate, translate_answer
 from turnwise.messages import format_path
 from turnwise.registry import entries, load
 from turnwise.registry.match import match
@@ -109,10 +112,10 @@ def call(verb: str, body: Any, resources: Resources = NO_RESOURCES) -> Data:
             answer = _find_verb(verb)(_Request(body, verb, resources))
         except TurnwiseError as error:
             answer = {"error": describe_error(error)}
-    told = [str(one.message) for one in caught if issubclass(one.category, TurnwiseWarning)]
+    told = {str(one.message): 0 for one in caught if issubclass(one.category, TurnwiseWarning)}
     if told:
-        answer["warnings"] = list(dict.fromkeys(told))
-    return answer
+        answer["warnings"] = [*told]
+    return translate_answer(answer, body)
 
 
 def describe_error(error: TurnwiseError) -> Data:
@@ -122,7 +125,7 @@ def describe_error(error: TurnwiseError) -> Data:
         "message": printable(error.message),
         "type": type(error).__name__,
         "param": printable(path) if path else None,
-        "hint": None if error.hint is None else printable(error.hint),
+        "hint": error.hint and printable(error.hint),
         "text": str(error),
     }
     if isinstance(error, TemplateError):
@@ -143,6 +146,7 @@ class PlaygroundTemplate(RequestBody):
 class PlaygroundBody(RequestBody):
     """The fields of all verbs."""
 
+    language: str | None = None
     template: str | PlaygroundTemplate | None = None
     other: str | PlaygroundTemplate | None = None
     tokenizer: str | None = None
@@ -242,6 +246,7 @@ def _list_entries(request: _Request) -> Data:
     rows = [
         {
             **_select(entry, "name", "dialect", "family", "notes"),
+            "notes_zh": translate(entry.notes, "zh"),
             "verified": bool(entry.verified),
             "unusable": entry.unusable or None,
         }
@@ -291,11 +296,11 @@ def _parse(request: _Request) -> Data:
         arguments = request.render_arguments() | {"add_generation_prompt": True}
         prompt = template.render(body.messages, **arguments).text
     parser = template.parser(prompt, body.tools)
-    events = [{**_event_data(event), "at": 0} for event in parser.prefill]
+    events = [_event_data(event, 0) for event in parser.prefill]
     for number, chunk in enumerate(chunks, 1):
-        events += [{**_event_data(event), "at": number} for event in parser.feed(chunk)]
+        events += [_event_data(event, number) for event in parser.feed(chunk)]
     message = parser.close()
-    events += [{**_event_data(event), "at": len(chunks)} for event in message.events]
+    events += [_event_data(event, len(chunks)) for event in message.events]
     return {
         "message": dict(message),
         **_select(message, "finish_reason", "stop"),
@@ -308,13 +313,16 @@ def _parse(request: _Request) -> Data:
 def _show_grammar(request: _Request) -> Data:
     grammar = request.template().grammar
     tools, choice = request.body.tools, request.body.choice
-    rows = [row._asdict() for row in grammar.rows()]
     exports: Data = {"response_template": _try(lambda: grammar.to_response_template(partly=True))}
     if tools:
         exports["structural_tag"] = _try(lambda: grammar.to_structural_tag(tools, choice))
         exports["lark"] = _try(lambda: grammar.to_lark(tools, choice))
         exports["gbnf"] = _try(lambda: grammar.to_gbnf(tools, choice).grammar)
-    return {"table": rows, "text": str(grammar), "exports": exports}
+    return {
+        "table": [row._asdict() for row in grammar.rows()],
+        "text": str(grammar),
+        "exports": exports,
+    }
 
 
 def _check(request: _Request) -> Data:
@@ -357,8 +365,7 @@ def _convert(request: _Request) -> Data:
         bos_token=request.body.bos_token,
         without=request.body.without,
     )
-    text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2)
-    return {"dialect": to, "output": text}
+    return {"dialect": to, "output": _as_text(output)}
 
 
 def _match(request: _Request) -> Data:
@@ -382,12 +389,11 @@ VERBS: dict[str, Callable[[_Request], Data]] = {
 
 
 def _find_verb(verb: str) -> Callable[[_Request], Data]:
-    found = VERBS.get(verb)
-    if found is None:
+    if verb not in VERBS:
         raise SourceError(
             f"there is no call {short_repr(verb)}", hint=did_you_mean(str(verb), VERBS, "Calls")
         )
-    return found
+    return VERBS[verb]
 
 
 # -- values as data
@@ -418,17 +424,20 @@ def _select(value: Any, *names: str) -> Data:
     return {name: getattr(value, name) for name in names}
 
 
-def _event_data(event: Event) -> Data:
-    return {**event._asdict(), "delta": event.delta()}
+def _event_data(event: Event, at: int) -> Data:
+    return {**event._asdict(), "delta": event.delta(), "at": at}
 
 
 def _try(make: Callable[[], Any]) -> Any:
     """Return what a function makes, as text; an error as data."""
     try:
-        made = make()
+        return _as_text(make())
     except TurnwiseError as error:
         return {"error": describe_error(error)}
-    return made if isinstance(made, str) else json.dumps(made, ensure_ascii=False, indent=2)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def _as_json(value: Any) -> Any:
