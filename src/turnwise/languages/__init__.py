@@ -128,5 +128,5 @@ def _compile(english: str, translated: str) -> re.Pattern[str]:
         value = "(?:(?!: ).)*?" if is_place else ".*?"
         end = ")" if name and ATOMIC in pattern else ""
         pattern += re.escape(literal) + (f"{end}{ATOMIC}(?P<{name}>{value})" if name else "")
-    head, last, tail = pattern.rpartition(ATOMIC)
-    return re.compile(f"{head}(?:{tail})" if last else tail)
+    head, _, tail = pattern.rpartition(ATOMIC)
+    return re.compile(rf"\A{head}(?:{tail})\Z")

@@ -1,6 +1,6 @@
 // api(verb, body): the one way to the engine. Served: POST /api/<verb>. Static: the same Python functions, in a worker
 // of this browser. Both answer with data; an error is {error: {message, hint, line, column, text, ...}}.
-import { t } from "./i18n.js";
+import { getLanguage, t } from "./i18n.js";
 import { MODE } from "./mode.js";
 
 const TIMEOUT = 30000; // milliseconds; a template that loops longer is ended with its worker
@@ -8,8 +8,9 @@ const TIMEOUT = 30000; // milliseconds; a template that loops longer is ended wi
 export const isStatic = MODE.kind === "static";
 
 export function api(verb, body) {
-  if (!isStatic) return callServer(verb, body);
-  return verb === "entries" ? readEntries() : callWorker(verb, body);
+  const asked = { language: getLanguage(), ...body }; // of findings, errors and warnings
+  if (!isStatic) return callServer(verb, asked);
+  return verb === "entries" ? readEntries() : callWorker(verb, asked);
 }
 
 // `make site` wrote this answer to a file: the page is there before the engine is.
