@@ -47,7 +47,7 @@ lint: $(TESTING)  ## ruff: mistakes and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 
-types: $(TESTING)  ## mypy, strict, on src
+types: $(TESTING)  ## mypy, strict, on src and on programs of users
 	$(BIN)/mypy
 
 slow: $(TESTING)  ## the tests marked slow
@@ -81,7 +81,7 @@ oracles: $(TESTING)  ## docs/oracles.md: entries against their makers' encoders;
 # asks for its host with `pytest.importorskip` make a new one; TORCH may name a smaller build than the default one.
 INTEGRATIONS := .venv-integrations
 TORCH ?= torch
-HOSTS := xgrammar trl axolotl verl skyrl llamafactory llamacpp vllm training
+HOSTS := xgrammar trl axolotl verl skyrl llamafactory llamacpp vllm training pyright
 PACKAGES_xgrammar := $(TORCH) 'xgrammar>=0.2.8,<0.3'
 PACKAGES_trl := $(TORCH) trl==1.16.0
 # What axolotl's loader of datasets imports, and no more: the rest is for GPUs, and pins of axolotl are not ours.
@@ -94,6 +94,10 @@ PACKAGES_training := $(TORCH)
 PACKAGES_llamafactory := $(TORCH) trl==1.16.0 accelerate av fire omegaconf peft
 # llama.cpp's own server, as a wheel; its model is made in the test.
 PACKAGES_llamacpp := xllamacpp==2026.10.11549 gguf
+# A type checker, which downloads itself when it first runs; it needs Node.js.
+PACKAGES_pyright := pyright pytest hypothesis mypy
+OWN_pyright := --editable .
+TESTS_pyright := tests/project/test_types.py
 # Installed without what they ask for: parts of these are tested.
 BARE_axolotl := axolotl==0.19.0
 BARE_verl := verl==0.9.1

@@ -33,7 +33,7 @@ from transformers.utils.chat_parsing import ResponseParser
 from reply_grammars import GRAMMARS
 from turnwise.errors import TurnwiseError
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.parser.parser import Parser, parse
+from turnwise.replies.parser.parser import Parser
 from turnwise.replies.write import write
 
 SIZE = 1_000_000
@@ -114,7 +114,7 @@ def family_row(name: str, kind: str, size: int, rounds: int) -> dict[str, object
         (
             spent(lambda: stream(name, reply)),
             spent(lambda: stream(name, half)),
-            spent(lambda: parse(grammar, reply)),
+            spent(lambda: Parser(grammar).read(reply)),
         )
         for _ in range(rounds)
     ]
@@ -175,7 +175,7 @@ def again(grammar: str, parts: Sequence[str]) -> None:
     for at, part in enumerate(parts):
         text += part
         if at % EVERY == 0:
-            parse(GRAMMARS[grammar], text)
+            Parser(GRAMMARS[grammar]).read(text)
 
 
 def peer(grammar: str, parts: Sequence[str]) -> float | None:

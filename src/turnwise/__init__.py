@@ -42,16 +42,21 @@ if TYPE_CHECKING:
     from turnwise.evidence.conform import Conformance, conform
     from turnwise.isolation import IsolatedTemplate, WorkerPool, isolated
     from turnwise.messages import (
+        AssistantMessage,
+        Change,
         ChatMessage,
         ContentPart,
         FunctionCall,
         FunctionDefinition,
+        ReplyToolCall,
         Role,
+        SystemMessage,
         Tool,
         ToolCall,
+        ToolMessage,
+        UserMessage,
     )
     from turnwise.normalisation.capabilities import Capabilities, Capability
-    from turnwise.normalisation.change import Change
     from turnwise.normalisation.normaliser import Normalised, Normaliser
     from turnwise.publishing import Release, release, verify_release
     from turnwise.registry import Entry, Match, load, register
@@ -72,6 +77,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AssistantMessage",
     "CallIds",
     "Capabilities",
     "Capability",
@@ -106,10 +112,12 @@ __all__ = [
     "Release",
     "Rendering",
     "Repair",
+    "ReplyToolCall",
     "Role",
     "Session",
     "SourceError",
     "Stability",
+    "SystemMessage",
     "Template",
     "TemplateError",
     "TemplateLimitError",
@@ -120,10 +128,12 @@ __all__ = [
     "TokenizerError",
     "Tool",
     "ToolCall",
+    "ToolMessage",
     "TurnwiseError",
     "TurnwiseWarning",
     "Unfixed",
     "Unstable",
+    "UserMessage",
     "WorkerPool",
     "check",
     "compile",
@@ -141,49 +151,35 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE = {
-    "turnwise.engine.provenance.media": ("MediaPart",),
-    "turnwise.engine.provenance.rendering": ("Origin", "Piece", "Rendering"),
-    "turnwise.engine.runtime.limits": ("Limits",),
-    "turnwise.evidence": (
-        "CheckFinding",
-        "CheckReport",
-        "Comparison",
-        "Stability",
-        "check",
-        "diff",
-        "stability",
-    ),
-    "turnwise.evidence.conform": ("Conformance", "conform"),
-    "turnwise.isolation": ("IsolatedTemplate", "WorkerPool", "isolated"),
+    "turnwise.engine.provenance.media": "MediaPart",
+    "turnwise.engine.provenance.rendering": "Origin Piece Rendering",
+    "turnwise.engine.runtime.limits": "Limits",
+    "turnwise.evidence": "CheckFinding CheckReport Comparison Stability check diff stability",
+    "turnwise.evidence.conform": "Conformance conform",
+    "turnwise.isolation": "IsolatedTemplate WorkerPool isolated",
     "turnwise.messages": (
-        "ChatMessage",
-        "ContentPart",
-        "FunctionCall",
-        "FunctionDefinition",
-        "Role",
-        "Tool",
-        "ToolCall",
+        "AssistantMessage Change ChatMessage ContentPart FunctionCall FunctionDefinition "
+        "ReplyToolCall Role SystemMessage Tool ToolCall ToolMessage UserMessage"
     ),
-    "turnwise.normalisation.capabilities": ("Capabilities", "Capability"),
-    "turnwise.normalisation.change": ("Change",),
-    "turnwise.normalisation.normaliser": ("Normalised", "Normaliser"),
-    "turnwise.publishing": ("Release", "release", "verify_release"),
-    "turnwise.registry": ("Entry", "Match", "load", "register"),
-    "turnwise.registry.match": ("match",),
-    "turnwise.registry.store": ("entries",),
-    "turnwise.repair.fix": ("Patch", "Repair", "Unfixed", "fix"),
-    "turnwise.replies.call_ids": ("CallIds",),
-    "turnwise.replies.chunk_stream": ("ChunkStream",),
-    "turnwise.replies.events": ("Event", "Message"),
-    "turnwise.replies.grammar": ("Grammar",),
-    "turnwise.replies.parser.parser": ("Parser",),
-    "turnwise.template": ("Template", "compile"),
-    "turnwise.tokens.encoded": ("Encoded",),
-    "turnwise.tokens.encoded_batch": ("EncodedBatch",),
-    "turnwise.tokens.session": ("Session",),
-    "turnwise.training": ("Examples",),
+    "turnwise.normalisation.capabilities": "Capabilities Capability",
+    "turnwise.normalisation.normaliser": "Normalised Normaliser",
+    "turnwise.publishing": "Release release verify_release",
+    "turnwise.registry": "Entry Match load register",
+    "turnwise.registry.match": "match",
+    "turnwise.registry.store": "entries",
+    "turnwise.repair.fix": "Patch Repair Unfixed fix",
+    "turnwise.replies.call_ids": "CallIds",
+    "turnwise.replies.chunk_stream": "ChunkStream",
+    "turnwise.replies.events": "Event Message",
+    "turnwise.replies.grammar": "Grammar",
+    "turnwise.replies.parser.parser": "Parser",
+    "turnwise.template": "Template compile",
+    "turnwise.tokens.encoded": "Encoded",
+    "turnwise.tokens.encoded_batch": "EncodedBatch",
+    "turnwise.tokens.session": "Session",
+    "turnwise.training": "Examples",
 }
-_MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
+_MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
@@ -201,4 +197,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]

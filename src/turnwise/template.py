@@ -11,7 +11,7 @@ convert   conversion/            the template in another dialect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -35,7 +35,7 @@ from turnwise.errors import (
     TemplateSyntaxError,
     keep_warnings,
 )
-from turnwise.messages import ChatMessage, Tool
+from turnwise.messages import Messages, Tools
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.preprocessor import Preprocessor
 from turnwise.normalisation.session_reader import SessionReader
@@ -44,9 +44,16 @@ from turnwise.replies.call_ids import CallIds, IdMaker
 from turnwise.replies.codec import ReplyCodec
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
+from turnwise.replies.parser.message_builder import (
+    CallsInReasoning,
+    CutCalls,
+    ReasoningState,
+    Strip,
+    UndeclaredTools,
+)
 from turnwise.replies.parser.parser import Parser
 from turnwise.tokens import tokenizers
-from turnwise.tokens.encoded import Encoded, renumber_turns
+from turnwise.tokens.encoded import Encoded, note_changes, renumber_turns
 from turnwise.tokens.encoded_batch import EncodedBatch
 from turnwise.tokens.growing import GrowingPrompt
 from turnwise.tokens.label_report import REMEDY, find_label_problems, report_problems
@@ -55,15 +62,12 @@ from turnwise.tokens.markers import Markers, tokenize_markers
 from turnwise.tokens.request_builder import RequestBuilder
 from turnwise.tokens.session import Session
 from turnwise.tokens.stop_ids import Stops, find_stops
-from turnwise.tokens.truncation import encode
-from turnwise.training import Examples, examples, report_no_replies
+from turnwise.tokens.truncation import Overflow, encode
+from turnwise.training import Examples, examples, find_longest, join_stages
 
 UNNAMED = "template"
-Messages = Sequence[ChatMessage] | Sequence[Mapping[str, Any]]
-Tools = Sequence[Tool] | Sequence[Mapping[str, Any] | Callable[..., Any]]
 EXAMPLES_ARGUMENTS = ("train_on", "max_length", "overflow", "trust")
 PROMPT_ARGUMENTS = ("add_generation_prompt", "continue_final_message")
-Overflow = Literal["drop_rounds", "truncate", "refuse"]
 Trust = Mapping[str, Literal["none", "ordinary", "all"]]
 Prompt = Rendering | Encoded | str | Sequence[int]
 
@@ -161,7 +165,7 @@ class Template:
         Args:
             messages: the conversation, in OpenAI's shape.
             tools: JSON schemas, functions with type hints and docstrings, or pydantic models.
-            documents: documents for retrieval, for templates that take them.
+            documents: for retrieval, for templates that take them.
             add_generation_prompt: end with the prompt after which the assistant speaks.
             continue_final_message: leave the final message open; a name continues that field.
             now: the time that `strftime_now` returns; the present if not given.
@@ -233,6 +237,8 @@ class Template:
         tokenizer: object,
         train_on: TrainOn = "assistant",
         *,
+        tools: Tools | None = None,
+        late_system: LateSystem | None = None,
         max_length: int | None = None,
         overflow: Overflow = "drop_rounds",
         trust: Trust | None = None,
@@ -249,6 +255,7 @@ class Template:
             messages: the conversation.
             tokenizer: a tokenizer object, file, folder or model id; "turnwise" is the one that ships.
             train_on: "assistant", "last", "content", "reasoning", "marked", "all", or a function of an Origin.
+            tools, late_system: as for `render`.
             max_length: the most tokens that are wanted.
             overflow: how more are handled: "drop_rounds" leaves out the oldest rounds, "truncate" also cuts the end
                 of a last round that alone is too long, "refuse" raises an error.
@@ -262,6 +269,7 @@ class Template:
         if arguments.get("normalise", True):
             reject_misspelt_options(arguments, self.variables, "encode", ENCODE_ARGUMENTS)
             arguments = self._inputs.translate_request(arguments)
+        arguments |= {"tools": tools, "late_system": late_system}
         more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
         more |= {"compatible": compatible, "add_stop": add_stop}
 
@@ -276,7 +284,7 @@ class Template:
                 attempt.check(encoded.rendering, encoded.kept)
         self._inputs.report_early_replies(given, train_on, strict)
         problems = find_label_problems(request, encoded)
-        encoded.note_changes(given.changes, given.positions)
+        note_changes(encoded, given.changes, given.positions)
         report_problems(self.name, renumber_turns(problems, given.positions), strict, REMEDY)
         return encoded
 
@@ -312,6 +320,8 @@ class Template:
         tokenizer: object,
         train_on: TrainOn = "assistant",
         *,
+        tools: Tools | None = None,
+        late_system: LateSystem | None = None,
         max_length: int | None = None,
         overflow: Overflow = "drop_rounds",
         trust: Trust | None = None,
@@ -326,6 +336,7 @@ class Template:
             messages: the conversation.
             tokenizer: as for `encode`.
             train_on: the loss policy, as for `encode`.
+            tools, late_system: as for `render`.
             max_length: the most tokens of a sample.
             overflow: as for `encode`, for each sample; each turn is in one of them.
             trust: as for `encode`.
@@ -346,6 +357,7 @@ class Template:
             )
         more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
 
+        arguments |= {"tools": tools, "late_system": late_system}
         attempt = self._inputs.begin(messages, {**arguments, "strict": strict})
         while attempt.is_open:
             with attempt:
@@ -359,15 +371,8 @@ class Template:
                     request = self._requests.build(chat, tokenizer, train_on, named, **more)
                     found = examples(request.for_one_call(), self.codec, stage.first)
                     results.append((stage.given, request, found))
-                attempt.check(*found.longest, not found.untrained)
-        report_no_replies(self.name, given.messages, strict)
-        problems = []
-        for given, request, found in results:
-            flawed = [flaw for one in found for flaw in find_label_problems(request, one)]
-            problems += renumber_turns([*found.untrained, *flawed], given.positions)
-            found.note_changes(given.changes, given.positions)
-        report_problems(self.name, problems, strict)
-        return Examples.join([found for _, _, found in results]).warn_of_rewritten(self.name)
+                attempt.check(*find_longest(found), not found.untrained)
+        return join_stages(results, self.name, strict)
 
     def session(
         self,
@@ -376,6 +381,7 @@ class Template:
         tools: Tools | None = None,
         *,
         trust: Trust | None = None,
+        late_system: LateSystem | None = None,
         **options: Any,
     ) -> Session:
         """Start a conversation that grows by sampled replies, whose ids are kept, and by messages.
@@ -384,6 +390,7 @@ class Template:
             tokenizer: as for `encode`.
             tools: JSON schemas of the tools that are offered.
             trust: as for `encode`.
+            late_system: as for `render`.
             options: those of `render`.
         """
         reject_misspelt_options(options, self.variables, "session", ("trust",), PROMPT_ARGUMENTS)
@@ -394,7 +401,7 @@ class Template:
         normalise = options.get("normalise", True)
         options["tools"] = self._inputs.normalise([], tools).tools if normalise else tools
         request = self._requests.build([], tokenizer, "assistant", options, trust=trust)
-        settings = (normalise, bool(options.get("strict")), options.get("late_system"))
+        settings = (normalise, bool(options.get("strict")), late_system)
         reader = SessionReader(self.codec, self._inputs, *settings)
         return Session(request, (*self.stops(), *request.stops), reader)
 
@@ -406,11 +413,11 @@ class Template:
         tokenizer: object = None,
         declared: Mapping[str, Any] | None = None,
         call_ids: str | IdMaker | CallIds | None = None,
-        undeclared_tools: str = "keep",
-        reasoning: str = "auto",
-        calls_in_reasoning: str = "read",
-        cut_calls: str = "keep",
-        strip: str = "never",
+        undeclared_tools: UndeclaredTools = "keep",
+        reasoning: ReasoningState = "auto",
+        calls_in_reasoning: CallsInReasoning = "read",
+        cut_calls: CutCalls = "keep",
+        strip: Strip = "never",
     ) -> Message:
         """Parse a reply to a message in OpenAI's shape, which `render`, `encode` and sessions take as it is.
 
@@ -424,21 +431,19 @@ class Template:
                 the tool's name and the number of the call, or a `CallIds` for the whole conversation.
             undeclared_tools: what becomes of a call of a tool that is not among `tools`: "keep" it, with the status
                 `unknown`, or "refuse" it: its text is content, with the status `undeclared`.
-            reasoning: whether it is open where the reply begins: "auto" reads that from the prompt; "assume" is for
-                prompts that opened it out of sight.
+            reasoning: "auto" finds in the prompt whether it is open where the reply begins; "assume" that it is.
             calls_in_reasoning: "read" calls before the end of the reasoning unless they are only mentioned, read
                 "all", or leave them there as "text".
-            cut_calls: "keep" what was written of a call within which the reply ends, or "drop" it; "drop_broken" also
-                drops calls that are `malformed`.
+            cut_calls: "keep" a call within which the reply ends, "drop" it, or "drop_broken" ones (`malformed`) too.
             strip: remove "never" any white space of the content, that between content and "calls", or "all" at its
                 ends and those of the reasoning.
 
         Returns:
             The message. A call that cannot be parsed, or a marker out of place, is in `message.attempts`, no exception.
         """
-        more = {"undeclared_tools": undeclared_tools, "reasoning": reasoning, "strip": strip}
-        more |= {"calls_in_reasoning": calls_in_reasoning, "cut_calls": cut_calls}
-        return self.parser(prompt, tools, tokenizer, declared, call_ids, **more).read(reply)
+        given = (prompt, tools, tokenizer, declared, call_ids)
+        policy = (undeclared_tools, reasoning, calls_in_reasoning, cut_calls, strip)
+        return self.parser(*given, *policy).read(reply)
 
     def parser(
         self,
@@ -447,16 +452,16 @@ class Template:
         tokenizer: object = None,
         declared: Mapping[str, Any] | None = None,
         call_ids: str | IdMaker | CallIds | None = None,
-        undeclared_tools: str = "keep",
-        reasoning: str = "auto",
-        calls_in_reasoning: str = "read",
-        cut_calls: str = "keep",
-        strip: str = "never",
+        undeclared_tools: UndeclaredTools = "keep",
+        reasoning: ReasoningState = "auto",
+        calls_in_reasoning: CallsInReasoning = "read",
+        cut_calls: CutCalls = "keep",
+        strip: Strip = "never",
     ) -> Parser:
         """Return a streaming parser, as `parse`: `feed(chunk)` returns events, `close()` the message."""
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        more = {"undeclared_tools": undeclared_tools, "reasoning": reasoning, "strip": strip}
-        more |= {"calls_in_reasoning": calls_in_reasoning, "cut_calls": cut_calls}
+        more: dict[str, Any] = {"undeclared_tools": undeclared_tools, "reasoning": reasoning}
+        more |= {"calls_in_reasoning": calls_in_reasoning, "cut_calls": cut_calls, "strip": strip}
         self.codec.warn_without_calls(tools, known, declared)
         return self.codec.parser(prompt, tools, known, declared, call_ids=call_ids, **more)
 

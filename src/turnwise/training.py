@@ -24,7 +24,7 @@ kind is rendered, and `examples` costs as much as `encode`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from os.path import commonprefix
@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 from turnwise.engine.provenance.rendering import Rendering, append_reply
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import MessageError, TemplateError, TurnwiseError, short_repr, warn_caller
+from turnwise.normalisation.normaliser import Normalised
 from turnwise.replies.codec import ReplyCodec
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.boundaries import Turn, Untrained
@@ -45,7 +46,14 @@ from turnwise.tokens.encode import (
     find_turns,
     trains_stops,
 )
-from turnwise.tokens.encoded import Encoded, Rewritten, renumber_turns
+from turnwise.tokens.encoded import (
+    Encoded,
+    Rewritten,
+    note_changes,
+    renumber_turns,
+    restrict_to,
+)
+from turnwise.tokens.label_report import find_label_problems, report_problems
 from turnwise.tokens.loss import weight_of
 from turnwise.tokens.truncation import (
     cut_last_turn,
@@ -91,35 +99,46 @@ class Examples(list[Encoded]):
         for sample in self:
             sample.warnings = texts
 
-    @property
-    def longest(self) -> tuple[Rendering | None, Sequence[int]]:
-        """The rendering of the sample with the most messages, and their indices."""
-        if not self:
-            return None, ()
-        sample = max(self, key=lambda sample: len(sample.kept))
-        return sample.rendering, sample.kept
 
-    def note_changes(self, changes: tuple[Any, ...], positions: Sequence[int] | None) -> None:
-        """Keep what was changed before encoding, and number the messages as the caller does; see `Encoded`."""
-        for sample in self:
-            sample.note_changes(changes, positions)
-        self.untrained = tuple(renumber_turns(self.untrained, positions))
+def find_longest(found: Examples) -> tuple[Rendering | None, Sequence[int]]:
+    """Return the rendering of the sample with the most messages, and their indices."""
+    sample = max(found, key=lambda one: len(one.kept), default=None)
+    return (None, ()) if sample is None else (sample.rendering, sample.kept)
 
-    def warn_of_rewritten(self, name: str) -> Examples:
-        """Warn once of all replies that are trained in another text than that of the template `name`."""
-        if self.rewritten:
-            listed = ", ".join(f"messages[{one.message}]" for one in self.rewritten)
-            warn_caller(
-                f"{name}: trained as the model would write it, where the template writes another text: {listed}. "
-                "`rewritten` shows both"
-            )
-        return self
 
-    @classmethod
-    def join(cls, parts: Sequence[Examples]) -> Examples:
-        """Return the examples of all parts of a conversation."""
-        samples = [sample for part in parts for sample in part]
-        return cls(samples, [turn for part in parts for turn in part.untrained])
+def join_stages(
+    stages: Sequence[tuple[Normalised, EncodeRequest, Examples]], name: str, strict: bool
+) -> Examples:
+    """Return the examples of all stages of a conversation, and report what is not trained as it should be.
+
+    Args:
+        stages: each as it was given to the template, encoded, and found.
+        name: the template, for warnings.
+        strict: raise an error instead of a warning.
+    """
+    if not any(message.get("role") in ASSISTANT_ROLES for message in stages[-1][0].messages):
+        problem = f"{name}: no message has the role assistant, so nothing is trained"
+        if strict:
+            raise MessageError(problem, path="messages")
+        warn_caller(problem)
+    joined = Examples([])
+    problems = []
+    for given, request, found in stages:
+        flaws = [flaw for one in found for flaw in find_label_problems(request, one)]
+        untrained = renumber_turns(found.untrained, given.positions)
+        problems += [*untrained, *renumber_turns(flaws, given.positions)]
+        for one in found:
+            note_changes(one, given.changes, given.positions)
+        joined += found
+        joined.untrained += (*untrained,)
+    report_problems(name, problems, strict)
+    if joined.rewritten:
+        listed = ", ".join(f"messages[{one.message}]" for one in joined.rewritten)
+        warn_caller(
+            f"{name}: trained as the model would write it, where the template writes another text: {listed}. "
+            "`rewritten` shows both"
+        )
+    return joined
 
 
 class _Sample(NamedTuple):
@@ -157,18 +176,8 @@ def examples(request: EncodeRequest, codec: ReplyCodec, first: int = 0) -> Examp
         sample.trained.update(builder.find_unchanged(sample.encoded, remaining))
         remaining = [index for index in remaining if index not in sample.trained]
         samples.append(sample)
-    restricted = [sample.encoded.restrict_to(sample.trained) for sample in samples]
+    restricted = [restrict_to(sample.encoded, sample.trained) for sample in samples]
     return Examples(restricted[::-1], untrained[::-1])
-
-
-def report_no_replies(name: str, messages: Sequence[Mapping[str, Any]], strict: bool) -> None:
-    """Warn of a conversation in which there is nothing to train; with `strict`, raise an error."""
-    if any(message.get("role") in ASSISTANT_ROLES for message in messages):
-        return
-    problem = f"{name}: no message has the role assistant, so nothing is trained"
-    if strict:
-        raise MessageError(problem, path="messages")
-    warn_caller(problem)
 
 
 def _find_trained_messages(request: EncodeRequest) -> list[int]:

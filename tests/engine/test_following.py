@@ -183,7 +183,7 @@ def test_texts_that_do_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table, its pieces and the texts after a place all belong to the text, or are untrusted."""
     prompt = turnwise.compile("<s>{{ messages[1].content }}").render(CHAT, normalise=False)
     broken = rendering.Rendering("<e>hello", prompt._out, prompt._nodes, {}, (), prompt._budget)
-    assert broken.texts_after(0)[1] != [0]
+    assert piece_table.read_texts_after(broken.output, broken.text, 0)[1] != [0]
     with pytest.warns(turnwise.TurnwiseWarning, match="a defect of turnwise"):
         table = broken.piece_table
     assert table.texts == ["<e>hello"] and table.split(0) == [("<e>hello", UNFOLLOWED)]

@@ -20,10 +20,11 @@ import pytest
 
 import turnwise
 from invented_templates import LAYOUTS, LOOKS, TOOLS, Invented, invent, messages
+from parsing import parse
 from turnwise.replies.derive import derive
 from turnwise.replies.events import Message
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.parser.parser import Parser, parse
+from turnwise.replies.parser.parser import Parser
 
 # Tools are given to templates of all kinds.
 pytestmark = pytest.mark.filterwarnings("ignore:.*no calls are read")

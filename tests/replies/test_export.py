@@ -12,10 +12,10 @@ import corpus
 import reply_vectors as replyvectors
 import turnwise
 from corpus import needs_corpus
+from parsing import parse
 from reply_grammars import EXAMPLES, GRAMMARS, Example
 from reply_messages import MESSAGES, TOOLS
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.parser.parser import parse
 from turnwise.replies.parser.prefill import assistant_header
 from turnwise.replies.write import write
 

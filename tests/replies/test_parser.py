@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import turnwise
 import vocabularies
+from parsing import parse
 from reply_grammars import EXAMPLES, GRAMMARS, Example
 from timing import assert_linear, assert_quick
 from turnwise.errors import TokenizerError
@@ -21,7 +22,7 @@ from turnwise.replies.events import SPANS, STATUSES, Attempt, Event, Message
 from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs, Region, TaggedCall
 from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES
 from turnwise.replies.parser.markers import common_tag_suffix
-from turnwise.replies.parser.parser import Parser, parse
+from turnwise.replies.parser.parser import Parser
 from turnwise.replies.parser.text_values import coerce
 from turnwise.replies.parser.values import MAX_DEPTH, ValueParser, to_json
 

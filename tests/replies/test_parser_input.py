@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import turnwise
+from parsing import parse
 from reply_grammars import GRAMMARS
 from turnwise.errors import MessageError, SourceError, TokenizerError, TurnwiseError
 from turnwise.replies.events import Message
-from turnwise.replies.parser.parser import Parser, parse
+from turnwise.replies.parser.parser import Parser
 from turnwise.replies.write import write
 
 

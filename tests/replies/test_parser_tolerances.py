@@ -14,11 +14,11 @@ import pytest
 
 import corpus
 from corpus import needs_corpus
+from parsing import parse
 from reply_essence import CALLED, TOOLS, essence, id_of
 from reply_messages import UNREADABLE
 from reply_vectors import template
 from turnwise.replies.grammar import Grammar, Marker, RawCall, Region, Spacing
-from turnwise.replies.parser.parser import parse
 from turnwise.replies.write import write
 
 Change = Callable[[Any], Any]

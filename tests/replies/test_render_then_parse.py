@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import corpus
 import turnwise
 from corpus import needs_corpus
+from parsing import parse
 from published_templates import derived_grammar_of, template_of
 from reply_grammars import EXAMPLES, GRAMMARS, Example
 from reply_messages import (
@@ -31,7 +32,6 @@ from reply_messages import (
 from turnwise.analysis.prober import ABSENT, CallShape
 from turnwise.replies.derive.calls import find_one_call
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.parser.parser import parse
 from turnwise.replies.write import write
 
 ASK = {"role": "user", "content": "Q?"}

@@ -14,13 +14,14 @@ from typing import Any, cast
 from turnwise.cli import inputs, output
 from turnwise.cli.render import note_changes
 from turnwise.errors import SourceError, TokenizerError, WarningLog, printable
-from turnwise.template import Overflow
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import POLICIES as POLICIES
+from turnwise.tokens.loss import TrainOn
 from turnwise.tokens.stop_ids import find_token_id
 from turnwise.tokens.tokenizers import SHIPPED, Tokenizer
 from turnwise.tokens.tokenizers import tokenizer as tokenizer_at
 from turnwise.tokens.truncation import OVERFLOW as OVERFLOW
+from turnwise.tokens.truncation import Overflow
 
 SIGNS = {"control": ("⟦", "⟧"), "defused": ("⟨", "⟩"), "trained": ("", ""), "plain": ("", "")}
 STYLES = {
@@ -77,7 +78,7 @@ def encode(
         encoded = loaded.encode(
             messages,
             known,
-            train_on,
+            cast(TrainOn, train_on),
             max_length=max_length,
             overflow=cast(Overflow, overflow),
             compatible=compatible,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from turnwise.cli import inputs, output
 from turnwise.replies.export.gbnf import GbnfGrammar
+from turnwise.replies.export.response_template import ProfileName
 from turnwise.replies.grammar import Grammar
 
 TARGETS = ("structural-tag", "lark", "gbnf", "response-template")
@@ -42,7 +43,9 @@ def grammar(
     inputs.check_stdin(template, tools or "", content or "")
     found = inputs.load_template(template, pick).grammar
     if to == "response-template":
-        output.write_json(found.to_response_template(profile=profile, partly=True))
+        output.write_json(
+            found.to_response_template(profile=cast(ProfileName, profile), partly=True)
+        )
         return
     if tools is None:
         raise click.BadParameter("a grammar of calls needs the tools", param_hint="--tools")

@@ -134,7 +134,7 @@ def _make_parser(
     tools: Any,
     tokenizer: str | None,
     declared: str | None,
-    reasoning: str,
+    reasoning: Any,
 ) -> Parser:
     """Return the template's parser, with the declaration of a file; errors in it name the file."""
     known = load_tokenizer(tokenizer) if tokenizer else None

@@ -40,7 +40,7 @@ from turnwise.template import Template
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.loss import train_nothing
-from turnwise.tokens.session import Session, to_plain_messages
+from turnwise.tokens.session import History, Session, to_plain_messages
 from turnwise.tokens.tokenizers import tokenizer as adapted
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
@@ -150,7 +150,7 @@ class TokenRenderer:
     """
 
     def __init__(
-        self, template: Any, tokenizer: Any, *, history: str = "same", **options: Any
+        self, template: Any, tokenizer: Any, *, history: History = "same", **options: Any
     ) -> None:
         if not isinstance(template, Template):
             hint = "See turnwise.load."
@@ -333,7 +333,8 @@ class TokenRenderer:
             status=STATUSES[attempt.status],
         )
         if attempt.index is not None:
-            call = message.as_turn()["tool_calls"][attempt.index]
+            turn: Any = message.as_turn()
+            call = turn["tool_calls"][attempt.index]
             found.arguments = call["function"]["arguments"]
             found.id = call["id"] if call["id"] in attempt.raw else None
         return found

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from turnwise import shapes
 from turnwise.errors import SourceError
@@ -45,17 +45,20 @@ from turnwise.schema import (
     or_null,
 )
 from turnwise.shapes.row import ARGUMENT_NAMES
-from turnwise.tokens.loss import POLICIES
+from turnwise.tokens.loss import POLICIES, LossPolicy
 
 PREFERENCE = "preference"
 SHAPE_NAMES = ("auto", *(name for name in shapes.SHAPES), PREFERENCE)
-SAMPLES = ("whole", "turns")
-OVERLONG = ("drop", "truncate", "split")
-PACKING = ("none", "best-fit")
-PREFERENCES = ("chosen", "pairs", "unpaired")
-ON_BAD_ROW = ("quarantine", "fail")
-ON_FLAW = ("reject", "keep")
-SHARD_FORMATS = ("parquet", "arrow")
+Samples = Literal["whole", "turns"]
+Overlong = Literal["drop", "truncate", "split"]
+Packing = Literal["none", "best-fit"]
+Preferences = Literal["chosen", "pairs", "unpaired"]
+OnBadRow = Literal["quarantine", "fail"]
+OnFlaw = Literal["reject", "keep"]
+ShardFormat = Literal["parquet", "arrow"]
+SAMPLES, OVERLONG, PACKING = get_args(Samples), get_args(Overlong), get_args(Packing)
+PREFERENCES, ON_BAD_ROW = get_args(Preferences), get_args(OnBadRow)
+ON_FLAW, SHARD_FORMATS = get_args(OnFlaw), get_args(ShardFormat)
 TRAIN, VALIDATION = "train", "validation"
 """The splits."""
 ENGINE_NAMES = ("local", "ray")
@@ -164,19 +167,19 @@ class Recipe:
     columns: Mapping[str, str] = field(default_factory=dict)
     carry_columns: tuple[str, ...] = ()
     drop_columns: tuple[str, ...] = ()
-    train_on: str = "assistant"
-    samples: str = "whole"
-    preferences: str = "chosen"
+    train_on: LossPolicy = "assistant"
+    samples: Samples = "whole"
+    preferences: Preferences = "chosen"
     max_length: int | None = None
-    overlong: str = "drop"
-    packing: str = "none"
+    overlong: Overlong = "drop"
+    packing: Packing = "none"
     validation: float = 0.0
     deduplicate: bool = False
     shuffle: int | None = None
     group_by_length: bool = False
-    on_bad_row: str = "quarantine"
-    on_flaw: str = "reject"
-    shard_format: str = "parquet"
+    on_bad_row: OnBadRow = "quarantine"
+    on_flaw: OnFlaw = "reject"
+    shard_format: ShardFormat = "parquet"
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
     late_system: LateSystem | None = None
     now: datetime | None = None
@@ -203,13 +206,8 @@ class Recipe:
 
     def _check_preferences(self) -> None:
         """Refuse values that have no meaning for pairs, and for replies with a label."""
-        accepted = {
-            "samples": "whole",
-            "overlong": "drop",
-            "packing": "none",
-            "train_on": "assistant",
-        }
-        for name, value in accepted.items():
+        for name in ("samples", "overlong", "packing", "train_on"):
+            value = getattr(Recipe, name)  # the default
             if getattr(self, name) != value:
                 kept = "kept as pairs" if self.preferences == "pairs" else self.preferences
                 problem = f"{name} must be {value!r} if preferences are {kept}"

@@ -61,7 +61,7 @@ def _renderer_class() -> Any:
                     f"{config.thinking_retention!r} is not supported; leave it out, or say 'all'"
                 )
                 raise MessageError(problem, path="thinking_retention")
-            history = HISTORY[config.thinking_retention]
+            history: Any = HISTORY[config.thinking_retention]
             options = dict(config.model_extra or {})
             super().__init__(template_of(tokenizer), tokenizer, history=history, **options)
 

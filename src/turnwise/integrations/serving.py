@@ -27,6 +27,7 @@ from turnwise.integrations.tokenizer_template import template_of
 from turnwise.replies.call_ids import IdMaker
 from turnwise.replies.declared import merge_declaration
 from turnwise.replies.grammar import Grammar
+from turnwise.replies.parser.message_builder import ReasoningState
 from turnwise.replies.parser.parser import Parser
 from turnwise.template import Template
 
@@ -63,7 +64,7 @@ class ServedTemplate:
             prompt: what was sent; by default the template's usual generation prompt.
             is_open: the prompt opens reasoning, as the server knows.
         """
-        reasoning = "assume" if is_open and self.has_reasoning else "auto"
+        reasoning: ReasoningState = "assume" if is_open and self.has_reasoning else "auto"
         return Parser(self._without_calls, prompt, reasoning=reasoning)
 
     def call_parser(

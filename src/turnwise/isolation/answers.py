@@ -29,7 +29,7 @@ KNOWN_NAMES = {
         "_restore",
         *(name for name, value in vars(errors).items() if isinstance(value, type)),
     },
-    "turnwise.normalisation.change": {"Change"},
+    "turnwise.messages.types": {"Change"},
     "turnwise.replies.events": {"Attempt", "Event", "Message", "Span"},
     "turnwise.tokens.boundaries": {"Turn", "Untrained"},
     "turnwise.tokens.encoded": {"_unpickle"},

@@ -28,8 +28,7 @@ from turnwise.errors import (
     WarningLog,
     warn_caller,
 )
-from turnwise.messages import InputReader, prepared_tools
-from turnwise.normalisation.change import Change
+from turnwise.messages import Change, InputReader, prepared_tools
 from turnwise.normalisation.content import join_texts
 from turnwise.normalisation.losses import RemovedReasoning, find_printed_contents
 from turnwise.normalisation.normaliser import Normalised, Normaliser

@@ -12,11 +12,10 @@ from typing import Any
 
 from turnwise.analysis.prober import ABSENT
 from turnwise.errors import MessageError, short_repr
-from turnwise.messages import REASONING_KEYS
+from turnwise.messages import REASONING_KEYS, Change
 from turnwise.messages.media import KIND_OF_TYPE, KINDS, TEXT_TYPES, media_kind
 from turnwise.normalisation.calls import MessageDict, Note, has_calls
 from turnwise.normalisation.capabilities import Capabilities
-from turnwise.normalisation.change import Change
 from turnwise.replies.input_format import IN_PARTS
 
 JOINED = ("text parts were joined", "the template takes text only")

@@ -32,10 +32,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.form_table import FormTable
 from turnwise.errors import SourceError, TemplateLimitError, short_repr
-from turnwise.messages import InputReader, ReadMessages
+from turnwise.messages import Change, InputReader, ReadMessages
 from turnwise.normalisation.calls import CallForms, MessageDict
 from turnwise.normalisation.capabilities import Capabilities
-from turnwise.normalisation.change import Change
 from turnwise.normalisation.content import ContentForms
 from turnwise.normalisation.results import RESULT_ROLES, CallLink, pair_results, read_link
 from turnwise.normalisation.roles import describe_role

@@ -21,9 +21,8 @@ from turnwise.analysis.losses import Loss
 from turnwise.analysis.request_facts import REQUEST_FACTS, RequestFacts
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TemplateLimitError
-from turnwise.messages import PreparedTools, ReadMessages, find_plain_kind, prepared_tools
+from turnwise.messages import Change, PreparedTools, ReadMessages, find_plain_kind, prepared_tools
 from turnwise.normalisation.attempt import InputAttempt, Reporter
-from turnwise.normalisation.change import Change
 from turnwise.normalisation.normaliser import Normalised, Normaliser
 from turnwise.normalisation.stages import Stage, find_early_reply, split_stages
 from turnwise.normalisation.systems import LateSystem, check_late_system

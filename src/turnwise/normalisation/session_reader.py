@@ -13,7 +13,7 @@ from typing import Any
 
 from turnwise.analysis.losses import Loss
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.normalisation.change import Change
+from turnwise.messages import Change
 from turnwise.normalisation.preprocessor import Preprocessor
 from turnwise.normalisation.systems import LateSystem, check_late_system
 from turnwise.replies.codec import ReplyCodec

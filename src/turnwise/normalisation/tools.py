@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, short_repr
-from turnwise.messages import prepared_tools
-from turnwise.normalisation.change import Change
+from turnwise.messages import Change, prepared_tools
 from turnwise.shapes.tool_forms import SERVER_KEYS, read_functions
 
 FILLED: dict[str, Any] = {"description": "", "parameters": {"type": "object", "properties": {}}}

@@ -13,6 +13,7 @@ from typing import Any
 from turnwise.analysis.prober import ABSENT
 from turnwise.messages import (
     REASONING_KEYS,
+    Change,
     InputReader,
     InvalidValue,
     ReadMessages,
@@ -27,7 +28,6 @@ from turnwise.normalisation.calls import (
     parse_argument_text,
 )
 from turnwise.normalisation.capabilities import Capabilities
-from turnwise.normalisation.change import Change
 from turnwise.normalisation.content import JOINED, fill_content
 from turnwise.normalisation.results import answers_calls_in_order
 

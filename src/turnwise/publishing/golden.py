@@ -18,6 +18,7 @@ from turnwise.analysis.counterexample import passed_arguments
 from turnwise.errors import SourceError, TurnwiseError, short_repr
 from turnwise.publishing.model_folder import ModelFolder, ignore_warnings
 from turnwise.replies.events import messages_equal
+from turnwise.replies.parser.parser import Parser
 from turnwise.replies.write import write
 from turnwise.template import Template
 
@@ -80,7 +81,9 @@ def _render(folder: ModelFolder, row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parse(template: Template, reply: str) -> dict[str, Any]:
     """Return the message of a reply, without the ids of calls, which are made up."""
-    message: dict[str, Any] = json.loads(json.dumps(template.codec.parse(reply, tools=TOOLS)))
+    message: dict[str, Any] = json.loads(
+        json.dumps(Parser(template.grammar, None, TOOLS).read(reply))
+    )
     for call in message.get("tool_calls") or ():
         call.pop("id", None)
     return message
@@ -141,5 +144,5 @@ def write_replies(template: Template) -> Iterator[tuple[str, dict[str, Any], str
             text = write(grammar, message)
         except TurnwiseError:
             continue  # the grammar has no way to write it
-        if messages_equal(template.codec.parse(text, tools=TOOLS), message):
+        if messages_equal(Parser(grammar, None, TOOLS).read(text), message):
             yield name, message, text

@@ -35,6 +35,7 @@ from turnwise.publishing.model_folder import (
 from turnwise.publishing.validators import Verdict, ask_program, ask_validators, read_back
 from turnwise.repair import fix
 from turnwise.repair.edits import unified_diff
+from turnwise.replies.export.response_template import ProfileName
 from turnwise.tokens.loss import IGNORED
 
 CARD_FILE = "CHAT_TEMPLATE.md"
@@ -139,7 +140,7 @@ def release(
     *,
     dry_run: bool = False,
     overwrite: bool = False,
-    profile: Literal["serving", "transformers"] = "serving",
+    profile: ProfileName = "serving",
 ) -> Release:
     """Write what a model folder lacks for serving and training, each part proved.
 
@@ -171,7 +172,7 @@ def release(
     return Release(model.path, tuple(parts), tuple(verdicts), tuple(written), findings)
 
 
-def _make_parts(model: ModelFolder, profile: str, overwrite: bool) -> list[ReleasePart]:
+def _make_parts(model: ModelFolder, profile: ProfileName, overwrite: bool) -> list[ReleasePart]:
     """Return all parts. The stops come first: they are a part of how the template is loaded."""
     stops = _make_stops(model)
     if stops.status == "missing" or (overwrite and stops.status == "differs"):
@@ -185,7 +186,7 @@ def _make_parts(model: ModelFolder, profile: str, overwrite: bool) -> list[Relea
     ]
 
 
-def _make_response_template(model: ModelFolder, profile: str) -> ReleasePart:
+def _make_response_template(model: ModelFolder, profile: ProfileName) -> ReleasePart:
     name = "response template"
     current = (model.config or {}).get(RESPONSE_KEY)
     try:

@@ -57,12 +57,6 @@ class PublishedText:
             return f"the published template of {model}"
         return f"revision {texts.index(self) + 1} of {len(texts)} known of the template of {model}"
 
-    def list_others(self) -> list[PublishedText]:
-        """Return the other known templates of its models."""
-        by_model = _index_texts("models")
-        found = dict.fromkeys(text for name in self.models for text in by_model[name])
-        return [text for text in found if text != self]
-
 
 def hash_text(text: str) -> str:
     """Return the hash by which a template is known."""

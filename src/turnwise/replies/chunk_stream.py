@@ -13,13 +13,31 @@ chunks, accumulated, are the message.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Literal, TypedDict
 
 from turnwise.errors import TurnwiseError, short_repr
+from turnwise.messages import Delta
 from turnwise.replies.events import Event, FinishReason, Message
 from turnwise.replies.parser.parser import Parser
 
-Chunk = dict[str, Any]
+
+class ChunkChoice(TypedDict):
+    """The choice of a chunk: what is new of its message."""
+
+    index: int
+    delta: Delta
+    logprobs: None
+    finish_reason: FinishReason | None
+
+
+class StreamChunk(TypedDict):
+    """One `chat.completion.chunk`."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChunkChoice]
 
 
 class ChunkStream:
@@ -57,14 +75,14 @@ class ChunkStream:
                 hint="give template.parser(prompt, tools)",
             )
         self._parser = parser
-        self._frame = {
-            "id": id, "object": "chat.completion.chunk", "created": created, "model": model,
+        self._frame: StreamChunk = {
+            "id": id, "object": "chat.completion.chunk", "created": created, "model": model, "choices": [],
         }  # fmt: skip
         self._index = index
         self._has_started = False
         self.message: Message | None = None
 
-    def feed(self, chunk: str | int | Sequence[int]) -> list[Chunk]:
+    def feed(self, chunk: str | int | Sequence[int]) -> list[StreamChunk]:
         """Parse the next part of the reply, text or ids, and return its chunks; the first one has the role.
 
         Raises:
@@ -72,7 +90,7 @@ class ChunkStream:
         """
         return self._to_chunks(self._parser.feed(chunk))
 
-    def close(self, was_cut: bool | None = None) -> list[Chunk]:
+    def close(self, was_cut: bool | None = None) -> list[StreamChunk]:
         """End the reply.
 
         Args:
@@ -91,15 +109,18 @@ class ChunkStream:
             reason = "length" if was_cut else "tool_calls" if has_calls else "stop"
         return [*chunks, self._to_chunk({}, reason)]
 
-    def _to_chunks(self, events: Iterable[Event]) -> list[Chunk]:
+    def _to_chunks(self, events: Iterable[Event]) -> list[StreamChunk]:
         deltas = [event.delta() for event in events]
         if not self._has_started:
             # What the prompt holds of the message is a part of it. It is known once the first chunk is parsed.
             self._has_started = True
             prefill = [event.delta() for event in self._parser.prefill]
-            deltas = [{"role": "assistant", "content": ""}, *prefill, *deltas]
+            first: Delta = {"role": "assistant", "content": ""}
+            deltas = [first, *prefill, *deltas]
         return [self._to_chunk(delta) for delta in deltas if delta]
 
-    def _to_chunk(self, delta: dict[str, Any], reason: FinishReason | None = None) -> Chunk:
-        choice = {"index": self._index, "delta": delta, "logprobs": None, "finish_reason": reason}
+    def _to_chunk(self, delta: Delta, reason: FinishReason | None = None) -> StreamChunk:
+        choice: ChunkChoice = {
+            "index": self._index, "delta": delta, "logprobs": None, "finish_reason": reason,
+        }  # fmt: skip
         return {**self._frame, "choices": [choice]}

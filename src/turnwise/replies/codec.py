@@ -33,7 +33,7 @@ from turnwise.replies.events import Message, messages_equal
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.input_format import InputFormat, detect_input_format
 from turnwise.replies.parser.markers import collect_texts
-from turnwise.replies.parser.parser import Parser, parse
+from turnwise.replies.parser.parser import Parser
 from turnwise.replies.parser.prefill import prompt_before_reply
 from turnwise.replies.write import write
 
@@ -110,18 +110,6 @@ class ReplyCodec:
             name = self.renderer.name
             warn_caller(f"{name}: no calls are read, as the template shows none; {CALLS_HINT}")
 
-    def parse(
-        self,
-        reply: str | Sequence[int],
-        prompt: Any = None,
-        tools: Any = None,
-        tokenizer: Any = None,
-        declared: Mapping[str, Any] | None = None,
-        **more: Any,
-    ) -> Message:
-        """Parse a whole reply; `more` is for `Parser`."""
-        return self.parser(prompt, tools, tokenizer, declared, **more).read(reply)
-
     def _grammar_for(self, tokenizer: Any, declared: Mapping[str, Any] | None) -> Grammar:
         """Return the grammar with what a tokenizer shows and with a caller's declaration."""
         grammar = self.grammar if tokenizer is None else self._complete_by_tokens(tokenizer)
@@ -172,7 +160,7 @@ class ReplyCodec:
             return None
         used = collect_call_ids(messages)
         call_ids = CallIds(prompt_before_reply(self.grammar, prompt), used)
-        parsed = self.parse(reply, prompt, tools, tokenizer, call_ids=call_ids)
+        parsed = self.parser(prompt, tools, tokenizer, call_ids=call_ids).read(reply)
         return self.input_format.to_message(parsed)
 
     def to_input(self, messages: Any) -> Any:
@@ -197,7 +185,7 @@ class ReplyCodec:
             raise MessageError("the template writes no reply that could be learned from")
         grammar = self._grammar_for(tokenizer, None)
         text = write(grammar, message, prompt)
-        parsed = parse(grammar, text, prompt)
+        parsed = Parser(grammar, prompt).read(text)
         if not messages_equal(parsed, message):
             raise MessageError(
                 "a reply written by the derived grammar would not be read as this message"
@@ -211,7 +199,7 @@ class ReplyCodec:
         if "content" not in self.grammar.sources:
             return [(reply, None)]
         fields = {REASONING_KEYS[0]: self.input_format.reasoning}
-        parts = _split_by_field(reply, self.parse(reply, prompt, tools, tokenizer))
+        parts = _split_by_field(reply, self.parser(prompt, tools, tokenizer).read(reply))
         return [(text, fields.get(str(name), name)) for text, name in parts]
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -19,11 +19,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from turnwise.messages import (
+    AssistantMessage,
+    Delta,
+    DeltaCall,
     InputReader,
     InvalidValue,
+    Reply,
     find_lone_surrogate,
     message_reasoning,
     message_text,
@@ -96,7 +100,7 @@ class Event(NamedTuple):
     name: str | None = None
     id: str | None = None
 
-    def delta(self) -> dict[str, Any]:
+    def delta(self) -> Delta:
         """Return the `delta` of a chunk in OpenAI's stream; empty if the event has no place there.
 
         Example:
@@ -109,15 +113,16 @@ class Event(NamedTuple):
             return {"content": self.text}
         if self.kind == START:
             function = {"name": self.name, "arguments": ""}
-            return self._call_delta(type="function", function=function)
+            return self._call_delta({"index": self.call, "type": "function", "function": function})
         # An id that comes after the arguments needs a function beside it: clients look there.
         if self.kind == ARGUMENTS or self.id is not None:
-            return self._call_delta(function={"arguments": self.text})
+            return self._call_delta({"index": self.call, "function": {"arguments": self.text}})
         return {}
 
-    def _call_delta(self, **fields: Any) -> dict[str, Any]:
-        id = {} if self.id is None else {"id": self.id}
-        return {"tool_calls": [{"index": self.call, **id, **fields}]}
+    def _call_delta(self, call: DeltaCall) -> Delta:
+        if self.id is not None:
+            call["id"] = self.id
+        return {"tool_calls": [call]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +146,7 @@ class Attempt:
     index: int | None = None  # of the call in `tool_calls`, if it is there
 
 
-class Message(dict[str, Any]):
+class Message(Reply):
     """A parsed reply: an assistant message in OpenAI's shape, with what else is known about the reply.
 
     Attributes:
@@ -165,7 +170,7 @@ class Message(dict[str, Any]):
     finish_reason: FinishReason = "stop"
     events: tuple[Event, ...] = ()
 
-    def as_turn(self, *, as_text: bool = False) -> dict[str, Any]:
+    def as_turn(self, *, as_text: bool = False) -> AssistantMessage:
         """Return the message as plain data that a template can render.
 
         Content that is None becomes "". Arguments stay text if they are not a JSON object, or if no template could
@@ -178,11 +183,11 @@ class Message(dict[str, Any]):
             >>> Message(role="assistant", content=None).as_turn()
             {'role': 'assistant', 'content': ''}
         """
-        turn = {**self, "content": self.get("content") or ""}
-        calls = self.get("tool_calls")
+        turn: Any = dict(self, content=self.get("content") or "")
+        calls = turn.get("tool_calls")
         if calls and isinstance(calls, list | tuple):
             turn["tool_calls"] = [_convert_arguments(call, as_text) for call in calls]
-        return turn
+        return cast(AssistantMessage, turn)
 
     def copy(self) -> Message:
         """Return a message with the same keys and attributes."""

@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from turnwise.messages import Tools
 from turnwise.replies.export.gbnf import GbnfGrammar, to_gbnf
 from turnwise.replies.export.lark import to_lark
 from turnwise.replies.export.reply_tree import ReplyOptions, build_reply_tree
-from turnwise.replies.export.response_template import to_response_template
+from turnwise.replies.export.response_template import ProfileName, to_response_template
 from turnwise.replies.export.structural_tag import to_structural_tag
 from turnwise.replies.grammar_parts import (
     KEY,
@@ -112,7 +113,7 @@ class Grammar(GrammarParts):
         yield from (TableRow("stop", repr(text)) for text in self.stops)
 
     def to_response_template(
-        self, *, profile: str = "transformers", partly: bool = False
+        self, *, profile: ProfileName = "transformers", partly: bool = False
     ) -> dict[str, Any]:
         """Return the grammar as a `response_template` of transformers.
 
@@ -136,7 +137,7 @@ class Grammar(GrammarParts):
 
     def to_structural_tag(
         self,
-        tools: Any,
+        tools: Tools,
         choice: str = "auto",
         *,
         reasoning: bool | None = None,
@@ -177,7 +178,7 @@ class Grammar(GrammarParts):
 
     def to_lark(
         self,
-        tools: Any,
+        tools: Tools,
         choice: str = "auto",
         *,
         reasoning: bool | None = None,
@@ -204,7 +205,7 @@ class Grammar(GrammarParts):
 
     def to_gbnf(
         self,
-        tools: Any,
+        tools: Tools,
         choice: str = "auto",
         *,
         reasoning: bool | None = None,

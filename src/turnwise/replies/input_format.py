@@ -45,7 +45,7 @@ class InputFormat(NamedTuple):
 
     def to_message(self, message: Message) -> dict[str, Any]:
         """Return a parsed message as plain data in this format."""
-        turn = message.as_turn(as_text=self.shape.as_text)
+        turn: Any = message.as_turn(as_text=self.shape.as_text)
         reasoning = turn.pop(REASONING_KEY, None)
         content = turn["content"]
         if not content and turn.get("tool_calls"):

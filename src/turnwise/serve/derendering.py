@@ -12,6 +12,7 @@ ids again. So the parsers that are kept change nothing but the cost.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -287,7 +288,7 @@ def make_usage(prompt: int, completion: int, cached: int | None = None) -> dict[
     return usage
 
 
-def join_deltas(deltas: list[dict[str, Any]]) -> dict[str, Any]:
+def join_deltas(deltas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return several deltas as one: what a client that adds them up would have."""
     joined: dict[str, Any] = {}
     texts: dict[str, list[str]] = {}

@@ -16,7 +16,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -79,7 +79,7 @@ NOT_PLAIN = {
 CUT = {"length": "length", "abort": "length", "content_filter": "content_filter"}
 GRAMMAR_HINT = "does it take grammars, and is --upstream-kind right?"
 
-Chunk = dict[str, Any]
+Chunks = Sequence[Mapping[str, Any]]
 Made = TypeVar("Made")
 """What a caller makes of a delta."""
 
@@ -131,7 +131,7 @@ class ChoiceStream:
         self._sent = len(self.ids), len(self.logprobs)
         return self.ids[first:], self.logprobs[begun:]
 
-    def _read(self, chunk: str | list[int]) -> list[Chunk]:
+    def _read(self, chunk: str | list[int]) -> Chunks:
         try:
             return self._stream.feed(chunk)
         except TurnwiseError as error:  # ids after text, which no parser can put together
@@ -183,7 +183,7 @@ class ChoiceStream:
         last = message.attempts[-1]
         return last.index if last.status == "unterminated" else None
 
-    def _cut(self, chunks: list[Chunk]) -> list[dict[str, Any]]:
+    def _cut(self, chunks: Chunks) -> list[dict[str, Any]]:
         """Return the deltas of chunks, their content cut at a stop text; nothing follows that."""
         deltas = []
         for chunk in chunks:

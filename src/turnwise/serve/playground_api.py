@@ -274,8 +274,8 @@ def _render(request: _Request) -> Data:
 def _encode(request: _Request) -> Data:
     messages = request.require("messages")
     template, tokenizer = request.template(), request.tokenizer()
-    arguments = request.render_arguments()
-    encoded = template.encode(messages, tokenizer, request.body.train_on, **arguments)
+    arguments = {**request.render_arguments(), "train_on": request.body.train_on}
+    encoded = template.encode(messages, tokenizer, **arguments)
     return {
         **_rendering_data(encoded.rendering),
         **_select(encoded, "text", "input_ids", "tokens", "labels", "mask", "control"),

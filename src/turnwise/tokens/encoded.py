@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from turnwise.engine.provenance.media import MediaPart
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TokenizerError
+from turnwise.messages import Change
 from turnwise.tokens.boundaries import Turn, Untrained
 from turnwise.tokens.loss import IGNORED, TrainOn, select_trained
 from turnwise.tokens.media import (
@@ -155,39 +156,12 @@ class Encoded:
     @property
     def turns(self) -> tuple[Turn, ...]:
         """The assistant turns, as spans of characters."""
-        if type(self.kept) is range:
-            return tuple(self._turns)
         return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._turns)
 
     @property
     def untrained(self) -> tuple[Untrained, ...]:
         """The assistant turns whose place could not be found, with the reasons."""
         return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._untrained)
-
-    def note_changes(self, changes: tuple[Any, ...], positions: Sequence[int] | None) -> None:
-        """Keep what was changed before encoding, and number the messages as the caller does.
-
-        Args:
-            changes: what was changed.
-            positions: the index in the caller's list of each message that was encoded; None if nothing moved.
-        """
-        self.rendering.changes = changes
-        if positions is not None:
-            self.kept = [positions[index] for index in self.kept]
-            self.incomplete = tuple(renumber_turns(self.incomplete, positions))
-            self.rewritten = tuple(
-                one._replace(message=positions[one.message]) for one in self.rewritten
-            )
-            self._owners = self._media = None
-
-    def restrict_to(self, messages: Collection[int]) -> Encoded:
-        """Return a copy in which only the turns of these messages are trained, whatever the policy selects."""
-        copy = _copy_encoded(self)
-        copy._turns = [turn for turn in self._turns if self.kept[turn.message] in messages]
-        copy._untrained, copy._only_turns = (), True
-        copy.incomplete = tuple(turn for turn in self.incomplete if turn.message in messages)
-        copy._labels = copy._weights = None
-        return copy
 
     # ---- text and offsets ----
 
@@ -339,6 +313,36 @@ class Encoded:
         return _to_arrays(self, torch.tensor, torch.long, torch.float32)
 
 
+def note_changes(
+    encoded: Encoded, changes: tuple[Change, ...], positions: Sequence[int] | None
+) -> None:
+    """Keep what was changed before encoding, and number the messages as the caller does.
+
+    Args:
+        encoded: the conversation.
+        changes: what was changed.
+        positions: the index in the caller's list of each message that was encoded; None if nothing moved.
+    """
+    encoded.rendering.changes = changes
+    if positions is not None:
+        encoded.kept = [positions[index] for index in encoded.kept]
+        encoded.incomplete = tuple(renumber_turns(encoded.incomplete, positions))
+        encoded.rewritten = tuple(
+            one._replace(message=positions[one.message]) for one in encoded.rewritten
+        )
+        encoded._owners = encoded._media = None
+
+
+def restrict_to(encoded: Encoded, messages: Collection[int]) -> Encoded:
+    """Return a copy in which only the turns of these messages are trained, whatever the policy selects."""
+    copy = _copy_encoded(encoded)
+    copy._turns = [turn for turn in encoded._turns if encoded.kept[turn.message] in messages]
+    copy._untrained, copy._only_turns = (), True
+    copy.incomplete = tuple(turn for turn in encoded.incomplete if turn.message in messages)
+    copy._labels = copy._weights = None
+    return copy
+
+
 def renumber_turns(turns: Iterable[Untrained], positions: Sequence[int] | None) -> list[Untrained]:
     """Return turns with the numbers that their messages have in the caller's list."""
     if positions is None:
@@ -438,7 +442,7 @@ def cut_encoded(encoded: Encoded, length: int, reason: str) -> Encoded:
 def _unpickle(
     rendering: Rendering,
     ids: list[int],
-    train_on: str,
+    train_on: Any,  # the name of a policy, or of a function
     kept: Sequence[int],
     turns: Sequence[Turn],
     problems: tuple[

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import MessageError, did_you_mean
@@ -20,8 +20,9 @@ IGNORED = -100  # the label of a token that is not trained
 GENERATION_TAG = re.compile(r"\{%[-+]?\s*generation\b")
 
 Weights = Sequence[float]  # of the messages, by index
+LossPolicy = Literal["assistant", "last", "content", "reasoning", "marked", "all"]
 # The name of a policy, or the caller's own choice of pieces.
-TrainOn = str | Callable[[Origin], bool]
+TrainOn = LossPolicy | Callable[[Origin], bool]
 
 
 class TrainedSpan(NamedTuple):

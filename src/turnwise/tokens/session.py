@@ -24,12 +24,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
+from turnwise.engine.provenance.piece_table import read_texts_after
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import MessageError, TurnwiseError, did_you_mean, short_repr
-from turnwise.messages import InputReader
+from turnwise.messages import Change, InputReader, Messages
 from turnwise.tokens.attribution import ASSISTANT_ROLES, find_template_tokens
 from turnwise.tokens.boundaries import find_message_spans, find_seams
 from turnwise.tokens.encode import EncodeRequest, encode_once, find_specials, find_turns
@@ -49,11 +50,8 @@ from turnwise.tokens.trajectory import (
 from turnwise.tokens.turn_ends import find_turn_end
 from turnwise.tokens.unstable import make_omitted, make_unstable
 
-HISTORY = {
-    "same": "the earlier text must not change, or Unstable is raised",
-    "keep": "the earlier ids stay as they are, even if the template renders them differently now",
-    "rewrite": "the whole conversation is re-encoded as a new segment, sampled replies included",
-}
+History = Literal["same", "keep", "rewrite"]
+HISTORY = get_args(History)
 
 
 class ReplyReader(ReplySplitter, Protocol):
@@ -134,7 +132,7 @@ class Session:
         self.stops = tuple(sorted(in_order, key=len, reverse=True))
         self.read: Callable[[str], Any] | None = None
         self.diverged = False
-        self.changes: tuple[Any, ...] = ()
+        self.changes: tuple[Change, ...] = ()
         self._reader = reader
         self._reply_tokens = ReplyTokens(request, self.stops)
         added = self.tokenizer.added
@@ -194,7 +192,7 @@ class Session:
         """
         return [*self._finished, self._trajectory]
 
-    def prompt(self, messages: Any) -> list[int]:
+    def prompt(self, messages: Messages) -> list[int]:
         """Start a conversation; an earlier one is dropped, with its segments.
 
         Args:
@@ -258,7 +256,7 @@ class Session:
         stretch.messages.append(message)
         stretch.reply, stretch.plain_reply = text, plain_reply
 
-    def extend(self, messages: Any, history: str = "same") -> list[int]:
+    def extend(self, messages: Messages, history: History = "same") -> list[int]:
         """Add messages after a reply.
 
         Args:
@@ -274,7 +272,7 @@ class Session:
             Unstable: earlier text is rendered differently now.
             MessageError: there is no reply yet, or the messages are malformed.
         """
-        if not isinstance(history, str) or history not in HISTORY:
+        if history not in HISTORY:
             hint = did_you_mean(str(history), HISTORY, "One of")
             raise MessageError(f"unknown history {history!r}", path="history", hint=hint)
         if self._trajectory.stretch.reply is None:
@@ -413,7 +411,7 @@ class Session:
         encoder = encoder_for(self.tokenizer)
         text = rendering.text
         # Fast path: only the new text is looked at, and no trail is followed.
-        starts, trails = rendering.texts_after(place)
+        starts, trails = read_texts_after(rendering.output, text, place)
         specials = find_template_tokens(encoder.matcher, text, starts, trails, place)
         if specials is None:
             specials = find_specials(self.request, rendering, chat).matches

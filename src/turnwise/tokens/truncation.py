@@ -12,9 +12,9 @@ The sample names the turn in `incomplete`, and turns behind the cut in `untraine
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from turnwise.errors import MessageError, did_you_mean
 from turnwise.tokens.encode import EncodeRequest, encode_once
@@ -22,11 +22,9 @@ from turnwise.tokens.encoded import Encoded, cut_encoded
 from turnwise.tokens.turn_prompts import Messages
 
 SYSTEM_ROLES = ("system", "developer")
-OVERFLOW: Mapping[str, str] = {
-    "drop_rounds": "leave out the oldest rounds; an error if the last round alone is too long",
-    "truncate": "leave out the oldest rounds; cut the end of the last round if it alone is too long",
-    "refuse": "raise an error",
-}
+# Leave out the oldest rounds, also cut the end of a last round that alone is too long, or raise an error.
+Overflow = Literal["drop_rounds", "truncate", "refuse"]
+OVERFLOW = get_args(Overflow)
 
 EncodeWhole = Callable[[EncodeRequest], Encoded]  # encodes the messages, however long they are
 
@@ -41,7 +39,7 @@ def check_limit(max_length: Any, overflow: Any) -> None:
         raise MessageError(
             f"max_length is a whole number from 1 up, not {max_length!r}", path="max_length"
         )
-    if not isinstance(overflow, str) or overflow not in OVERFLOW:
+    if overflow not in OVERFLOW:
         hint = did_you_mean(str(overflow), OVERFLOW, "One of")
         raise MessageError(f"unknown overflow {overflow!r}", path="overflow", hint=hint)
 

@@ -36,7 +36,7 @@ from typing import Any
 
 from turnwise.engine.provenance.container_rules import ITEMS
 from turnwise.engine.provenance.splitting import LOST, Follower, OutOfBudget, pairs_of
-from turnwise.engine.provenance.text_rules import JOINED, PART
+from turnwise.engine.provenance.text_rules import JOINED, PART, is_joined
 from turnwise.engine.provenance.trails import (
     ANY,
     BEGIN,
@@ -49,6 +49,7 @@ from turnwise.engine.provenance.trails import (
     NOWHERE,
     Field,
     Fragment,
+    Output,
     Trail,
 )
 from turnwise.messages import Path
@@ -397,3 +398,27 @@ def message_index(path: Path) -> int | None:
     if len(path) < 2 or path[0] != "messages":
         return None
     return path[1] if isinstance(path[1], int) else None
+
+
+def read_texts_after(output: Output, text: str, character: int) -> tuple[list[int], list[Trail]]:
+    """Return the starts and the trails of the texts of an output that reach beyond this character.
+
+    The list of starts has one entry more: the end. The texts are read from the end and nothing
+    is followed, so this costs no more than there is after the character.
+    """
+    starts, trails, start = [len(text)], [], len(text)
+    texts: list[str] = []
+    for index in range(len(output) - 2, -1, -2):
+        if start <= character:
+            break
+        block, trail = output[index : index + 2], output[index + 1]
+        if type(trail) is tuple and trail[0] is JOINED and is_joined(block[0], trail[1]):
+            block = trail[1]
+        for part in range(len(block) - 2, -1, -2):
+            start -= len(block[part])
+            starts.append(start)
+            texts.append(block[part])
+            trails.append(block[part + 1])
+    if start < 0 or "".join(texts[::-1]) != text[start:]:
+        return [0, len(text)], [LOST]
+    return starts[::-1], trails[::-1]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from turnwise.engine.provenance.expressions import (
     NO_WRITERS,
@@ -34,7 +34,6 @@ from turnwise.engine.provenance.expressions import (
 from turnwise.engine.provenance.media import MediaPart, find_media
 from turnwise.engine.provenance.piece_table import PieceTable, message_index
 from turnwise.engine.provenance.splitting import LOST, Follower, OriginBudget
-from turnwise.engine.provenance.text_rules import JOINED, is_joined
 from turnwise.engine.provenance.trails import (
     DONE,
     LOOP,
@@ -50,7 +49,7 @@ from turnwise.engine.provenance.trails import (
 )
 from turnwise.engine.provenance.written_values import JSON
 from turnwise.errors import escape_character
-from turnwise.messages import Path, PlainKind, format_path
+from turnwise.messages import Change, Path, PlainKind, format_path
 from turnwise.messages.media import find_media_parts
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
@@ -60,6 +59,9 @@ PIECE_SIZE = 128  # characters that take about as much memory as a piece
 new_tuple = tuple.__new__  # in half of the time of calling a named tuple
 SMALL_BUDGET: OriginBudget = (1000, lambda inputs: 0, None)  # of a rendering that no template made
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
+
+
+OriginKind = Literal["template", "field", "computed"]
 
 
 class Origin(NamedTuple):
@@ -77,7 +79,7 @@ class Origin(NamedTuple):
             also for the template's own text (`<|image_pad|>`).
     """
 
-    kind: str
+    kind: OriginKind
     line: int | None = None
     column: int | None = None
     node: int | None = None
@@ -177,7 +179,7 @@ class Rendering:
         self.text = text
         self.plain_kind = plain_kind  # of the messages, see `find_plain_kind`
         self._find_unwritten = find_unwritten
-        self.changes: tuple[Any, ...] = ()
+        self.changes: tuple[Change, ...] = ()
         self.warnings: tuple[str, ...] = ()
         self._positions: Sequence[int] | None = None  # of the messages in the caller's list
         self._out = out  # or a function that runs the program: mostly only the text is wanted
@@ -212,7 +214,10 @@ class Rendering:
         notes = (self.changes, self.warnings)
         return _restore_rendering, (self.text, self.pieces, notes, self.media)
 
-    def note_changes(self, changes: tuple[Any, ...], positions: Sequence[int] | None) -> None:
+    def __dir__(self) -> list[str]:
+        return ["changes", "cut", "media", "pieces", "show", "spans", "text", "warnings"]
+
+    def note_changes(self, changes: tuple[Change, ...], positions: Sequence[int] | None) -> None:
         """Keep what was changed before rendering.
 
         Args:
@@ -294,30 +299,6 @@ class Rendering:
             self._writers = WriterFinder(self._find_writers, self.text)
         return self._writers
 
-    def texts_after(self, character: int) -> tuple[list[int], list[Trail]]:
-        """Return the starts and the trails of the texts that reach beyond this character.
-
-        The list of starts has one entry more: the end. The texts are read from the end and nothing
-        is followed, so this costs no more than there is after the character.
-        """
-        starts, trails, start = [len(self.text)], [], len(self.text)
-        texts: list[str] = []
-        out = self.output
-        for index in range(len(out) - 2, -1, -2):
-            if start <= character:
-                break
-            block, trail = out[index : index + 2], out[index + 1]
-            if type(trail) is tuple and trail[0] is JOINED and is_joined(block[0], trail[1]):
-                block = trail[1]
-            for part in range(len(block) - 2, -1, -2):
-                start -= len(block[part])
-                starts.append(start)
-                texts.append(block[part])
-                trails.append(block[part + 1])
-        if start < 0 or "".join(texts[::-1]) != self.text[start:]:
-            return [0, len(self.text)], [LOST]
-        return starts[::-1], trails[::-1]
-
     def hide_before(self, item: int, start: int) -> Rendering:
         """Return the same rendering without the origins of its first characters.
 
@@ -371,7 +352,7 @@ class Rendering:
         self,
         where: Callable[[Origin], bool] | None = None,
         *,
-        kind: str | None = None,
+        kind: OriginKind | None = None,
         field: str | None = None,
         message: int | None = None,
         generation: bool | None = None,
@@ -491,7 +472,7 @@ def append_reply(
 def _restore_rendering(
     text: str,
     pieces: tuple[Piece, ...],
-    notes: tuple[tuple[Any, ...], tuple[str, ...]],
+    notes: tuple[tuple[Change, ...], tuple[str, ...]],
     media: tuple[MediaPart, ...],
 ) -> Rendering:
     rendering = Rendering(text, [text, LOST] if text else [], [], {})

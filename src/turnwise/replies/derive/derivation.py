@@ -54,7 +54,7 @@ from turnwise.replies.derive.reasoning import (
 from turnwise.replies.events import messages_equal
 from turnwise.replies.grammar import Grammar, Marker, Region, TaggedCall
 from turnwise.replies.grammar_parts import NOT_READ_BACK
-from turnwise.replies.parser.parser import parse
+from turnwise.replies.parser.parser import Parser
 
 # ---- selfcheck ----
 #
@@ -98,7 +98,7 @@ def roundtrip_failures(
             continue
         reply = replace_placeholders(turn.text.removeprefix(header))
         expected = prober.call(CallShape(), *probe.arguments, content=probe.content)
-        if not messages_equal(parse(grammar, reply, "", TOOLS), expected):
+        if not messages_equal(Parser(grammar, "", TOOLS).read(reply), expected):
             quote = reply if len(reply) <= MAX_QUOTE_LENGTH else reply[:MAX_QUOTE_LENGTH] + "..."
             yield f"{NOT_READ_BACK}: {probe.title}, {quote!r}"
             return

@@ -23,7 +23,7 @@ from turnwise.replies.export.constraint_tree import (
 )
 from turnwise.replies.export.value_check import PatternMatcher, StepBudget, fits_type
 from turnwise.replies.grammar_parts import GrammarParts
-from turnwise.replies.parser.parser import parse
+from turnwise.replies.parser.parser import Parser
 from turnwise.replies.write import write
 
 _ARGUMENTS = {"count": 7, "flag": True, "place": "Oslo", "rate": 2.5}
@@ -46,7 +46,7 @@ def check_own_reply(grammar: GrammarParts, tree: ConstraintTree, prompt: Any) ->
     for count, content in ((1, ""), (2, ""), (1, "" if is_alone else "Aye.")):
         message = {"role": "assistant", "content": content, "tool_calls": calls[:count]}
         reply = write(grammar, message, prompt)
-        is_read = messages_equal(parse(grammar, reply, prompt, [PROBE_TOOL]), message)
+        is_read = messages_equal(Parser(grammar, prompt, [PROBE_TOOL]).read(reply), message)
         if not is_read or not _accepts(tree, reply):
             problem = "be accepted by it" if is_read else "be read as calls"
             raise TurnwiseError(

@@ -22,9 +22,9 @@ texts: from these an engine finds the tokens at which reasoning ends.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from turnwise.errors import TurnwiseError, did_you_mean
 from turnwise.replies.grammar_parts import (
@@ -59,7 +59,8 @@ class ResponseProfile:
     has_plain_delimiters: bool
 
 
-PROFILES = {
+ProfileName = Literal["transformers", "serving"]
+PROFILES: Mapping[ProfileName, ResponseProfile] = {
     # A field that comes several times is one text.
     "transformers": ResponseProfile(
         "reasoning_content", {"content": "text", "repeats": True, "join": ""}, False
@@ -69,7 +70,7 @@ PROFILES = {
 
 
 def to_response_template(
-    grammar: GrammarParts, partly: bool = False, profile: str = "transformers"
+    grammar: GrammarParts, partly: bool = False, profile: ProfileName = "transformers"
 ) -> Json:
     """Return the grammar as a `response_template`; see `Grammar.to_response_template`."""
     if profile not in PROFILES:

@@ -103,14 +103,22 @@ def new_text_event(kind: Kind, text: str, call: int | None) -> Event:
 # ---- message builder ----
 
 
+UndeclaredTools = Literal["keep", "refuse"]
+CallsInReasoning = Literal["read", "all", "text"]
+CutCalls = Literal["keep", "drop", "drop_broken"]
+Strip = Literal["never", "calls", "all"]
+ReasoningState = Literal["auto", "assume"]
+
+
 @dataclass(frozen=True, slots=True)
 class ReplyPolicy:
     """What becomes of what is doubtful in a reply; see the arguments of `Parser`. The first choice is the default."""
 
-    undeclared_tools: Literal["keep", "refuse"] = "keep"
-    calls_in_reasoning: Literal["read", "all", "text"] = "read"
-    cut_calls: Literal["keep", "drop", "drop_broken"] = "keep"
-    strip: Literal["never", "calls", "all"] = "never"
+    undeclared_tools: UndeclaredTools = "keep"
+    reasoning: ReasoningState = "auto"
+    calls_in_reasoning: CallsInReasoning = "read"
+    cut_calls: CutCalls = "keep"
+    strip: Strip = "never"
 
 
 DEFAULT_POLICY = ReplyPolicy()

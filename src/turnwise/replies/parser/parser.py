@@ -22,7 +22,7 @@ nothing follows that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from io import StringIO
 from typing import Any, get_args, get_type_hints
@@ -46,8 +46,13 @@ from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.replies.parser.markers import collect_texts
 from turnwise.replies.parser.message_builder import (
     DEFAULT_POLICY,
+    CallsInReasoning,
+    CutCalls,
     MessageBuilder,
+    ReasoningState,
     ReplyPolicy,
+    Strip,
+    UndeclaredTools,
 )
 from turnwise.replies.parser.prefill import prefill_of, prompt_text
 from turnwise.replies.parser.reply import ReplyParser
@@ -55,13 +60,12 @@ from turnwise.replies.parser.state import OpenRegion, ParserState
 from turnwise.replies.parser.tool_schema import read_tool_types
 from turnwise.token_ids import to_token_ids
 
-__all__ = ["ALL_TOLERANCES", "Parser", "parse"]
+__all__ = ["ALL_TOLERANCES", "Parser"]
 
 _ONE_KIND_HINT = "a parser reads one reply, of text or of ids: use a new parser"
 _CLOSED_HINT = "another reply has another parser: template.parser()"
 _RENDER_HINT = "render it first: template.render(messages, add_generation_prompt=True)"
 _CACHE_SIZE = 64  # compiled grammars
-REASONING_STATES = ("auto", "assume")
 _OPEN_STATUSES = ("unterminated", CUT)  # with which a reply breaks off
 _DEFAULT_CHOICES = astuple(DEFAULT_POLICY)
 POLICIES = {name: get_args(choices) for name, choices in get_type_hints(ReplyPolicy).items()}
@@ -112,19 +116,17 @@ class Parser:
         tokenizer: Any = None,
         tolerances: Iterable[str] = ALL_TOLERANCES,
         call_ids: str | IdMaker | CallIds | None = None,
-        undeclared_tools: str = "keep",
-        reasoning: str = "auto",
-        calls_in_reasoning: str = "read",
-        cut_calls: str = "keep",
-        strip: str = "never",
+        undeclared_tools: UndeclaredTools = "keep",
+        reasoning: ReasoningState = "auto",
+        calls_in_reasoning: CallsInReasoning = "read",
+        cut_calls: CutCalls = "keep",
+        strip: Strip = "never",
     ) -> None:
         _check_arguments(grammar, prompt)
-        if reasoning != "auto":
-            _check_reasoning(reasoning, grammar)
-        choices = (undeclared_tools, calls_in_reasoning, cut_calls, strip)
+        choices = (undeclared_tools, reasoning, calls_in_reasoning, cut_calls, strip)
         # Most parsers have the default, which needs no check.
         is_default = choices == _DEFAULT_CHOICES
-        self._policy = DEFAULT_POLICY if is_default else _read_policy(choices, tools)
+        self._policy = DEFAULT_POLICY if is_default else _read_policy(choices, tools, grammar)
         self.grammar = grammar
         self.prefill: list[Event] = []  # events of the part of the message that the prompt holds
         self._tokenizer = tokenizer
@@ -300,6 +302,33 @@ class Parser:
         message.events = (*events, *message.events)
         return message
 
+    async def stream(
+        self, source: AsyncIterable[str | int | Sequence[int]]
+    ) -> AsyncIterator[Event]:
+        """Yield the events of a reply that comes from an engine in chunks, to the last; `close` has the message then.
+
+        Args:
+            source: the chunks, each as `feed` accepts them.
+
+        Raises:
+            TurnwiseError: see `feed`.
+
+        Example:
+            >>> import asyncio, turnwise
+            >>> async def sample():
+            ...     yield "Aye, "
+            ...     yield "sailor.<|im_end|>"
+            >>> async def read(parser):
+            ...     return [event.text async for event in parser.stream(sample())]
+            >>> asyncio.run(read(turnwise.load("chatml").parser()))
+            ['Aye, ', 'sailor.', '<|im_end|>']
+        """
+        async for chunk in source:
+            for event in self.feed(chunk):
+                yield event
+        for event in self.close().events:
+            yield event
+
     # -- output
 
     def close(self) -> Message:
@@ -417,31 +446,23 @@ def _check_arguments(grammar: Any, prompt: Any) -> None:
         )
 
 
-def _read_policy(choices: tuple[Any, ...], tools: Any) -> ReplyPolicy:
+def _read_policy(choices: tuple[Any, ...], tools: Any, grammar: GrammarParts) -> ReplyPolicy:
     """Return the policy of these choices, in the order of its fields."""
     for (name, known), choice in zip(POLICIES.items(), choices, strict=True):
-        _check_choice(name, choice, known)
+        if choice not in known:
+            hint = did_you_mean(str(choice), known, "there are")
+            raise TurnwiseError(f"{name} is {short_repr(choice)}", hint=hint)
     policy = ReplyPolicy(*choices)
     if policy.undeclared_tools == "refuse" and tools is None:
         raise TurnwiseError(
             'undeclared_tools="refuse" needs the tools that are declared', hint="give `tools=` too"
         )
-    return policy
-
-
-def _check_choice(name: str, choice: Any, choices: Sequence[str]) -> None:
-    if choice not in choices:
-        hint = did_you_mean(str(choice), choices, "there are")
-        raise TurnwiseError(f"{name} is {short_repr(choice)}", hint=hint)
-
-
-def _check_reasoning(value: Any, grammar: GrammarParts) -> None:
-    _check_choice("reasoning", value, REASONING_STATES)
-    if value == "assume" and grammar.reasoning is None:
+    if policy.reasoning == "assume" and grammar.reasoning is None:
         raise TurnwiseError(
             'reasoning="assume" needs a template with reasoning, and this one has none',
             hint='leave `reasoning` out, or declare its markers: declared={"reasoning": [...]}',
         )
+    return policy
 
 
 def _check_tolerances(names: Iterable[str]) -> frozenset[str]:
@@ -456,28 +477,3 @@ def _check_tolerances(names: Iterable[str]) -> frozenset[str]:
             hint = did_you_mean(str(name), sorted(ALL_TOLERANCES), "there are")
             raise TurnwiseError(f"unknown tolerance {short_repr(name)}", hint=hint)
     return frozenset(tolerances)
-
-
-def parse(
-    grammar: GrammarParts,
-    reply: str | Sequence[int],
-    prompt: Any = None,
-    tools: Any = None,
-    **more: Any,
-) -> Message:
-    """Parse a whole reply at once; its `events` are those of the whole reply.
-
-    Args:
-        grammar: The grammar of the reply.
-        reply: Text, or token ids.
-        prompt: What was sent; see `Parser`.
-        tools: The tools that were offered.
-        **more: `tokenizer`, `tolerances`, `call_ids`, `reasoning` and the policies of `Parser`.
-
-    Returns:
-        The message.
-
-    Raises:
-        TurnwiseError: if an argument is of another kind.
-    """
-    return Parser(grammar, prompt, tools, **more).read(reply)
