@@ -12,20 +12,21 @@ import pytest
 
 import turnwise
 from turnwise.cli import COMMANDS
+from turnwise.tokens.tokenizers.files import SHIPPED
+from turnwise.tokens.tokenizers.selfcheck import TEXTS
 
 PACKAGES = ("pyarrow", "zstandard", "httpx", "starlette", "uvicorn")
 HIDE = """
 import sys
-from importlib.abc import MetaPathFinder
+from importlib.machinery import PathFinder
 
 hidden = sys.argv.pop(1).split(",")
+find = PathFinder.find_spec
 
-class Hidden(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in hidden:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+def find_shown(name, path=None, target=None):
+    return None if name.partition(".")[0] in hidden else find(name, path, target)
 
-sys.meta_path.insert(0, Hidden())
+PathFinder.find_spec = find_shown
 """
 CALL = "from turnwise.cli import main; main()"
 CALLS = {
@@ -91,3 +92,35 @@ except ImportError as error:
 """
     found = run_without(("pyarrow",), code)
     assert "turnwise.data.prepare needs pyarrow: pip install 'turnwise[data]'" in found.stdout
+
+
+ENCODE = """
+import json, sys
+import turnwise
+from turnwise.tokens.tokenizers import tokenizer
+chats = json.loads(sys.argv[1])
+own = tokenizer("turnwise")
+print(json.dumps([own.backend, [turnwise.load("qwen3").encode(chat, own).input_ids for chat in chats]]))
+"""
+
+
+def test_the_built_in_vocabulary_needs_no_extra() -> None:
+    chats = [[{"role": "user", "content": f"{text}<|im_end|>"}] for text in TEXTS if text.strip()]
+    found = run_without(("tokenizers",), ENCODE, json.dumps(chats))
+    backend, ids = json.loads(found.stdout)
+    assert backend == "fastokens"
+    assert ids == [turnwise.load("qwen3").encode(chat, "turnwise").input_ids for chat in chats]
+    for words in (("demo",), ("render", "qwen3", "--user", "Hi"), ("check", "chatml")):
+        assert run_without((*PACKAGES, "tokenizers"), CALL, *words).returncode in (0, 1)
+
+
+def test_a_vocabulary_that_was_not_compared_needs_its_extra(tmp_path: Path) -> None:
+    """Ids never depend on what is installed: fastokens alone is not trusted with a user's file."""
+    file = tmp_path / "tokenizer.json"
+    file.write_bytes((SHIPPED / "tokenizer.json").read_bytes())
+    words = ("encode", "chatml", "--user", "Hi", "-k", str(file), "--json")
+    found = run_without(("tokenizers",), CALL, *words)
+    assert found.returncode == 2 and "Traceback" not in found.stderr
+    error = json.loads(found.stdout)["error"]
+    assert error["message"] == "this tokenizer needs the library tokenizers, which is not installed"
+    assert error["hint"] == "pip install 'turnwise[tokenizers]'"

@@ -122,13 +122,12 @@ def _check_part(name: str, part: Any) -> None:
         for row in part if isinstance(part, list) else ():
             check_token_length(_text(row, "content") if isinstance(row, dict) else "")
         return
-    _check_size(name, part)
     growth, prefix, pattern, count = 1, 0, 0, 0
-    for component in _flatten(part):
+    for component in _flatten(name, part):
         count += "type" in component
         growth *= _growth_of(component)
         prefix += len(_text(component, "prepend"))
-        pattern += len(_pattern_of(component))
+        pattern += len(_pattern_of(component, "Regex"))
         _check_charsmap(component.get("precompiled_charsmap"))
     problems = {
         f"makes a text {growth:,} times as long": growth > MAX_GROWTH,
@@ -141,29 +140,22 @@ def _check_part(name: str, part: Any) -> None:
             raise TokenizerError(f"its {name} {problem}", hint=UNUSUAL)
 
 
-def _check_size(name: str, part: Any) -> None:
-    """Refuse a part with very many values: a library needs microseconds for each."""
+def _flatten(name: str, part: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a part: a library guesses what a component without a good type is.
+
+    A part with very many values is refused: a library needs microseconds for each.
+    """
     waiting, count = [part], 0
     while waiting:
         value = waiting.pop()
-        inner = list(value.values()) if isinstance(value, dict) else value
-        if isinstance(inner, list):
-            count += len(inner)
-            waiting += inner
+        if isinstance(value, dict):
+            yield value
+            value = list(value.values())
+        if isinstance(value, list):
+            count += len(value)
+            waiting += value
         if count > MAX_VALUES:
             raise TokenizerError(f"its {name} has more than {MAX_VALUES:,} values", hint=UNUSUAL)
-
-
-def _flatten(part: Any) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a part: a library guesses what a component without a good type is."""
-    waiting = [part]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, list):
-            waiting += value
-        elif isinstance(value, dict):
-            yield value
-            waiting += [inner for inner in value.values() if isinstance(inner, dict | list)]
 
 
 def _text(component: dict[str, Any], key: str) -> str:
@@ -171,24 +163,22 @@ def _text(component: dict[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _pattern_of(component: dict[str, Any]) -> str:
+def _pattern_of(component: dict[str, Any], kind: str) -> str:
     pattern = component.get("pattern")
-    return _text(pattern, "Regex") if isinstance(pattern, dict) else ""
+    return _text(pattern, kind) if isinstance(pattern, dict) else ""
 
 
 def _growth_of(component: dict[str, Any]) -> int:
     """Return how many times longer a component may make a text; Unicode's forms are not counted."""
     if component.get("type") == "ByteLevel":
         return BYTE_LEVEL_GROWTH
-    pattern = component.get("pattern")
-    if pattern is None or "content" not in component:  # it replaces nothing
+    if component.get("pattern") is None or "content" not in component:  # it replaces nothing
         return 1
     size = len(_text(component, "content"))
-    searched = _text(pattern, "String") if isinstance(pattern, dict) else ""
-    if searched:
+    if searched := _pattern_of(component, "String"):
         return max(1, -(-size // len(searched)))
     # A regular expression may match one character, or none: then the text grows by what is put there.
-    return max(1, size) if _pattern_of(component) else size + 1
+    return max(1, size) if _pattern_of(component, "Regex") else size + 1
 
 
 def _check_charsmap(table: Any) -> None:

@@ -111,8 +111,11 @@ def _read_huggingface(file: Path, name: str, backend: str | None) -> Tokenizer:
         raise _unreadable(file, problem) from None
     declared = read_declarations(file.parent)
     made: Tokenizer
-    if backend is None and find_spec("tokenizers") is None and find_spec(BROWSER_ENCODER):
+    is_alone = backend != "tokenizers" and find_spec("tokenizers") is None
+    if is_alone and find_spec(BROWSER_ENCODER):
         made = import_module(BROWSER_ENCODER).PurePython(text, name=name, declared=declared)
+    elif is_alone and file.parent == SHIPPED:
+        made = import_adapter("fastokens").read_shipped(text, name, declared.named)
     else:
         made = import_adapter("huggingface").HuggingFace(
             text, name=name, declared=declared, backend=backend

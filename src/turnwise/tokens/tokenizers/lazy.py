@@ -8,7 +8,12 @@ from typing import Any
 from turnwise.errors import TokenizerError
 
 # Adapter to the extra of this package that installs its library.
-EXTRAS = {"mistral": "mistral", "sentencepiece": "spm", "tiktoken": "tiktoken"}
+EXTRAS = {
+    "huggingface": "tokenizers",
+    "mistral": "mistral",
+    "sentencepiece": "spm",
+    "tiktoken": "tiktoken",
+}
 
 
 def import_adapter(name: str) -> Any:

@@ -15,9 +15,8 @@ from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
 from turnwise.tokens.tokenizers.lazy import import_adapter
 from turnwise.tokens.tokenizers.offsets import bytes_of_alphabet, bytes_of_piece
 from turnwise.tokens.tokenizers.protocol import WITHIN, Added, Tokenizer
-from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
+from turnwise.tokens.tokenizers.special_tokens_config import FLAGS, DeclaredTokens
 
-FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
 SPACE = "▁"
 
 
@@ -30,7 +29,7 @@ class PythonTokenizer(BaseTokenizer):
         self._given = given
         self._vocabulary: dict[str, int] = given.get_vocab()
         rows = [
-            Added(token.content, id, *(getattr(token, flag) for flag in FLAGS))
+            Added(token.content, id, **{flag: getattr(token, flag) for flag in FLAGS})
             for id, token in sorted(given.added_tokens_decoder.items())
         ]
         self.prefix_length = int("".join(given._tokenize("a")).startswith(SPACE))
