@@ -1,4 +1,6 @@
-"""Write `src/turnwise/cli/commands.json`, the table of commands, from their docstrings: `python scripts/commands.py`.
+"""Write the table of commands and the words that shells complete: `python scripts/commands.py`.
+
+They are `commands.json` and `words.json` in `src/turnwise/cli`. The table is made of the docstrings of commands.
 
 A command is a function with plain types. Its docstring ends with a line for each parameter: the name, what differs from
 the usual, and the help.
@@ -14,7 +16,8 @@ the usual, and the help.
 A word that begins with `-` is a flag; without a long one, it is the name of the parameter. `min=` and `max=` are
 bounds, any other word is what help calls the value. `{KINDS}` are the names in that global of the command's module, and
 the only ones that are accepted; `[KINDS]` only lists them. Parameters without a line are those of `SHARED`. A command
-with `**values` gets one for each line that is no parameter: `int`, `float`, `bool`, `list`, or else text.
+with `**values` gets one for each line that is no parameter: `int`, `float`, `bool`, `list`, or else text; one with
+`**request` those of `REQUEST`.
 """
 
 from __future__ import annotations
@@ -30,9 +33,14 @@ from typing import Any, NamedTuple
 
 from turnwise.cli import COMMANDS, load_command
 from turnwise.cli.options import to_flag
+from turnwise.dialects import DIALECTS
+from turnwise.evidence.checks import CHECKS
 from turnwise.normalisation.systems import LATE_SYSTEM as LATE_SYSTEM
+from turnwise.registry import entries
 from turnwise.shapes import SHAPES as SHAPES
 
+MODEL_ID = re.compile(r"[\w.-]+/[\w.-]+")
+WORDS = Path(__file__).resolve().parents[1] / "src" / "turnwise" / "cli" / "words.json"
 TABLE = Path(__file__).resolve().parents[1] / "src" / "turnwise" / "cli" / "commands.json"
 SHARED = """
     Arguments:
@@ -43,18 +51,20 @@ SHARED = """
         user: A user's message, instead of CHAT.
         system: A system message to put first.
         tools FILE: A JSON file with a list of tools, or -.
-        option KEY=VALUE: A variable of the template; the value as JSON.
-        generation --generation -g --add-generation-prompt: Add the generation prompt.
-        continued --continue --continue-final-message: Leave the last message open.
+        option list KEY=VALUE: A variable of the template; the value as JSON.
+        generation bool --generation -g --add-generation-prompt: Add the generation prompt.
+        continued bool --continue --continue-final-message: Leave the last message open.
         now ISO: The time, for templates that ask for it.
         late_system NAME: Where a late system text is put: {LATE_SYSTEM}; what fits the template, if not given.
-        line min=1: Which line of a JSON Lines file.
+        line int min=1: Which line of a JSON Lines file.
         shape NAME: What CHAT is, if not guessed: {SHAPES}.
         pick: Which template, where a model has several.
         exact: Other software's template: its text, with its known defects.
         as_json --json: Print JSON.
         colour bool --color/--no-color: Colours, or none; by default only on a terminal.
 """
+REQUEST = ["chat", "user", "system", "tools", "option", "generation", "continued", "now"]
+REQUEST += ["late_system", "line", "shape"]
 SECTION = re.compile(r"^ *(Arguments|Options):\n((?: {8}.*\n?)+)", re.MULTILINE)
 ENTRY = re.compile(r"^ {8}(\w+)((?: \S+?)*?): (.*(?:\n {9}.*)*)", re.MULTILINE)
 CHOICES = re.compile(r"([{[])([A-Za-z_.]+)[]}]")
@@ -122,7 +132,8 @@ def describe_command(function: Callable[..., None]) -> dict[str, Any]:
     given = inspect.signature(function).parameters
     names = list(given)
     if given and given[names[-1]].kind is inspect.Parameter.VAR_KEYWORD:
-        names[1:] = [*(one for one in own if one not in given), *names[1:-1]]
+        is_request = names.pop() == "request"
+        names[1:1] = REQUEST if is_request else [one for one in own if one not in given]
     paragraphs = inspect.cleandoc(SECTION.sub("", docstring)).split("\n\n")
     return {
         "help": [" ".join(paragraph.split()) for paragraph in paragraphs],
@@ -133,8 +144,8 @@ def describe_command(function: Callable[..., None]) -> dict[str, Any]:
 def read_lines(docstring: str, module: object) -> dict[str, ParameterLine]:
     """Return the parameters that a docstring describes; `module` has the choices."""
     found = {}
-    for section, entries in SECTION.findall(docstring):
-        for name, words, text in ENTRY.findall(entries):
+    for section, lines in SECTION.findall(docstring):
+        for name, words, text in ENTRY.findall(lines):
             choices: list[str] = []
             if listed := CHOICES.search(text):
                 names = list(attrgetter(listed[2])(module))
@@ -157,5 +168,20 @@ def write_table() -> str:
     return "{\n" + ",\n".join(commands) + "\n}\n"
 
 
+def write_words() -> str:
+    """Return the words that shells complete."""
+    known = entries()
+    models = {model for entry in known.values() for model in entry.models}
+    words = {
+        "entries": list(known),
+        "models": sorted(model for model in models if MODEL_ID.fullmatch(model)),
+        "checks": [check.code for check in CHECKS],
+        "dialects": list(DIALECTS),
+        "families": sorted({entry.family for entry in known.values()}),
+    }
+    return json.dumps(words, indent=1, ensure_ascii=False) + "\n"
+
+
 if __name__ == "__main__":
     TABLE.write_text(write_table(), encoding="utf-8")
+    WORDS.write_text(write_words(), encoding="utf-8")

@@ -546,11 +546,10 @@ def test_colour_is_asked_or_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     assert not output.use_colour(Terminal())
     monkeypatch.setenv("NO_COLOR", "1")
-    with output.follow_colour_flag(True):
-        assert output.use_colour(io.StringIO())
-        with output.follow_colour_flag(False):
-            assert not output.use_colour(Terminal())
-    assert os.environ["NO_COLOR"] and "FORCE_COLOR" not in os.environ
+    before = output.colour_flag.set(True)
+    assert output.use_colour(io.StringIO())
+    output.colour_flag.reset(before)
+    assert not output.use_colour(io.StringIO())
 
 
 def test_a_long_list_is_one_line_of_json() -> None:

@@ -13,9 +13,20 @@ from turnwise.registry import entries, load
 
 
 def test_list_names_everything() -> None:
-    lines = good("list").splitlines()
-    assert [line.split()[0] for line in lines] == list(entries())
-    assert "verified" in lines[0]
+    shown = good("list")
+    names = {name.strip() for line in shown.splitlines() for name in line[16:].split(",")}
+    assert {name for name in entries() if ":" not in name} <= names
+    assert len(shown.splitlines()) < 80
+    imported = [line for line in shown.splitlines() if line.endswith(" entries")]
+    assert sum(int(line.split()[1]) for line in imported) == sum(":" in one for one in entries())
+
+
+def test_list_searches() -> None:
+    found = [line.split()[0] for line in good("list", "Qwen", "thinking").splitlines()]
+    assert {"qwen3-thinking", "qwen3-vl-thinking"} <= set(found) and "qwen2" not in found
+    assert "gpt-oss" in good("list", "openai/gpt-oss-20b") and "verified" in good("list", "gpt-oss")
+    none = run("list", "no such word")
+    assert (none.exit_code, none.stdout) == (0, "") and "turnwise match" in none.stderr
 
 
 def test_list_filters() -> None:

@@ -31,8 +31,11 @@ def run(*words: str, **environment: str) -> str:
 
 
 def test_the_table_is_that_of_the_docstrings() -> None:
-    written = commands.TABLE.read_text(encoding="utf-8")
-    assert written == commands.write_table(), "run: python scripts/commands.py"
+    for file, write in (
+        (commands.TABLE, commands.write_table),
+        (commands.WORDS, commands.write_words),
+    ):
+        assert file.read_text(encoding="utf-8") == write(), "run: python scripts/commands.py"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -89,22 +92,6 @@ def test_help_lists_all_commands() -> None:
 
 def test_misspelt_command() -> None:
     assert "Did you mean 'render'" in run("rendr", COLUMNS="200")
-
-
-def complete(*words: str) -> list[str]:
-    """Return what the shell offers for the last word."""
-    asked = {
-        "_TURNWISE_COMPLETE": "bash_complete",
-        "COMP_WORDS": shlex.join(["turnwise", *words]),
-        "COMP_CWORD": str(len(words)),
-    }
-    found = CliRunner(env=asked).invoke(app, [], prog_name="turnwise").output
-    return [line.partition(",")[2] for line in found.splitlines()]
-
-
-def test_completion() -> None:
-    assert complete("ren") == ["render"]
-    assert complete("render", "--pie") == ["--pieces"]
 
 
 def test_colours_by_environment() -> None:

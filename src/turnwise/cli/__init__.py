@@ -24,15 +24,16 @@ from typing import Any
 import click
 
 from turnwise import __version__
+from turnwise.cli.completion import install_completion
 from turnwise.cli.help import SETTINGS, HelpContext
 from turnwise.cli.options import make_command, read_table
 from turnwise.cli.output import (
     ERROR,
     INTERRUPTED,
     UNREAD,
+    colour_flag,
     drop_output,
     escape_terminals,
-    follow_colour_flag,
     report_error,
     report_errors,
     use_colour,
@@ -107,14 +108,15 @@ class LazyGroup(click.Group):
         """Run the command that is called, and exit with its code."""
         words = sys.argv[1:] if args is None else list(args)
         settings["standalone_mode"] = False
-        # The flags also hold for help and for what is wrong with the call, so they are found before it is parsed.
-        with follow_colour_flag(_find_colour_flag(words)):
-            try:
-                code = super().main(words or ["--help"], *rest, color=use_colour(), **settings)
-            except click.Abort:
-                code = INTERRUPTED
-            except click.ClickException as error:
-                code = _report_misuse(error, words)
+        # They also hold for help and for what is wrong with the call, so they are found before it is parsed.
+        flags = [COLOUR_FLAGS[word] for word in words if word in COLOUR_FLAGS]
+        colour_flag.set(flags[-1] if flags else None)
+        try:
+            code = super().main(words or ["--help"], *rest, color=use_colour(), **settings)
+        except click.Abort:
+            code = INTERRUPTED
+        except click.ClickException as error:
+            code = _report_misuse(error, words)
         sys.exit(code or (0 if words else ERROR))
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -137,12 +139,6 @@ def _run(name: str, **values: Any) -> None:
     report_errors(load_command(name))(**values)
 
 
-def _find_colour_flag(words: Sequence[str]) -> bool | None:
-    """Return what the last of --color and --no-color says; None if there is neither."""
-    found = [COLOUR_FLAGS[word] for word in words if word in COLOUR_FLAGS]
-    return found[-1] if found else None
-
-
 def _report_misuse(error: click.ClickException, words: Sequence[str]) -> int:
     """Write what is wrong with the call."""
     context = getattr(error, "ctx", None)
@@ -157,8 +153,23 @@ def _report_misuse(error: click.ClickException, words: Sequence[str]) -> int:
     return ERROR
 
 
+INSTALL = click.Option(
+    ["--install-completion"],
+    help="Let the shell complete words: bash, zsh or fish.",
+    metavar="[SHELL]",
+    is_flag=False,
+    flag_value="",
+    callback=install_completion,
+    expose_value=False,
+    is_eager=True,
+)
 app = click.version_option(__version__, message="%(version)s", help="Print the version and stop.")(
-    LazyGroup("turnwise", help="One engine for LLM chat templates.", context_settings=SETTINGS)
+    LazyGroup(
+        "turnwise",
+        help="One engine for LLM chat templates.",
+        context_settings=SETTINGS,
+        params=[INSTALL],
+    )
 )
 
 

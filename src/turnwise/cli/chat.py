@@ -18,7 +18,6 @@ from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
 from turnwise.serve.upstreams import UpstreamError
 
-DIM, RESET = "\x1b[2m", "\x1b[0m"
 PROMPT = "> "
 MAX_LINE = 1 << 20  # characters of a question
 
@@ -76,7 +75,7 @@ def chat(
             for question in [user] if user is not None else _read_questions():
                 history.append({"role": "user", "content": question})
                 body = read_fields(GatewayBody, {"messages": history, **fields}, settings)
-                show = None if as_json else _Printer(output.use_colour())
+                show = None if as_json else _Printer()
                 message = runner.run(_ask(gateway, body, served, show))
                 history.append(message)
                 if as_json:
@@ -105,14 +104,13 @@ def _read_questions() -> Any:
 class _Printer:
     """Writes the deltas of a reply to the terminal: reasoning dim, calls as `name(arguments)`."""
 
-    def __init__(self, painted: bool) -> None:
-        self._painted = painted
+    def __init__(self) -> None:
         self._call: int | None = None
 
     def show(self, delta: dict[str, Any]) -> None:
         if delta.get("reasoning_content"):
-            text = delta["reasoning_content"]
-            output.write_styled(f"{DIM}{output.escape(text)}{RESET}" if self._painted else text)
+            text = output.paint_if_wanted(delta["reasoning_content"], "dim")
+            output.write_styled(text)
         if delta.get("content"):
             output.write(delta["content"])
         for call in delta.get("tool_calls", ()):

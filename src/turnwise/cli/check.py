@@ -51,34 +51,8 @@ SETTINGS = {
 BASELINE = "turnwise-baseline.json"
 
 
-def _write_lines(reports: Sequence[CheckReport]) -> None:
-    lines = [line for report in reports for line in format_report(report)]
-    output.write_lines(lines, output.use_colour())
-
-
-def _write_json(reports: Sequence[CheckReport]) -> None:
-    output.write_json([report.to_data() for report in reports])
-
-
-def _write_github(reports: Sequence[CheckReport]) -> None:
-    output.write("".join(f"{line}\n" for line in to_github(reports)))
-
-
-def _write_sarif(reports: Sequence[CheckReport]) -> None:
-    output.write_json(to_sarif(reports, CHECKS, VERSION))
-
-
-def _write_markdown(reports: Sequence[CheckReport]) -> None:
-    output.write("".join(f"{line}\n" for line in to_markdown(reports)))
-
-
-WRITERS: dict[str, Callable[[Sequence[CheckReport]], None]] = {
-    "json": _write_json,
-    "markdown": _write_markdown,
-    "github": _write_github,
-    "sarif": _write_sarif,
-}
-FORMATS = ("text", *WRITERS)
+LINES = {"markdown": to_markdown, "github": to_github}
+FORMATS = ("text", "json", *LINES, "sarif")
 
 
 def check(
@@ -149,9 +123,20 @@ def check(
         return
     known = _read_baseline(place)
     reports = [remove_known(report, known) for report in reports]
-    WRITERS.get(form, _write_lines)(reports)
+    _write(reports, form)
     if any(_has_finding(report, fail_on) for report in reports):
         raise click.exceptions.Exit(output.FOUND)
+
+
+def _write(reports: Sequence[CheckReport], form: str) -> None:
+    if form == "json":
+        output.write_json([report.to_data() for report in reports])
+    elif form == "sarif":
+        output.write_json(to_sarif(reports, CHECKS, VERSION))
+    elif form in LINES:
+        output.write("".join(f"{line}\n" for line in LINES[form](reports)))
+    else:
+        output.write_lines(line for report in reports for line in format_report(report))
 
 
 def _has_finding(report: CheckReport, severity: str) -> bool:

@@ -15,6 +15,8 @@ from turnwise.oracles import ORACLES, find_oracle
 from turnwise.registry.files import find_encoder_file
 from turnwise.template import Template, compile_jinja
 
+HEADER = r"([^:\s]+)\s*:\s*(.*?)\s*"
+
 
 def conform_engine(
     url: str,
@@ -56,7 +58,8 @@ def conform_engine(
         found = conform(given, _find_other(oracle, trust_encoder), time, limit)
         output.finish(found, _as_data(found), as_json, found.equal)
         return
-    client = JsonClient(url, timeout, _parse_headers(header or []))
+    headers = inputs.split_pairs(header, "name:value", HEADER, "--header")
+    client = JsonClient(url, timeout, headers)
     asked = ENGINES[engine](client.ask, model) if engine else detect_engine(client.ask, model)
     served = _find_template(asked, template, pick)
     found = conform(served, asked, time, limit)
@@ -70,16 +73,6 @@ def _find_other(name: str, trust_encoder: bool) -> Engine | Template:
     if name in ORACLES or has_encoder:
         return find_oracle(name, trust_encoder=trust_encoder)
     return inputs.load_template(name, None)
-
-
-def _parse_headers(pairs: list[str]) -> dict[str, str]:
-    headers = {}
-    for pair in pairs:
-        name, colon, value = pair.partition(":")
-        if not colon or not name.strip() or "\n" in pair or "\r" in pair:
-            raise click.BadParameter("a header is of the form name:value", param_hint="--header")
-        headers[name.strip()] = value.strip()
-    return headers
 
 
 def _find_template(engine: Engine, template: str | None, pick: str | None) -> Template:

@@ -38,11 +38,10 @@ def demo(as_json: bool = False) -> None:
     message = parser.close()
     events += message.events
     if not as_json:
-        coloured = output.use_colour()
-        _show_prompt(prompt, coloured)
-        _show_tokens(encoded, template.encode(ATTACK, SHIPPED, compatible=True), coloured)
+        _show_prompt(prompt)
+        _show_tokens(encoded, template.encode(ATTACK, SHIPPED, compatible=True))
         again = template.render([*CHAT, message], tools=TOOLS)
-        _show_reply(events, message, str(again).startswith(str(prompt) + REPLY), coloured)
+        _show_reply(events, message, str(again).startswith(str(prompt) + REPLY))
         return
     rendered = rendering_data(prompt)
     of_call = [one for one in rendered["pieces"] if one["origin"]["message"] == CALL_INDEX]
@@ -56,27 +55,27 @@ def demo(as_json: bool = False) -> None:
     output.write_json({"template": ENTRY, "steps": steps})
 
 
-def _show_prompt(prompt: Rendering, coloured: bool) -> None:
+def _show_prompt(prompt: Rendering) -> None:
     output.write(f"1. Render: a conversation with a tool, as {ENTRY} sees it.\n\n")
-    show(prompt, coloured)
-    output.write_styled(f"\n{_legend(coloured)}\n\n")
+    show(prompt)
+    output.write_styled(f"\n{_legend()}\n\n")
     output.write(
         "2. Origins: each piece of the call knows the template node or the field that it came from.\n\n"
     )
     lines = zip(prompt.pieces, piece_lines(prompt), strict=True)
     of_call = [line for piece, line in lines if piece.origin.message == CALL_INDEX]
-    output.write_lines(of_call, coloured)
+    output.write_lines(of_call)
 
 
-def _show_tokens(safe: Encoded, unsafe: Encoded, coloured: bool) -> None:
+def _show_tokens(safe: Encoded, unsafe: Encoded) -> None:
     """Show the tokens of a chat in which a user tries to write a system message."""
     legend = (
         "trained tokens are green, control tokens reversed, forged ones struck out"
-        if coloured
+        if output.use_colour()
         else encode.LEGEND
     )
     output.write(f"\n3. Tokens: {legend}.\n\n")
-    output.write_lines(encode.chip_lines(safe, coloured), coloured)
+    output.write_lines(encode.chip_lines(safe))
     forged = ", ".join(safe.text[start:end] for start, end in safe.defused)
     output.write(
         f"\nThe user wrote {forged}: text here ({len(safe.control)} control tokens), "
@@ -84,18 +83,18 @@ def _show_tokens(safe: Encoded, unsafe: Encoded, coloured: bool) -> None:
     )
 
 
-def _show_reply(events: list[Event], message: Message, is_same: bool, coloured: bool) -> None:
+def _show_reply(events: list[Event], message: Message, is_same: bool) -> None:
     output.write(
         "\n4. Reply: what a model sends, read as it comes by a parser derived from the template.\n\n"
     )
-    output.write_lines(map(event_line, events), coloured)
+    output.write_lines(map(event_line, events))
     output.write(f"\nThe message:\n{json.dumps(message, ensure_ascii=False)}\n")
     how = "letter for letter" if is_same else "in the template's own way"
     output.write(f"\nGiven back to the template, it follows the prompt {how}.\n")
 
 
-def _legend(coloured: bool) -> str:
-    if not coloured:
+def _legend() -> str:
+    if not output.use_colour():
         return "With --color, what the template wrote is dim and each field of the conversation has a colour."
     fields = "".join(
         f"{colour}{letter}"

@@ -36,25 +36,15 @@ LEGEND = "trained tokens end with ', others with |; ⟦control⟧, ⟨only looks
 
 def encode(
     template: str,
-    chat: str | None = None,
     tokenizer: str = SHIPPED,
     train_on: str = "assistant",
     max_length: int | None = None,
     overflow: str = "drop_rounds",
     compatible: bool = False,
     strict: bool = False,
-    user: str | None = None,
-    system: str | None = None,
-    tools: str | None = None,
-    option: list[str] | None = None,
-    generation: bool = False,
-    continued: bool = False,
-    now: str | None = None,
-    late_system: str | None = None,
-    line: int | None = None,
-    shape: str | None = None,
     pick: str | None = None,
     as_json: bool = False,
+    **request: Any,
 ) -> None:
     """Encode a conversation and show each token: its kind, and whether it is trained.
 
@@ -68,12 +58,8 @@ def encode(
         compatible: Encode as transformers does, forged tokens included.
         strict: Refuse a tokenizer that lacks the markers, and untrained turns.
     """
-    inputs.check_stdin(template, chat, tools)
-    request = inputs.read_chat(chat, user, system, tools, line, shape)
-    loaded, known = inputs.load_template(template, pick), load_tokenizer(tokenizer)
-    messages, arguments = inputs.render_arguments(
-        loaded, request, option, generation, continued, now, late_system
-    )
+    loaded, messages, arguments = inputs.read_request(template, pick, **request)
+    known = load_tokenizer(tokenizer)
     with WarningLog(is_quiet=True) as log:
         encoded = loaded.encode(
             messages,
@@ -90,7 +76,7 @@ def encode(
     if as_json:
         output.write_json(encoded_data(encoded))
     else:
-        _show(encoded, output.use_colour())
+        _show(encoded)
         note_changes(encoded.rendering)
 
 
@@ -117,10 +103,10 @@ def encoded_data(encoded: Encoded) -> dict[str, Any]:
     }
 
 
-def _show(encoded: Encoded, colour: bool) -> None:
-    output.write_lines(chip_lines(encoded, colour), colour)
+def _show(encoded: Encoded) -> None:
+    output.write_lines(chip_lines(encoded))
     trained = sum(encoded.mask)
-    legend = "" if colour else f"; {LEGEND}"
+    legend = "" if output.use_colour() else f"; {LEGEND}"
     output.note(f"{len(encoded)} tokens, {trained} trained, {len(encoded.control)} control{legend}")
     for start, end in encoded.defused:
         output.note(
@@ -130,13 +116,13 @@ def _show(encoded: Encoded, colour: bool) -> None:
         output.note(f"kept messages {', '.join(map(str, encoded.kept))}")
 
 
-def chip_lines(encoded: Encoded, colour: bool) -> Iterator[output.Line]:
+def chip_lines(encoded: Encoded) -> Iterator[output.Line]:
     """Return the tokens, with a new line after each token that has a line break."""
-    return token_lines(encoded.tokens, _token_kinds(encoded), encoded.mask, colour)
+    return token_lines(encoded.tokens, _token_kinds(encoded), encoded.mask)
 
 
 def token_lines(
-    tokens: Iterable[str], kinds: Iterable[str], mask: Sequence[int], colour: bool
+    tokens: Iterable[str], kinds: Iterable[str], mask: Sequence[int]
 ) -> Iterator[output.Line]:
     """Return tokens as lines.
 
@@ -144,8 +130,8 @@ def token_lines(
         tokens: the text of each.
         kinds: the kind of each, a key of `STYLES`.
         mask: whether each is trained.
-        colour: whether colours or signs tell the kinds.
     """
+    colour = output.use_colour()  # else signs tell the kinds
     line: list[tuple[str, str]] = []
     for index, (text, kind) in enumerate(zip(tokens, kinds, strict=True)):
         before, after = ("", "") if colour else SIGNS[kind]

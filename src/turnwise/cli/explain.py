@@ -42,7 +42,7 @@ def explain(
         markers = [marker_to_json(marker) for marker in explanation["markers"]]
         output.write_json({**explanation, "markers": markers})
         return
-    output.write_lines(format_lines(explanation), output.use_colour())
+    output.write_lines(format_lines(explanation))
     if program:
         output.write(printable(loaded.program.python, 10**9) + "\n")
 

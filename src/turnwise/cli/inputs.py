@@ -8,8 +8,10 @@ given; a bare text, which PaddleNLP takes for a question, is not accepted, since
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
@@ -81,11 +83,11 @@ def load_template(where: str, pick: str | None, exact: bool = False) -> Template
 
 def read_chat(
     place: str | None,
-    user: str | None,
-    system: str | None,
     tools: str | None,
-    line: int | None,
-    shape: str | None,
+    user: str | None,
+    system: str | None = None,
+    line: int | None = None,
+    shape: str | None = None,
 ) -> ChatInput:
     """Return the conversation of CHAT or --user, with --system and --tools added."""
     if (place is None) == (user is None):
@@ -104,16 +106,30 @@ def read_chat(
     return chat
 
 
+def read_request(
+    template: str, pick: str | None, exact: bool = False, *, chat: Any, tools: Any, **given: Any
+) -> tuple[Template, Any, dict[str, Any]]:
+    """Return the template, the messages and the other arguments of `Template.render`.
+
+    `chat`, `tools` and `given` are the options that `scripts/commands.py` names `REQUEST`.
+    """
+    check_stdin(template, chat, tools)
+    words = (given.pop(name) for name in ("user", "system", "line", "shape"))
+    request = read_chat(chat, tools, *words)
+    loaded = load_template(template, pick, exact)
+    return loaded, request.messages, render_arguments(loaded, request, **given)
+
+
 def render_arguments(
     template: Template,
     chat: ChatInput,
     option: list[str] | None,
-    generation: bool,
-    continued: bool,
-    now: str | None,
+    generation: bool = True,
+    continued: bool = False,
+    now: str | None = None,
     late_system: str | None = None,
-) -> tuple[Any, dict[str, Any]]:
-    """Return the messages and the other arguments of `Template.render`; flags override the chat."""
+) -> dict[str, Any]:
+    """Return the arguments of `Template.render` besides the messages; flags override the chat."""
     options = parse_options(option or [])
     check_options(options, template)
     arguments = {**chat.arguments, **options, "now": parse_time(now), "late_system": late_system}
@@ -121,25 +137,37 @@ def render_arguments(
         arguments["add_generation_prompt"] = True
     if continued:
         arguments["continue_final_message"] = True
-    return chat.messages, arguments
+    return arguments
 
 
 def parse_options(pairs: list[str], flag: str = "--option") -> dict[str, Any]:
     """Return the options of `key=value`, which `flag` gave; a value that is not JSON is text."""
-    options = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.isidentifier():
-            problem = f"{pair!r} is not of the form key=value"
-            raise click.BadParameter(problem, param_hint=flag)
+    options: dict[str, Any] = split_pairs(pairs, "key=value", r"(?s)([^\W\d]\w*)=(.*)", flag)
+    for key, text in options.items():
         if key in ARGUMENT_NAMES:
             problem = f"{key!r} is not a variable of the template"
             raise click.BadParameter(problem, param_hint=flag)
-        try:
+        with suppress(ValueError, RecursionError):
             options[key] = PYTHON_WORDS[text] if text in PYTHON_WORDS else json.loads(text)
-        except (ValueError, RecursionError):
-            options[key] = text
     return options
+
+
+def split_pairs(pairs: list[str] | None, form: str, pattern: str, flag: str) -> dict[str, str]:
+    """Return the values by names that a flag gave.
+
+    Args:
+        pairs: what was given.
+        form: what errors call a pair.
+        pattern: a name and a value, the two groups of a regular expression.
+        flag: the flag, for errors.
+    """
+    found = {}
+    for pair in pairs or ():
+        match = re.fullmatch(pattern, pair)
+        if match is None:
+            raise click.BadParameter(f"{pair!r} is not of the form {form}", param_hint=flag)
+        found[match[1]] = match[2]
+    return found
 
 
 def check_options(options: Mapping[str, Any], template: Template, flag: str = "--option") -> None:

@@ -63,12 +63,11 @@ def inspect(
         samples_data = [_as_data(row, known) for row in rows]
         output.write_json({"manifest": found.manifest, "samples": samples_data})
         return
-    wanted = output.use_colour()
-    output.write_lines(label_lines(write_summary(found.manifest, folder)), wanted)
-    output.write_lines(histogram_lines(found.manifest["lengths"]), wanted)
+    output.write_lines(label_lines(write_summary(found.manifest, folder)))
+    output.write_lines(histogram_lines(found.manifest["lengths"]))
     for row in rows:
-        output.write_lines(sample_lines(row, known, wanted), wanted)
-    if rows and not wanted:
+        output.write_lines(sample_lines(row, known))
+    if rows and not output.use_colour():
         output.note(LEGEND)
 
 
@@ -95,7 +94,7 @@ def histogram_lines(pairs: Sequence[Sequence[int]]) -> Iterator[output.Line]:
         yield (f"<= {bound:<8,} ", "dim"), f"{count:>8,} ", (bar, "blue")
 
 
-def sample_lines(row: ShardRow, tokenizer: Any, colour: bool) -> Iterator[output.Line]:
+def sample_lines(row: ShardRow, tokenizer: Any) -> Iterator[output.Line]:
     """Yield the tokens of a row, under a line that says where it is from."""
     columns = row.columns
     place = f"{row.shard} row {row.number + 1}"
@@ -110,7 +109,7 @@ def sample_lines(row: ShardRow, tokenizer: Any, colour: bool) -> Iterator[output
         for first, last in _sample_spans(columns, len(ids)):
             if first:
                 yield [(f"-- the next sample of this row, {last - first:,} tokens", "dim")]
-            yield from token_lines(texts[first:last], kinds[first:last], mask[first:last], colour)
+            yield from token_lines(texts[first:last], kinds[first:last], mask[first:last])
 
 
 def _token_columns(columns: Mapping[str, Any]) -> Iterator[tuple[str, list[int], list[int]]]:

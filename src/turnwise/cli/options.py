@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from turnwise.cli.completion import complete_value
 from turnwise.cli.help import HelpCommand
 from turnwise.errors import did_you_mean, short_repr
 
@@ -58,9 +59,10 @@ def make_param(
     kind: Any = RANGES[type](**bounds) if bounds else TYPES[type]
     if choices:
         kind = Names(choices)
+    settings |= {"type": kind, "shell_complete": complete_value}
     if len(names) > 1:
-        return click.Option(names, type=kind, help=help, show_default=True, **settings)
-    argument = click.Argument(names, type=kind, **settings)
+        return click.Option(names, help=help, show_default=True, **settings)
+    argument = click.Argument(names, **settings)
     argument.help = help  # which the constructor has since click 8.5
     return argument
 

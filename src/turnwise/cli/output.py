@@ -19,6 +19,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -45,7 +46,8 @@ STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 ARGUMENT = re.compile(
     r"""\b(?P<name>[a-z_]+)=(?:True\b|(?P<number>\d+)|\[?(['"])(?P<text>[\w -]+)\3\]?)"""
 )
-COLOUR_VARIABLES = {True: "FORCE_COLOR", False: "NO_COLOR"}
+colour_flag: ContextVar[bool | None] = ContextVar("colour_flag", default=None)
+"""What --color or --no-color of the call says."""
 LABELS = {"note": "cyan bold", "warning": "yellow bold", "error": "red bold"}
 SGR = {
     **{"bold": 1, "dim": 2, "underline": 4, "reverse": 7, "strike": 9},
@@ -109,29 +111,15 @@ def is_terminal() -> bool:
 
 
 def use_colour(stream: TextIO | None = None) -> bool:
-    """Return what NO_COLOR or FORCE_COLOR say; without them, True if the stream (stdout) is a terminal."""
+    """Return what --color, NO_COLOR or FORCE_COLOR say; without them, True if the stream (stdout) is a terminal."""
+    flag = colour_flag.get()
+    if flag is not None:
+        return flag
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
         return True
     return (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
-
-
-@contextmanager
-def follow_colour_flag(wanted: bool | None) -> Iterator[None]:
-    """Let the environment say what --color or --no-color says: that is where other processes look."""
-    if wanted is None:
-        yield
-        return
-    before = {name: os.environ.pop(name, None) for name in COLOUR_VARIABLES.values()}
-    os.environ[COLOUR_VARIABLES[wanted]] = "1"
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
 
 def write(text: str) -> None:
@@ -206,15 +194,16 @@ def drop_output() -> None:
     os.close(nowhere)
 
 
-def write_lines(lines: Iterable[Line], colour: bool) -> None:
+def write_lines(lines: Iterable[Line]) -> None:
     """Write lines with or without their colours; the terminal wraps them."""
-    text = "".join("".join(_paint_part(part, colour) for part in line) + "\n" for line in lines)
-    write_styled(text)
+    parts = (part for line in lines for part in (*line, "\n"))
+    texts = [part if isinstance(part, str) else paint_if_wanted(*part) for part in parts]
+    write_styled("".join(texts))
 
 
-def _paint_part(part: str | tuple[str, str], colour: bool) -> str:
-    text, style = (part, "") if isinstance(part, str) else part
-    return paint(escape(text), style) if colour else text
+def paint_if_wanted(text: str, style: str) -> str:
+    """Return a text in a style, without control characters of its own; as it is where colours are not wanted."""
+    return paint(escape(text), style) if use_colour() else text
 
 
 def paint(text: str, style: str) -> str:

@@ -80,13 +80,12 @@ def parse(
     loaded = inputs.load_template(template, pick)
     prompt, offered = _render_prompt(loaded, chat, user, tools, option, now)
     parser = _make_parser(loaded, prompt, offered, tokenizer, declared, reasoning)
-    painted = output.use_colour()
     chunks = _split_reply(reply, stream, ids=tokenizer is not None)
     if stream:
         for chunk in chunks:
-            _show_events(parser.feed(chunk), as_json, painted)
+            _show_events(parser.feed(chunk), as_json)
         message = parser.close()
-        _show_events(message.events, as_json, painted)
+        _show_events(message.events, as_json)
     else:
         message = parser.read(next(chunks, ""))
     if as_api:
@@ -94,7 +93,7 @@ def parse(
     elif as_json:
         output.write_json(message_data(message), indent=None if stream else 2)
     elif not stream:
-        output.write_lines(_message_lines(message), painted)
+        output.write_lines(_message_lines(message))
     _note_problems(parser, message)
 
 
@@ -120,12 +119,12 @@ def _render_prompt(
     """Return the prompt that was sent, None for the grammar's own, and the tools that were offered."""
     is_given = chat is not None or user is not None
     question = user if is_given else "?"  # every question has the same generation prompt
-    request = inputs.read_chat(chat, question, None, tools, None, None)
+    request = inputs.read_chat(chat, tools, question)
     offered = request.arguments.get("tools")
     if not is_given and not option:
         return None, offered
-    messages, arguments = inputs.render_arguments(template, request, option, True, False, now)
-    return template.render(messages, **arguments), offered
+    arguments = inputs.render_arguments(template, request, option, now=now)
+    return template.render(request.messages, **arguments), offered
 
 
 def _make_parser(
@@ -204,12 +203,12 @@ def _parse_ids(text: str) -> list[int] | None:
 # -- output
 
 
-def _show_events(events: Iterable[Event], as_json: bool, painted: bool) -> None:
+def _show_events(events: Iterable[Event], as_json: bool) -> None:
     if as_json:
         for event in events:
             output.write_json(event_data(event), indent=None)
     else:
-        output.write_lines(map(event_line, events), painted)
+        output.write_lines(map(event_line, events))
 
 
 def event_data(event: Event) -> dict[str, Any]:

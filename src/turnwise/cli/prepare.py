@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 NOTES_IN_HINT = 3
 TOO_LONG = "too-long"
+COLUMNS = ("NAME=COLUMN", "([^=]+)=(.+)", "--columns")
 # A key that an error begins with, or that is no word of a sentence; `key = "value"` in a hint.
 RECIPE_KEY = re.compile(
     rf"^(?:{'|'.join(RULES)})(?=[ :])|\b(?:{'|'.join(name for name in RULES if '_' in name)})\b"
@@ -91,7 +92,7 @@ def prepare(
     """
     options = inputs.parse_options(values["options"] or [], "--options")
     read = {
-        "columns": parse_columns(values["columns"] or []),
+        "columns": inputs.split_pairs(values["columns"], *COLUMNS),
         "now": inputs.parse_time(values["now"]),
     }
     made = make_recipe(recipe, keep_given({**values, **read, "inputs": data, "options": options}))
@@ -105,7 +106,7 @@ def prepare(
     manifest = _run(made, engine, workers)
     failure = None if manifest["rows"]["out"] else explain_nothing(manifest, made.output)
     if not as_json:
-        output.write_lines(label_lines(write_summary(manifest, made.output)), output.use_colour())
+        output.write_lines(label_lines(write_summary(manifest, made.output)))
     elif failure is None:  # the error is the one document otherwise
         output.write_json(manifest)
     if failure is not None:
@@ -149,7 +150,7 @@ def _try(recipe: Recipe, as_json: bool) -> None:
     found: DryRun = import_extra("turnwise.data.dry_run", "prepare").try_recipe(recipe)
     failure = None if found.lengths else _explain_no_sample(found)
     if not as_json:
-        output.write_lines(label_lines(write_dry_run(found)), output.use_colour())
+        output.write_lines(label_lines(write_dry_run(found)))
     elif failure is None:
         counts = {one.name: getattr(found, one.name) for one in fields(found)}
         output.write_json({**counts, "tokens_estimated": found.tokens_estimated})
@@ -193,17 +194,6 @@ def make_recipe(file: str | None, given: Mapping[str, Any]) -> Recipe:
 def keep_given(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of flags that were given."""
     return {name: value for name, value in values.items() if value not in (None, [], {})}
-
-
-def parse_columns(pairs: list[str]) -> dict[str, str]:
-    columns = {}
-    for pair in pairs:
-        name, equals, column = pair.partition("=")
-        if not equals or not name or not column:
-            problem = f"{pair!r} is not of the form NAME=COLUMN"
-            raise click.BadParameter(problem, param_hint="--columns")
-        columns[name] = column
-    return columns
 
 
 def _run(recipe: Recipe, engine: str, workers: int | None) -> Mapping[str, Any]:

@@ -2,42 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from turnwise.cli import output
 from turnwise.cli.options import check_choice
 from turnwise.errors import printable
 from turnwise.registry import Entry, entries
+from turnwise.registry.entry import SEPARATOR
 from turnwise.registry.match import SOURCES as SOURCES
 from turnwise.registry.match import match as match_model
 
 
 def list_entries(
+    words: list[str] | None = None,
     dialect: str | None = None,
     family: str | None = None,
     as_json: bool = False,
 ) -> None:
-    """List the templates that have a name.
+    """List the templates that have a name, by family; with words or a filter, what is known of each.
 
-    Verified ones write the same text as the published template on every conversation of the corpus.
+    Verified ones write the same text as the published template on every conversation of the corpus. Which one a
+    model has: turnwise match MODEL
 
-    Example: turnwise list --family qwen
+    Example: turnwise list qwen thinking
+
+    Arguments:
+        words WORD...: Only those with these words in their names, models or notes.
 
     Options:
-        dialect: Only those of a dialect.
-        family: Only those of a family of models.
+        dialect DIALECT: Only those of a dialect.
+        family FAMILY: Only those of a family of models.
     """
     known = entries().values()
     check_choice(dialect, sorted({entry.dialect for entry in known}), "--dialect")
     check_choice(family, sorted({entry.family for entry in known}), "--family")
-    found = entries(dialect, family).values()
+    wanted = [word.lower() for word in words or ()]
+    found = [entry for entry in entries(dialect, family).values() if _has_words(entry, wanted)]
     if as_json:
         output.write_json([_as_data(entry) for entry in found])
-        return
-    width = max((len(entry.name) for entry in found if entry.notes), default=0)
-    output.write_lines((_entry_line(entry, width) for entry in found), output.use_colour())
+    elif wanted or dialect or family:
+        width = max((len(entry.name) for entry in found if entry.notes), default=0)
+        output.write_lines(_entry_line(entry, width) for entry in found)
+    else:
+        output.write_lines(_family_lines(found))
+        output.note("turnwise list WORD tells more of entries, --dialect NAME of other software's")
+    if not found:
+        output.note("there is none; turnwise match MODEL finds the entry of a model")
+
+
+def _has_words(entry: Entry, words: list[str]) -> bool:
+    text = " ".join((entry.name, entry.family, entry.notes, *entry.aliases, *entry.models)).lower()
+    return all(word in text for word in words)
+
+
+def _family_lines(found: list[Entry]) -> Iterator[output.Line]:
+    """Yield a line for each family, the names beside it; of other software's entries only how many there are."""
+    by_family = sorted(found, key=lambda entry: (SEPARATOR in entry.name, entry.family))
+    for name, group in groupby(by_family, attrgetter("family")):
+        names = [entry.name for entry in group]
+        is_imported = SEPARATOR in names[0]
+        shown = f"{len(names)} entries" if is_imported else ", ".join(names)
+        yield (f"{printable(name):<16}", "bold"), printable(shown, 10**6)
 
 
 UNVERIFIED = " (reconstruction, not verified)"
@@ -74,7 +103,7 @@ def match(
         if found.contradictions:
             facts["others"] = _describe_contradictions(found.contradictions)
         lines = [((f"{key:<8}", "dim"), printable(value)) for key, value in facts.items()]
-        output.write_lines(lines, output.use_colour())
+        output.write_lines(lines)
     if found.warning:
         output.warn(found.warning)
 

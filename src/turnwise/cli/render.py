@@ -15,23 +15,13 @@ ORIGIN_KEYS = (
 
 def render(
     template: str,
-    chat: str | None = None,
-    user: str | None = None,
-    system: str | None = None,
-    tools: str | None = None,
-    option: list[str] | None = None,
-    generation: bool = False,
-    continued: bool = False,
-    now: str | None = None,
-    late_system: str | None = None,
-    line: int | None = None,
-    shape: str | None = None,
     pick: str | None = None,
     exact: bool = False,
     as_json: bool = False,
     pieces: bool = False,
     whitespace: bool = False,
     strict: bool = False,
+    **request: Any,
 ) -> None:
     """Render a conversation: the text of the template is dim, the fields of the messages are bright.
 
@@ -42,19 +32,14 @@ def render(
         whitespace -w: Make white space visible.
         strict: Refuse text that the template does not write.
     """
-    inputs.check_stdin(template, chat, tools)
-    request = inputs.read_chat(chat, user, system, tools, line, shape)
-    loaded = inputs.load_template(template, pick, exact)
-    messages, arguments = inputs.render_arguments(
-        loaded, request, option, generation, continued, now, late_system
-    )
+    loaded, messages, arguments = inputs.read_request(template, pick, exact, **request)
     rendering = loaded.render(messages, strict=strict, **arguments)
     if as_json:
         output.write_json(rendering_data(rendering))
     elif pieces:
-        output.write_lines(piece_lines(rendering), output.use_colour())
+        output.write_lines(piece_lines(rendering))
     else:
-        show(rendering, output.use_colour(), whitespace)
+        show(rendering, whitespace)
     if not as_json:
         note_changes(rendering)
 
@@ -65,8 +50,9 @@ def note_changes(rendering: Rendering) -> None:
         output.note(f"changed: {printable(str(change))}")
 
 
-def show(rendering: Rendering, colour: bool, whitespace: bool = False) -> None:
+def show(rendering: Rendering, whitespace: bool = False) -> None:
     """Write the text: exact for programs, in colour for people."""
+    colour = output.use_colour()
     if not (colour or whitespace or output.is_terminal()):
         output.write(rendering.text)
         return

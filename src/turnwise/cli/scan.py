@@ -7,7 +7,7 @@ from typing import Any
 
 from turnwise.cli import inputs, output
 from turnwise.cli.json_lines import read_json_lines, size_of
-from turnwise.cli.prepare import keep_given, parse_columns
+from turnwise.cli.prepare import COLUMNS, keep_given
 from turnwise.data import recipe as recipes  # noqa: F401  # the docstring has its choices
 from turnwise.errors import SourceError
 from turnwise.evidence.scan import ROW_PROBLEMS, RowScanner, ScanReport
@@ -43,7 +43,7 @@ def scan_dataset(
     """
     inputs.check_stdin(dataset, template)
     found = None if template is None else inputs.load_template(template, pick)
-    settings["columns"] = parse_columns(settings["columns"] or [])
+    settings["columns"] = inputs.split_pairs(settings["columns"], *COLUMNS)
     scanner = RowScanner(tokenizer, found, **keep_given(settings))
     report = ScanReport()
     with output.show_progress() as show:
