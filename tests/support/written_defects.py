@@ -10,7 +10,8 @@ from typing import NamedTuple
 import corpus
 import turnwise
 
-FILE = Path(__file__).parents[1] / "evidence" / "checks" / "written_defects.toml"
+FOLDER = Path(__file__).parents[1] / "evidence" / "checks"
+FILES = ("written_defects.toml", "second_defects.toml")
 
 
 class Defect(NamedTuple):
@@ -22,7 +23,11 @@ class Defect(NamedTuple):
     new: str
 
 
-DEFECTS = tuple(Defect(**row) for row in tomllib.loads(FILE.read_text(encoding="utf-8"))["defect"])
+DEFECTS = tuple(
+    Defect(**row)
+    for name in FILES
+    for row in tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))["defect"]
+)
 
 
 @cache

@@ -5,13 +5,14 @@ catalogue.py   what a check is
 subject.py     the template under check, and the conversations that checks are made of
 places.py      where something was written, or where the template decided not to write it
 symptoms.py    what most checks report, with the smallest conversation
-roles.py, contents.py, calls.py, history.py, vocabulary.py, source.py, names.py, whole_texts.py,
-               frames.py: the checks, by topic
+decisions.py   which decision keeps a text from being written
+form_checks.py, calls.py, history.py, vocabulary.py, source.py, names.py, whole_texts.py, frames.py:
+               the checks, by topic
 baseline.py    findings that a project knows
 runner.py      runs them all
 
-One check is one function. Its docstring is its page in `docs/checks/`, and `tests/evidence/checks/` has a template that
-it reports and one that it does not.
+One check is one function, whose docstring is its page in `docs/checks/`, or a row of `form_checks.toml`.
+`tests/evidence/checks/` has a template that it reports and one that it does not.
 """
 
 from turnwise.evidence.checks.catalogue import Check

@@ -1,6 +1,7 @@
 """A check: one function, its code, and its page.
 
-The docstring of the function is the page: a title, then "What it does", "Why it matters" and "How to fix".
+The docstring of the function is the page, or a text of `form_checks.toml`: a title, then "What it does", "Why it
+matters" and "How to fix".
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Check:
         name: a few words with hyphens.
         severity: how bad a finding is for those who send it, unless the finding says otherwise.
         run: yields what is wrong with a template.
+        doc: its page, if that is not the docstring of the function.
         reads_source: it reads the text alone, so it works for a template that refuses every message, too.
         sent_by: to whom it matters, if no form of input tells (`analysis/profiles.py`).
     """
@@ -34,6 +36,7 @@ class Check:
     name: str
     severity: Severity
     run: Callable[[Subject], Iterator[Symptom]]
+    doc: str = ""
     reads_source: bool = False
     sent_by: Audience = "chat"
 
@@ -44,8 +47,8 @@ class Check:
 
     @property
     def text(self) -> str:
-        """The docstring of the check."""
-        return cleandoc(self.run.__doc__ or "")
+        """The page as it is written beside the check."""
+        return cleandoc(self.doc or self.run.__doc__ or "")
 
     @property
     def page(self) -> str:

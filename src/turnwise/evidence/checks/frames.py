@@ -22,6 +22,7 @@ from turnwise.messages import Path
 TAG = re.compile(r"<(/?)([A-Za-z][\w:-]*)(?=[\s=>])")
 BEGINNING = re.compile(r"(?i)(<[^<>\s]*?)(begin|start)(?![a-z])([^<>\s]*>)")
 HEADER_GOES_ON = re.compile(r" ?[\w=<|>:.-]{1,40}")  # `<|im_start|>system name=<|plugin|>`
+BORROWED = (("system", "user"), ("user", "assistant"))
 NO_PAIRS = ("think", "s")  # a reply may hold one half of the first; the other is a stop
 
 
@@ -36,6 +37,7 @@ class MessageFrame(NamedTuple):
         start: the index of the first character of the opening.
         end: the index of the first character of the closing.
         probe: the conversation.
+        sources: where the template has the texts right before and after the content.
     """
 
     role: str
@@ -45,6 +47,7 @@ class MessageFrame(NamedTuple):
     start: int
     end: int
     probe: Probe
+    sources: tuple[object, object]
 
 
 OddPlace = tuple[str, Probe, int]
@@ -72,7 +75,16 @@ def list_frames(probe: Probe, rendering: Rendering) -> Iterator[MessageFrame]:
         closing = "".join(text for _, text, _ in positions[own[-1] + 1 : last + 1])
         end = positions[own[-1]][0] + len(positions[own[-1]][1])
         role = str(message["role"])
-        yield MessageFrame(role, index, opening, closing, positions[first][0], end, probe)
+        sources = (
+            _find_source(positions[own[0] - 1 : own[0]]),
+            _find_source(positions[own[-1] + 1 :]),
+        )
+        yield MessageFrame(role, index, opening, closing, positions[first][0], end, probe, sources)
+
+
+def _find_source(positions: Sequence[tuple[int, str, Origin]]) -> object:
+    """Return where the template has the text of a piece."""
+    return (positions[0][2].line, positions[0][2].column) if positions else None
 
 
 def _is_frame(origin: Origin, message: int) -> bool:
@@ -105,7 +117,10 @@ def check_frames(subject: Subject) -> Iterator[Symptom]:
     frames = [frame for chat in chats for frame in list_frames(*chat)]
     prompt = subject.facts.generation_prompt.strip().partition("\n")[0]
     texts = "".join(rendering.text for _, rendering in chats)
-    odd = [*_find_wrong_headers(prompt, frames), *_find_odd_frames(frames, texts)]
+    odd = [
+        *_find_wrong_headers(prompt, frames),
+        *_find_odd_frames(frames, texts, subject.facts.generation_prompt),
+    ]
     odd += _find_borrowed_headers(frames)
     for probe, rendering in chats:
         odd += _find_second_system(probe, rendering, frames)
@@ -115,7 +130,7 @@ def check_frames(subject: Subject) -> Iterator[Symptom]:
     missing = [
         (what, probe, index)
         for probe, rendering in chats
-        for what, index in _find_open_markers(rendering)
+        for what, index in _find_open_markers(rendering, _has_media(probe))
     ]
     for message, probe, index in odd + missing:
         place = subject.places.at(probe, index, caller=(message, probe, index) in missing)
@@ -131,7 +146,7 @@ def check_frames(subject: Subject) -> Iterator[Symptom]:
         )
 
 
-def _find_odd_frames(frames: Sequence[MessageFrame], texts: str) -> Iterator[OddPlace]:
+def _find_odd_frames(frames: Sequence[MessageFrame], texts: str, prompt: str) -> Iterator[OddPlace]:
     """Yield what is wrong with a frame, and the index of the first character that is."""
     turns = "".join(frame.opening for frame in frames if frame.role != "tool")
     for frame in frames:
@@ -144,8 +159,9 @@ def _find_odd_frames(frames: Sequence[MessageFrame], texts: str) -> Iterator[Odd
     inner = [frame for frame in frames if frame.message + 1 < len(frame.probe.messages)]
     yield from _find_uneven(frames, lambda frame: frame.opening, "opening", by_role=True)
     yield from _find_uneven(inner, lambda frame: frame.closing, "closing", by_role=True)
-    yield from _find_uneven(inner, _general_opening, "opening", by_role=False)
-    yield from _find_other_closings(inner)
+    known = [prompt.replace("assistant", "ROLE")]
+    yield from _find_uneven(inner, _general_opening, "opening", by_role=False, known=known)
+    yield from _find_other_closings(inner, texts)
     yield from _find_open_replies(inner)
 
 
@@ -170,12 +186,14 @@ def _find_wrong_headers(prompt: str, frames: Sequence[MessageFrame]) -> Iterator
 
 
 def _find_borrowed_headers(frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
-    """Yield a system message that is written as a turn of the user."""
+    """Yield a message that is written under the header of the role beside it."""
     for frame, following in zip(frames, frames[1:], strict=False):
         is_alike = frame.opening == following.opening and frame.opening.strip()
-        if is_alike and (frame.role, following.role) == ("system", "user"):
-            message = "a message of the role system has the header of a user"
-            yield message, frame.probe, frame.start
+        pair = (frame.role, following.role)
+        if is_alike and frame.probe is following.probe and pair in BORROWED:
+            odd = frame if frame.role == "system" else following
+            message = f"a message of the role {odd.role} has the header of a user"
+            yield message, frame.probe, odd.start + max(odd.opening.find("user"), 0)
 
 
 def _find_second_system(
@@ -194,28 +212,37 @@ def _find_second_system(
 def _find_open_tags(rendering: Rendering) -> Iterator[tuple[str, int]]:
     """Yield the tags in the template's own text that have no pair, though a tag of that name is closed somewhere."""
     opened: dict[str, list[int]] = {}
-    closed: set[str] = set()
+    closed: dict[str, tuple[int, int | None]] = {}  # the end of the last one, and its message
     start = 0
     for text, origin in rendering.pieces:
         for match in TAG.finditer(text) if origin.kind == "template" else ():
-            name = match[2]
-            index = start + match.start()
+            name, index = match[2], start + match.start()
             if not match[1]:
                 opened.setdefault(name, []).append(index)
-            elif opened.get(name):
+                continue
+            if opened.get(name):
                 opened[name].pop()
-                closed.add(name)
             elif name not in NO_PAIRS:
-                yield f"</{name}> closes what was not opened", index
+                last, message = closed.get(name, (0, None))
+                is_item = message is not None and message == origin.message
+                # of several items, the second was not opened: what follows the first is in question
+                where = _find_text(rendering, last) if is_item else index
+                yield f"</{name}> closes what was not opened", where
+            closed[name] = (index + len(match[0]) + 1, origin.message)
         start += len(text)
-    for name in closed.difference(NO_PAIRS):
+    for name in closed.keys() - set(NO_PAIRS):
         # a tag in the middle of a line may be a mention of it
-        blocks = [index for index in opened[name] if rendering.text[max(index - 1, 0)] == "\n"]
+        blocks = [index for index in opened.get(name, ()) if rendering.text[index - 1] == "\n"]
         if blocks:
-            yield f"<{name}> is not closed", blocks[0]
+            yield f"<{name}> is not closed", blocks[min(1, len(blocks) - 1)]
 
 
-def _find_open_markers(rendering: Rendering) -> Iterator[tuple[str, int]]:
+def _find_text(rendering: Rendering, index: int) -> int:
+    """Return the index of the first character from there on that is no white space."""
+    return len(rendering.text) - len(rendering.text[index:].lstrip())
+
+
+def _find_open_markers(rendering: Rendering, has_media: bool) -> Iterator[tuple[str, int]]:
     """Yield a marker whose name says that it begins something that nothing ends: `<|tool_calls_begin|>`."""
     found: dict[str, Origin] = {}
     for text, origin in rendering.pieces:
@@ -226,13 +253,28 @@ def _find_open_markers(rendering: Rendering) -> Iterator[tuple[str, int]]:
     for opening, origin in found.items():
         closing = BEGINNING.sub(_name_closing, opening)
         # a separator inside of a pair may be named so: <|tool_call_argument_begin|>
+        pairs = [match for match in map(BEGINNING.match, found) if match is not None]
+        rest = rendering.text.partition(opening)[2]
         is_inside = any(
-            _name_closing(other) in rendering.text.partition(opening)[2]
-            for other in map(BEGINNING.match, found)
-            if other is not None and other[0] in rendering.text.partition(opening)[0]
+            _is_inside(opening, other) and _name_closing(other) in rest for other in pairs
         )
-        if closing not in rendering.text and not is_inside:
-            yield f"{opening} is not closed by {closing}", _find_end(rendering, origin)
+        start = rendering.text.index(opening)
+        is_begun = rendering.text.startswith("<", start + len(opening))  # by a placeholder
+        # <start_of_image> is a placeholder itself
+        if closing not in rendering.text and not is_inside and (is_begun or not has_media):
+            where = start if has_media else _find_end(rendering, origin)
+            yield f"{opening} is not closed by {closing}", where
+
+
+def _is_inside(marker: str, pair: re.Match[str]) -> bool:
+    """Whether the name of a marker goes on that of a pair."""
+    return marker != pair[0] and marker.startswith(pair[1]) and any(map(str.isalpha, pair[1]))
+
+
+def _has_media(probe: Probe) -> bool:
+    contents = [message.get("content") for message in probe.messages]
+    parts = [part for content in contents if isinstance(content, list) for part in content]
+    return any(part.get("type") != "text" for part in parts)
 
 
 def _name_closing(match: re.Match[str]) -> str:
@@ -275,7 +317,11 @@ def _general_opening(frame: MessageFrame) -> str:
 
 
 def _find_uneven(
-    frames: Sequence[MessageFrame], read: Callable[[MessageFrame], str], what: str, by_role: bool
+    frames: Sequence[MessageFrame],
+    read: Callable[[MessageFrame], str],
+    what: str,
+    by_role: bool,
+    known: Sequence[str] = (),
 ) -> Iterator[OddPlace]:
     """Yield the frames whose text has other white space than that of most others with the same words."""
     groups: dict[Any, list[MessageFrame]] = {}
@@ -284,7 +330,10 @@ def _find_uneven(
         if words:
             groups.setdefault((frame.role if by_role else "", words), []).append(frame)
     for group in groups.values():
-        counts = Counter(read(frame) for frame in group)
+        # each place of the template counts once, however many messages it writes
+        pairs = {(read(frame), frame.sources[what == "closing"]) for frame in group}
+        counts = Counter(text for text, _ in pairs)
+        counts.update(text for text in known if text.split() == read(group[0]).split())
         usual = counts.most_common(1)[0][0]
         for frame in group:
             text = read(frame)
@@ -298,16 +347,17 @@ def _find_uneven(
             break
 
 
-def _find_other_closings(frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
+def _find_other_closings(frames: Sequence[MessageFrame], texts: str) -> Iterator[OddPlace]:
     """Yield a role that closes otherwise, where the openings of other roles are the same but for the name."""
     turns = [frame for frame in frames if _is_turn(frame)]
     openings = {_general_opening(frame).strip() for frame in turns}
     pairs = sorted({(one.role, one.closing.strip()) for one in turns})
-    closings = Counter(text for _, text in pairs if text).most_common(1)
+    counts = Counter(text for _, text in pairs if text)
+    usual = max(counts, key=lambda text: (counts[text], texts.count(text)), default="")
     opening = openings.pop() if len(openings) == 1 else ""
-    if "ROLE" not in opening or len(dict(pairs)) < 2 or not closings:
+    if "ROLE" not in opening or len(dict(pairs)) < 2 or not usual:
         return
-    usual, marker = closings[0][0], BEGINNING.match(opening)
+    marker = BEGINNING.match(opening)
     for frame in turns:
         text = frame.closing.strip()
         is_open = not text and marker is not None and usual == _name_closing(marker)

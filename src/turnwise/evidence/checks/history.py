@@ -127,8 +127,13 @@ def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
     asked = subject.chat(subject.user(), prompt=True)
     place = subject.places.at(asked, min(index, len(prompt) - 1), caller=True)
     outcome = subject.run(probe)
-    if isinstance(outcome, Rendering) and _message_at(outcome, index) != len(probe.messages) - 1:
-        # the turn before it is written otherwise, as soon as a reply follows
+    is_before = (
+        isinstance(outcome, Rendering) and _message_at(outcome, index) != len(probe.messages) - 1
+    )
+    opening = subject.facts.generation_prompt
+    is_usual = "assistant" in opening and opening.replace("assistant", "user") in text
+    if is_before or is_usual:
+        # the turn before it is written otherwise, as soon as a reply follows; or the prompt opens as other turns do
         place = subject.places.at(probe, index, caller=True)
     yield Symptom(
         f"the prompt ends with {show_from(prompt, len(prompt))}, and no finished turn begins so",

@@ -5,13 +5,16 @@ The source is read, not run, so a name is found in a branch that no conversation
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 
 from jinja2 import nodes
 
+from turnwise.analysis.conversations import name_values
+from turnwise.analysis.profiles import IMAGE_FORMS
 from turnwise.analysis.template_constants import TemplateConstants
-from turnwise.engine.compiler.syntax import parse, unpack_position
+from turnwise.engine.compiler.syntax import unpack_position
 from turnwise.engine.compiler.tree import find_nodes, walk
 from turnwise.engine.runtime.filters import FILTERS
 from turnwise.engine.runtime.jinja_tests import TESTS
@@ -20,38 +23,14 @@ from turnwise.errors import did_you_mean, short_repr
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Symptom
 from turnwise.evidence.checks.subject import Subject
-from turnwise.messages import REASONING_KEYS
 
 ALL_METHODS = frozenset(name for table in METHODS.values() for name in table)
 OWN_METHODS = frozenset(["cycle", "changed"])  # of `loop`
 TEST_FILTERS = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
 """Filters that are given the name of a test, and at which place."""
-ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython", "tool_response")
-MESSAGE_KEYS = (
-    "role",
-    "content",
-    "name",
-    "tool_calls",
-    "tool_call_id",
-    "function_call",
-    *REASONING_KEYS,
-)
-CALL_KEYS = ("id", "type", "function", "name", "arguments")
-TOOL_KEYS = ("type", "function", "name", "description", "parameters")
-PART_TYPES = (
-    *("text", "image", "image_url", "input_text", "input_image", "output_text", "refusal"),
-    *("video", "video_url", "audio", "audio_url", "input_audio", "file", "tool_reference"),
-    *("thinking", "reasoning", "tool_use", "tool_result", "function"),
-)
-SCHEMA_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
-KEYS = {"messages": MESSAGE_KEYS, "tool_calls": CALL_KEYS, "tools": TOOL_KEYS}
-"""The keys that clients send, by what they are read from."""
-CLOSE_KEY = 0.85  # how similar a misspelt key is to the right one
-
-
-def _list_trees(subject: Subject) -> Iterator[tuple[nodes.Template, str, str]]:
-    for program in (subject.renderer.program, *subject.renderer.named.values()):
-        yield parse(program.text, program.name), program.text, program.name
+ROLES, TYPES, KEYS = name_values("known roles", "known types", "known keys")
+"""What clients send: roles, types of parts and of schemas, keys by what they are read from."""
+CLOSE_KEY, CLOSE_WORD = 0.85, 0.72  # how similar a misspelt key is to the right one; a role, a type
 
 
 def check_known_names(subject: Subject) -> Iterator[Symptom]:
@@ -67,7 +46,7 @@ def check_known_names(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Correct the name.
     """
-    for tree, _, name in _list_trees(subject):
+    for tree, _, name in subject.places.list_trees():
         for kind, used, line, known in _list_used_names(tree):
             if used not in known:
                 hint = did_you_mean(used, known, f"Known {kind}s")
@@ -110,7 +89,7 @@ def check_known_keys(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Correct the name.
     """
-    for tree, text, name in _list_trees(subject):
+    for tree, text, name in subject.places.list_trees():
         constants = TemplateConstants.read(text)
         unknown = dict(_list_near_keys(constants))
         for key, line in _list_read_keys(tree):
@@ -120,10 +99,10 @@ def check_known_keys(subject: Subject) -> Iterator[Symptom]:
                     f"Correct the name. Did you mean {unknown.pop(key)}?",
                     subject.places.by_position(*unpack_position(line), name),
                 )
-        for subject_name, words in (("role", ROLES), ("type", (*PART_TYPES, *SCHEMA_TYPES))):
+        for subject_name, words in (("role", ROLES), ("type", TYPES)):
             known = constants.constants_of(subject_name)
             for word in [one for one in known if isinstance(one, str)]:
-                near = _find_near(word, words)
+                near = _find_near(word, words, CLOSE_WORD)
                 used = [one for one in find_nodes(tree, nodes.Const) if one.value == word]
                 if near and used and near not in _list_beside(tree, word):
                     yield Symptom(
@@ -142,9 +121,9 @@ def _list_near_keys(constants: TemplateConstants) -> Iterator[tuple[str, str]]:
                 yield key, near
 
 
-def _find_near(name: str, known: tuple[str, ...]) -> str:
+def _find_near(name: str, known: Sequence[str], close: float = CLOSE_KEY) -> str:
     """Return the known name that a misspelt one is nearly; empty if it is known itself, or like none."""
-    near = get_close_matches(name, known, 1, CLOSE_KEY)
+    near = get_close_matches(name, known, 1, close)
     return near[0] if near and name not in known and near[0] != name else ""
 
 
@@ -173,10 +152,11 @@ def _list_beside(tree: nodes.Template, role: str) -> set[str]:
 
 
 def check_dead_branches(subject: Subject) -> Iterator[Symptom]:
-    """A branch is never taken.
+    """A branch is never taken, or writes nothing.
 
     ## What it does
-    Looks for an `elif` with the condition of an earlier branch, and for conditions that are a constant.
+    Looks for an `elif` with the condition of an earlier branch, and for conditions that are a constant. A template that
+    tests for images and writes no placeholder for any form of them is reported, too.
 
     ## Why it matters
     What the branch writes was meant for some conversation, which is written otherwise.
@@ -184,7 +164,7 @@ def check_dead_branches(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Correct the condition, or remove the branch.
     """
-    for tree, _, name in _list_trees(subject):
+    for tree, _, name in subject.places.list_trees():
         for chain in find_nodes(tree, nodes.If):
             tests = [chain.test, *(branch.test for branch in chain.elif_)]
             for number, test in enumerate(tests):
@@ -196,6 +176,26 @@ def check_dead_branches(subject: Subject) -> Iterator[Symptom]:
                         "Correct the condition, or remove the branch.",
                         subject.places.by_position(*unpack_position(test.lineno), name),
                     )
+    if subject.facts.is_accepting:
+        yield from _find_dropped_images(subject)
+
+
+def _find_dropped_images(subject: Subject) -> Iterator[Symptom]:
+    """Yield a symptom if a template tests for images, and writes the same without them."""
+    tested = list(filter(None, map(subject.places.of_constant, IMAGE_FORMS)))
+    for row in filter(None, map(subject.forms.find, IMAGE_FORMS)) if tested else ():
+        parts = row.probe.messages[-1]["content"]
+        texts = [{"role": "user", "content": [part for part in parts if part["type"] == "text"]}]
+        bare = replace(row.probe, messages=[*row.probe.messages[:-1], *texts])
+        if row.verdict != "dropped" or subject.text_of(row.probe) != subject.text_of(bare):
+            return
+    if tested:
+        yield Symptom(
+            "the template tests for images, and drops them without a word",
+            "Write a placeholder for them, or refuse them with raise_exception.",
+            tested[0],
+            row.probe,
+        )
 
 
 def check_lost_assignments(subject: Subject) -> Iterator[Symptom]:
@@ -211,7 +211,7 @@ def check_lost_assignments(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Keep the value in a namespace: `{% set found = namespace(index=0) %}`, then `{% set found.index = loop.index0 %}`.
     """
-    for tree, _, name in _list_trees(subject):
+    for tree, _, name in subject.places.list_trees():
         later = {one.name for one in find_nodes(tree, nodes.Name) if one.ctx == "load"}
         for loop in find_nodes(tree, nodes.For):
             inside = list(walk(*loop.body))

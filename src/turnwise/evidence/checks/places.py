@@ -1,31 +1,28 @@
 """PlaceFinder: where in a template something was written, or where the template decided not to write it.
 
 A character was written by the text of the template that it is in, or by the expression that pieces know
-(`Piece.expression`). For text that is missing, `BranchWatch` finds out which conditions had another outcome than in a
-conversation in which the text was written.
+(`Piece.expression`). For text that is missing, `DecisionSearch` finds the condition that kept it from being
+written.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from jinja2 import nodes
 
-from turnwise.analysis.conversations import MessageDict, Probe
-from turnwise.analysis.counterexample import RenderOutcome, try_render
-from turnwise.engine.compiler.branches import OPERAND, BranchPoint
+from turnwise.analysis.conversations import Probe
+from turnwise.analysis.counterexample import RenderOutcome
 from turnwise.engine.compiler.syntax import normalise_newlines, parse, unpack_position
 from turnwise.engine.compiler.tree import find_nodes, walk
-from turnwise.engine.program import WatchedProgram
 from turnwise.engine.provenance.expressions import Position, find_span
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import TemplateError
+from turnwise.evidence.checks.decisions import DecisionSearch
 from turnwise.evidence.checks.findings import Place
-from turnwise.evidence.coverage import WatchedRenderer
 from turnwise.messages import REASONING_KEYS
 
 MISSING = re.compile(r"has no attribute '(\w+)'")
@@ -38,22 +35,23 @@ class PlaceFinder:
     Args:
         renderer: the template, with an allowance.
         run: renders a conversation, or returns the error.
-        plain: a conversation that ends with a user message, which the template accepts.
     """
 
-    def __init__(
-        self, renderer: Renderer, run: Callable[[Probe], RenderOutcome], plain: Probe
-    ) -> None:
+    def __init__(self, renderer: Renderer, run: Callable[[Probe], RenderOutcome]) -> None:
         self._renderer = renderer
         self._run = run
-        self._plain = plain
         programs = (renderer.program, *renderer.named.values())
         self._texts = {program.name: normalise_newlines(program.text) for program in programs}
 
+    def list_trees(self) -> Iterator[tuple[nodes.Template, str, str]]:
+        """Yield the syntax trees of the template and of those beside it, with their texts and names."""
+        for name, text in self._texts.items():
+            yield parse(text, name), text, name
+
     @cached_property
-    def branches(self) -> BranchWatch:
-        """Knows the conditions that two conversations do not share."""
-        return BranchWatch(self._renderer)
+    def decisions(self) -> DecisionSearch:
+        """Finds what keeps a text from being written."""
+        return DecisionSearch(self._renderer)
 
     def program_name(self, probe: Probe) -> str:
         """Return the name of the program that renders a probe."""
@@ -93,7 +91,10 @@ class PlaceFinder:
         if caller and span is not None and span.caller is not None:
             return self._place_of(probe, span.caller)
         for piece in outcome.pieces:
+            is_constant = (piece.origin.line, piece.origin.column) in self._constants
             if index < start + len(piece.text) and piece.origin.kind == "template":
+                if span is not None and span.expression is not None and is_constant:
+                    break
                 return self._place_in_text(piece, index - start, self.program_name(probe))
             start += len(piece.text)
             if index < start:
@@ -118,6 +119,16 @@ class PlaceFinder:
             start += len(piece.text)
         return None
 
+    @cached_property
+    def _constants(self) -> set[Position]:
+        """Where the values of names begin that the template sets once: what counts is where these are written."""
+        return {
+            unpack_position(one.node.lineno)
+            for tree, _, _ in self.list_trees()
+            for one in tree.body
+            if isinstance(one, nodes.Assign) and isinstance(one.node, nodes.Const)
+        }
+
     def _place_of(self, probe: Probe, position: Position | None) -> Place | None:
         return None if position is None else self.by_position(*position, self.program_name(probe))
 
@@ -138,22 +149,19 @@ class PlaceFinder:
         """Return where the template reads a variable for the last time."""
         found = [
             (name.lineno, program)
-            for program, text in self._texts.items()
-            for name in find_nodes(parse(text, program), nodes.Name)
+            for tree, _, program in self.list_trees()
+            for name in find_nodes(tree, nodes.Name)
             if name.name == variable and name.ctx == "load"
         ]
         return self.by_position(*unpack_position(found[-1][0]), found[-1][1]) if found else None
 
-    @cached_property
-    def of_roles(self) -> Place | None:
-        """Where the template distinguishes the roles of messages."""
-        probe = self._plain
-        written = self.of_field(probe, "messages", len(probe.messages) - 1, "content", caller=True)
-        if written is None or written.name != self._renderer.name:
-            return written
-        tree = parse(self._renderer.text, self._renderer.name)
-        found = find_enclosing_choice(tree, written.line, written.column)
-        return self.by_position(*found) if found else written
+    def of_constant(self, value: str) -> Place | None:
+        """Return where the template has a text in quotes for the first time."""
+        for tree, _, program in self.list_trees():
+            for one in find_nodes(tree, nodes.Const):
+                if one.value == value:
+                    return self.by_position(*unpack_position(one.lineno), program)
+        return None
 
     def of_loop(self, place: Place | None, field: str) -> Place | None:
         """Return the innermost loop over a field that a place is in; the place itself, if it is in none."""
@@ -167,106 +175,13 @@ class PlaceFinder:
         ]
         return self.by_position(*unpack_position(loops[-1].lineno), place.name) if loops else place
 
-    def of_decision(self, probe: Probe, message: MessageDict, field: str) -> Place | None:
-        """Return the condition that decided about a field, else where the roles are distinguished.
-
-        It is found by comparing the branches with those of the same conversation without the field; without the whole
-        message, if it has no other text.
-        """
-        rest = {name: value for name, value in message.items() if name != field}
-        has_more = any(value for name, value in rest.items() if name in TEXT_FIELDS)
-        others = []
-        for one in probe.messages:
-            if one != message:
-                others.append(one)
-            elif has_more:
-                others.append(rest)
-        loop = self._find_skipping_loop(probe) if message == probe.messages[0] else None
-        if loop is not None:
-            return loop
-        without = replace(probe, messages=others)
-        return self.branches.find_decision(probe, without) or self.of_roles
-
-    def _find_skipping_loop(self, probe: Probe) -> Place | None:
-        """Return the loop over messages that leaves out the first; None if something is written for it."""
-        outcome = self._run(probe)
-        if not isinstance(outcome, Rendering):
-            return None
-        if any(piece.origin.message == 0 for piece in outcome.pieces):
-            return None
-        roles = [message["role"] for message in probe.messages]
-        other = roles.index(roles[0], 1) if roles[0] in roles[1:] else 0
-        written = self.of_field(probe, "messages", other, "content", caller=True)
-        return self.of_loop(written, "")
-
-
-class BranchWatch(WatchedRenderer):
-    """Compares which branches two conversations take."""
-
-    def find_decision(self, probe: Probe, without: Probe) -> Place | None:
-        """Return the condition that decided about something that the other conversation lacks.
-
-        Conditions are compared that have an outcome in the first conversation only. The first of them that is true
-        begins the branch that the template took; one inside of that branch which is false decided against it, else the
-        last that is true. If none is true, the last that is false is where the template ran out of branches.
-        """
-        found, before = self._run(probe), self._run(without)
-        for program, ours, theirs in zip(self.programs, found, before, strict=True):
-            true, false = _new_points(program, ours - theirs)
-            if not true and not false:
-                continue
-            chosen = true[0] if true else false[-1]
-            whole = [point for point in false if point.kind != OPERAND]
-            inside = [point for point in whole if _is_inside(program, point, chosen)]
-            further = [point for point in true if _is_inside(program, point, chosen)]
-            place = inside[-1] if true and inside else [chosen, *further][-1]
-            return make_place(
-                program.name, normalise_newlines(program.text), place.line, place.column
-            )
-        return None
-
-    def _run(self, probe: Probe) -> list[frozenset[int]]:
-        for program in self.programs:
-            program.taken.clear()
-        try_render(self.renderer, probe)
-        return [frozenset(program.taken) for program in self.programs]
-
-
-def _new_points(
-    program: WatchedProgram, outcomes: frozenset[int]
-) -> tuple[list[BranchPoint], list[BranchPoint]]:
-    """Return the conditions of outcomes that are true, and those that are false, in the order of the template."""
-    sides: tuple[list[BranchPoint], list[BranchPoint]] = ([], [])
-    for outcome in sorted(outcomes):
-        point = program.points[outcome // 2]
-        if point.is_condition:
-            sides[outcome % 2].append(point)
-    for side in sides:
-        side.sort(key=lambda point: (point.line, point.column))
-    return sides
-
-
-def _is_inside(program: WatchedProgram, point: BranchPoint, condition: BranchPoint) -> bool:
-    """Return True if a condition is in the body of the `if` that another one belongs to."""
-    place = (condition.line, condition.column)
-    for node in find_nodes(parse(program.text, program.name), nodes.If):
-        if place in _list_positions(node.test):
-            body = _list_positions(*node.body)
-            return bool(body) and min(body) <= (point.line, point.column) <= max(body)
-    return False
-
-
-def find_enclosing_choice(tree: nodes.Template, line: int, column: int) -> Position | None:
-    """Return the position of the `if` directly inside of a loop that an expression lies in, else that of the loop.
-
-    In a loop over messages that is where the template distinguishes their roles.
-    """
-    for loop in find_nodes(tree, nodes.For):
-        for statement in loop.body:
-            if (line, column) in _list_positions(statement):
-                chosen = statement if isinstance(statement, nodes.If) else loop
-                return unpack_position(chosen.lineno)
-    return None
+    def of_decision(self, probe: Probe, *path: str | int) -> Place | None:
+        """Return what kept a field of a message from being written, else where messages are written."""
+        name = self.program_name(probe)
+        found = self.decisions.find(name, probe, path)
+        if found is not None:
+            return self.by_position(*found, name)
+        return self.of_field(probe, *path[:2], caller=True) or self.of_field(probe, "messages")
 
 
 def _list_positions(*roots: nodes.Node) -> list[Position]:

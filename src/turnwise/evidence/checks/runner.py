@@ -14,11 +14,10 @@ from turnwise.analysis.profiles import PROFILES, SEVERITIES
 from turnwise.errors import SourceError, TurnwiseError, did_you_mean
 from turnwise.evidence.checks import (
     calls,
-    contents,
+    form_checks,
     frames,
     history,
     names,
-    roles,
     source,
     vocabulary,
     whole_texts,
@@ -30,15 +29,9 @@ from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
 
-CHECKS: tuple[Check, ...] = (
-    *roles.CHECKS,
-    *contents.CHECKS,
-    *calls.CHECKS,
-    *history.CHECKS,
-    *vocabulary.CHECKS,
-    *source.CHECKS,
-    *names.CHECKS,
-    *sorted((*whole_texts.CHECKS, *frames.CHECKS), key=lambda check: check.code),
+TOPICS = (form_checks, calls, history, vocabulary, source, names, whole_texts, frames)
+CHECKS: tuple[Check, ...] = tuple(
+    sorted((check for topic in TOPICS for check in topic.CHECKS), key=lambda check: check.code)
 )
 """All checks, in the order of their codes."""
 MAX_PER_CHECK = 20  # findings: a template that has more is no better known by them

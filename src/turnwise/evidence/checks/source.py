@@ -20,7 +20,7 @@ from jinja2 import nodes
 from turnwise.analysis.conversations import STANDARD_VARIABLES, Probe
 from turnwise.analysis.probe_chats import ASKED_AGAIN, THOUGHT, TOOLS
 from turnwise.analysis.template_constants import TemplateConstants
-from turnwise.engine.compiler.syntax import TokenScan, normalise_newlines, parse, unpack_position
+from turnwise.engine.compiler.syntax import TokenScan, unpack_position
 from turnwise.engine.compiler.tree import walk
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.provenance.rendering import Rendering
@@ -70,8 +70,7 @@ def check_variables(subject: Subject) -> Iterator[Symptom]:
         for name in subject.renderer.variables
         if name not in known and name not in subject.assigned_names
     ]
-    for text, name in _programs(subject) if unknown else ():
-        tree = parse(text, name)
+    for tree, _, name in subject.places.list_trees() if unknown else ():
         guarded, asked = _guarded_names(tree), _asked_names(tree)
         for variable in unknown:
             used = [node for node in tree.find_all(nodes.Name) if node.name == variable]
@@ -107,12 +106,6 @@ def _asked_names(tree: nodes.Template) -> set[str]:
     return {one.name for test in tests for one in walk(test) if isinstance(one, nodes.Name)}
 
 
-def _programs(subject: Subject) -> Iterator[tuple[str, str]]:
-    """Yield the texts of the template and of those beside it, with their names."""
-    for program in (subject.renderer.program, *subject.renderer.named.values()):
-        yield program.text, program.name
-
-
 def check_hidden_characters(subject: Subject) -> Iterator[Symptom]:
     """The source has characters that nobody sees.
 
@@ -126,8 +119,8 @@ def check_hidden_characters(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Remove them, or write them as escapes that a reader sees.
     """
-    for text, name in _programs(subject):
-        for number, line in enumerate(normalise_newlines(text).split("\n"), 1):
+    for _, text, name in subject.places.list_trees():
+        for number, line in enumerate(text.split("\n"), 1):
             hidden = [
                 index
                 for index, character in enumerate(line)
@@ -181,8 +174,8 @@ def check_encoded_text(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write the text in the open.
     """
-    for text, name in _programs(subject):
-        for position, kind, value in TokenScan(normalise_newlines(text)).scan():
+    for _, text, name in subject.places.list_trees():
+        for position, kind, value in TokenScan(text).scan():
             for match in ENCODED.finditer(value) if kind in LITERALS else ():
                 if len(set(match[0])) > 8:  # not a line of dashes
                     line, column = unpack_position(position)
@@ -212,7 +205,7 @@ def check_text_branches(subject: Subject) -> Iterator[Symptom]:
     Do not look at the text of messages, but for markers of the template itself (`</think>`).
     """
     constants: list[Any] = []
-    for text, _ in _programs(subject):
+    for _, text, _ in subject.places.list_trees():
         found = TemplateConstants.read(text)
         constants += [
             question.constant

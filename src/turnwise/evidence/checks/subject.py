@@ -22,7 +22,6 @@ from turnwise.analysis.counterexample import RenderOutcome, shrink, try_render
 from turnwise.analysis.losses import find_losses
 from turnwise.analysis.probe_chats import ASKED_AGAIN, ProbeChats
 from turnwise.analysis.profiles import Profile
-from turnwise.engine.compiler.syntax import parse
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import Allowance
@@ -103,8 +102,7 @@ class Subject(ProbeChats):
     def assigned_names(self) -> frozenset[str]:
         """The names that the template gives a value itself, in whatever scope: they are not options."""
         found: set[str] = set()
-        for text in self.renderer.texts:
-            tree = parse(text, self.renderer.name)
+        for tree, _, _ in self.places.list_trees():
             found |= {macro.name for macro in tree.find_all(nodes.Macro)}
             found |= {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
         return frozenset(found)
@@ -141,7 +139,7 @@ class Subject(ProbeChats):
     @cached_property
     def places(self) -> PlaceFinder:
         """Finds the places in the template that wrote something, or decided not to."""
-        return PlaceFinder(self.renderer, self.run, self.chat(self.user()))
+        return PlaceFinder(self.renderer, self.run)
 
     def smallest(self, probe: Probe, shows: Callable[[Probe], bool]) -> Probe:
         """Return a smaller conversation that still shows a problem: messages, tools and options are left out."""

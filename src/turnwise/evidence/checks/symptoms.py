@@ -117,15 +117,15 @@ def _describe_loss(subject: Subject, row: FormRow, message: str, fix: str) -> Sy
     given, field = probe.messages[int(path[1])], str(path[2])
     has_calls = "tool_calls" in given or "function_call" in given
     place = subject.places.of_field(probe, *path[:3])  # the rest of the field
-    plain = subject.forms.make_plain(row.form) if row.form.plainly else None
-    if place is None and plain is not None:
-        place = subject.places.branches.find_decision(probe, plain.probe)
     if place is None and field == "content" and has_calls:
         place = subject.places.of_field(probe, *path[:2], caller=True)
-    place = place or subject.places.of_decision(probe, given, field)
+    place = place or subject.places.of_decision(probe, *path[:3])
     if field == "tool_calls" and row.verdict == "changed" and len(given[field]) > 1:
-        place = subject.places.of_field(probe, *path[:3], caller=True)
-        place = subject.places.of_loop(place, field)  # an item of a list: its loop ends too early
+        # an item of a list: its loop ends too early, in a macro or around its call
+        inner = subject.places.of_field(probe, *path[:3])
+        outer = subject.places.of_field(probe, *path[:3], caller=True)
+        loops = [subject.places.of_loop(one, field) for one in (inner, outer)]
+        place = loops[0] if loops[0] != inner else loops[1]
     smallest = subject.smallest(probe, lambda other: loses(subject, other, given, field))
     return Symptom(message, fix, place, smallest)
 

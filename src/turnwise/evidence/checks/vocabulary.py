@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from turnwise.analysis.conversations import Probe
 from turnwise.analysis.probe_chats import ASKED_AGAIN
 from turnwise.analysis.stops import CONTROL_TOKEN
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Symptom
+from turnwise.evidence.checks.frames import list_frames
 from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import show_from
 from turnwise.tokens.markers import tokenize_markers
@@ -34,26 +34,16 @@ def check_stop_written(subject: Subject) -> Iterator[Symptom]:
     """
     probe = subject.chat(subject.user(), subject.reply(), subject.user(ASKED_AGAIN))
     reply = len(probe.messages) - 2
-    closes_users = CONTROL_TOKEN.search(_closing_text(subject, probe, reply - 1))
-    closes_replies = CONTROL_TOKEN.search(_closing_text(subject, probe, reply))
-    if not subject.facts.lacks_stop(subject.tokens) and (closes_replies or not closes_users):
+    outcome = subject.run(probe)
+    frames = list_frames(probe, outcome) if isinstance(outcome, Rendering) else ()
+    closed = {frame.message for frame in frames if CONTROL_TOKEN.search(frame.closing)}
+    if not subject.facts.lacks_stop(subject.tokens) and (
+        reply in closed or reply - 1 not in closed
+    ):
         return
     place = subject.places.of_field(probe, "messages", reply, "content", caller=True)
     fix = "Write a stop token after every reply."
     yield Symptom("no control token follows a reply", fix, place, probe)
-
-
-def _closing_text(subject: Subject, probe: Probe, message: int) -> str:
-    """Return what the template writes for a message behind its last field."""
-    outcome = subject.run(probe)
-    text = ""
-    for piece in outcome.pieces if isinstance(outcome, Rendering) else ():
-        path = piece.origin.path
-        if path is not None and path[:2] == ("messages", message) and path[2:3] != ("role",):
-            text = ""
-        elif piece.origin.message == message:
-            text += piece.text
-    return text
 
 
 def check_stop_declared(subject: Subject) -> Iterator[Symptom]:

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import MessageDict, Probe, make_message, make_tool
@@ -18,6 +19,7 @@ from turnwise.analysis.probe_chats import TOOL_NAME
 from turnwise.analysis.profiles import Severity
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.engine.provenance.rendering import Origin, Rendering
+from turnwise.errors import short_repr
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Symptom
 from turnwise.evidence.checks.subject import Subject
@@ -26,6 +28,7 @@ from turnwise.messages import REASONING_KEYS, Path
 
 LONG = "The table of the harbour has one row for each hour of the day. " * 9
 QUOTED = 'The "high" water\nof a Harbour'
+JSON_OBJECT = re.compile(r'\{\s*"\w+"\s*:')
 IN_JSON = re.compile(r'[:,\[{]\s*"$')  # the text before a string of JSON
 CLOSING, THINKING = "</think>", "the reasoning inside of the content of"
 CHANGES: dict[str, tuple[str, str, Severity]] = {
@@ -37,6 +40,7 @@ CHANGES: dict[str, tuple[str, str, Severity]] = {
     "open": (f"is not closed by {CLOSING}", f"Write {CLOSING} after it.", "error"),
     "lost": ("is not written in some conversations", "Write it in every conversation.", "error"),
 }
+MEDIA = ("image", "image_url", "video")
 SOURCE_FIELDS = ("content", *REASONING_KEYS)
 TOOL_FIELDS: tuple[Path, ...] = (
     ("function", "name"),
@@ -59,7 +63,7 @@ class Run(NamedTuple):
 
 def make_text(word: str, edge: str = "  ") -> str:
     """Return a text that shows what is done to it; `edge` is at both ends."""
-    return f'{edge}{word}: "Low" & high?\n\n\tA  <b>:\n{LONG}{word}.{edge}'
+    return f"{edge}{word}: \"Low\" & 'high'?\n\n\tA  <b>:\n{LONG}{word}.{edge}"
 
 
 def list_chats(subject: Subject) -> Iterator[Probe]:
@@ -75,6 +79,7 @@ def list_chats(subject: Subject) -> Iterator[Probe]:
     last = subject.user(make_text("Question three"))
     system = [subject.system(make_text("Rules"))] if subject.takes_system else []
     yield subject.chat(*rounds, last)
+    yield subject.chat(subject.user(LONG * 9), subject.reply(LONG * 9), last)
     if system:
         yield subject.chat(*system, *rounds, last)
     yield from _list_other_contents(subject)
@@ -82,9 +87,12 @@ def list_chats(subject: Subject) -> Iterator[Probe]:
     if subject.tools is not None:
         tools = [_make_tool(TOOL_NAME), _make_tool("depth")]
         yield subject.chat(*rounds[:3], tools=tools)
-    if subject.takes_calls:
+    if not subject.takes_calls:
+        if subject.forms.is_written("tool result"):
+            yield subject.chat(rounds[0], subject.result(make_text("Found")), *rounds[1:])
+    else:
         said = make_text("Aside") if subject.forms.is_written("text beside a call") else None
-        given = [{"harbour": f'{LONG[:200]}"Nord"'}, {"harbour": "Calais"}]
+        given = [{"harbour": f'{LONG}l\'"Île"'}, {"harbour": "Calais"}]
         count = 2 if subject.forms.is_written("parallel calls") else 1
         call = subject.call(*given[:count], content=said)
         results = [subject.result(make_text(f"Found {n}"), n) for n in range(count)]
@@ -108,6 +116,10 @@ def _list_other_contents(subject: Subject) -> Iterator[Probe]:
     if subject.forms.is_written(form):
         other = make_message("user", content)
         yield subject.chat(other, subject.reply(), subject.user(text))
+    for medium in MEDIA:
+        row = subject.forms.find(medium)
+        if row is not None and row.verdict == "written":
+            yield row.probe
 
 
 def list_renderings(subject: Subject) -> Iterator[tuple[Probe, Rendering]]:
@@ -237,9 +249,8 @@ def _grade(change: TextChange, severity: Severity) -> Severity:
 
 
 def _place_loss(subject: Subject, change: TextChange) -> Any:
-    message = change.probe.messages[change.message]
     field = "reasoning_content" if "reasoning" in change.what else "content"
-    return subject.places.of_decision(change.probe, message, field)
+    return subject.places.of_decision(change.probe, "messages", change.message, field)
 
 
 def _check_reasoning(subject: Subject, changes: list[TextChange]) -> Iterator[Symptom]:
@@ -316,15 +327,16 @@ def _judge_joined(joined: str, known: set[str]) -> str:
     return "cut" if any(joined.strip() in form for form in known) else "changed"
 
 
-def check_escaped_texts(subject: Subject) -> Iterator[Symptom]:
-    """A text is written between the quotes of JSON without being escaped.
+def check_json(subject: Subject) -> Iterator[Symptom]:
+    """What the template begins as JSON is none.
 
     ## What it does
-    Renders a tool, a call and a result whose texts have quotes and several lines. Reported is a text that is written as
-    it is between the quotes of a JSON value.
+    Renders tools, calls and results whose texts have quotes and several lines. Wherever the template itself begins a
+    JSON object (`{"name": `) around them, it must be one.
 
     ## Why it matters
-    `"description": "The "high" water"` is no JSON. The model learns to write it so, and no parser reads that.
+    `"description": "The "high" water"` is no JSON, nor is an object without its last brace. The model learns to write
+    it so, and no parser reads that.
 
     ## How to fix
     Write values with `tojson`, which adds the quotes: `{{ tool.description | tojson }}`.
@@ -333,28 +345,26 @@ def check_escaped_texts(subject: Subject) -> Iterator[Symptom]:
     for probe, rendering in list_renderings(subject):
         start = 0
         for text, origin in rendering.pieces:
-            end = start + len(text)
-            path = origin.path
-            is_open = IN_JSON.search(rendering.text[max(0, start - 8) : start])
-            is_raw = '"' in text.replace('\\"', "") or "\n" in text
-            if path and is_open and is_raw and rendering.text[end : end + 1] == '"':
-                place = subject.places.at(probe, start)
-                if place not in seen:
+            begun, end = JSON_OBJECT.search(text), start + len(text)
+            if begun is None or origin.kind != "template":
+                start = end
+                continue
+            try:
+                json.JSONDecoder().raw_decode(rendering.text, start + begun.start())
+            except json.JSONDecodeError as error:
+                place = subject.places.at(probe, error.pos)
+                # an example, `{"name": <name>`, ends in the same text; a value without quotes may be JSON itself
+                is_raw = rendering.text[: error.pos].rstrip().endswith(":")
+                if error.pos > end and not is_raw and place not in seen:
                     seen.add(place)
                     yield Symptom(
-                        f"{_name_field(path)} is written between the quotes of JSON without being escaped",
-                        "Write it with tojson, which adds the quotes.",
+                        f"what begins with {short_repr(begun[0])} is not JSON: {error.msg}",
+                        "Write values with tojson, which adds the quotes, and close what is opened.",
                         place,
                         probe,
-                        f"writes: {show_from(rendering.text, start)}",
+                        f"writes: {show_from(rendering.text, error.pos)}",
                     )
             start = end
-
-
-def _name_field(path: Path) -> str:
-    """Return what a field is in words: the last name of its path."""
-    names = [part for part in path if isinstance(part, str)]
-    return f"the {names[-1]} of {'a tool' if path[0] == 'tools' else 'a message'}"
 
 
 def check_equal_items(subject: Subject) -> Iterator[Symptom]:
@@ -376,19 +386,20 @@ def check_equal_items(subject: Subject) -> Iterator[Symptom]:
             for _, origin in rendering.pieces
             for path in ((origin.path,) if origin.path else origin.sources)
         }
+        find = partial(subject.places.of_field, probe)
         for owner, items in _list_items(probe):
             fields = [
                 {path[len(one) :] for path in paths if path[: len(one)] == one} for one in items
             ]
-            needed = fields[0] | set(TOOL_FIELDS if owner == "tool" and fields[0] else ())
+            needed = set().union(*fields)
+            needed |= set(TOOL_FIELDS if owner == "tool" and needed else ())
             missing = [needed - found for found in fields if needed - found]
             if missing and any(fields):
                 name = min(missing[0], key=str)
                 yield Symptom(
                     f"{'.'.join(map(str, name))} of a {owner} is not written",
                     "Loop over all of them, and write each from its own fields.",
-                    subject.places.of_field(probe, *items[0], *name)
-                    or subject.places.of_field(probe, *items[0]),
+                    next(filter(None, (find(*one, *name) or find(*one) for one in items)), None),
                     probe,
                 )
                 break
@@ -411,6 +422,6 @@ def _list_items(probe: Probe) -> Iterator[tuple[str, list[Path]]]:
 
 CHECKS = (
     Check("T701", "text-not-whole", "error", check_whole_texts),
-    Check("T702", "unescaped-json", "error", check_escaped_texts, sent_by="tools"),
+    Check("T702", "unescaped-json", "error", check_json, sent_by="tools"),
     Check("T704", "unequal-items", "error", check_equal_items, sent_by="tools"),
 )

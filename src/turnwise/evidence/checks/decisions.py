@@ -1,0 +1,161 @@
+"""DecisionSearch: which decision of a template keeps a text from being written.
+
+A decision is a condition, or a slice that leaves out items of a list. Each is forced to another outcome while the same
+conversation is rendered again: the one with which the text is written is the one that decided against it. One program
+can force every decision, by its number:
+
+    {% if role == "tool" %}     becomes     {% if forced_outcome if forced_decision == 3 else role == "tool" %}
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from os.path import commonprefix
+from typing import NamedTuple, cast
+
+from jinja2 import nodes
+
+from turnwise.analysis.conversations import Probe
+from turnwise.analysis.counterexample import RenderOutcome, try_render
+from turnwise.engine.compiler.compiler import GeneratedCode, generate_code
+from turnwise.engine.compiler.syntax import parse_again, unpack_position
+from turnwise.engine.compiler.tree import find_nodes, find_start, walk
+from turnwise.engine.program import Program
+from turnwise.engine.provenance.expressions import Position
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.renderer import Renderer
+from turnwise.messages import Path
+
+FORCED, OUTCOME = "forced_decision", "forced_outcome"
+ALLOWED = 3  # times the budgets of one rendering, for one search
+MARKER = re.compile(r"[<\[]")
+FEW = 8  # characters, such as a separator
+
+
+class ForcedDecision(NamedTuple):
+    """A place where a template decides: a condition, or a slice.
+
+    Attributes:
+        start: where it begins.
+        otherwise: where the branch begins that is taken in its place, if that is the only other one.
+        is_slice: whether it is a slice, which can be forced to be the whole list.
+    """
+
+    start: Position
+    otherwise: Position | None = None
+    is_slice: bool = False
+
+
+class ForcedProgram(Program):
+    """A template that was compiled before, compiled so that options force one of its decisions."""
+
+    __slots__ = ("decisions",)
+
+    decisions: list[ForcedDecision]
+
+    def _translate(self) -> GeneratedCode:
+        tree = parse_again(self.text)
+        self.decisions = []
+        # a condition about these is itself in question, any other one what its branches write
+        given = {"messages", "loop"}
+        for loop in find_nodes(tree, nodes.For):
+            given |= {one.name for one in find_nodes(loop.target, nodes.Name)}
+        for node in list(walk(tree)):
+            if isinstance(node, nodes.Slice):
+                node.start, node.stop = self._force(node.start), self._force(node.stop)
+                self.decisions.append(ForcedDecision(unpack_position(node.lineno), is_slice=True))
+            elif isinstance(node, (nodes.If, nodes.CondExpr, nodes.For)) and node.test is not None:
+                start, other = find_start(node.test), None
+                is_given = any(one.name in given for one in find_nodes(node.test, nodes.Name))
+                if isinstance(node, nodes.If) and not node.elif_ and not is_given:
+                    other = _find_first(node.else_)
+                node.test = self._force(cast(nodes.Expr, node.test))
+                self.decisions.append(ForcedDecision(unpack_position(start), other))
+        return generate_code(tree, self.shadowed)
+
+    def _force(self, node: nodes.Expr | None) -> nodes.Expr | None:
+        if node is None:
+            return None
+        line = node.lineno
+        number = nodes.Operand("eq", nodes.Const(len(self.decisions), lineno=line), lineno=line)
+        is_forced = nodes.Compare(nodes.Name(FORCED, "load", lineno=line), [number], lineno=line)
+        outcome = nodes.Name(OUTCOME, "load", lineno=line)
+        return nodes.CondExpr(is_forced, outcome, node, lineno=line)
+
+
+def _find_first(body: list[nodes.Node]) -> Position | None:
+    """Return where the first statement of a branch begins, but for white space."""
+    for node in walk(*body):
+        if isinstance(node, nodes.TemplateData):
+            if node.data.strip():
+                return unpack_position(node.lineno)
+        elif not isinstance(node, nodes.Output):
+            return unpack_position(find_start(node))
+    return None
+
+
+class DecisionSearch:
+    """Finds the decisions of one template.
+
+    Args:
+        renderer: the template.
+    """
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._programs: dict[str, ForcedProgram] = {}
+        self._renderer = renderer.with_programs(self._compile)
+
+    def _compile(self, program: Program) -> Program:
+        forced = ForcedProgram(program.text, program.name, program.shadowed)
+        return self._programs.setdefault(program.name, forced)
+
+    def find(self, name: str, probe: Probe, path: Path) -> Position | None:
+        """Return where a template decided not to write a field; None if no decision of its own did.
+
+        Args:
+            name: the name of the program that renders the conversation.
+            probe: the conversation.
+            path: the field.
+        """
+        renderer = self._renderer.allow(ALLOWED)
+        original = try_render(renderer, probe)
+        if not isinstance(original, Rendering):
+            return None
+        is_whole = all(origin.message != path[1] for _, origin in original.pieces)
+        best, place = (0, False, -sys.maxsize, False), None
+        for number, decision in enumerate(self._programs[name].decisions):
+            for outcome in (None,) if decision.is_slice else (True, False):
+                options = {**probe.options, FORCED: number, OUTCOME: outcome}
+                rendering = try_render(renderer, replace(probe, options=options))
+                fields = _list_fields(rendering)
+                if not isinstance(rendering, Rendering) or not any(
+                    one[: len(path)] == path for one in fields
+                ):
+                    continue
+                # the best is that which adds the text alone, not a turn for it
+                is_kept, turns = (
+                    _keeps(original.text, rendering.text),
+                    len(MARKER.findall(rendering.text)),
+                )
+                score = (len(fields), is_kept, -turns, decision.is_slice and is_whole)
+                if score > best:
+                    best, place = score, (outcome and decision.otherwise) or decision.start
+        return place
+
+
+def _list_fields(outcome: RenderOutcome) -> set[Path]:
+    """Return the fields of the conversation that were written; a role is part of a header."""
+    return {
+        path
+        for _, origin in (outcome.pieces if isinstance(outcome, Rendering) else ())
+        for path in ([origin.path] if origin.path else origin.sources)
+        if path[0] in ("messages", "tools") and path[-1] != "role"
+    }
+
+
+def _keeps(text: str, other: str) -> bool:
+    """Whether another text is the same with something in its middle, but for a few characters there."""
+    ends = commonprefix([text[::-1], other[::-1]])
+    return len(commonprefix([text, other])) + len(ends) + FEW >= len(text)
