@@ -151,8 +151,13 @@ $(PYODIDE)/pyodide.mjs:
 	mkdir -p build/pyodide
 	cd build/pyodide && npm pack --silent pyodide && tar xzf pyodide-*.tgz && rm pyodide-*.tgz
 
+# VOCABULARIES: names of scripts/site/vocabularies.toml, or all, or none; without, those whose licences have no conditions.
+# HUB: where the page may fetch templates and tokenizers from, if its user allows it; HUB= for nowhere.
+HUB ?= https://huggingface.co
+TOKENIZERS_JS := build/npm/huggingface+tokenizers@0.2.0
 site: $(PACKAGE) $(PYODIDE)/pyodide.mjs  ## the playground as a static site that needs no server, in build/site
-	$(BIN)/python scripts/build_site.py build/site --pyodide $(PYODIDE)
+	$(BIN)/python scripts/site_vocabularies.py build/vocabularies $(VOCABULARIES)
+	$(BIN)/python scripts/build_site.py build/site --pyodide $(PYODIDE) --tokenizers $(TOKENIZERS_JS) --vocabularies build/vocabularies --hub '$(HUB)'
 	node scripts/compile_engine.mjs build/site
 
 # chromium and chromium-driver are packages of Debian: apt install chromium chromium-driver
@@ -160,7 +165,7 @@ BROWSER := $(INTEGRATIONS)/browser
 browser: site  ## the playground in a real browser, served and static; screenshots in build/screenshots
 	@test -x $(BROWSER)/bin/python || $(PYTHON) -m venv $(BROWSER)
 	$(BROWSER)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]' selenium pytest hypothesis
-	$(BROWSER)/bin/python -m pytest -m 'slow or not slow' -p no:cacheprovider tests/serve/test_browser.py
+	$(BROWSER)/bin/python -m pytest -m slow -p no:cacheprovider tests/serve/test_browser.py
 
 # llama.cpp's own server as a wheel, and the SDKs as they are published. ENGINE=scripted needs no llama.cpp.
 AGENTS := $(INTEGRATIONS)/agents

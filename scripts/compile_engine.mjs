@@ -42,3 +42,17 @@ for (const name of ["engine.zip", "pyodide/python_stdlib.zip"]) {
   data.destroy();
   console.log(`${archive}: ${(readFileSync(archive).length / 1e6).toFixed(1)} MB of bytecode`);
 }
+
+// What a fresh page asks first is answered here, once: the page shows it while the engine starts.
+const { DEFAULT_STATE, requestOf, templateOf } = await import(`${site}/state.js`);
+const { makeExample } = await import(`${site}/examples.js`);
+const { startPython } = await import(`${site}/python.mjs`);
+const python = await startPython(`${site}/pyodide/`, new Uint8Array(readFileSync(`${site}/engine.zip`)).buffer);
+const answers = {};
+for (const language of ["en", "zh"]) {
+  const state = { ...DEFAULT_STATE, ...makeExample("chat", language) };
+  for (const [verb, body] of [["source", { template: templateOf(state) }], ["render", requestOf(state)]]) {
+    answers[`${verb} ${JSON.stringify(body)}`] = python.call(verb, body);
+  }
+}
+writeFileSync(`${site}/first.json`, JSON.stringify(answers));

@@ -78,7 +78,7 @@ from turnwise.template import Template, compile
 __all__ = ["VERBS", "call", "describe_error"]
 
 Data = dict[str, Any]
-Resources = Mapping[str, Mapping[str, str]]
+Resources = Mapping[str, Mapping[str, Any]]
 SHIPPED = "turnwise"
 RENDER_FIELDS = (
     "tools",
@@ -99,7 +99,8 @@ def call(verb: str, body: Any, resources: Resources = NO_RESOURCES) -> Data:
     Args:
         verb: a name of `VERBS`.
         body: what the page sent.
-        resources: files that may be opened: `{"templates": {name: path}, "tokenizers": {name: path}}`.
+        resources: files that may be opened: `{"templates": {name: path}, "tokenizers": {name: path}}`. The static
+            page gives tokenizers instead of their paths.
 
     Example:
         >>> body = {"template": "chatml", "messages": [{"role": "user", "content": "Hi"}]}
@@ -210,7 +211,7 @@ class _Request:
             raise MessageError(f"there is no template {short_repr(given)}", path=name, hint=hint)
         return load(given)
 
-    def tokenizer(self, default: str | None = SHIPPED) -> str | None:
+    def tokenizer(self, default: str | None = SHIPPED) -> Any:
         """Return the tokenizer that the body names, as what `encode` takes."""
         given = default if self.body.tokenizer is None else self.body.tokenizer
         known = {SHIPPED: SHIPPED, **self.resources.get("tokenizers", {})}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable
 from fnmatch import fnmatch
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,9 +22,6 @@ from turnwise.tokens.tokenizers.special_tokens_config import CONFIG_FILES, read_
 
 SHIPPED = Path(__file__).resolve().parent.parent / "data"
 MAX_SHOWN_FILES = 8
-BROWSER_ENCODER = (
-    "pure_tokenizer"  # of the static site (scripts/site), where no native library loads
-)
 MAX_FILE = 512 * 2**20  # bytes; the largest known has 35 MB
 SENTENCEPIECE_START = b"\n"  # field 1 of the protocol buffer: the pieces
 
@@ -112,9 +108,7 @@ def _read_huggingface(file: Path, name: str, backend: str | None) -> Tokenizer:
     declared = read_declarations(file.parent)
     made: Tokenizer
     is_alone = backend != "tokenizers" and find_spec("tokenizers") is None
-    if is_alone and find_spec(BROWSER_ENCODER):
-        made = import_module(BROWSER_ENCODER).PurePython(text, name=name, declared=declared)
-    elif is_alone and file.parent == SHIPPED:
+    if is_alone and file.parent == SHIPPED:
         made = import_adapter("fastokens").read_shipped(text, name, declared.named)
     else:
         made = import_adapter("huggingface").HuggingFace(

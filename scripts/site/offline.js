@@ -19,6 +19,16 @@ async function removeOthers() {
 self.addEventListener("install", (event) => event.waitUntil(keepFiles()));
 self.addEventListener("activate", (event) => event.waitUntil(removeOthers()));
 self.addEventListener("fetch", (event) => {
-  if (event.request.method !== "GET") return;
-  event.respondWith(caches.open(NAME).then(async (cache) => (await cache.match(event.request, { ignoreSearch: true })) ?? fetch(event.request)));
+  if (event.request.method !== "GET" || new URL(event.request.url).origin !== self.location.origin) return;
+  event.respondWith(answer(event.request));
 });
+
+async function answer(request) {
+  const cache = await caches.open(NAME);
+  const kept = await cache.match(request, { ignoreSearch: true });
+  if (kept) return kept;
+  const fresh = await fetch(request);
+  // vocabularies are large and many: they are kept once they were used
+  if (fresh.ok && new URL(request.url).pathname.includes("/vocabularies/")) await cache.put(request, fresh.clone());
+  return fresh;
+}
