@@ -6,6 +6,7 @@ which the server sends them, and the static site with its archive of the engine.
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 import subprocess
@@ -16,14 +17,21 @@ from pathlib import Path
 
 import build_site
 import pytest
+import site_vocabularies
 
 from served import client_of, make_service
 from turnwise.dialects import DIALECTS
+from turnwise.registry import entries
 from turnwise.serve.playground_api import VERBS
 from turnwise.tokens.loss import POLICIES
 
 STATIC = build_site.STATIC
-SCRIPTS = {file.name: file.read_text(encoding="utf-8") for file in sorted(STATIC.glob("*.js"))}
+SITE_SCRIPTS = build_site.SCRIPTS  # of the static site alone
+SCRIPTS = {
+    file.name: file.read_text(encoding="utf-8")
+    for folder in (STATIC, SITE_SCRIPTS)
+    for file in sorted(folder.glob("*js"))
+}
 CODE = "\n".join(SCRIPTS.values())
 TEXT_FILES = [file for file in sorted(STATIC.iterdir()) if file.is_file()]
 # Ways to make markup or code of a text. `document.createElement` with `textContent` is the only way here.
@@ -78,7 +86,8 @@ def test_content_becomes_text_only(name: str) -> None:
     found = [sink for sink in SINKS if sink in SCRIPTS[name]]
     assert not found
     for module in re.findall(r'from "(\./[^"]+)"', SCRIPTS[name]):
-        assert (STATIC / module).is_file() or module.startswith("./pyodide/"), module
+        fetched = module.startswith(("./pyodide/", "./tokenizers/"))
+        assert fetched or any((folder / module).is_file() for folder in (STATIC, SITE_SCRIPTS))
 
 
 def read_words(language: str) -> dict[str, str]:
@@ -92,6 +101,8 @@ def read_words(language: str) -> dict[str, str]:
 def test_every_word_is_there_in_both_languages(page: PlaygroundPage) -> None:
     english, chinese = read_words("en"), read_words("zh")
     assert english.keys() == chinese.keys() and len(english) > 80
+    names = re.findall(r"^  (\w+): \(w\) => ", SCRIPTS["examples.js"], re.MULTILINE)
+    assert names and {f"example_{name}" for name in names} <= english.keys()
     used = set(re.findall(r'\bt\("(\w+)"', CODE))
     used |= set(re.findall(r'\["(tab\w+)", \w+Tab\]', SCRIPTS["app.js"]))
     for _, attributes in page.tags:
@@ -133,27 +144,49 @@ def test_the_server_sends_it_with_a_strict_policy() -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, with empty files in the place of Pyodide's."""
+    """The site, with empty files in the place of those that npm has."""
     folder = tmp_path_factory.mktemp("site")
-    pyodide = folder / "pyodide"
-    pyodide.mkdir()
-    for name in build_site.PYODIDE_FILES:
-        (pyodide / name).write_bytes(b"")
-    build_site.build_site(folder / "built", pyodide)
+    for name in (*build_site.PYODIDE_FILES, build_site.TOKENIZERS_FILE):
+        file = folder / "packages" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"")
+    vocabularies = folder / "vocabularies"
+    vocabularies.mkdir()
+    (vocabularies / "tiny.json.gz").write_bytes(b"")
+    row = {"name": "tiny", "licence": "MIT", "bytes": 0, "entries": ["chatml"]}
+    (vocabularies / "index.json").write_text(json.dumps([row]), encoding="utf-8")
+    packages = folder / "packages"
+    parts = build_site.SiteParts(packages, packages, vocabularies)
+    build_site.build_site(folder / "built", parts)
     return folder / "built"
 
 
 def test_the_site_runs_the_engine_by_itself(site: Path) -> None:
-    page = (site / "index.html").read_text(encoding="utf-8")
-    policy = re.search(r'http-equiv="content-security-policy" content="([^"]*)"', page)
-    assert (
-        policy is not None and "unsafe-inline" not in policy[1] and "'unsafe-eval'" not in policy[1]
+    policies = {}
+    for name in ("index.html", "hub.html"):
+        page = (site / name).read_text(encoding="utf-8")
+        policy = re.search(r'http-equiv="content-security-policy" content="([^"]*)"', page)
+        assert policy is not None
+        assert "unsafe-inline" not in policy[1] and "'unsafe-eval'" not in policy[1]
+        policies[name] = policy[1]
+    # only the page of those who allowed it may reach the hub, and it may reach nothing else
+    assert "connect-src 'self';" in policies["index.html"]
+    hosts = f"'self' {build_site.HUB} {' '.join(build_site.HUB_FILES)}"
+    assert policies["hub.html"] == policies["index.html"].replace(
+        "connect-src 'self'", f"connect-src {hosts}"
     )
     assert '"static"' in (site / "mode.js").read_text(encoding="utf-8")
 
 
+def test_a_site_without_a_hub_has_no_page_for_it(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text('<meta charset="utf-8">', encoding="utf-8")
+    build_site.write_pages(tmp_path, "")
+    assert [file.name for file in tmp_path.iterdir()] == ["index.html"]
+
+
 def test_the_list_of_entries_is_there_before_the_engine(site: Path) -> None:
     listed = json.loads((site / "entries.json").read_text(encoding="utf-8"))
+    assert [row["name"] for row in listed["vocabularies"]] == ["tiny"]
     assert listed["served"] == [] and {"qwen3", "chatml"} <= {
         row["name"] for row in listed["entries"]
     }
@@ -165,7 +198,8 @@ def test_every_file_is_kept_for_a_time_without_network(site: Path) -> None:
     kept = re.search(r"FILES = (\[.*\]);", text)
     assert kept is not None
     there = {file.relative_to(site).as_posix() for file in site.rglob("*") if file.is_file()}
-    assert set(json.loads(kept[1])) == there - {"files.js"} | {"./"}
+    vocabularies = {"vocabularies/tiny.json.gz", "vocabularies/turnwise.json.gz"}  # kept when used
+    assert set(json.loads(kept[1])) == there - vocabularies - {"files.js"} | {"./"}
     (site / "mode.js").write_text("changed", encoding="utf-8")
     build_site.write_file_list(site)
     assert (site / "files.js").read_text(encoding="utf-8") != text
@@ -178,7 +212,8 @@ import turnwise, jinja2
 assert turnwise.__file__.startswith(sys.argv[1]) and jinja2.__file__.startswith(sys.argv[1])
 body = {"template": "qwen3", "messages": [{"role": "user", "content": "hi <|im_end|>"}]}
 count = len(call("entries", {})["entries"])
-print(json.dumps([call("render", body)["text"], call("encode", body)["input_ids"], count]))
+import browser_tokenizer
+print(json.dumps([call("render", body)["text"], call("encode", body)["error"]["message"], count]))
 """
 
 
@@ -201,8 +236,9 @@ def test_the_archive_of_the_engine_is_all_that_it_needs(site: Path, tmp_path: Pa
     from turnwise.serve.playground_api import call
 
     body = {"template": "qwen3", "messages": [{"role": "user", "content": "hi <|im_end|>"}]}
-    text, ids, count = json.loads(done.stdout)
-    assert (text, ids) == (call("render", body)["text"], call("encode", body)["input_ids"])
+    text, refusal, count = json.loads(done.stdout)
+    assert text == call("render", body)["text"]
+    assert "tokenizer" in refusal  # vocabularies are JavaScript's: tests/site/test_vocabularies.py
     # Other tests register entries of their own in this process.
     assert count == sum(not entry.unusable for entry in built_in_store().entries.values())
 
@@ -213,5 +249,18 @@ def test_the_same_sources_make_the_same_archive(site: Path, tmp_path: Path) -> N
 
 
 def test_a_folder_without_pyodide_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="npm package pyodide"):
-        build_site.build_site(tmp_path / "site", tmp_path)
+    with pytest.raises(SystemExit, match=r"has no pyodide\.mjs.*unpack the npm package there"):
+        build_site.build_site(tmp_path / "site", build_site.SiteParts(tmp_path, tmp_path))
+
+
+def test_the_table_of_vocabularies_fits_the_entries() -> None:
+    """Its patterns name entries that are there, and no entry has two vocabularies."""
+    table = site_vocabularies.choose_vocabularies(["all"])
+    patterns = [pattern for row in table.values() for pattern in row["entries"]]
+    found = [fnmatch.filter(entries(), pattern) for pattern in patterns]
+    assert all(found), [one for one, names in zip(patterns, found, strict=True) if not names]
+    names = [name for some in found for name in some]
+    assert len(names) == len(set(names))
+    # without a word of whoever builds the site, only what may be passed on as it is
+    shipped = site_vocabularies.choose_vocabularies([]).values()
+    assert {row["licence"] for row in shipped} == {"Apache-2.0", "MIT"}

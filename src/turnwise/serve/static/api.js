@@ -7,19 +7,29 @@ const TIMEOUT = 30000; // milliseconds; a template that loops longer is ended wi
 
 export const isStatic = MODE.kind === "static";
 
-export function api(verb, body) {
+export async function api(verb, body) {
   const asked = { language: getLanguage(), ...body }; // of findings, errors and warnings
   if (!isStatic) return callServer(verb, asked);
-  return verb === "entries" ? readEntries() : callWorker(verb, asked);
+  if (verb === "entries") return readEntries();
+  return (isReady ? null : await findFirst(verb, body)) ?? callWorker(verb, asked);
 }
 
-// `make site` wrote this answer to a file: the page is there before the engine is.
+// `make site` wrote these answers to files: the page is there before the engine is.
 async function readEntries() {
   try {
-    return await (await fetch("entries.json")).json();
+    const answer = await (await fetch("entries.json")).json();
+    shipped = new Set(["turnwise", ...answer.vocabularies.map((row) => row.name)]);
+    return answer;
   } catch {
     return failure(t("noEntries"), t("loadAgain"));
   }
+}
+
+let first = null; // answers to what a fresh page asks
+
+async function findFirst(verb, body) {
+  first ??= fetch("first.json").then((answer) => answer.json()).catch(() => ({}));
+  return (await first)[`${verb} ${JSON.stringify(body)}`] ?? null;
 }
 
 async function callServer(verb, body) {
@@ -49,6 +59,7 @@ function failure(message, hint) {
 
 // -- the worker
 
+let shipped = new Set(); // vocabularies that the worker loads by name
 let worker = null;
 let number = 0;
 const waiting = new Map();
@@ -94,7 +105,7 @@ function callWorker(verb, body) {
     const limit = isReady ? TIMEOUT : 120000; // the first call waits for the engine
     const timer = setTimeout(() => endWorker(t("tooLong")), limit);
     waiting.set(own, { timer, resolve: (answer) => { isReady = true; resolve(answer); } });
-    worker.postMessage({ number: own, verb, body });
+    worker.postMessage({ number: own, verb, body, vocabulary: shipped.has(body.tokenizer) ? body.tokenizer : null });
   });
 }
 
@@ -102,5 +113,5 @@ function callWorker(verb, body) {
 export function addTokenizer(name, contents) {
   if (!isStatic) return Promise.resolve(failure(t("noTokenizerHere"), null));
   files.set(name, contents);
-  return callWorker("add_tokenizer", { name, files: contents });
+  return callWorker("add_tokenizer", { name, files: contents, language: getLanguage() });
 }

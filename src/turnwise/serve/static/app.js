@@ -1,9 +1,10 @@
 // The page: reads the state from the address, draws both sides, and asks the engine when something changes.
 import { api, isStatic, startEngine } from "./api.js";
 import { copyText, el, replaceChildren } from "./dom.js";
+import { hubHost, isHubAllowed } from "./hub.js";
 import { getLanguage, setLanguage, t } from "./i18n.js";
 import { LeftPane } from "./left.js";
-import { readHash, writeHash } from "./state.js";
+import { readHash, setVocabularies, writeHash } from "./state.js";
 import { grammarTab, replyTab } from "./views_reply.js";
 import { checksTab, convertTab, diffTab, stabilityTab } from "./views_template.js";
 import { lossTab, textTab, tokensTab } from "./views_text.js";
@@ -65,6 +66,14 @@ function drawTabs() {
   // on a phone the tabs are wider than the screen
   const chosen = document.getElementById(`tab-${state.tab}`);
   tabs.scrollLeft = chosen.offsetLeft - (tabs.clientWidth - chosen.offsetWidth) / 2;
+  hintAtTabs();
+}
+
+// Say by the edges of the strip that tabs are hidden there.
+function hintAtTabs() {
+  const { classList } = tabs.parentNode;
+  classList.toggle("more-left", tabs.scrollLeft > 8);
+  classList.toggle("more-right", tabs.scrollLeft + tabs.clientWidth < tabs.scrollWidth - 8);
 }
 
 function openTab(name) {
@@ -87,15 +96,17 @@ function drawHead() {
 }
 
 const context = {
+  api,
   get state() { return state; },
   change,
   drawHead,
   facts: null,
   showPlace(line, column) { left.editor.show(line, column); },
-  useMessages(messages) {
-    state.messages = messages;
-    left.messages.redraw();
-    change();
+  // Take over a conversation that was found, with what it is rendered with, and look at its text.
+  useConversation(messages, { tools = [], add_generation_prompt = false, continue_final_message = false, documents, now, ...options } = {}) {
+    Object.assign(state, { messages, tools: tools ?? [], options, add_generation_prompt: add_generation_prompt === true, continue_final_message: continue_final_message === true });
+    left.draw();
+    openTab("text");
   },
 };
 
@@ -113,7 +124,7 @@ async function ask() {
   result.setAttribute("aria-busy", "true");
   const busy = setTimeout(showDoing, 250);
   const [answer, facts] = await Promise.all([
-    body === null ? null : api(tab.verb, body),
+    body === null ? null : tab.ask ? tab.ask(state, (given) => api(tab.verb, given)) : api(tab.verb, body),
     tab.also ? api(tab.also.verb, tab.also.body(state)) : null,
   ]);
   clearTimeout(busy);
@@ -121,7 +132,8 @@ async function ask() {
   context.facts = facts;
   show(tab, answer);
   result.setAttribute("aria-busy", "false");
-  tell(isStatic ? t("offline") : "", true);
+  if (!answer?.error) tab.complete?.(context, () => own === asked);
+  tell(isStatic ? t(isHubAllowed ? "online" : "offline", { host: hubHost }) : "", true);
 }
 
 function show(tab, answer) {
@@ -138,6 +150,8 @@ function show(tab, answer) {
 // -- header
 
 function bindHeader() {
+  tabs.addEventListener("scroll", hintAtTabs, { passive: true });
+  window.addEventListener("resize", hintAtTabs);
   const share = document.getElementById("share");
   share.addEventListener("click", async () => {
     await saveState();
@@ -204,7 +218,8 @@ async function main() {
     replaceChildren(result, el("pre", { class: "error" }, catalogue.error.text));
     return;
   }
-  left = new LeftPane(document.getElementById("left"), state, { entries: catalogue.entries, served: catalogue.served, tokenizers: [...catalogue.served] }, change, tell);
+  setVocabularies(catalogue.vocabularies ?? [], catalogue.served);
+  left = new LeftPane(document.getElementById("left"), state, { ...catalogue, tokenizers: [...catalogue.served] }, { onChange: change, tell, openTab });
   window.addEventListener("hashchange", async () => {
     Object.assign(state, await readHash(location.hash));
     if (!Object.hasOwn(TABS, state.tab)) state.tab = "text";

@@ -1,10 +1,12 @@
-// A text area with line numbers, which can mark a line: that of an error, or one that is shown. And one for JSON, which says when it is not JSON.
-import { el } from "./dom.js";
+// A text area with line numbers and the colours of Jinja, which can mark a line: that of an error, or one that is shown. And one for JSON, which says when it is not JSON.
+import { el, replaceChildren } from "./dom.js";
 import { t } from "./i18n.js";
+import { paintJinja } from "./jinja.js";
 
 export function makeEditor({ value, label, rows, onInput }) {
   const gutter = el("div", { class: "gutter", "aria-hidden": "true" });
   const area = el("textarea", { class: "code", wrap: "off", spellcheck: "false", autocapitalize: "off", rows, "aria-label": label });
+  const paint = el("pre", { class: "paint", "aria-hidden": "true" }); // the same text under the field, in colours
   area.value = value;
   let marked = null; // the number of a line
   let mark = "bad"; // how it is marked
@@ -12,14 +14,20 @@ export function makeEditor({ value, label, rows, onInput }) {
   function drawGutter() {
     const count = area.value.split("\n").length;
     gutter.replaceChildren(...Array.from({ length: count }, (_, index) => el("span", { class: index + 1 === marked ? mark : null }, index + 1)));
+    replaceChildren(paint, paintJinja(area.value), "\n");
+    follow();
+  }
+  function follow() {
     gutter.scrollTop = area.scrollTop;
+    paint.scrollTop = area.scrollTop;
+    paint.scrollLeft = area.scrollLeft;
   }
   area.addEventListener("input", () => { marked = null; drawGutter(); onInput(area.value); });
-  area.addEventListener("scroll", () => { gutter.scrollTop = area.scrollTop; });
+  area.addEventListener("scroll", follow);
   drawGutter();
 
   return {
-    node: el("div", { class: "editor" }, gutter, area),
+    node: el("div", { class: "editor" }, gutter, el("div", { class: "painted" }, paint, area)),
     area,
     setValue(text) { area.value = text; marked = null; drawGutter(); },
     // Mark the line of an error in the margin; null takes the mark away.

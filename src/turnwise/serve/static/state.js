@@ -1,37 +1,24 @@
 // What the user has put in, kept in the fragment of the address: a link is the whole state, and no server sees it.
 
+import { makeExample } from "./examples.js";
+
 export const DEFAULT_STATE = {
   entry: "qwen3",
   source: null, // the text of a pasted or edited template; null if the entry is used as it is
   dialect: "", // of a pasted template; empty: guess
-  messages: [
-    { role: "system", content: "You answer in one sentence." },
-    { role: "user", content: "Is it high tide in Brest? <|im_end|>" },
-    { role: "assistant", reasoning_content: "I have no clock, but the table says noon.", content: "Yes, at noon." },
-  ],
-  tools: [],
-  options: {},
-  add_generation_prompt: false,
   continue_final_message: false,
   late_system: "", // where system texts after other messages go; empty: as the template allows
-  tokenizer: "turnwise",
+  tokenizer: "", // empty: that of the entry, where it is there
+  price: "", // of a million tokens
   train_on: "assistant",
   reply: "",
   choice: "auto",
   other: "chatml",
-  to: "ollama",
+  to: "", // empty: the first dialect that can express the template
   without: "",
   tab: "text",
   view: "bubbles",
-};
-
-export const EXAMPLE_TOOL = {
-  type: "function",
-  function: {
-    name: "tide",
-    description: "Return the time of the next high tide.",
-    parameters: { type: "object", properties: { port: { type: "string" } }, required: ["port"] },
-  },
+  ...makeExample("chat"), // in English; a fresh page has it in its own language
 };
 
 export async function writeHash(state) {
@@ -50,8 +37,8 @@ export async function writeHash(state) {
 // Only known fields of the right type are taken: a link is something that a stranger wrote.
 export async function readHash(hash) {
   const state = structuredClone(DEFAULT_STATE);
+  if (!hash.startsWith("#s=")) return Object.assign(state, makeExample("chat"));
   const packed = hash.replace(/^#s=/, "").replaceAll("-", "+").replaceAll("_", "/");
-  if (!hash.startsWith("#s=") || !packed) return state;
   let given;
   try {
     const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
@@ -96,4 +83,15 @@ export function requestOf(state) {
   if (state.continue_final_message) body.continue_final_message = true;
   if (state.late_system) body.late_system = state.late_system;
   return body;
+}
+
+// The tokenizer of a state: the chosen one, else that of the entry, else the small one that every page has.
+let vocabularies = new Map(); // entry -> name of its vocabulary
+
+export function setVocabularies(listed, served) {
+  vocabularies = new Map([...listed.flatMap(({ name, entries }) => entries.map((entry) => [entry, name])), ...served.map((name) => [name, name])]);
+}
+
+export function tokenizerOf(state) {
+  return state.tokenizer || (vocabularies.get(state.entry) ?? "turnwise");
 }

@@ -1,31 +1,33 @@
 // The tabs about the template itself: checks, stability, diff and convert.
 import { copyButton, downloadText, el, labelled, select } from "./dom.js";
 import { t } from "./i18n.js";
-import { sourceOf, templateOf } from "./state.js";
+import { sourceOf, templateOf, tokenizerOf } from "./state.js";
 
 const FILES = { jinja: "chat_template.jinja", ollama: "Modelfile" };
 const SEVERITIES = ["error", "warning", "note"];
 const TARGETS = ["jinja", "fastchat", "llamafactory", "lmdeploy", "xtuner", "paddlenlp", "ollama"]; // the dialects that can be written
-const REMEDY = /without=\[([^\]]*)\] leaves that out/; // in the hint of a refusal
+const GREETINGS = ["ollama", "llamafactory", "xtuner", "lmdeploy", "fastchat"]; // tried in this order where no target is chosen
+const REMEDY = /without=\[([^\]]*)\]/; // in the hint of a refusal, in any language
 const CAPABILITY = /^(.+?)\s{2,}(\S+(?: \S+)?)\s*(.*)$/;
 
 export const checksTab = {
   verb: "check",
-  body: (state) => ({ template: templateOf(state), tokenizer: state.tokenizer }),
-  also: { verb: "facts", body: (state) => ({ template: templateOf(state), tokenizer: state.tokenizer }) },
-  draw(answer, { showPlace, facts }) {
+  body: (state) => ({ template: templateOf(state), tokenizer: tokenizerOf(state) }),
+  also: { verb: "facts", body: (state) => ({ template: templateOf(state), tokenizer: tokenizerOf(state) }) },
+  draw(answer, { showPlace, useConversation, facts }) {
     return [
       el("h3", {}, `${t("findings")} (${answer.findings.length})`),
-      answer.findings.length ? el("ul", { class: "findings", id: "findings" }, answer.findings.map((finding) => drawFinding(finding, showPlace))) : el("p", { id: "findings" }, t("noFindings")),
+      answer.findings.length ? el("ul", { class: "findings", id: "findings" }, answer.findings.map((finding) => drawFinding(finding, showPlace, useConversation))) : el("p", { id: "findings" }, t("noFindings")),
       facts && !facts.error ? drawFacts(facts) : null,
     ];
   },
 };
 
-function drawFinding(finding, showPlace) {
+function drawFinding(finding, showPlace, useConversation) {
+  const load = finding.messages ? el("button", { type: "button", class: "small load", onclick: () => useConversation(finding.messages, finding.arguments ?? {}) }, t("useWitness")) : null;
   const place = finding.line ? el("button", { type: "button", class: "small", onclick: () => showPlace(finding.line, finding.column) }, t("line", finding)) : null;
   return el("li", { class: `finding is-${SEVERITIES.includes(finding.severity) ? finding.severity : "note"}` },
-    el("div", { class: "head" }, el("span", { class: "tag" }, finding.severity), el("b", {}, `${finding.code} ${finding.name}`), place),
+    el("div", { class: "head" }, el("span", { class: "tag" }, finding.severity), el("b", {}, `${finding.code} ${finding.name}`), place, load),
     el("p", {}, finding.message),
     finding.fix ? el("p", { class: "fix" }, `${t("fix")}: ${finding.fix}`) : null,
     finding.messages || finding.output ? el("details", {}, el("summary", {}, t("example")), el("pre", { class: "out" }, [...(finding.messages ?? []).map((one) => JSON.stringify(one)), finding.output ?? ""].join("\n"))) : null);
@@ -44,7 +46,7 @@ function drawFacts(facts) {
 
 export const stabilityTab = {
   verb: "facts",
-  body: (state) => ({ template: templateOf(state), tokenizer: state.tokenizer }),
+  body: (state) => ({ template: templateOf(state), tokenizer: tokenizerOf(state) }),
   draw(answer) {
     const [table, ...examples] = answer.stability.split("\n\n");
     const rows = table.split("\n").map((line) => line.split(/\s{2,}/));
@@ -60,7 +62,7 @@ export const stabilityTab = {
 export const diffTab = {
   verb: "diff",
   body(state) {
-    return { template: templateOf(state), other: isSource(state.other) ? sourceOf(state.other, "") : state.other.trim(), tokenizer: state.tokenizer };
+    return { template: templateOf(state), other: isSource(state.other) ? sourceOf(state.other, "") : state.other.trim(), tokenizer: tokenizerOf(state) };
   },
   head({ state, change }) {
     const area = el("textarea", { class: "code", id: "other", rows: 2, spellcheck: "false", "aria-label": t("other") });
@@ -68,14 +70,14 @@ export const diffTab = {
     area.addEventListener("input", () => { state.other = area.value; change(); });
     return labelled(t("other"), area);
   },
-  draw(answer, { state, useMessages }) {
+  draw(answer, { state, useConversation }) {
     const other = isSource(state.other) ? t("otherTemplate") : state.other;
     if (answer.equal || !answer.witness) {
       return [el("p", { class: "verdict good", id: "verdict" }, `${t("same")} · ${answer.tried} ${t("tried")}`), el("pre", { class: "out" }, answer.text)];
     }
     const { witness } = answer;
     return [
-      el("div", { class: "bar" }, el("span", { class: "verdict bad", id: "verdict" }, t("differ")), el("button", { type: "button", class: "small", onclick: () => useMessages(witness.messages) }, t("useWitness"))),
+      el("div", { class: "bar" }, el("span", { class: "verdict bad", id: "verdict" }, t("differ")), el("button", { type: "button", class: "small", onclick: () => useConversation(witness.messages, witness.arguments) }, t("useWitness"))),
       el("pre", { class: "out" }, witness.messages.map((one) => JSON.stringify(one)).join("\n")),
       el("div", { class: "sides" }, side(state.source === null ? state.entry : t("thisTemplate"), witness.a, witness.at), side(other, witness.b, witness.at)),
     ];
@@ -92,14 +94,34 @@ function side(label, text, at) {
   return el("div", {}, el("h3", {}, label), el("pre", { class: "rendered" }, el("span", { class: "p-template" }, characters.slice(0, place).join("")), el("mark", {}, characters.slice(place).join(""))));
 }
 
+// Ask for one dialect; without one, for the first that can express the template. What turnwise cannot write there is
+// left out, and named: nothing of it is lost in silence.
+async function convert(state, ask) {
+  const without = state.without.split(",").map((name) => name.trim()).filter(Boolean);
+  const request = (to, names) => ask({ template: templateOf(state), to, without: names });
+  if (state.to) return request(state.to, without);
+  for (const to of GREETINGS) {
+    let names = without;
+    let answer = await request(to, names);
+    for (let found = namesToLeaveOut(answer.error); found; found = namesToLeaveOut(answer.error)) {
+      names = [...names, ...found];
+      answer = await request(to, names);
+    }
+    if (!answer.error) return { ...answer, leftOut: names.slice(without.length) };
+  }
+  return request("jinja", without);
+}
+
+function namesToLeaveOut(error) {
+  return REMEDY.exec(error?.hint ?? "")?.[1].replaceAll("'", "").split(",").map((name) => name.trim()) ?? null;
+}
+
 export const convertTab = {
   verb: "convert",
-  body(state) {
-    const without = state.without.split(",").map((name) => name.trim()).filter(Boolean);
-    return { template: templateOf(state), to: state.to, without };
-  },
+  ask: convert,
+  body: templateOf,
   head({ state, change }) {
-    const to = select({ id: "to" }, TARGETS, state.to);
+    const to = select({ id: "to" }, [["", t("firstPossible")], ...TARGETS], state.to);
     to.addEventListener("change", () => { state.to = to.value; change(); });
     const without = el("input", { id: "without", spellcheck: "false" });
     without.value = state.without;
@@ -108,17 +130,18 @@ export const convertTab = {
   },
   // What cannot be expressed may be left out.
   remedy(error, { state, change, drawHead }) {
-    const found = REMEDY.exec(error.hint ?? "");
+    const found = namesToLeaveOut(error);
     if (!found) return null;
-    const names = found[1].replaceAll("'", "");
+    const names = found.join(", ");
     const leaveOut = () => { state.without = [state.without, names].filter(Boolean).join(", "); drawHead(); change(); };
     return el("button", { type: "button", class: "small", id: "leave-out", onclick: leaveOut }, t("leaveOut", { names }));
   },
   draw(answer) {
     const name = FILES[answer.dialect] ?? `${answer.dialect}.json`;
+    const leftOut = answer.leftOut?.length ? el("p", { class: "warnings", id: "left-out" }, t("leftOut", { names: answer.leftOut.join(", ") })) : null;
     return [
-      el("div", { class: "bar" }, copyButton(t("copy"), t("copied"), () => answer.output), el("button", { type: "button", class: "small", onclick: () => downloadText(name, answer.output) }, t("download"))),
-      el("pre", { class: "out", id: "converted" }, answer.output),
+      el("div", { class: "bar" }, el("h3", {}, name), el("span", { class: "buttons" }, copyButton(t("copy"), t("copied"), () => answer.output), el("button", { type: "button", class: "small", onclick: () => downloadText(name, answer.output) }, t("download")))),
+      leftOut, el("pre", { class: "out", id: "converted" }, answer.output),
     ];
   },
 };

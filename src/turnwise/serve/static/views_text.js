@@ -2,7 +2,7 @@
 // Python counts characters by code point, so texts are arrays of code points here.
 import { copyButton, el, labelled, select, visible } from "./dom.js";
 import { t } from "./i18n.js";
-import { requestOf } from "./state.js";
+import { requestOf, tokenizerOf } from "./state.js";
 
 const POLICIES = ["assistant", "last", "content", "reasoning", "marked", "all"];
 const COLOURS = 8;
@@ -10,7 +10,15 @@ const COLOURS = 8;
 export const textTab = {
   verb: "render",
   body: requestOf,
-  draw(answer, { state, showPlace }) {
+  // The number of tokens comes after the text: for it a vocabulary must be there.
+  async complete({ state, api }, isCurrent) {
+    const answer = await api("encode", encodeBody(state));
+    const box = document.getElementById("length");
+    if (!isCurrent() || !box) return;
+    if (answer.error) return box.replaceChildren(box.firstChild);
+    drawLength(box, answer.input_ids.length, state);
+  },
+  draw(answer, { state, showPlace, change }) {
     const origin = el("dl", { class: "origin", id: "origin", "aria-live": "polite" });
     const pieces = answer.pieces.map((piece, index) => el("span", { class: classOf(piece), "data-piece": index }, piece.text));
     const text = el("pre", { class: "rendered", id: "rendered", tabindex: 0, "aria-label": t("tabText") }, pieces);
@@ -21,15 +29,30 @@ export const textTab = {
       if (step) { event.preventDefault(); cursor.step(step); }
     });
     const count = Array.from(answer.text).length;
+    const length = el("p", { class: "count", id: "length" }, el("span", {}, `${count.toLocaleString("en")} ${t("characters")}`), el("span", { id: "tokens-there" }, t("counting")));
     return [
-      el("div", { class: "bar" }, el("span", { class: "hint" }, t("textHelp")), copyButton(t("copy"), t("copied"), () => answer.text)),
-      legend(state.messages, answer.pieces), text,
-      el("p", { class: "count" }, `${count} ${t("characters")}`),
-      origin,
+      el("div", { class: "bar" }, length, copyButton(t("copy"), t("copied"), () => answer.text)),
+      legend(state.messages, answer.pieces), text, origin,
+      el("p", { class: "hint" }, t("textHelp")),
       answer.changes.length ? el("details", { class: "card", open: true }, el("summary", {}, t("changes")), el("ul", {}, answer.changes.map((one) => el("li", {}, one)))) : null,
     ];
   },
 };
+
+// "57 tokens (qwen3) · $0.000023 at $ [0.40] per million"
+function drawLength(box, count, state) {
+  const price = el("input", { id: "price", type: "number", min: 0, step: "any", placeholder: "0.00", "aria-label": t("price") });
+  price.value = state.price;
+  const cost = el("output", { id: "cost", for: "price" });
+  const show = () => {
+    const value = count * Number(state.price) / 1e6;
+    cost.textContent = state.price && Number.isFinite(value) ? `= $${value.toPrecision(3)}` : "";
+  };
+  price.addEventListener("input", () => { state.price = price.value; show(); });
+  show();
+  const tokens = el("span", { id: "tokens-there" }, el("b", {}, count.toLocaleString("en")), ` ${t("count")} (${tokenizerOf(state)})`);
+  box.replaceChildren(tokens, box.firstChild, el("label", { class: "price" }, "× $", price, t("perMillion")), cost);
+}
 
 function classOf(piece) {
   if (piece.kind === "template") return "p-template";
@@ -94,7 +117,7 @@ function showOrigin(box, piece, offset, showPlace) {
 // -- tokens
 
 function encodeBody(state) {
-  return { ...requestOf(state), tokenizer: state.tokenizer, train_on: state.train_on };
+  return { ...requestOf(state), tokenizer: tokenizerOf(state), train_on: state.train_on };
 }
 
 // The tokens with the text that each covers; a token that shares a character shows its own spelling.
@@ -130,7 +153,7 @@ function chip(token, className, withId) {
 export const tokensTab = {
   verb: "encode",
   body: encodeBody,
-  draw(answer) {
+  draw(answer, { state }) {
     const tokens = listTokens(answer);
     const chips = tokens.flatMap((token) => {
       const { field, message } = token.owner;
@@ -140,7 +163,7 @@ export const tokensTab = {
     });
     return [
       el("div", { class: "bar" }, el("span", { class: "hint" }, t("tokensHelp")), copyButton(`${t("copy")} ${t("ids")}`, t("copied"), () => JSON.stringify(answer.input_ids))),
-      el("p", { class: "count", id: "token-count" }, `${tokens.length} ${t("count")} · ${answer.control.length} ${t("controls")} · ${answer.defused.length} ${t("defused")}`),
+      el("p", { class: "count", id: "token-count" }, `${tokens.length} ${t("count")} (${tokenizerOf(state)}) · ${answer.control.length} ${t("controls")} · ${answer.defused.length} ${t("defused")}`),
       el("div", { class: "chips", id: "chips" }, chips),
     ];
   },
