@@ -83,8 +83,9 @@ class BrowserTokenizer(BaseTokenizer):
             if id is None:  # the next one
                 id = max(size, 1 + max((token.id for token in table.values()), default=-1))
             special = row.get("special", False)
-            flags = (row.get(flag, False) for flag in ("lstrip", "rstrip", "single_word"))
-            table[text] = Added(text, id, special, *flags, row.get("normalized", not special))
+            flags = {flag: row.get(flag, False) for flag in ("lstrip", "rstrip", "single_word")}
+            normalized = row.get("normalized", not special)
+            table[text] = Added(text, id, special, normalized=normalized, **flags)
         return sorted(table.values(), key=lambda token: token.id)
 
     def _is_native(self, token: Added) -> bool:

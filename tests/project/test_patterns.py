@@ -16,7 +16,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from pure_tokenizer.regex import compile_pattern
 
 import turnwise
 from pattern_sites import Site, find_sites, record_patterns
@@ -77,23 +76,11 @@ def read_sources() -> None:
         translate(text, "zh")
 
 
-def read_patterns() -> None:
-    # Of published tokenizers; those of other files are as slow as their makers wrote them.
-    words = (
-        r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    )
-    for text in (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|" + words,
-        r" ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+",
-    ):
-        compile_pattern(text)
-
-
 def check_headers() -> None:
     turnwise.check(turnwise.load("chatml"))
 
 
-SCENES: tuple[Callable[[], None], ...] = (make_parts, read_sources, read_patterns, check_headers)
+SCENES: tuple[Callable[[], None], ...] = (make_parts, read_sources, check_headers)
 
 
 @cache
