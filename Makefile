@@ -165,7 +165,7 @@ BROWSER := $(INTEGRATIONS)/browser
 browser: site  ## the playground in a real browser, served and static; screenshots in build/screenshots
 	@test -x $(BROWSER)/bin/python || $(PYTHON) -m venv $(BROWSER)
 	$(BROWSER)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]' selenium pytest hypothesis
-	$(BROWSER)/bin/python -m pytest -m slow -p no:cacheprovider tests/serve/test_browser.py
+	$(BROWSER)/bin/python -m pytest -m slow -p no:cacheprovider tests/browser
 
 # llama.cpp's own server as a wheel, and the SDKs as they are published. ENGINE=scripted needs no llama.cpp.
 AGENTS := $(INTEGRATIONS)/agents

@@ -1,7 +1,7 @@
 """The static page gives the ids of `Template.encode`, for every vocabulary that it ships.
 
 The page's own engine runs in Node here: Pyodide with tokenizers.js. `make site` builds what is needed; without it these
-tests are skipped. A few conversations are looked at in a real browser, in `tests/serve/test_browser.py`.
+tests are skipped. A few conversations are looked at in a real browser, in `tests/browser`.
 """
 
 from __future__ import annotations
