@@ -1,4 +1,4 @@
-"""A page of the playground in a real browser, and what a user does with it. Tests that need selenium skip without it."""
+"""A page of the playground in a real browser, and what a user does with it; skips without selenium."""
 
 from __future__ import annotations
 
