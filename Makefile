@@ -81,7 +81,7 @@ oracles: $(TESTING)  ## docs/oracles.md: entries against their makers' encoders;
 # asks for its host with `pytest.importorskip` make a new one; TORCH may name a smaller build than the default one.
 INTEGRATIONS := .venv-integrations
 TORCH ?= torch
-HOSTS := xgrammar trl axolotl verl skyrl llamafactory llamacpp vllm training pyright
+HOSTS := xgrammar trl axolotl verl skyrl llamafactory llamacpp vllm training pyright notebook
 PACKAGES_xgrammar := $(TORCH) 'xgrammar>=0.2.8,<0.3'
 PACKAGES_trl := $(TORCH) trl==1.16.0
 # What axolotl's loader of datasets imports, and no more: the rest is for GPUs, and pins of axolotl are not ours.
@@ -98,6 +98,10 @@ PACKAGES_llamacpp := xllamacpp==2026.10.11549 gguf
 PACKAGES_pyright := pyright pytest hypothesis mypy
 OWN_pyright := --editable .
 TESTS_pyright := tests/project/test_types.py
+# Jupyter's own kernel and client, without its pages.
+PACKAGES_notebook := nbclient ipykernel pytest hypothesis
+OWN_notebook := --editable .
+TESTS_notebook := tests/project/test_notebook.py
 # Installed without what they ask for: parts of these are tested.
 BARE_axolotl := axolotl==0.19.0
 BARE_verl := verl==0.9.1

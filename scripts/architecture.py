@@ -23,7 +23,7 @@ BEGIN, END = "<!-- rooms: written by scripts/architecture.py -->\n", "<!-- end o
 # `__init__.py`.
 LAYERS = (
     ("errors", "immutable", "languages", "sized_cache", "processes"),
-    ("schema", "token_ids", "local_files"),
+    ("schema", "token_ids", "local_files", "notebook"),
     ("messages",),
     ("shapes",),
     ("engine",),

@@ -34,6 +34,7 @@ from turnwise.engine.provenance.rendering import Rendering, append_reply
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import MessageError, TemplateError, TurnwiseError, short_repr, warn_caller
 from turnwise.normalisation.normaliser import Normalised
+from turnwise.notebook import show_html
 from turnwise.replies.codec import ReplyCodec
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.boundaries import Turn, Untrained
@@ -77,6 +78,9 @@ class Examples(list[Encoded]):
     def __init__(self, samples: Sequence[Encoded], untrained: Sequence[Untrained] = ()) -> None:
         super().__init__(samples)
         self.untrained = tuple(untrained)
+
+    def _repr_html_(self) -> str:
+        return show_html("examples", self)
 
     @property
     def incomplete(self) -> tuple[Untrained, ...]:

@@ -6,7 +6,6 @@ The lines of the page are executed as they are, but for the flags that keep a tr
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -18,13 +17,12 @@ import pytest
 import host_sources
 from host_chats import make_tokenizer
 from turnwise.data import Recipe, prepare
-from turnwise.data.pages import write_page
+from turnwise.data.pages import write_trainer_lines
 from turnwise.errors import SourceError
 
 torch = pytest.importorskip("torch")
 datasets = pytest.importorskip("datasets")
 
-TRAINER = re.compile(r"^### ([^\n]+)\n\n```\w+\n(.+?)\n```", re.MULTILINE | re.DOTALL)
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 LIMIT = 96
@@ -40,9 +38,7 @@ def make_shards(folder: Path, rows: list[dict[str, Any]], **values: Any) -> dict
     settings = {"max_length": LIMIT, "chunk_bytes": 2048, **values}
     report = prepare(Recipe("rows.jsonl", "chatml", "turnwise", "out", **settings), workers=1)
     assert report.rows["out"] == len(rows) and len(report.shards) > 1
-    return dict(
-        TRAINER.findall(write_page(report.manifest))
-    )  # the lines by the name of the trainer
+    return write_trainer_lines(report.manifest)
 
 
 def make_rows(count: int = 60) -> list[dict[str, Any]]:

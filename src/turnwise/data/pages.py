@@ -9,6 +9,7 @@ escapes it in HTML, and a content security policy forbids the report to load or 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,7 @@ MAX_REASONS = 8  # of a summary
 LABEL_WIDTH = 11  # of a line of a summary
 MAX_TEXT = 20_000  # characters of a text of others
 UNKNOWN_LENGTH = 4096
+TRAINER = re.compile(r"^### ([^\n]+)\n\n```\w+\n(.+?)\n```", re.MULTILINE | re.DOTALL)
 
 
 def write_report(manifest: Mapping[str, Any]) -> str:
@@ -57,6 +59,11 @@ def write_page(manifest: Mapping[str, Any], folder: str = FOLDER) -> str:
         ),
         folder=folder,
     )
+
+
+def write_trainer_lines(manifest: Mapping[str, Any], folder: str = FOLDER) -> dict[str, str]:
+    """Return the lines for each trainer that can load the shards, by the name of the trainer; as for `write_page`."""
+    return dict(TRAINER.findall(write_page(manifest, folder)))
 
 
 def write_summary(manifest: Mapping[str, Any], folder: str) -> str:

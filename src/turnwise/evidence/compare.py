@@ -32,6 +32,7 @@ from turnwise.engine.renderer import Renderer
 from turnwise.errors import SourceError, TurnwiseError
 from turnwise.evidence.branch_search import BranchSearch, PairedRun
 from turnwise.evidence.coverage import Branch, Coverage
+from turnwise.notebook import show_html
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
@@ -79,6 +80,9 @@ class Comparison:
 
     def __bool__(self) -> bool:
         return self.equal
+
+    def _repr_html_(self) -> str:
+        return show_html("comparison", self)
 
     def __str__(self) -> str:
         if self.witness is not None:

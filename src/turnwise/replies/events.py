@@ -33,6 +33,7 @@ from turnwise.messages import (
     message_text,
     message_tool_calls,
 )
+from turnwise.notebook import show_html
 
 __all__ = ["messages_equal"]
 
@@ -188,6 +189,9 @@ class Message(Reply):
         if calls and isinstance(calls, list | tuple):
             turn["tool_calls"] = [_convert_arguments(call, as_text) for call in calls]
         return cast(AssistantMessage, turn)
+
+    def _repr_html_(self) -> str:
+        return show_html("message", self)
 
     def copy(self) -> Message:
         """Return a message with the same keys and attributes."""

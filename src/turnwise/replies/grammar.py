@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from turnwise.messages import Tools
+from turnwise.notebook import show_html
 from turnwise.replies.export.gbnf import GbnfGrammar, to_gbnf
 from turnwise.replies.export.lark import to_lark
 from turnwise.replies.export.reply_tree import ReplyOptions, build_reply_tree
@@ -96,6 +97,9 @@ class Grammar(GrammarParts):
             lines.append(f"{part:{part_width}}  {text:{text_width}}  {origin}".rstrip())
         lines += [f"not reached: {note}" for note in self.unreached]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return show_html("grammar", self)
 
     def rows(self) -> Iterator[TableRow]:
         """Yield the part, text and origin of everything that the grammar has."""

@@ -14,6 +14,7 @@ from turnwise.engine.provenance.media import MediaPart
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TokenizerError
 from turnwise.messages import Change
+from turnwise.notebook import show_html
 from turnwise.tokens.boundaries import Turn, Untrained
 from turnwise.tokens.loss import IGNORED, TrainOn, select_trained
 from turnwise.tokens.media import (
@@ -132,6 +133,9 @@ class Encoded:
     def __repr__(self) -> str:
         told = f", {len(self.warnings)} warnings" if self.warnings else ""
         return f"<Encoded: {len(self)} tokens{told}>"
+
+    def _repr_html_(self) -> str:
+        return show_html("encoded", self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickle, (

@@ -51,6 +51,7 @@ from turnwise.engine.provenance.written_values import JSON
 from turnwise.errors import escape_character
 from turnwise.messages import Change, Path, PlainKind, format_path
 from turnwise.messages.media import find_media_parts
+from turnwise.notebook import show_html
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
@@ -213,6 +214,9 @@ class Rendering:
     def __reduce__(self) -> tuple[Any, ...]:
         notes = (self.changes, self.warnings)
         return _restore_rendering, (self.text, self.pieces, notes, self.media)
+
+    def _repr_html_(self) -> str:
+        return show_html("rendering", self)
 
     def __dir__(self) -> list[str]:
         return ["changes", "cut", "media", "pieces", "show", "spans", "text", "warnings"]

@@ -23,6 +23,7 @@ from turnwise.analysis.conversations import NOW, Probe
 from turnwise.analysis.profiles import SEVERITIES, Severity
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.errors import TemplateError, printable, truncate_text
+from turnwise.notebook import show_html
 
 MAX_SHOWN_MESSAGE = 400  # characters of one message in a text report
 MAX_SHOWN_OUTPUT = 200
@@ -193,6 +194,9 @@ class CheckReport:
             "kind": self.kind,
             "others": list(self.others),
         }
+
+    def _repr_html_(self) -> str:
+        return show_html("report", self)
 
     def summary(self) -> str:
         """Return the numbers of findings in a sentence."""
