@@ -162,8 +162,7 @@ def _check_place(place: str, pick: str | None, run: Callable[..., CheckReport]) 
     found = inputs.load_template(place, pick)
     if found.dialect != "jinja":
         output.note(f"{place} is written in {found.dialect}: lines are those of its text in Jinja")
-    report = run(found, response_template=_read_response_template(place))
-    return replace(report, about_model=_compare_with_entry(place, pick, found))
+    return replace(run(found), about_model=_compare_with_entry(place, pick, found))
 
 
 def _describe_checks(checks: Sequence[Check], form: str, is_list: bool) -> None:
@@ -211,17 +210,6 @@ def _compare_with_entry(place: str, pick: str | None, template: Template) -> str
         return ""
     about = f"not the template that is known of {matched.model} (the entry {entry.name})"
     return f"{about}: turnwise diff {entry.name} {folder} shows where they differ"
-
-
-def _read_response_template(place: str) -> dict[str, Any] | None:
-    """Return the `response_template` of a model's tokenizer_config.json; None if it has none."""
-    path = Path(place)
-    path = path / CONFIG_FILE if path.is_dir() else path
-    if path.name != CONFIG_FILE or not is_present(path):
-        return None
-    config = inputs.read_json(str(path), "It should be the configuration of a tokenizer.")
-    found = config.get("response_template") if isinstance(config, dict) else None
-    return found if isinstance(found, dict) else None
 
 
 class CheckSettings(NamedTuple):

@@ -14,12 +14,15 @@ from turnwise.analysis.counterexample import (
 from turnwise.cli import inputs, output
 from turnwise.cli.options import check_choice
 from turnwise.dialects import DIALECTS, WRITABLE
+from turnwise.errors import SourceError
 from turnwise.evidence import Comparison, diff
+from turnwise.evidence.revisions import load_revision
 
 
 def compare(
     first: str,
-    second: str,
+    second: str | None = None,
+    against_revision: str | None = None,
     tokenizer: str | None = None,
     text_only: bool = False,
     exact: bool = False,
@@ -38,16 +41,19 @@ def compare(
         second B: Another.
 
     Options:
+        against_revision REV: Compare A with itself as it was: in git, or in the cache of the hub.
         tokenizer PATH: Compare labels, too, with this one.
         text_only: Do not compare what {% generation %} blocks mark.
     """
     inputs.check_stdin(first, second)
-    found = diff(
-        inputs.load_template(first, None, exact),
-        inputs.load_template(second, None, exact),
-        tokenizer,
-        masks=not text_only,
-    )
+    if (second is None) == (against_revision is None):
+        raise SourceError("diff compares A with B, or with --against-revision REV")
+    given = inputs.load_template(first, None, exact)
+    if against_revision is not None:
+        pair = (load_revision(first, against_revision), given)
+    else:
+        pair = (given, inputs.load_template(second or "", None, exact))
+    found = diff(*pair, tokenizer, masks=not text_only)
     output.finish(found, _as_data(found), as_json, found.equal)
 
 

@@ -59,17 +59,6 @@ def test_a_reference() -> None:
     assert not find("T606", turnwise.load("chatml"), None, "chatml")
 
 
-def test_a_response_template_that_does_not_fit() -> None:
-    template = compile_text()
-    own = template.grammar.to_response_template()
-    assert not find("T609", template, response_template=own)
-    other = json.loads(json.dumps(own).replace("tool_call>", "function_call>"))
-    (found,) = find("T609", template, response_template=other)
-    assert found.severity == "error" and found.place is not None
-    for odd in ({}, {"fields": 3}, {"fields": {"tool_calls": {"open_pattern": "(" * 500}}}):
-        assert not find("T609", template, response_template=odd)
-
-
 HOSTILE = {
     "many rounds": "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}",
     "much text": "{% for m in messages %}{{ 'x' * 90000 }}{{ m.content }}{% endfor %}",

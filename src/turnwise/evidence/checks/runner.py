@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
@@ -59,7 +59,6 @@ def check(
     *,
     ignore: Collection[str] = (),
     select: Collection[str] = (),
-    response_template: Mapping[str, Any] | None = None,
     profile: str | None = None,
 ) -> CheckReport:
     """Check a template: what users send to it, and what breaks training and serving.
@@ -71,7 +70,6 @@ def check(
         reference: a template that it should write the same as, or its name.
         ignore: codes or names of checks that are not reported.
         select: codes or names of the only checks that are run; all, if empty.
-        response_template: the `response_template` of the model's files, which is then compared with the template.
         profile: what users send: "chat", "tools", "agents", "vision", "training" or "all". What it needs is an error
             if it is lost. None for what the template shows: its plain forms are errors, others warnings.
 
@@ -91,7 +89,7 @@ def check(
     known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
     loaded = [load(one) if isinstance(one, str) else one for one in (template, reference)]
     assert loaded[0] is not None
-    subject = Subject(loaded[0], known, loaded[1], response_template, profile)
+    subject = Subject(loaded[0], known, loaded[1], profile)
     kind = _describe(subject)
     audiences = PROFILES[profile or "all"] if kind is None else subject.profile.audiences
     chosen = [one for one in CHECKS if one.sent_by in audiences]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any
 from jinja2 import nodes
 
 from turnwise.analysis.conversations import STANDARD_VARIABLES, Probe
-from turnwise.analysis.probe_chats import ASKED_AGAIN, THOUGHT, TOOLS
+from turnwise.analysis.probe_chats import ASKED_AGAIN
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.engine.compiler.syntax import TokenScan, unpack_position
 from turnwise.engine.compiler.tree import walk
@@ -31,7 +31,6 @@ from turnwise.evidence.checks.findings import Place, Symptom
 from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import show_from
 from turnwise.evidence.compare import diff
-from turnwise.messages import REASONING_KEYS
 
 GUARDS = ("defined", "undefined", "default", "d")
 """Tests and filters with which a template reads a variable that may be missing."""
@@ -307,62 +306,10 @@ def check_reference(subject: Subject) -> Iterator[Symptom]:
     )
 
 
-def check_response_template(subject: Subject) -> Iterator[Symptom]:
-    """The response_template of the model's files does not fit what the template writes.
-
-    ## What it does
-    Takes the literal texts of each field's opening pattern and looks for them in the turns that the template writes for
-    a call and for reasoning. Needs a `response_template`, read from `tokenizer_config.json`.
-
-    ## Why it matters
-    Servers parse replies with it. A pattern with another marker than the template's finds nothing, and the call is
-    shown to the user as text.
-
-    ## How to fix
-    Write the one that is derived from the template: `template.grammar.to_response_template()`.
-    """
-    declared = subject.response_template
-    if declared is None:
-        return
-    fields = declared.get("fields")
-    turns: dict[str, Probe] = {}
-    if subject.writes_calls:
-        turns["tool_calls"] = subject.chat(subject.user(), subject.call(), tools=TOOLS)
-    key = subject.input_format.reasoning
-    key = key if key in REASONING_KEYS else REASONING_KEYS[0]
-    thoughtful = subject.chat(subject.user(), subject.reply(**{key: THOUGHT}))
-    if subject.works(thoughtful):
-        turns |= dict.fromkeys(("reasoning_content", "thinking", "reasoning"), thoughtful)
-    for name, probe in turns.items():
-        field = fields.get(name) if isinstance(fields, Mapping) else None
-        pattern = (
-            field.get("open_pattern") or field.get("open") if isinstance(field, Mapping) else None
-        )
-        texts = _literal_texts(pattern) if isinstance(pattern, str) else []
-        text = subject.text_of(probe) or ""
-        if texts and not any(one in text for one in texts):
-            last = len(probe.messages) - 1
-            yield Symptom(
-                f"the response_template opens {name} with {short_repr(pattern)}; the template writes no such text",
-                "Write the one that is derived: template.grammar.to_response_template().",
-                subject.places.of_field(probe, "messages", last),
-                probe,
-                f"writes: {show_from(text, len(text))}",
-            )
-
-
-def _literal_texts(pattern: str) -> list[str]:
-    """Return the longer literal texts of a pattern; it is not run, since it may be anybody's."""
-    plain = re.sub(r"\\([^A-Za-z0-9])", "\x00\\1", pattern)
-    parts = re.split(r"(?<!\x00)[\[\](){}?*+|^$.\\]|\s", plain)
-    return [text for part in parts if len(text := part.replace("\x00", "")) > 3]
-
-
 CHECKS = (
     Check("T601", "unknown-variable", "warning", check_variables, reads_source=True),
     Check("T602", "hidden-characters", "error", check_hidden_characters, reads_source=True),
     Check("T603", "encoded-text", "warning", check_encoded_text, reads_source=True),
     Check("T604", "word-triggers", "warning", check_text_branches),
     Check("T606", "differs-from-reference", "error", check_reference),
-    Check("T609", "response-template", "error", check_response_template),
 )

@@ -10,10 +10,9 @@ renderings; outcomes are kept, since several checks ask for the same conversatio
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 from jinja2 import nodes
 
@@ -43,7 +42,6 @@ class Subject(ProbeChats):
         template: the template.
         tokenizer: the tokenizer that it is used with, for the checks that need one.
         reference: another template that it should write the same as.
-        response_template: what the model's files say about replies.
         profile: what users send; None for what the template itself shows.
     """
 
@@ -52,7 +50,6 @@ class Subject(ProbeChats):
         template: Template,
         tokenizer: Tokenizer | None = None,
         reference: Template | None = None,
-        response_template: Mapping[str, Any] | None = None,
         profile: str | None = None,
     ) -> None:
         forms = template.capabilities.forms
@@ -63,7 +60,6 @@ class Subject(ProbeChats):
         self.template = template
         self.tokenizer = tokenizer
         self.reference = reference
-        self.response_template = response_template
         full = template.renderer
         self._allowance = Allowance(full.limits, CHECKING)
         self.renderer: Renderer = full.with_reduced_limits().with_allowance(self._allowance)
