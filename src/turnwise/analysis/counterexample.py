@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnwise.analysis.conversations import NOW, Probe
+from turnwise.analysis.rewrites import common_length
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
@@ -64,9 +65,7 @@ class Counterexample:
         """The index of the first character that differs, or that only one side trains."""
         if self.kind in TRAINED:
             return min((span[0] for span in set(self.trained[0]) ^ set(self.trained[1])), default=0)
-        first, second = rendered_text(self.a), rendered_text(self.b)
-        pairs = enumerate(zip(first, second, strict=False))
-        return next((i for i, (x, y) in pairs if x != y), min(len(first), len(second)))
+        return common_length(rendered_text(self.a), rendered_text(self.b))
 
     @property
     def pieces(self) -> tuple[Piece | None, Piece | None]:
@@ -80,7 +79,9 @@ class Counterexample:
         if self.kind in TRAINED:
             return "\n".join([*lines, *self._describe_training()])
         for name, side, piece in zip(self.names, (self.a, self.b), self.pieces, strict=True):
-            lines.append(f"{name}: {_excerpt(side, self.at)}")
+            shown = f"refuses: {side.message}" if isinstance(side, TurnwiseError) else ""
+            shown = shown or excerpt(rendered_text(side), self.at)
+            lines.append(f"{name}: {shown}")
             if piece is not None:
                 lines.append(f"   from {_describe_origin(piece)}: {short_repr(piece.text)}")
         return "\n".join(lines)
@@ -280,14 +281,11 @@ def passed_arguments(probe: Probe) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
 
 
-def _excerpt(side: RenderOutcome, at: int) -> str:
-    """Return the text around a character, which is marked, or the refusal."""
-    if isinstance(side, TurnwiseError):
-        return f"refuses: {side.message}"
+def excerpt(text: str, at: int) -> str:
+    """Return the text around a character, from which on it is marked."""
     ellipsis = "…" if at > CONTEXT_BEFORE else ""
-    before = side.text[max(at - CONTEXT_BEFORE, 0) : at]
-    after = side.text[at : at + CONTEXT_AFTER] or "end"
-    return f"{ellipsis}{before}⟪{after}⟫"
+    before, after = text[max(at - CONTEXT_BEFORE, 0) : at], text[at : at + CONTEXT_AFTER]
+    return f"{ellipsis}{before}⟪{after or 'end'}⟫"
 
 
 def is_well_formed(probe: Probe) -> bool:

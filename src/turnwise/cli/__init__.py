@@ -63,6 +63,7 @@ COMMANDS = {
     "check": "check.check",
     "stability": "stability.stability",
     "conform": "conform.conform_engine",
+    "eval-card": "eval_card.eval_card",
     "scan": "scan.scan_dataset",
     "prepare": "prepare.prepare",
     "inspect": "inspect.inspect",

@@ -31,7 +31,12 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import Probe, conversations, name_values
-from turnwise.analysis.counterexample import MAX_SHRINK_STEPS, passed_arguments, smaller_probes
+from turnwise.analysis.counterexample import (
+    MAX_SHRINK_STEPS,
+    excerpt,
+    passed_arguments,
+    smaller_probes,
+)
 from turnwise.analysis.decisions import Decision, map_branches
 from turnwise.analysis.request_probes import make_request_probes
 from turnwise.analysis.rewrites import common_length, pieces_from
@@ -45,7 +50,6 @@ WIRE_ROLES = ("system", "user", "assistant", "tool", "developer")
 ENGINE_SHRINK_STEPS = MAX_SHRINK_STEPS // 4  # each is a request or two
 IN_PLACE = "in_place"  # late system texts: an encoder decides by itself what becomes of them
 RANDOM_PROBES = 300  # that are made for an oracle or another template
-CONTEXT_BEFORE, CONTEXT_AFTER = 30, 50  # characters shown around the first difference
 TEXT, IDS, REFUSAL, DECLINED = "text", "ids", "refusal", "declined"
 
 
@@ -291,7 +295,7 @@ class EngineDifference:
         lines += [f"  {message!r}" for message in self.probe.messages]
         lines += [f"  {name}={value!r}" for name, value in passed_arguments(self.probe).items()]
         for name, text in (("template", self.expected), ("engine", self.got)):
-            lines.append(f"{name + ':':<10}{_excerpt(text, self.at)}")
+            lines.append(f"{name + ':':<10}{excerpt(text, self.at)}")
         if self.kind == IDS:
             lines.append("the text is the same, the ids are not")
         if self.piece is not None:
@@ -561,9 +565,3 @@ def wire_request(probe: Probe) -> dict[str, Any]:
     if probe.options:
         body["chat_template_kwargs"] = dict(probe.options)
     return body
-
-
-def _excerpt(text: str, at: int) -> str:
-    ellipsis = "…" if at > CONTEXT_BEFORE else ""
-    before, after = text[max(at - CONTEXT_BEFORE, 0) : at], text[at : at + CONTEXT_AFTER]
-    return f"{ellipsis}{before}⟪{after or 'end'}⟫"
