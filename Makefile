@@ -81,7 +81,7 @@ oracles: $(TESTING)  ## docs/oracles.md: entries against their makers' encoders;
 # asks for its host with `pytest.importorskip` make a new one; TORCH may name a smaller build than the default one.
 INTEGRATIONS := .venv-integrations
 TORCH ?= torch
-HOSTS := xgrammar trl axolotl verl skyrl llamafactory llamacpp vllm training pyright notebook
+HOSTS := xgrammar trl axolotl verl skyrl llamafactory llamacpp vllm training pyright notebook lm_eval inspect_ai
 PACKAGES_xgrammar := $(TORCH) 'xgrammar>=0.2.8,<0.3'
 PACKAGES_trl := $(TORCH) trl==1.16.0
 # What axolotl's loader of datasets imports, and no more: the rest is for GPUs, and pins of axolotl are not ours.
@@ -102,6 +102,8 @@ TESTS_pyright := tests/project/test_types.py
 PACKAGES_notebook := nbclient ipykernel pytest hypothesis
 OWN_notebook := --editable .
 TESTS_notebook := tests/project/test_notebook.py
+PACKAGES_lm_eval := $(TORCH) 'lm_eval[api]==0.4.13' accelerate
+PACKAGES_inspect_ai := $(TORCH) inspect-ai==0.3.285 accelerate
 # Installed without what they ask for: parts of these are tested.
 BARE_axolotl := axolotl==0.19.0
 BARE_verl := verl==0.9.1
@@ -122,6 +124,8 @@ TESTS_training := tests/integrations/test_training_proof.py
 TESTS_trl := tests/integrations/test_trl.py $(SHARDS) '$(PAGE)trl.md]' '$(PAGE)transformers.md]'
 TESTS_axolotl := tests/integrations/test_axolotl.py $(SHARDS) '$(PAGE)axolotl.md]'
 TESTS_verl := tests/integrations/test_verl.py $(SHARDS) '$(PAGE)verl.md]'
+TESTS_lm_eval := tests/integrations/test_lm_eval.py '$(PAGE)lm_eval.md]'
+TESTS_inspect_ai := tests/integrations/test_inspect_ai.py '$(PAGE)inspect_ai.md]'
 TESTS_skyrl := tests/integrations/test_skyrl.py '$(PAGE)skyrl.md]'
 TESTS_llamafactory := tests/integrations/test_llamafactory_hooks.py $(SHARDS) '$(PAGE)llamafactory.md]'
 

@@ -1,0 +1,50 @@
+"""A model folder for the hosts that run transformers: some thousand random parameters and turnwise's own tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from turnwise.tokens.tokenizers.files import SHIPPED
+
+
+def save_tokenizer(folder: Path, template: str | None, adds_bos: bool = False) -> Any:
+    """Write the tokenizer with a chat template, None for a base model, and return it.
+
+    With `adds_bos` it puts one before each text, as Llama's does, whatever the text begins with.
+    """
+    from tokenizers.processors import TemplateProcessing
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
+    tokenizer.chat_template = template
+    if adds_bos:
+        bos = (tokenizer.bos_token, tokenizer.bos_token_id)
+        tokenizer._tokenizer.post_processor = TemplateProcessing(
+            single=f"{bos[0]} $A", special_tokens=[bos]
+        )
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def save_model(folder: Path, template: str | None, adds_bos: bool = False) -> Path:
+    """Write a model of one layer and its tokenizer."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = save_tokenizer(folder, template, adds_bos)
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        max_position_embeddings=2048,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
