@@ -17,9 +17,9 @@ from turnwise.tokens.tokenizers import tokenizer as adapt
 
 pytest.importorskip("inspect_ai")
 
-from inspect_ai import Task, eval  # noqa: E402
-from inspect_ai.dataset import Sample  # noqa: E402
-from inspect_ai.model import (  # noqa: E402
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.model import (
     ChatMessageAssistant,
     ChatMessageSystem,
     ChatMessageUser,
@@ -28,9 +28,9 @@ from inspect_ai.model import (  # noqa: E402
     GenerateConfig,
     get_model,
 )
-from inspect_ai.scorer import match  # noqa: E402
-from inspect_ai.solver import generate, system_message, use_tools  # noqa: E402
-from inspect_ai.tool import Tool, tool  # noqa: E402
+from inspect_ai.scorer import match
+from inspect_ai.solver import generate, system_message, use_tools
+from inspect_ai.tool import Tool, tool
 
 pytestmark = [
     pytest.mark.slow,

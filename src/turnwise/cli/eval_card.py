@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -64,10 +65,8 @@ def _find_card(place: str, tokenizer: str | None) -> EvalCard:
 
 def _read_card(place: str) -> EvalCard:
     data, card = inputs.read_json(place), None
-    try:
+    with suppress(KeyError, TypeError):  # of what is something else
         card = seal_card(**{part: data[part] for part in CARD_PARTS})
-    except (KeyError, TypeError):
-        pass  # it is something else
     if card is None or card != data:
         hint = (
             f"`turnwise eval-card MODEL --json` writes one; the kind of this edition is {KIND!r}."
