@@ -15,7 +15,7 @@ TRL := trl==1.16.0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests laws lint types slow bench bounds conformance replies-conformance oracles integrations fuzz accept docs package api serve site browser agent-demo clean
+.PHONY: help demo test tests laws lint types slow bench bounds conformance replies-conformance oracles integrations fuzz accept docs pictures package api serve site browser agent-demo clean
 
 help:  ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -142,6 +142,10 @@ $(addprefix integrations-,$(HOSTS)): integrations-%:
 docs: $(TESTING)  ## the documentation as a site, in build/site-docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python scripts/build_docs.py
+
+# docs/images/growth.json is what `python benchmarks/growing.py --json` printed.
+pictures: $(TESTING)  ## draw the pictures of the documentation's first page from what turnwise answers
+	$(BIN)/python scripts/docs_pictures.py
 
 # PYTHONS: the interpreters to try; those that are not there are said, and left out.
 package: $(TESTING)  ## build wheel and sdist, install each alone, and run the demo with it

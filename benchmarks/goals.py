@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 HISTORY = HERE / "history.jsonl"
+PAGE = HISTORY.parent.parent / "docs" / "speed.md"
 SHORT_TEMPLATES = ["qwen3", "llama-3.1", "deepseek-v3.1", "glm-4.6"]
 Figures = Iterator[tuple[str, float]]
 
@@ -102,7 +103,7 @@ def main() -> int:
     )
     parser.add_argument("--short", action="store_true", help="the bounds, in under two minutes")
     short = parser.parse_args().short
-    missed, figures = 0, {}
+    missed, figures, rows = 0, {}, []
     for name, goals in read_goals().items():
         figures[name] = run(name, short)
         for row, goal in goals.items():
@@ -114,6 +115,7 @@ def main() -> int:
             missed += not is_held
             wanted = f"{'bound' if short else 'goal'} {goal.bound if short else goal.goal:g}"
             sign = "at most" if goal.at_most else "at least"
+            rows.append(f"| {name} | {row} | {figure:.2f} | {sign} {goal.goal:g} |\n")
             print(
                 f"{name:8} {row:26} {figure:8.2f}   {sign} {wanted:10} {'' if is_held else 'MISSED'}"
             )
@@ -122,7 +124,18 @@ def main() -> int:
         line = {**stamp, "machine": platform.machine(), "figures": figures}
         with HISTORY.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+        write_page(stamp, rows)
     return 1 if missed else 0
+
+
+def write_page(stamp: dict[str, str], rows: list[str]) -> None:
+    """Write docs/speed.md: what was measured, and the goals."""
+    PAGE.write_text(
+        f"# Speed\n\nWritten by `make bench` on {stamp['date']}, commit {stamp['commit']}, on {platform.machine()}. "
+        "What each row means is in [benchmarks](../benchmarks/README.md).\n\n| benchmark | row | measured | goal |\n"
+        f"|---|---|---:|---|\n{''.join(rows)}",
+        encoding="utf-8",
+    )
 
 
 if __name__ == "__main__":

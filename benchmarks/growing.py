@@ -206,6 +206,10 @@ def main() -> int:
             "total": totals,
             "last over first": grown,
             "median us": step_us,
+            "us by turn": {
+                name: [round(median(one) / 1000, 1) for one in zip(*rounds, strict=True)]
+                for name, rounds in samples.items()
+            },
         }
         print(
             json.dumps(

