@@ -33,6 +33,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from functools import wraps
@@ -47,6 +48,7 @@ MAX_RAISED_LENGTH = 100_000  # characters of a text of `raise_exception` that ar
 MAX_NAME_SHOWN = 40  # characters of a name in a list of names
 MAX_LISTED_NAMES = 30  # longer lists of names are cut after LISTED_OF_MANY
 LISTED_OF_MANY = 12
+MAX_COUNTED = 10_000  # warnings whose number is known
 MAX_WARNING_LENGTH = 4000  # characters of a warning that `str()` shows
 SOURCE_WIDTH = 100  # characters of a source line that `str()` shows
 PACKAGE = os.path.join(os.path.dirname(__file__), "")  # where the code of this library is
@@ -299,7 +301,24 @@ def warn_caller(text: str) -> None:
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
         level += 1
-    warn(text, TurnwiseWarning, stacklevel=level)
+    warn(_count_again(text), TurnwiseWarning, stacklevel=level)
+
+
+_counts: Counter[str] = Counter()  # of warnings, by their texts
+
+
+def _count_again(text: str) -> str:
+    """Return a warning with how often it came, if that is 10, 100, 1,000 ... times.
+
+    Python shows the same text of the same line once, so what a loop over many rows loses would look like one row.
+    """
+    if len(_counts) >= MAX_COUNTED:
+        _counts.clear()
+    _counts[text] += 1
+    count = _counts[text]
+    if count == 1 or str(count).strip("0") != "1":
+        return text
+    return f"{text} ({count:,} times so far; `strict` of render, encode and examples makes it an error)"
 
 
 def _show_source_line(source_line: str, line: int, column: int | None, is_cut: bool) -> str:

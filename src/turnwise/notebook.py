@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from importlib.resources import files
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -95,5 +94,7 @@ def _load_views() -> jinja2.Template:
     # `str` makes a plain text of one that claims to be HTML.
     environment.filters["text"] = lambda value: printable(str(value), MAX_CHARACTERS)
     environment.filters["title"] = lambda value: printable(str(value), MAX_TITLE)
+    from importlib.resources import files  # few callers need it, and importing it takes time
+
     file = files("turnwise") / "notebook.html.jinja"
     return environment.from_string(file.read_text(encoding="utf-8"))

@@ -200,10 +200,11 @@ def nothing(
         path.write_bytes(gzip.compress(b""))
         return (path, *BASE), ("there is no row in the inputs", "Name files that have rows")
     if request.param == "column":
-        shown_error = "data.jsonl:1: there is no column 'message'. It has: messages. Did you mean"
+        shown_error = ": there is no column 'message'. It has: messages. Did you mean"
         return (path, *BASE, "--columns", "messages=message"), (
             "every row",
             "rejected",
+            "data.jsonl:1",
             shown_error,
         )
     if request.param == "mixed":
@@ -298,6 +299,16 @@ def test_dry_run_estimates(format: str, tmp_path: Path) -> None:
         encoded = turnwise.load("chatml").encode_batch(chats, "turnwise")
         expected = sum(len(row.input_ids) for row in encoded)
         assert found.tokens_estimated == pytest.approx(expected, rel=0.1)
+
+
+def test_a_dry_run_names_each_reason_once(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    bad = [{"messages": [{"role": "user", "content": 5}]}, {"other": 1}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*bad * 3, bad[0]]), "utf-8")
+    reasons = try_recipe(Recipe(str(path), "chatml", "turnwise")).reasons
+    assert len(reasons) == 2
+    assert reasons[0].startswith(f"{path}:1 and 3 more: ")
+    assert reasons[1].startswith(f"{path}:2 and 2 more: ")
 
 
 def test_a_dry_run_undoes_null_padding_in_renamed_columns(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""No row of a fine-tuner trains nonsense, or loses text, without a word.
+"""No row of a fine-tuner trains nonsense, or loses text, silently.
 
 A row may be refused with an error, and text may be left out; then a warning says so, and it names the message.
 """
@@ -40,7 +40,7 @@ def find_problem(template: turnwise.Template, row: FineTunerRow, verdicts: Count
     for word in lost:
         index = next(i for i, message in enumerate(messages) if word in json.dumps(message))
         if f"messages[{index}]" not in warned:
-            return f"loses {word} of message {index} without a word"
+            return f"loses {word} of message {index} silently"
     verdicts["warned" if lost else "right"] += 1
     return ""
 

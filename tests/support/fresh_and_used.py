@@ -1,12 +1,14 @@
 """Answers of a template that was just made, and of one that has seen other conversations: they must be the same.
 
 An answer is everything that a caller sees of a call: texts, ids, labels, untrained turns, warnings, or the error. A
-warning about a template and a tokenizer together comes once, so it belongs to no conversation and is left out.
+warning about a template and a tokenizer together comes once, so it belongs to no conversation and is left out, and so
+is how often a warning came before.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -146,6 +148,7 @@ def _describe(encoded: Any) -> Any:
     return encoded.text, list(encoded.input_ids), list(encoded.labels), untrained
 
 
+REPEATED = re.compile(r" \([\d,]+ times so far; .*\)$")
 VERBS: dict[str, Verb] = {
     verb.__name__: verb for verb in (render, encode, examples, encode_batch, session)
 }
@@ -159,7 +162,7 @@ def answer(template: turnwise.Template, verb: Verb, chat: Chat) -> Any:
             result = verb(template, chat)
         except turnwise.TurnwiseError as error:
             result = f"{type(error).__name__}: {error}"
-    texts = [str(one.message) for one in caught]
+    texts = [REPEATED.sub("", str(one.message)) for one in caught]
     return result, [text for text in texts if not _is_about_tokenizer(text)]
 
 

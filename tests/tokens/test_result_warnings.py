@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -88,3 +91,26 @@ def test_a_quiet_log_is_of_one_thread() -> None:
         assert threads.submit(render, False).result()
         assert log.texts == ()
     assert render(True)
+
+
+def test_a_loop_over_rows_shows_how_often_text_is_lost() -> None:
+    """As Python shows warnings by default: one text of one line once. The count makes another text."""
+    program = """
+import turnwise
+template = turnwise.load("llama-2")
+for number in range(120):
+    rendering = template.render(
+        [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "A", "reasoning_content": "B"}]
+    )
+    assert len(rendering.warnings) == 1 and "times" not in rendering.warnings[0]
+"""
+    command = [sys.executable, "-c", program]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert found.returncode == 0, found.stderr
+    shown = [line for line in found.stderr.splitlines() if "TurnwiseWarning" in line]
+    assert ["times so far" in line for line in shown] == [False, True, True], found.stderr
+    assert (
+        "(10 times so far; `strict` of render, encode and examples makes it an error)" in shown[1]
+    )
+    assert "(100 times so far" in shown[2]

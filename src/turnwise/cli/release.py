@@ -21,7 +21,7 @@ def release_folder(
     profile: str = PROFILES[0],
     as_json: bool = False,
 ) -> None:
-    """Write what a model folder lacks: response template, training template, stops, a card, a golden file.
+    """Write what a model folder lacks: response template, training template, stops, a card, a file of expected outputs.
 
     Each part is proved first, the response template by transformers, which must be installed for it. What is there is
     not overwritten. Exits with 1 if something is missing, differs or is not proved.
@@ -34,7 +34,7 @@ def release_folder(
     Options:
         dry_run: Write nothing: show the differences.
         overwrite: Also write what is there and differs.
-        verify: Only compare the folder with its golden file.
+        verify: Only compare the folder with its file of expected outputs.
         profile: Of the response template: {PROFILES}.
     """
     if verify:

@@ -193,7 +193,7 @@ def _compile_field(text: str, where: str, exact: bool) -> tuple[Template, frozen
 
 
 def _warn_of_unknown_names(names: frozenset[str], where: str, values: Mapping[str, Any]) -> None:
-    """Tell of variables that a field writes and nobody gives: a misspelt one would lose its text without a word."""
+    """Tell of variables that a field writes and nobody gives: a misspelt one would lose its text silently."""
     # The flags are known, and have no value in some calls.
     unknown = sorted(names - values.keys() - set(paddlenlp.FLAGS))
     if not unknown:

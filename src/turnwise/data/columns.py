@@ -1,7 +1,7 @@
 """Columns that change what a row means; `columns.toml` is the table.
 
 A row is more than its conversation: `label: false` says that the reply is a bad one, `split: "test"` that it must not
-be trained, `images` that the text is not all of it. Such a column is never dropped without a word. It is
+be trained, `images` that the text is not all of it. Such a column is never dropped silently. It is
 
     read       by the mode that understands it: `preferences = "unpaired"` reads `label`, "pairs" reads `chosen`
     carried    written to the shard, as JSON in the column `carried`

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class DryRun:
         trained: how many of these tokens are trained.
         filtered: rows that the recipe leaves out.
         rejected: rows that would be rejected, by kind of reason.
-        reasons: the first reasons, with file and row.
+        reasons: the first reasons, each with the file and row that has it first.
         notes: what was decided about the files.
         unread: in how many rows a column was not read, by its name.
         carried: in how many rows a column would be carried, by its name.
@@ -117,14 +118,20 @@ def try_recipe(recipe: Recipe) -> DryRun:
         trained=trained,
         filtered=tally.filtered,
         rejected=Counter(record["kind"] for record in rejected),
-        reasons=[
-            f"{record['file']}:{record['row']}: {record['reason']}"
-            for record in rejected[:FIRST_REASONS]
-        ],
+        reasons=[*islice(_list_reasons(rejected), FIRST_REASONS)],
         notes=found.notes,
         unread=tally.unread,
         carried=tally.carried,
     )
+
+
+def _list_reasons(rejected: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield each reason once, with the first row that has it and the number of the others."""
+    places: dict[str, list[str]] = {}
+    for record in rejected:
+        places.setdefault(record["reason"], []).append(f"{record['file']}:{record['row']}")
+    for reason, (first, *others) in places.items():
+        yield f"{first}{f' and {len(others):,} more' if others else ''}: {reason}"
 
 
 def _read_rows(

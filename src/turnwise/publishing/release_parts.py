@@ -41,7 +41,7 @@ from turnwise.tokens.loss import IGNORED
 CARD_FILE = "CHAT_TEMPLATE.md"
 MEANINGS = {
     "written": "yes",
-    "dropped": "no: it is left out without a word",
+    "dropped": "no: it is left out silently",
     "refused": "no: the template raises an error",
     "changed": "in part, or not as in its usual form",
     "garbled": "no: it is printed as a value of Python or JSON",

@@ -1,7 +1,7 @@
 """Say which turns of an encoded conversation are not trained as they should be, and why.
 
 A turn should be trained from the model's first character to its stop, with everything that its message holds. Where
-that is not so, training goes on without a word and the model learns the wrong thing: to leave its reasoning out, or
+that is not so, training goes on silently and the model learns the wrong thing: to leave its reasoning out, or
 never to stop. So each such turn is named, with the reason. What a policy leaves out on purpose is no problem, nor is a
 message of weight 0. Prompts have no labels worth a word.
 """

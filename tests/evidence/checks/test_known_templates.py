@@ -82,6 +82,12 @@ def test_what_a_profile_sends_is_an_error() -> None:
         turnwise.check("llama-3.1", profile="agent")
 
 
+def test_findings_at_one_place_name_each_other() -> None:
+    found = {finding.code: finding.message for finding in turnwise.check("llama-2")}
+    named = "(for the same reason: the first of two user messages in a row)"
+    assert found["T108"].endswith(named)
+
+
 def test_refusals_for_one_reason_are_one_finding() -> None:
     found = [one for one in turnwise.check("mistral-v3") if one.name == "late-system"]
     assert [one.also for one in found] == [("second-system", "developer-role")]

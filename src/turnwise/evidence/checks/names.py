@@ -191,7 +191,7 @@ def _find_dropped_images(subject: Subject) -> Iterator[Symptom]:
             return
     if tested:
         yield Symptom(
-            "the template tests for images, and drops them without a word",
+            "the template tests for images, and drops them silently",
             "Write a placeholder for them, or refuse them with raise_exception.",
             tested[0],
             row.probe,

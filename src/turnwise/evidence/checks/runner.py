@@ -169,7 +169,8 @@ def _join_same(findings: Iterable[CheckFinding]) -> Iterator[CheckFinding]:
         groups.setdefault((finding.code, finding.place or number), []).append(finding)
     for group in groups.values():
         first = min(group, key=lambda finding: SEVERITIES.index(finding.severity))
-        more = f" (and {len(group) - 1} more for the same reason)" if len(group) > 1 else ""
+        heads = [one.message.partition(": the template")[0] for one in group if one is not first]
+        more = f" (for the same reason: {'; '.join(dict.fromkeys(heads))})" if heads else ""
         yield replace(first, message=first.message + more)
 
 

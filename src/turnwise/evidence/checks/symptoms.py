@@ -92,7 +92,7 @@ def _describe_row(subject: Subject, row: FormRow, fix: str) -> Symptom:
         return found or Symptom(f"{what}: the template fails: {row.evidence}", fix, None, probe)
     be = "are" if what.startswith(PLURAL) else "is"
     if row.start is None:
-        how = "dropped without a word" if row.verdict == "dropped" else "written in part"
+        how = "dropped silently" if row.verdict == "dropped" else "written in part"
         return _describe_loss(subject, row, f"{what} {be} {how}", fix)
     how = (
         NOTATIONS[row.notation]
