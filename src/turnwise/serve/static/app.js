@@ -133,7 +133,13 @@ async function ask() {
   show(tab, answer);
   result.setAttribute("aria-busy", "false");
   if (!answer?.error) tab.complete?.(context, () => own === asked);
-  tell(isStatic ? t(isHubAllowed ? "online" : "offline", { host: hubHost }) : "", true);
+  tellCalmly();
+}
+
+// What is true while nothing is done; of the static page, once its engine is there.
+function tellCalmly() {
+  if (isStatic && doing === "loading") tell(t("loading"));
+  else tell(isStatic ? t(isHubAllowed ? "online" : "offline", { host: hubHost }) : "", true);
 }
 
 function show(tab, answer) {
@@ -211,7 +217,12 @@ async function main() {
   state = await readHash(location.hash);
   if (!Object.hasOwn(TABS, state.tab)) state.tab = "text";
   // the engine of the static page starts while the page is used
-  startEngine((progress) => { doing = progress; showDoing(); });
+  startEngine((progress) => {
+    doing = progress;
+    if (progress === "loading" || result.getAttribute("aria-busy") === "true") showDoing();
+    else tellCalmly();
+    if (progress === "working") keepFiles(); // after the engine: the two would slow each other down
+  });
   const catalogue = await api("entries", {});
   if (catalogue.error) {
     tell("");
@@ -225,10 +236,8 @@ async function main() {
     if (!Object.hasOwn(TABS, state.tab)) state.tab = "text";
     redraw();
   });
-  const first = redraw();
+  redraw();
   document.documentElement.dataset.ready = "true";
-  await first;
-  keepFiles();
 }
 
 main();

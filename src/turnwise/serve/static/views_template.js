@@ -27,7 +27,7 @@ function drawFinding(finding, showPlace, useConversation) {
   const load = finding.messages ? el("button", { type: "button", class: "small load", onclick: () => useConversation(finding.messages, finding.arguments ?? {}) }, t("useWitness")) : null;
   const place = finding.line ? el("button", { type: "button", class: "small", onclick: () => showPlace(finding.line, finding.column) }, t("line", finding)) : null;
   return el("li", { class: `finding is-${SEVERITIES.includes(finding.severity) ? finding.severity : "note"}` },
-    el("div", { class: "head" }, el("span", { class: "tag" }, finding.severity), el("b", {}, `${finding.code} ${finding.name}`), place, load),
+    el("div", { class: "head" }, el("span", { class: "tag" }, t(finding.severity)), el("b", {}, `${finding.code} ${finding.name}`), place, load),
     el("p", {}, finding.message),
     finding.fix ? el("p", { class: "fix" }, `${t("fix")}: ${finding.fix}`) : null,
     finding.messages || finding.output ? el("details", {}, el("summary", {}, t("example")), el("pre", { class: "out" }, [...(finding.messages ?? []).map((one) => JSON.stringify(one)), finding.output ?? ""].join("\n"))) : null);
