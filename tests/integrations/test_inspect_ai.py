@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 import turnwise
 from completions_server import CompletionsServer
-from tiny_model import save_model, save_tokenizer
+from tiny_model import save_model, save_tokenizer, script_replies
 from turnwise.tokens.tokenizers import tokenizer as adapt
 
 pytest.importorskip("inspect_ai")
@@ -117,17 +116,32 @@ def test_tools_and_reasoning_of_a_server(entry: str, tmp_path: Path) -> None:
     assert report["prompts"] == 2 and len(report["prompt_ids_sha256"]) == 64
 
 
-def test_their_own_way_with_the_same_replies(tmp_path: Path) -> None:
-    """Inspect's parsers go by the name: a model called `glm` has its calls read as Qwen's, or not at all."""
-    from inspect_ai.model._providers.util import HFHandler
+def test_the_same_task_by_their_own_way(tmp_path: Path) -> None:
+    """Inspect's `hf` has no parser for GLM's calls, takes reasoning for content, and renders calls in its own form."""
+    folder = save_model(tmp_path / "tiny", turnwise.load("glm-4.5").text)
+    logs = {}
+    for name in ("hf", "turnwise-hf"):
+        model = get_model(f"{name}/glm-4.5", model_path=str(folder), memoize=False)
+        script_replies(model.api.model, CALL["glm-4.5"], ANSWER + "<|user|>")
+        logs[name] = run(model, make_task(use_tools(tide())), tmp_path)
+    theirs = logs["hf"]
+    assert theirs.status == "error" and "no attribute 'arguments'" in theirs.error.message
+    asked = theirs.samples[0].messages[2]
+    assert asked.tool_calls[0].parse_error is not None  # it is no JSON
+    assert "I must look." in asked.text
+    ours = logs["turnwise-hf"]
+    assert ours.status == "success", ours.error
+    assert ours.results.scores[0].metrics["accuracy"].value == 1.0
+    messages = ours.samples[0].messages
+    assert messages[2].tool_calls[0].arguments == {"port": "Delft"} and messages[2].text == ""
+    assert messages[3].text == "2 m at Delft"
 
-    read = HFHandler("glm-4.5").parse_assistant_response(CALL["glm-4.5"], [])
-    call = read.tool_calls[0]
-    assert call.parse_error is not None  # it is no JSON
-    assert "<think>" in read.text  # the reasoning is a part of the answer
-    ours = turnwise.load("glm-4.5").parse(CALL["glm-4.5"])
-    assert ours["tool_calls"][0]["function"]["name"] == "tide"
-    assert json.loads(ours["tool_calls"][0]["function"]["arguments"]) == {"port": "Delft"}
+
+def test_their_completions_take_one_message(tmp_path: Path) -> None:
+    with CompletionsServer(in_turn(ANSWER)) as server:
+        model = get_model("openai-api-completions/x/tiny", base_url=server.url, api_key="none")
+        log = run(model, make_task(), tmp_path)
+    assert log.status == "error" and "single user message" in log.error.message
 
 
 def test_a_tiny_model_of_transformers(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 import turnwise
 from completions_server import CompletionsServer
 from served import listening, make_service
-from tiny_model import save_model, save_tokenizer
+from tiny_model import save_model, save_tokenizer, script_replies
 from turnwise.evidence.eval_card import hash_values
 from turnwise.integrations import lm_eval as ours
 from turnwise.integrations.evaluation import EvalPrompt
@@ -81,7 +81,7 @@ def make_task(kind: dict[str, Any], data: Path, **more: Any) -> dict[str, Any]:
     return {**kind, "dataset_path": "json", "dataset_kwargs": files, "test_split": "test", **more}
 
 
-def evaluate(model: str, arguments: dict[str, Any], task: dict[str, Any], **more: Any) -> Any:
+def evaluate(model: Any, arguments: dict[str, Any], task: dict[str, Any], **more: Any) -> Any:
     more.setdefault("apply_chat_template", True)
     more.setdefault("system_instruction", SYSTEM)
     # Its own tasks are thousands of files.
@@ -176,6 +176,20 @@ def test_the_reasoning_is_no_answer(reasoner: Path, data: Path) -> None:
     assert fields["skip_special_tokens"] is False
     report = results["config"]["turnwise"]
     assert report["prompts"] == 2
+
+
+def test_the_reasoning_of_transformers_is_no_answer(tmp_path: Path, data: Path) -> None:
+    """lm-eval drops special tokens before it looks for the end of the reasoning."""
+    folder = save_model(tmp_path / "tiny", turnwise.load("qwen3").text)
+    answers = []
+    for name in ("hf", "turnwise-hf"):
+        kind = import_module("lm_eval.api.registry").get_model(name)
+        model = kind(pretrained=str(folder), device="cpu", batch_size=2)
+        script_replies(model.model, REPLY, REPLY)
+        results = evaluate(model, {}, make_task(GENERATE, data))
+        answers.append(find_answers(results))
+    assert answers[0][0].startswith("<think>\nA crab") or answers[0][0].startswith("\nA crab")
+    assert answers[1] == ["ten", "ten"]
 
 
 def test_a_reply_that_ends_in_its_reasoning_has_no_answer(reasoner: Path, data: Path) -> None:

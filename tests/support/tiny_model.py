@@ -27,6 +27,27 @@ def save_tokenizer(folder: Path, template: str | None, adds_bos: bool = False) -
     return tokenizer
 
 
+def script_replies(model: Any, *replies: str) -> None:
+    """Let a model of transformers write these replies, one after the other, instead of sampling."""
+    import torch
+    from transformers import AutoTokenizer
+    from transformers.generation import GenerateDecoderOnlyOutput
+
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
+    rest = iter(replies)
+
+    def generate(input_ids: Any, return_dict_in_generate: bool = False, **_: Any) -> Any:
+        rows = [
+            tokenizer(next(rest), add_special_tokens=False)["input_ids"]
+            for _ in range(len(input_ids))
+        ]
+        made = tokenizer.pad({"input_ids": rows}, padding_side="right", return_tensors="pt")
+        sequences = torch.cat([input_ids, made["input_ids"]], dim=1)
+        return GenerateDecoderOnlyOutput(sequences) if return_dict_in_generate else sequences
+
+    model.generate = generate
+
+
 def save_model(folder: Path, template: str | None, adds_bos: bool = False) -> Path:
     """Write a model of one layer and its tokenizer."""
     import torch
