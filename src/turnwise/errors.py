@@ -33,11 +33,10 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from functools import wraps
-from itertools import islice
+from functools import lru_cache, wraps
+from itertools import count, islice
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar, cast
 from warnings import warn
@@ -60,6 +59,13 @@ class TurnwiseError(Exception):
     Attributes:
         message: what is wrong.
         hint: what to do about it, if that is known.
+
+    Example:
+        >>> try:
+        ...     turnwise.load("qwenn3")
+        ... except turnwise.TurnwiseError as error:
+        ...     print(error.hint)
+        Did you mean 'qwen3'? `turnwise list` prints the built-in names.
     """
 
     _kept_length = MAX_KEPT_LENGTH
@@ -109,6 +115,13 @@ class TemplateError(TurnwiseError):
         name: the name of the template.
         line, column: the place, counted from 1, if it is known.
         source_line: the text of that line; of one with more than 4,000 characters, those around the column.
+
+    Example:
+        >>> try:
+        ...     turnwise.compile("{% for m in messages %}")
+        ... except turnwise.TemplateError as error:
+        ...     print(error.line, error.column)
+        1 22
     """
 
     def __init__(
@@ -145,21 +158,53 @@ class TemplateError(TurnwiseError):
 
 
 class TemplateSyntaxError(TemplateError):
-    """The text is not a template, or uses a part of Jinja that chat templates do not have."""
+    """The text is not a template, or uses a part of Jinja that chat templates do not have.
+
+    Example:
+        >>> try:
+        ...     turnwise.compile("{% if %}", name="mine")
+        ... except turnwise.TemplateSyntaxError as error:
+        ...     print(error.name, error.line)
+        mine 1
+    """
 
 
 class TemplateRuntimeError(TemplateError):
-    """The template cannot render this conversation."""
+    """The template cannot render this conversation.
+
+    Example:
+        >>> try:
+        ...     turnwise.compile("{{ messages[0].content + 1 }}").render([{"role": "user", "content": "Hi"}])
+        ... except turnwise.TemplateRuntimeError as error:
+        ...     print(error.line)
+        1
+    """
 
 
 class TemplateRaised(TemplateRuntimeError):
-    """The template refused the conversation with `raise_exception`; `.message` is its text."""
+    """The template refused the conversation with `raise_exception`; `.message` is its text.
+
+    Example:
+        >>> try:
+        ...     turnwise.compile("{{ raise_exception('no') }}").render([])
+        ... except turnwise.TemplateRaised as error:
+        ...     print(error.message)
+        no
+    """
 
     _kept_length = MAX_RAISED_LENGTH
 
 
 class TemplateSecurityError(TemplateError):
-    """The template used an attribute or method outside of the white list."""
+    """The template used an attribute or method outside of the white list.
+
+    Example:
+        >>> try:
+        ...     turnwise.compile("{{ messages.__class__ }}").render([])
+        ... except turnwise.TemplateSecurityError as error:
+        ...     print(error.line)
+        1
+    """
 
 
 class TemplateLimitError(TemplateError):
@@ -167,6 +212,13 @@ class TemplateLimitError(TemplateError):
 
     `.budget` is "steps", "bytes", "output", "depth" or "size"; "call" for what all renderings of
     one call share, "deadline", or "isolation" for the limits of a worker process.
+
+    Example:
+        >>> try:
+        ...     turnwise.compile("{% for a in range(99999) %}{{ messages | tojson }}{% endfor %}").render([])
+        ... except turnwise.TemplateLimitError as error:
+        ...     print(error.budget)
+        steps
     """
 
     def __init__(self, message: str, *, budget: str, **rest: Any) -> None:
@@ -175,7 +227,15 @@ class TemplateLimitError(TemplateError):
 
 
 class MessageError(TurnwiseError):
-    """Messages, tools or documents that cannot be rendered; `.path` names the value."""
+    """Messages, tools or documents that cannot be rendered; `.path` names the value.
+
+    Example:
+        >>> try:
+        ...     turnwise.load("chatml").render([{"role": "user", "content": 5}])
+        ... except turnwise.MessageError as error:
+        ...     print(error.path)
+        messages[0].content
+    """
 
     def __init__(self, message: str, *, path: str = "", hint: str | None = None) -> None:
         super().__init__(f"{path}: {message}" if path else message, hint=hint)
@@ -183,7 +243,15 @@ class MessageError(TurnwiseError):
 
 
 class SourceError(TurnwiseError):
-    """No template can be read from a file, folder or name."""
+    """No template can be read from a file, folder or name.
+
+    Example:
+        >>> try:
+        ...     turnwise.load("no/such/folder/")
+        ... except turnwise.SourceError as error:
+        ...     print(type(error).__name__)
+        SourceError
+    """
 
     def within(self, where: str) -> SourceError:
         """Put `where` before the message, and return the same error."""
@@ -192,7 +260,15 @@ class SourceError(TurnwiseError):
 
 
 class TokenizerError(TurnwiseError):
-    """An object that is not a tokenizer, or something that this tokenizer cannot do."""
+    """An object that is not a tokenizer, or something that this tokenizer cannot do.
+
+    Example:
+        >>> try:
+        ...     turnwise.load("chatml").encode([], tokenizer=5)
+        ... except turnwise.TokenizerError as error:
+        ...     print(type(error).__name__)
+        TokenizerError
+    """
 
 
 class DataError(TurnwiseError):
@@ -206,6 +282,16 @@ class Unstable(TurnwiseError):
         before, now: the old and the new text, from the first difference on.
         piece: the piece of the new text in which the difference is.
         message_index: the message whose text changed, if it is known.
+
+    Example:
+        >>> session = turnwise.load("qwen3").session("turnwise")
+        >>> ids = session.prompt([{"role": "user", "content": "Hi"}])
+        >>> session.add_reply("<think>\\nHm.\\n</think>\\n\\nAye.<|im_end|>")
+        >>> try:
+        ...     session.extend([{"role": "user", "content": "Why?"}])
+        ... except turnwise.Unstable as error:
+        ...     print(error.message_index)
+        1
     """
 
     def __init__(
@@ -226,6 +312,14 @@ class TurnwiseWarning(UserWarning):
     """It works, but maybe not as expected: the only category of warnings of this library.
 
     `str()` escapes control characters, since Python prints warnings to the terminal as they are.
+
+    Example:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     rendering = turnwise.load("chatml").render([{"role": "assistant", "reasoning_content": "Hm."}])
+        >>> caught[0].category is turnwise.TurnwiseWarning, len(rendering.warnings)
+        (True, 1)
     """
 
     def __str__(self) -> str:
@@ -301,24 +395,19 @@ def warn_caller(text: str) -> None:
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
         level += 1
-    warn(_count_again(text), TurnwiseWarning, stacklevel=level)
+    # Python shows the same text of the same line once, so what a loop over many rows loses would look like one row.
+    times = f"{next(_count_warnings(text)):,}"
+    if times.strip("0,") == "1" and times != "1":
+        text += (
+            f" ({times} times so far; `strict` of render, encode and examples makes it an error)"
+        )
+    warn(text, TurnwiseWarning, stacklevel=level)
 
 
-_counts: Counter[str] = Counter()  # of warnings, by their texts
-
-
-def _count_again(text: str) -> str:
-    """Return a warning with how often it came, if that is 10, 100, 1,000 ... times.
-
-    Python shows the same text of the same line once, so what a loop over many rows loses would look like one row.
-    """
-    if len(_counts) >= MAX_COUNTED:
-        _counts.clear()
-    _counts[text] += 1
-    count = _counts[text]
-    if count == 1 or str(count).strip("0") != "1":
-        return text
-    return f"{text} ({count:,} times so far; `strict` of render, encode and examples makes it an error)"
+@lru_cache(MAX_COUNTED)
+def _count_warnings(text: str) -> Iterator[int]:
+    """Return what counts the warnings with this text, from 1 on."""
+    return count(1)
 
 
 def _show_source_line(source_line: str, line: int, column: int | None, is_cut: bool) -> str:

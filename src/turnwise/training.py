@@ -70,6 +70,12 @@ class Examples(list[Encoded]):
 
     Attributes:
         untrained: the turns that no example trains, with the reasons.
+
+    Example:
+        >>> chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Aye."}]
+        >>> samples = turnwise.load("chatml").examples(chat, "turnwise")
+        >>> len(samples), samples.untrained
+        (1, ())
     """
 
     untrained: tuple[Untrained, ...]

@@ -52,7 +52,7 @@ MISSPELT = {
     'Recipe(("a",), "chatml", "turnwise", train_on="lst")': "lst",
     'conversation.append({"role": "asistant", "content": "Aye."})': "UserMessage|ChatMessage",
     'conversation.append({"role": "user", "contents": "Aye."})': "UserMessage|ChatMessage",
-    'message["tool_calls"][0]["function"]["argument"]': "argument",
+    'message["tool_calls"][0]["function"]["argument"]': "argument|TypedDict",
 }
 REVEALED = {
     'message["content"]': "str | None",
@@ -130,6 +130,18 @@ def test_programs_run(program: Path) -> None:
 def test_programs_are_of_a_real_size() -> None:
     assert {program.stem for program in PROGRAMS} == {"agent", "train", "serve"}
     assert all(40 <= program.read_text("utf-8").count("\n") <= 85 for program in PROGRAMS)
+
+
+def test_public_names_have_examples() -> None:
+    """In their docstrings, or in those of their methods; `tests/project/test_docs.py` runs them."""
+    lacking = []
+    for name in {*turnwise.__all__} - {"ChatMessage", "Role"}:  # aliases have no docstrings
+        thing = getattr(turnwise, name)
+        members = vars(thing).items() if isinstance(thing, type) else ()
+        public = [member for key, member in members if not key.startswith("_")]
+        if not any(">>> " in (one.__doc__ or "") for one in (thing, *public)):
+            lacking.append(name)
+    assert not lacking
 
 
 def test_only_public_names_are_listed() -> None:

@@ -59,6 +59,11 @@ class Comparison:
         about: The same in a few words: turns, contents, ...
         options: The options that were tried.
         coverage: Which branches of the templates the conversations reached.
+
+    Example:
+        >>> comparison = turnwise.diff("chatml", "qwen3")
+        >>> comparison.equal, comparison.witness.kind
+        (False, 'text')
     """
 
     witness: Counterexample | None

@@ -117,6 +117,10 @@ class Stability:
         name: The name of the template.
         rows: One row for each kind of message.
         late_system: What each place of late system texts costs, in tokens.
+
+    Example:
+        >>> turnwise.stability("chatml").stable, turnwise.stability("qwen3").stable
+        (True, False)
     """
 
     name: str

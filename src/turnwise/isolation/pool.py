@@ -364,6 +364,11 @@ class IsolatedTemplate:
 
     The calls are those of `Template`, with the same arguments and results; a tokenizer is best given by its name or
     file, since the worker loads it once. Renderings come with their pieces.
+
+    Example:
+        >>> with turnwise.isolated(workers=1, seconds=30) as pool:
+        ...     str(pool.load("chatml").render([{"role": "user", "content": "Hi"}]))
+        '<|im_start|>user\\nHi<|im_end|>\\n'
     """
 
     def __init__(self, pool: WorkerPool, recipe: Recipe, name: str) -> None:

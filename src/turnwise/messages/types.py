@@ -45,14 +45,26 @@ Templates may know others (`observation`, `ipython`), so any text is accepted.
 
 
 class FunctionCall(TypedDict):
-    """The function that a model calls, and its arguments as a mapping or as JSON text."""
+    """The function that a model calls, and its arguments as a mapping or as JSON text.
+
+    Example:
+        >>> called: turnwise.FunctionCall = {"name": "tide", "arguments": {"port": "Oban"}}
+        >>> called["name"]
+        'tide'
+    """
 
     name: str
     arguments: Mapping[str, object] | str
 
 
 class ToolCall(TypedDict, total=False):
-    """One entry of `tool_calls`: a function, or code for an interpreter, which has `code` and `lang` besides."""
+    """One entry of `tool_calls`: a function, or code for an interpreter, which has `code` and `lang` besides.
+
+    Example:
+        >>> call: turnwise.ToolCall = {"id": "call00000", "function": {"name": "tide", "arguments": "{}"}}
+        >>> "tide" in str(turnwise.load("qwen3").render([{"role": "assistant", "tool_calls": [call]}]))
+        True
+    """
 
     id: str
     type: Literal["function", "code_interpreter"]
@@ -70,7 +82,13 @@ class ReplyFunction(TypedDict):
 
 
 class ReplyToolCall(TypedDict):
-    """One entry of the `tool_calls` of a parsed reply; code for an interpreter has `code` and `lang` besides."""
+    """One entry of the `tool_calls` of a parsed reply; code for an interpreter has `code` and `lang` besides.
+
+    Example:
+        >>> reply = '<tool_call>\\n{"name": "tide", "arguments": {"port": "Oban"}}\\n</tool_call>'
+        >>> turnwise.load("qwen3").parse(reply)["tool_calls"][0]["function"]["arguments"]
+        '{"port": "Oban"}'
+    """
 
     id: str
     type: Literal["function"]
@@ -81,7 +99,13 @@ class ReplyToolCall(TypedDict):
 
 
 class ContentPart(TypedDict, total=False):
-    """One part of a content that is a list: `{"type": "text", "text": "Hello!"}`; media have the key of their type."""
+    """One part of a content that is a list: `{"type": "text", "text": "Hello!"}`; media have the key of their type.
+
+    Example:
+        >>> part: turnwise.ContentPart = {"type": "image_url", "image_url": {"url": "cat.png"}}
+        >>> turnwise.load("qwen2.5-vl").render([{"role": "user", "content": [part]}]).media[0].kind
+        'image'
+    """
 
     type: Required[str]
     text: str
@@ -100,7 +124,13 @@ Content = str | Sequence[ContentPart]
 
 
 class SystemMessage(TypedDict):
-    """Instructions of whoever built the application."""
+    """Instructions of whoever built the application.
+
+    Example:
+        >>> rules: turnwise.SystemMessage = {"role": "system", "content": "Be brief."}
+        >>> str(turnwise.load("chatml").render([rules]))
+        '<|im_start|>system\\nBe brief.<|im_end|>\\n'
+    """
 
     role: Literal["system", "developer"]
     content: Content
@@ -108,7 +138,13 @@ class SystemMessage(TypedDict):
 
 
 class UserMessage(TypedDict):
-    """What a user wrote."""
+    """What a user wrote.
+
+    Example:
+        >>> question: turnwise.UserMessage = {"role": "user", "content": "When?"}
+        >>> str(turnwise.load("chatml").render([question]))
+        '<|im_start|>user\\nWhen?<|im_end|>\\n'
+    """
 
     role: Literal["user"]
     content: Content
@@ -116,7 +152,13 @@ class UserMessage(TypedDict):
 
 
 class AssistantMessage(TypedDict, total=False):
-    """What the model wrote. Its reasoning may be under one of three keys; templates see it under those they read."""
+    """What the model wrote. Its reasoning may be under one of three keys; templates see it under those they read.
+
+    Example:
+        >>> reply: turnwise.AssistantMessage = {"role": "assistant", "content": "Aye.", "weight": 0.5}
+        >>> str(turnwise.load("chatml").render([reply]))
+        '<|im_start|>assistant\\nAye.<|im_end|>\\n'
+    """
 
     role: Required[Literal["assistant"]]
     content: Content | None
@@ -129,7 +171,13 @@ class AssistantMessage(TypedDict, total=False):
 
 
 class ToolMessage(TypedDict):
-    """The result of a tool: `tool_call_id` is the `id` of the call, `name` the tool."""
+    """The result of a tool: `tool_call_id` is the `id` of the call, `name` the tool.
+
+    Example:
+        >>> result: turnwise.ToolMessage = {"role": "tool", "tool_call_id": "call00000", "content": "12:04"}
+        >>> result["content"]
+        '12:04'
+    """
 
     role: Literal["tool"]
     content: Content
@@ -191,7 +239,13 @@ class Delta(TypedDict, total=False):
 
 
 class FunctionDefinition(TypedDict, total=False):
-    """A function that the model may call; `parameters` is the JSON schema of its arguments."""
+    """A function that the model may call; `parameters` is the JSON schema of its arguments.
+
+    Example:
+        >>> tide: turnwise.FunctionDefinition = {"name": "tide", "parameters": {"type": "object"}}
+        >>> tide["name"]
+        'tide'
+    """
 
     name: Required[str]
     description: str
@@ -200,7 +254,13 @@ class FunctionDefinition(TypedDict, total=False):
 
 
 class Tool(TypedDict):
-    """One entry of `tools`."""
+    """One entry of `tools`.
+
+    Example:
+        >>> tide: turnwise.Tool = {"type": "function", "function": {"name": "tide", "parameters": {}}}
+        >>> "tide" in str(turnwise.load("qwen3").render([{"role": "user", "content": "Hi"}], [tide]))
+        True
+    """
 
     type: Literal["function"]
     function: FunctionDefinition

@@ -57,6 +57,10 @@ class Capability(NamedTuple):
         evidence: what the template wrote there, or its error message.
         probe: the conversation that shows it.
         line: the line of the template that refuses it, or writes the first wrong character.
+
+    Example:
+        >>> turnwise.load("chatml").capabilities.rows[0].verdict
+        'written'
     """
 
     name: str
@@ -75,6 +79,11 @@ class Capabilities:
     Args:
         forms: the table of forms of the template.
         with_tools: ask in conversations with tools, where some templates accept other forms.
+
+    Example:
+        >>> capabilities = turnwise.load("llama-2").capabilities
+        >>> [row.name for row in capabilities.rows if row.verdict == "dropped"][:2]
+        ['tools', 'call without text']
     """
 
     def __init__(self, forms: FormTable, with_tools: bool = True) -> None:

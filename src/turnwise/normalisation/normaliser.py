@@ -58,6 +58,13 @@ class Normalised(NamedTuple):
         lost: the paths of parts that had to be left out.
         read: the messages as a renderer takes them, if they were read already.
         hoisted: the indices in the caller's list of system texts that were moved to before earlier messages.
+
+    Example:
+        >>> template = turnwise.load("qwen3")
+        >>> question = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
+        >>> given = turnwise.Normaliser(template.codec).normalise([question])
+        >>> given.messages
+        [{'role': 'user', 'content': 'Hi'}]
     """
 
     messages: Any

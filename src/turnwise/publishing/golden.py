@@ -100,6 +100,10 @@ def verify_release(folder: str | Path) -> tuple[GoldenDifference, ...]:
 
     Raises:
         SourceError: the folder has no golden file, or something in it cannot be read.
+
+    Example:
+        >>> turnwise.verify_release("models/mine")  # doctest: +SKIP
+        ()
     """
     model = ModelFolder(Path(folder))
     golden = model.read_table(GOLDEN_FILE)

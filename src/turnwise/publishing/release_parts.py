@@ -97,6 +97,11 @@ class Release:
         verdicts: what the programs that read a response_template say about the one of the folder.
         written: the files that were written.
         findings: what `turnwise check` found in the template.
+
+    Example:
+        >>> release = turnwise.release("models/mine", dry_run=True)  # doctest: +SKIP
+        >>> release.is_complete  # doctest: +SKIP
+        True
     """
 
     folder: Path
@@ -153,6 +158,9 @@ def release(
 
     Raises:
         SourceError: the folder has no template or no tokenizer, a file of it is broken, or it cannot be written.
+
+    Example:
+        >>> print(turnwise.release("models/mine", dry_run=True))  # doctest: +SKIP
     """
     if not isinstance(folder, str | Path):
         raise SourceError(f"a release is made of a model folder, not of {short_repr(folder)}")

@@ -96,6 +96,11 @@ class Match:
         by: How the id was found: "id", "normal form", "pattern" or "rule"; "text" if its published template is known.
         star: True if the template has special tokens that a base model has not learnt.
         warning: What to know before using it; None if there is nothing.
+
+    Example:
+        >>> found = turnwise.match("Qwen/Qwen3-8B")
+        >>> found.entry, found.kind
+        ('qwen3', 'chat')
     """
 
     model: str

@@ -69,6 +69,11 @@ class Patch:
         lines: The lines of the template as it was that are changed, counted from 1.
         repaired: The number of conversations that were broken and are right now.
         remaining: The number of those that are still broken, mostly for another reason.
+
+    Example:
+        >>> repair = turnwise.fix("llama-2")
+        >>> [patch.name for patch in repair.patches][:1]
+        ['null-content']
     """
 
     name: str
@@ -85,7 +90,12 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Unfixed:
-    """A defect that no change repairs, and the reason."""
+    """A defect that no change repairs, and the reason.
+
+    Example:
+        >>> [unfixed.reason for unfixed in turnwise.fix("chatml").unfixed]
+        []
+    """
 
     name: str
     reason: str

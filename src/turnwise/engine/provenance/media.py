@@ -34,6 +34,12 @@ class MediaPart(NamedTuple):
         span: the characters of the placeholder, None if the template wrote none.
         tokens: the tokens of the placeholder, in `Encoded.media`.
         pad: those of them that stand for the media itself, which `Encoded.expand` repeats.
+
+    Example:
+        >>> photo = {"role": "user", "content": [{"type": "image", "image": "cat.png"}]}
+        >>> part = turnwise.load("qwen2.5-vl").render([photo]).media[0]
+        >>> part.kind, part.path
+        ('image', 'messages[0].content[0]')
     """
 
     kind: str

@@ -78,6 +78,11 @@ class Origin(NamedTuple):
         sources: paths of the values from which a computed text was made.
         part: the part of a message's content that was being written, such as `("messages", 0, "content", 1)`,
             also for the template's own text (`<|image_pad|>`).
+
+    Example:
+        >>> origin = turnwise.load("chatml").render([{"role": "user", "content": "Hi"}]).pieces[-3].origin
+        >>> origin.kind, origin.field
+        ('field', 'messages[0].content')
     """
 
     kind: OriginKind
@@ -112,7 +117,13 @@ class PieceFields(NamedTuple):
 
 
 class Piece(PieceFields):
-    """A part of a rendered text with one origin."""
+    """A part of a rendered text with one origin.
+
+    Example:
+        >>> piece = turnwise.load("chatml").render([{"role": "user", "content": "Hi"}]).pieces[-3]
+        >>> piece.text, str(piece.origin)
+        ('Hi', 'messages[0].content')
+    """
 
     _written = (NO_WRITERS, 0)  # and its start in the rendering
 

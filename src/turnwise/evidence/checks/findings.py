@@ -86,6 +86,11 @@ class CheckFinding:
         probe: the smallest conversation that shows it, None if no conversation is needed.
         output: what the template writes, or its error.
         also: the names of other checks that found the same at this place.
+
+    Example:
+        >>> finding = turnwise.check("qwen3").findings[0]
+        >>> finding.code, finding.severity
+        ('T106', 'warning')
     """
 
     code: str
