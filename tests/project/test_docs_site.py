@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import build_docs
+import docs_pictures
 import pytest
 
 from turnwise import dialects, entries
@@ -51,3 +52,24 @@ def test_links_of_the_project_lead_somewhere() -> None:
             if path and "://" not in path and not (page.parent / path).exists():
                 broken.append(f"{page.relative_to(root)}: {target}")
     assert not broken, "\n".join(broken)
+
+
+def test_pictures_show_what_turnwise_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the first page are drawn again; the screencast changes with every sentence, so it is not compared."""
+    drawn = docs_pictures.IMAGES
+    (tmp_path / "growth.json").write_bytes((drawn / "growth.json").read_bytes())
+    monkeypatch.setattr(docs_pictures, "IMAGES", tmp_path)
+    docs_pictures.draw_origins()
+    docs_pictures.draw_attack()
+    docs_pictures.draw_growth()
+    for name in ("origins.svg", "attack.svg", "growth.svg"):
+        assert (tmp_path / name).read_bytes() == (drawn / name).read_bytes(), "run `make pictures`"
+
+
+def test_drawings_stand_in_the_first_pages(site: Path) -> None:
+    for name in build_docs.FRONT:
+        text = (site / name).read_text(encoding="utf-8")
+        assert text.count("<svg ") == 4 and "images/origins.svg" not in text
+        assert not re.search(r"(?:src|href)=.https?:|@import|url\(", text)  # nothing is loaded

@@ -252,4 +252,4 @@ def progress_figures(first: Progress, now: Progress, seconds: float) -> str:
 def label_lines(text: str) -> Iterator[output.Line]:
     """Yield the lines of a summary, with their labels dim."""
     for line in text.rstrip("\n").split("\n"):
-        yield (line[:LABEL_WIDTH], "dim"), line[LABEL_WIDTH:]
+        yield (line[:LABEL_WIDTH], "dim"), output.localise(line[LABEL_WIDTH:])

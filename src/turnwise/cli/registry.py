@@ -124,7 +124,9 @@ def _entry_line(entry: Entry, width: int) -> output.Line:
     if not entry.notes and not entry.verified:  # imported: there is only a name
         return [(printable(entry.name), "bold")]
     evidence = "verified" if entry.is_verified else "not verified"
-    about = f"  {printable(entry.family):<9} {evidence:<12}  {printable(entry.notes)}"
+    about = (
+        f"  {printable(entry.family):<9} {evidence:<12}  {output.localise(printable(entry.notes))}"
+    )
     return (f"{printable(entry.name):<{width}}", "bold"), (about, "dim")
 
 
