@@ -15,7 +15,7 @@ TRL := trl==1.16.0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests laws lint types slow bench bounds conformance replies-conformance oracles integrations fuzz accept docs pictures package api serve site browser agent-demo clean
+.PHONY: help demo test tests laws lint types slow bench bounds conformance replies-conformance oracles integrations fuzz accept docs pictures package image api serve site browser agent-demo clean
 
 help:  ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -150,6 +150,10 @@ pictures: $(TESTING)  ## draw the pictures of the documentation's first page fro
 # PYTHONS: the interpreters to try; those that are not there are said, and left out.
 package: $(TESTING)  ## build wheel and sdist, install each alone, and run the demo with it
 	$(BIN)/python scripts/check_package.py $(PYTHONS)
+
+# buildah is a package of Debian: apt install buildah
+image: $(TESTING)  ## the container image: build it, measure its layers, and the soak of the service in it; as root
+	$(BIN)/python -m pytest -q -s -m slow tests/serve/test_image.py
 
 # MODEL: an entry or a model folder.
 MODEL ?= qwen3

@@ -16,8 +16,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -170,7 +170,12 @@ async def run_client(port: int, number: int, end: float, counts: Counter[str]) -
     writer.close()
 
 
-def soak(seconds: float, clients: int) -> tuple[Counter[str], list[float], list[int]]:
+def soak(
+    seconds: float,
+    clients: int,
+    tokenizer: str = str(SHIPPED),
+    serve: Callable[..., AbstractContextManager[tuple[int, int]]] = running_server,
+) -> tuple[Counter[str], list[float], list[int]]:
     """Let clients loose for some seconds; what they got, how long health took, and the memory over time."""
     counts: Counter[str] = Counter()
     sizes: list[int] = []
@@ -186,8 +191,8 @@ def soak(seconds: float, clients: int) -> tuple[Counter[str], list[float], list[
         await asyncio.gather(measure(), *(run_client(port, n, end, counts) for n in range(clients)))
 
     with running_engine() as engine:
-        words = (*MODELS, "--memory", "8", "--tokenizer", str(SHIPPED), "--no-playground")
-        with running_server(*words, "--upstream", engine) as (port, pid):
+        words = (*MODELS, "--memory", "8", "--tokenizer", tokenizer, "--no-playground")
+        with serve(*words, "--upstream", engine) as (port, pid):
             command = [sys.executable, "-c", PROBE, str(port), str(seconds)]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as probe:
                 asyncio.run(run(port, pid))

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,11 @@ print(json.dumps(found))
 
 
 @contextmanager
-def running_server(*arguments: str) -> Iterator[tuple[int, int]]:
+def running_server(
+    *arguments: str, start: Callable[..., subprocess.Popen[str]] = start_command
+) -> Iterator[tuple[int, int]]:
     """The port and the process id of a server."""
-    process = start_command(*(arguments or (*MODELS, "--memory", "8")))
+    process = start(*(arguments or (*MODELS, "--memory", "8")))
     assert process.stderr is not None
     url = re.search(r"http://127.0.0.1:(\d+)", process.stderr.readline())
     assert url is not None
