@@ -146,6 +146,7 @@ def test_public_names_have_examples() -> None:
 
 def test_only_public_names_are_listed() -> None:
     assert set(dir(turnwise)) == {*turnwise.__all__, "__version__"}
+    assert set(dir(turnwise.data)) == {*turnwise.data.__all__}
     template = turnwise.load("chatml")
     rendering = template.render([{"role": "user", "content": "Hi"}])
     assert set(dir(rendering)) == {
