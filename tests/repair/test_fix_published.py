@@ -16,6 +16,7 @@ import pytest
 import corpus
 import oracle
 import turnwise
+from fix_renderings import measure
 from turnwise.repair import Repair
 from turnwise.repair.candidates import BY_NAME
 from turnwise.repair.fix import STILL_BROKEN
@@ -84,6 +85,16 @@ def test_a_repaired_template_is_one_for_transformers(name: str) -> None:
     repair = repair_published(name)
     assert not list(find_changes(name, repair))
     assert turnwise.compile(repair.text).text == repair.text
+
+
+@pytest.mark.law(2)
+@pytest.mark.parametrize("name", sorted(corpus.load_published()))
+def test_a_rendering_that_worked_is_the_same(name: str) -> None:
+    try:
+        found = measure(name)
+    except turnwise.SourceError:  # it refuses every conversation
+        return
+    assert not found.changed
 
 
 @pytest.mark.slow

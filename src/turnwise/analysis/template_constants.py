@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
@@ -59,13 +60,16 @@ class TemplateConstants:
     questions: tuple[Question, ...]
 
     @classmethod
+    @lru_cache(maxsize=8)  # one template is asked by many
     def read(cls, text: str) -> TemplateConstants:
         """Read a template that compiles."""
-        tree = parse(text, "template")
-        found = list_nodes(tree)
+        found = list_nodes(parse(text, "template"))
         aliases = _find_aliases(found)
-        questions = tuple(dict.fromkeys(_ask_all(found, aliases)))
-        return cls(aliases, _find_children(found, aliases), questions)
+        return cls(
+            aliases,
+            _find_children(found, aliases),
+            tuple(dict.fromkeys(_ask_all(found, aliases))),
+        )
 
     def questions_of(self, node: nodes.Node) -> tuple[Question, ...]:
         """Return the questions that one condition asks."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from os.path import commonprefix
 from typing import NamedTuple, cast
@@ -26,10 +27,11 @@ from turnwise.engine.program import Program
 from turnwise.engine.provenance.expressions import Position
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
+from turnwise.errors import TemplateLimitError
 from turnwise.messages import Path
 
 FORCED, OUTCOME = "forced_decision", "forced_outcome"
-ALLOWED = 3  # times the budgets of one rendering, for one search
+ALLOWED = 6  # times the budgets of one rendering, for one search
 MARKER = re.compile(r"[<\[]")
 FEW = 8  # characters, such as a separator
 
@@ -119,12 +121,24 @@ class DecisionSearch:
             probe: the conversation.
             path: the field.
         """
+        best, place = (0, False, -sys.maxsize, False), None
+        try:
+            for score, found in self._try_all(name, probe, path):
+                if score > best:
+                    best, place = score, found
+        except TemplateLimitError:  # what was found so far will do
+            return place
+        return place
+
+    def _try_all(
+        self, name: str, probe: Probe, path: Path
+    ) -> Iterator[tuple[tuple[int, bool, int, bool], Position]]:
+        """Yield the decisions with which a field is written, and how good each explains that it is not."""
         renderer = self._renderer.allow(ALLOWED)
         original = try_render(renderer, probe)
         if not isinstance(original, Rendering):
-            return None
+            return
         is_whole = all(origin.message != path[1] for _, origin in original.pieces)
-        best, place = (0, False, -sys.maxsize, False), None
         for number, decision in enumerate(self._programs[name].decisions):
             for outcome in (None,) if decision.is_slice else (True, False):
                 options = {**probe.options, FORCED: number, OUTCOME: outcome}
@@ -135,14 +149,10 @@ class DecisionSearch:
                 ):
                     continue
                 # the best is that which adds the text alone, not a turn for it
-                is_kept, turns = (
-                    _keeps(original.text, rendering.text),
-                    len(MARKER.findall(rendering.text)),
-                )
+                is_kept = _keeps(original.text, rendering.text)
+                turns = len(MARKER.findall(rendering.text))
                 score = (len(fields), is_kept, -turns, decision.is_slice and is_whole)
-                if score > best:
-                    best, place = score, (outcome and decision.otherwise) or decision.start
-        return place
+                yield score, (outcome and decision.otherwise) or decision.start
 
 
 def _list_fields(outcome: RenderOutcome) -> set[Path]:

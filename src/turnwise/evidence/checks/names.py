@@ -123,8 +123,8 @@ def _list_near_keys(constants: TemplateConstants) -> Iterator[tuple[str, str]]:
 
 def _find_near(name: str, known: Sequence[str], close: float = CLOSE_KEY) -> str:
     """Return the known name that a misspelt one is nearly; empty if it is known itself, or like none."""
-    near = get_close_matches(name, known, 1, close)
-    return near[0] if near and name not in known and near[0] != name else ""
+    near = [] if name in known else get_close_matches(name, known, 1, close)
+    return near[0] if near else ""
 
 
 def _list_read_keys(tree: nodes.Template) -> Iterator[tuple[str, int]]:
