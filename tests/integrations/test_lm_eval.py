@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import import_module
+from importlib import import_module, metadata
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -190,6 +192,55 @@ def test_the_reasoning_of_transformers_is_no_answer(tmp_path: Path, data: Path) 
         answers.append(find_answers(results))
     assert answers[0][0].startswith("<think>\nA crab") or answers[0][0].startswith("\nA crab")
     assert answers[1] == ["ten", "ten"]
+
+
+def put_vllm(monkeypatch: pytest.MonkeyPatch, sent: list[Any]) -> None:
+    """Put modules in the place of vLLM's whose engine answers with REPLY; lm-eval's code for vLLM is its own."""
+
+    class ScriptedEngine:
+        def __init__(self, **arguments: Any) -> None:
+            config = SimpleNamespace(max_model_len=arguments["max_model_len"])
+            self.llm_engine = SimpleNamespace(model_config=config)
+
+        def generate(self, prompts: Any, sampling_params: Any, **_: Any) -> list[Any]:
+            sent.extend(zip(prompts, sampling_params, strict=True))
+            return [SimpleNamespace(outputs=[SimpleNamespace(text=REPLY)]) for _ in prompts]
+
+    def load_tokenizer(place: str, **_: Any) -> Any:
+        return import_module("transformers").AutoTokenizer.from_pretrained(place)
+
+    modules = {
+        "vllm": {"LLM": ScriptedEngine, "SamplingParams": dict, "TokensPrompt": dict},
+        "vllm.lora": {},
+        "vllm.lora.request": {"LoRARequest": None},
+        "vllm.renderers": {},
+        "vllm.renderers.hf": {"resolve_chat_template": lambda **_: None},
+        "vllm.tokenizers": {"get_tokenizer": load_tokenizer},
+    }
+    for name, names in modules.items():
+        module = ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None)
+        vars(module).update(names)
+        monkeypatch.setitem(sys.modules, name, module)
+    own = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0.32.0" if name == "vllm" else own(name))
+
+
+def test_vllm_model_with_a_scripted_engine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path
+) -> None:
+    sent: list[Any] = []
+    put_vllm(monkeypatch, sent)
+    folder = save_model(tmp_path / "tiny", turnwise.load("qwen3").text)
+    arguments = {"pretrained": str(folder), "max_model_len": 512}
+    theirs = evaluate("vllm", {**arguments}, make_task(GENERATE, data))
+    count = len(sent)
+    ours = evaluate("turnwise-vllm", {**arguments}, make_task(GENERATE, data))
+    assert find_answers(theirs)[0].startswith("<think>\nA crab")
+    assert find_answers(ours) == ["ten", "ten"]
+    assert ["\n\n" in settings["stop"] for _, settings in sent] == [True, True, False, False]
+    hashes = {hash_values(prompt["prompt_token_ids"]) for prompt, _ in sent[count:]}
+    assert ours["config"]["turnwise"]["prompt_ids_sha256"] == hash_values(sorted(hashes))
 
 
 def test_a_reply_that_ends_in_its_reasoning_has_no_answer(reasoner: Path, data: Path) -> None:

@@ -48,7 +48,7 @@ def script_replies(model: Any, *replies: str) -> None:
     model.generate = generate
 
 
-def save_model(folder: Path, template: str | None, adds_bos: bool = False) -> Path:
+def save_model(folder: Path, template: str | None, adds_bos: bool = False, width: int = 8) -> Path:
     """Write a model of one layer and its tokenizer."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -57,7 +57,7 @@ def save_model(folder: Path, template: str | None, adds_bos: bool = False) -> Pa
     torch.manual_seed(7)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=8,
+        hidden_size=width,
         intermediate_size=8,
         num_hidden_layers=1,
         num_attention_heads=1,
