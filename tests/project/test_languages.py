@@ -36,7 +36,7 @@ NOT_SHOWN = (
         )
     ),
 )
-COMPOSED = ("frames", "forms", "titles", "reports", "usage", "help", "entries")
+COMPOSED = ("frames", "changes", "forms", "titles", "reports", "usage", "help", "entries")
 """Topics of sentences that are put together, stand in data files, or are click's."""
 MIN_COVERED = 0.95
 CHAT = [{"role": "user", "content": "the template is nested too deeply"}]

@@ -28,7 +28,7 @@ MIN_USED = 0.97  # of a budget
 BUDGETS = {
     "errors": 1_431,
     "immutable": 74,
-    "languages": 653,
+    "languages": 687,
     "sized_cache": 379,
     "processes": 391,
     "schema": 536,

@@ -21,6 +21,7 @@ SINKS: dict[str, Places] = {
     "Change": (1, 2, "what", "why"),
     "CheckFinding": ("message", "fix"),
     "Symptom": (0, 1, "message", "fix"),
+    "_note": (1, 2),
     "fail": (0,),
     "note": (0,),
     "note_warning": (0,),

@@ -40,8 +40,9 @@ FIELDS = frozenset(
     ]
 )
 """Fields of answers that are sentences for the reader; of an error, `text` is one, too."""
-SEPARATORS = {r"(?<=[.?!]) (?=\S)": "", "; ": "；", ", ": "、", " or ": " 或 "}
-"""Patterns of what stands between sentences or the items of a list, and what is written instead."""
+SENTENCES = {r"(?<=[.?!]) (?=\S)": "", "; ": "；"}
+LISTS = {", ": "、", " or ": " 或 "}
+"""Patterns of what stands between sentences and between the items of a list, and what is written instead."""
 
 
 def find_language(environment: Mapping[str, str]) -> str:
@@ -102,12 +103,8 @@ def read_phrases(language: str) -> list[tuple[str, str, str]]:
 @lru_cache(MAX_LENGTH)
 def _translate_sentence(text: str, language: str) -> str | None:
     """Return a sentence, or several, in a language; None if no pattern fits."""
-    for separator, glue in SEPARATORS.items():
-        parts = re.split(separator, text)
-        if 1 < len(parts) <= MAX_PARTS:
-            found = [_translate_sentence(part, language) for part in parts]
-            if all(found):
-                return glue.join(map(str, found))
+    if found := _translate_parts(text, SENTENCES, language):
+        return found
     for anchor, english, translated in read_phrases(language):
         if anchor in text and (values := _compile(english, translated).fullmatch(text)):
             known = values.groupdict()
@@ -115,7 +112,18 @@ def _translate_sentence(text: str, language: str) -> str | None:
             return translated.replace("!t}", "_}").format_map(known)
     head, colon, rest = text.partition(": ")
     after = rest and rest.count(colon) < MAX_PARTS and _translate_sentence(rest, language)
-    return f"{head}{colon}{after}" if after else None
+    return f"{head}{colon}{after}" if after else _translate_parts(text, LISTS, language)
+
+
+def _translate_parts(text: str, separators: Mapping[str, str], language: str) -> str | None:
+    """Return a text whose parts are all known; None if one is not."""
+    for separator, glue in separators.items():
+        parts = re.split(separator, text)
+        if 1 < len(parts) <= MAX_PARTS:
+            found = [_translate_sentence(part, language) for part in parts]
+            if all(found):
+                return glue.join(map(str, found))
+    return None
 
 
 @cache
