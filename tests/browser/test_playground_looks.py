@@ -107,7 +107,7 @@ def test_no_payload_is_executed(page: Playground) -> None:
     payloads = [payload.replace("MARK", MARK) for payload in PAYLOADS]
     assert len(payloads) >= 100
     for start in range(0, len(payloads), 20):
-        part = payloads[start : start + 20]
+        part = (payloads[start:] + payloads)[:20]
         messages = [{"role": "user", "content": one} for one in part]
         messages += [{"role": part[0], "content": part[-1], "name": part[1], part[2]: part[3]}]
         tool = {"type": "function", "function": {"name": part[4], "description": part[5]}}
@@ -191,7 +191,7 @@ for (const selector of ["html[lang]", "title", "main", "meta[name=viewport]", "m
 return found"""
 REACHABLE = """
 return [...document.querySelectorAll("button, input, select, textarea, summary, [tabindex]")]
-  .filter((node) => node.getClientRects().length && !node.disabled && node.tabIndex >= 0 && node.id !== "skip")
+  .filter((node) => node.checkVisibility() && !node.disabled && node.tabIndex >= 0 && node.id !== "skip")
   .map((node) => node.id || node.textContent)"""
 FOCUSED = """
 const node = document.activeElement;

@@ -63,6 +63,7 @@ function drawTabs() {
     document.getElementById(`tab-${names[at]}`).focus();
   };
   result.setAttribute("aria-labelledby", `tab-${state.tab}`);
+  document.body.dataset.tab = state.tab;
   // on a phone the tabs are wider than the screen
   const chosen = document.getElementById(`tab-${state.tab}`);
   tabs.scrollLeft = chosen.offsetLeft - (tabs.clientWidth - chosen.offsetWidth) / 2;
