@@ -201,6 +201,7 @@ return [node.id || node.textContent, isFramed || node === document.body]"""
 
 
 def test_an_audit_has_no_complaints(page: Playground) -> None:
+    page.log()  # what other tests provoked
     for width in (1440, 360):
         page.open(width=width)
         for name in TABS:

@@ -153,3 +153,18 @@ def test_no_answer_names_a_path_of_the_server(tmp_path: Path) -> None:
             answer = str(error)
         assert str(tmp_path) not in answer and tmp_path.name not in answer
     assert call("source", {"template": "mine"}, resources)["name"] == "mine"
+
+
+def test_a_conversion_without_a_target_finds_one() -> None:
+    """The first dialect that can say the template; what must be left out is named."""
+    found = call("convert", {"template": "chatml"})
+    assert (found["dialect"], found["left_out"]) == ("ollama", [])
+    found = call("convert", {"template": "qwen3"})
+    assert (found["dialect"], found["left_out"]) == (
+        "ollama",
+        ["tools", "reasoning", "enable_thinking"],
+    )
+    same = call("convert", {"template": "qwen3", "to": "ollama", "without": found["left_out"]})
+    assert same["output"] == found["output"]
+    refused = call("convert", {"template": "qwen3", "to": "ollama"})
+    assert "tools" in refused["error"]["message"]

@@ -31,7 +31,9 @@ and these are the verbs:
     check       {template, tokenizer?}                -> {"template", "findings": [FINDING], "not_run", "ignored"}
     facts       {template, tokenizer?}                -> {"stops", "stop_ids", "capabilities", "stability", "variables"}
     diff        {template, other, tokenizer?}         -> {"equal", "tried", "text", "witness"?}
-    convert     {template, to, without?, eos_token?, bos_token?} -> {"dialect", "output": TEXT}
+    convert     {template, to?, without?, eos_token?, bos_token?}
+                                                      -> {"dialect", "output": TEXT, "left_out": [NAME]}; without `to`
+                                                          the first dialect that can say the template, or most of it
     match       {model, source?}                      -> {"name", "kind", "source", "reason", "warning", ...}
 
     PIECE   {"text", "kind": "template" | "field" | "computed", "line", "column", "path", "message", "sources"}
@@ -47,6 +49,7 @@ The server sends it with the status 422.
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, field
@@ -91,6 +94,9 @@ RENDER_FIELDS = (
 )
 MAX_CHUNKS = 100_000
 NO_RESOURCES: Resources = {}
+# Dialects that are tried, in this order, where a conversion names none; what one cannot express is left out.
+GREETINGS = ("ollama", "llamafactory", "xtuner", "lmdeploy", "fastchat")
+REMEDY = re.compile(r"without=\['([a-z_]+)'\]")  # in the hint of a refusal
 
 
 def call(verb: str, body: Any, resources: Resources = NO_RESOURCES) -> Data:
@@ -359,14 +365,26 @@ def _diff(request: _Request) -> Data:
 
 
 def _convert(request: _Request) -> Data:
-    to = request.require("to")
-    output = request.template().convert(
-        to,
-        eos_token=request.body.eos_token,
-        bos_token=request.body.bos_token,
-        without=request.body.without,
-    )
-    return {"dialect": to, "output": _as_text(output)}
+    if request.body.to is not None:
+        return _write_dialect(request, request.body.to, [])
+    for to in GREETINGS:
+        left_out: list[str] | None = []
+        while left_out is not None:
+            try:
+                return _write_dialect(request, to, left_out)
+            except SourceError as refusal:
+                remedy = REMEDY.search(refusal.hint or "")
+                is_new = remedy is not None and remedy[1] not in left_out
+                left_out = [*left_out, remedy[1]] if remedy and is_new else None
+    return _write_dialect(request, "jinja", [])
+
+
+def _write_dialect(request: _Request, to: str, left_out: list[str]) -> Data:
+    body = request.body
+    without = [*body.without, *left_out]
+    tokens = _select(body, "eos_token", "bos_token")
+    output = request.template().convert(to, without=without, **tokens)
+    return {"dialect": to, "output": _as_text(output), "left_out": left_out}
 
 
 def _match(request: _Request) -> Data:

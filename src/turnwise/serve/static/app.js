@@ -125,7 +125,7 @@ async function ask() {
   result.setAttribute("aria-busy", "true");
   const busy = setTimeout(showDoing, 250);
   const [answer, facts] = await Promise.all([
-    body === null ? null : tab.ask ? tab.ask(state, (given) => api(tab.verb, given)) : api(tab.verb, body),
+    body === null ? null : api(tab.verb, body),
     tab.also ? api(tab.also.verb, tab.also.body(state)) : null,
   ]);
   clearTimeout(busy);

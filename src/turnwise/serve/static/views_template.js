@@ -6,7 +6,6 @@ import { sourceOf, templateOf, tokenizerOf } from "./state.js";
 const FILES = { jinja: "chat_template.jinja", ollama: "Modelfile" };
 const SEVERITIES = ["error", "warning", "note"];
 const TARGETS = ["jinja", "fastchat", "llamafactory", "lmdeploy", "xtuner", "paddlenlp", "ollama"]; // the dialects that can be written
-const GREETINGS = ["ollama", "llamafactory", "xtuner", "lmdeploy", "fastchat"]; // tried in this order where no target is chosen
 const REMEDY = /without=\[([^\]]*)\]/; // in the hint of a refusal, in any language
 const CAPABILITY = /^(.+?)\s{2,}(\S+(?: \S+)?)\s*(.*)$/;
 
@@ -94,32 +93,16 @@ function side(label, text, at) {
   return el("div", {}, el("h3", {}, label), el("pre", { class: "rendered" }, el("span", { class: "p-template" }, characters.slice(0, place).join("")), el("mark", {}, characters.slice(place).join(""))));
 }
 
-// Ask for one dialect; without one, for the first that can express the template. What turnwise cannot write there is
-// left out, and named: nothing of it is lost in silence.
-async function convert(state, ask) {
-  const without = state.without.split(",").map((name) => name.trim()).filter(Boolean);
-  const request = (to, names) => ask({ template: templateOf(state), to, without: names });
-  if (state.to) return request(state.to, without);
-  for (const to of GREETINGS) {
-    let names = without;
-    let answer = await request(to, names);
-    for (let found = namesToLeaveOut(answer.error); found; found = namesToLeaveOut(answer.error)) {
-      names = [...names, ...found];
-      answer = await request(to, names);
-    }
-    if (!answer.error) return { ...answer, leftOut: names.slice(without.length) };
-  }
-  return request("jinja", without);
-}
-
 function namesToLeaveOut(error) {
   return REMEDY.exec(error?.hint ?? "")?.[1].replaceAll("'", "").split(",").map((name) => name.trim()) ?? null;
 }
 
 export const convertTab = {
   verb: "convert",
-  ask: convert,
-  body: templateOf,
+  body(state) {
+    const without = state.without.split(",").map((name) => name.trim()).filter(Boolean);
+    return { template: templateOf(state), without, ...(state.to ? { to: state.to } : {}) };
+  },
   head({ state, change }) {
     const to = select({ id: "to" }, [["", t("firstPossible")], ...TARGETS], state.to);
     to.addEventListener("change", () => { state.to = to.value; change(); });
@@ -138,7 +121,7 @@ export const convertTab = {
   },
   draw(answer) {
     const name = FILES[answer.dialect] ?? `${answer.dialect}.json`;
-    const leftOut = answer.leftOut?.length ? el("p", { class: "warnings", id: "left-out" }, t("leftOut", { names: answer.leftOut.join(", ") })) : null;
+    const leftOut = answer.left_out.length ? el("p", { class: "warnings", id: "left-out" }, t("leftOut", { names: answer.left_out.join(", ") })) : null;
     return [
       el("div", { class: "bar" }, el("h3", {}, name), el("span", { class: "buttons" }, copyButton(t("copy"), t("copied"), () => answer.output), el("button", { type: "button", class: "small", onclick: () => downloadText(name, answer.output) }, t("download")))),
       leftOut, el("pre", { class: "out", id: "converted" }, answer.output),
