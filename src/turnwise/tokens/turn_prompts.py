@@ -37,8 +37,8 @@ class TurnPrompts:
         """The messages as plain data, if they are read once."""
         if not self._reads_once:
             return None
-        if isinstance(self._messages, list) and find_plain_kind(self._messages):
-            return ReadMessages(self._messages, {})  # they need no copy
+        if kind := find_plain_kind(self._messages):
+            return ReadMessages(list(self._messages), {}, kind)  # they need no copy
         reader = InputReader()
         return ReadMessages(reader.read_messages(self._messages), reader.aliases)
 
@@ -47,7 +47,7 @@ class TurnPrompts:
         read = self._read
         if read is None:
             return self._render(self._messages[:count])
-        return self._render(ReadMessages(read.messages[:count], read.aliases))
+        return self._render(ReadMessages(read.messages[:count], read.aliases, read.plain_kind))
 
     def render_other(self, messages: Messages) -> Rendering:
         """Render the prompt of other messages."""
