@@ -15,7 +15,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -124,12 +123,7 @@ class BatchEncoder:
             Any, RowLayout
         ] = {}  # by roles: layouts that apply, until a row is encoded in full
         self._errors: dict[int, TurnwiseError] = {}
-        self._forms: dict[Any, _Form] = {}
-        if request is not None:
-            # The template may print it.
-            prompt = repr(request.arguments.get("add_generation_prompt"))
-            known = request.turn_cache.layouts.setdefault(request.tokenizer, {})
-            self._forms = known.setdefault((request.train_on, prompt), {})
+        self._forms = {} if request is None else _find_forms(request)
 
     def encode(self, rows: Iterable[Any]) -> EncodedBatch:
         """Encode rows.
@@ -172,13 +166,10 @@ class BatchEncoder:
         roles, contents = turns
         layout = self._ready.get(roles)
         if layout is None:
-            form = self._forms.get(roles) or self._add_form(roles, messages)
+            form = self._forms.get(roles)
             layout = None if form is None else self._find_layout(form)
             if layout is None:
-                encoded = self._encode_in_full(messages)
-                if form is not None:
-                    self._learn_layout(messages, contents, form, encoded)
-                return _EncodedRow.of(encoded)
+                return _EncodedRow.of(self._encode_in_full(messages))
             self._absent.update(layout.absent)
             self._ready[roles] = layout
         self._contents += contents
@@ -191,43 +182,12 @@ class BatchEncoder:
         self._ready.clear()
         return self._encode_row(messages, arguments)
 
-    def _add_form(self, roles: Any, messages: Sequence[Any]) -> _Form | None:
-        """Note rows with these roles; None if they are not plain turns."""
-        if find_plain_kind(messages) != "turns":
-            return None
-        if len(self._forms) >= MAX_FORMS:
-            self._forms.clear()
-        form = self._forms[roles] = _Form()
-        return form
-
     def _find_layout(self, form: _Form) -> RowLayout | None:
         """Return the layout of the rows of a form; None if it is not known, or has another time in it."""
         request, layout = self._request, form.layout  # read once: other threads share the form
         assert request is not None
         is_known = layout is not None and layout.trace.is_on_time(request.arguments["now"])
         return layout if is_known else None
-
-    def _learn_layout(
-        self, messages: Sequence[Any], contents: Sequence[str], form: _Form, encoded: Encoded
-    ) -> None:
-        """Remember the layout of a row that was encoded in full."""
-        request = self._request
-        assert request is not None
-        if form.attempts >= MAX_ATTEMPTS:
-            return
-        if encoder_for(request.tokenizer).matcher.is_in(SEPARATOR.join(contents)):
-            return  # such a row never has a layout
-        form.rows += 1
-        if form.rows < MIN_ROWS:
-            return
-        trace = trace_contents(request.renderer, messages, request.arguments)
-        layout = None
-        if trace is not None:
-            layout = make_layout(replace(request, messages=messages), encoded, trace)
-        if layout is not None:
-            layout.warnings = encoded.warnings
-        form.layout = layout
-        form.attempts = 0 if layout is not None else form.attempts + 1
 
     def _encode_laid_out(self) -> _FlatRows:
         """Encode all rows that have a layout; those that cannot be encoded so are encoded in full."""
@@ -338,6 +298,66 @@ class BatchEncoder:
             told = row.layout.warnings if isinstance(row, _LaidOutRow) else row and row.warnings
             if told:
                 yield index, told
+
+
+def _find_forms(request: EncodeRequest) -> dict[Any, _Form]:
+    """Return what is known about rows that are encoded like this, by their roles."""
+    prompt = repr(request.arguments.get("add_generation_prompt"))  # the template may print it
+    known = request.turn_cache.layouts.setdefault(request.tokenizer, {})
+    forms: dict[Any, _Form] = known.setdefault((request.train_on, prompt), {})
+    return forms
+
+
+def learn_layout(request: EncodeRequest, encoded: Encoded, warnings: tuple[str, ...]) -> None:
+    """Remember the layout of a row of plain turns that was encoded in full, if it has one.
+
+    Args:
+        request: how it was encoded.
+        encoded: the row.
+        warnings: what was warned of.
+    """
+    turns = _read_plain_turns(request.messages)
+    if turns is None or not can_have_layouts(request):
+        return
+    roles, contents = turns
+    forms = _find_forms(request)
+    if roles not in forms and len(forms) >= MAX_FORMS:
+        forms.clear()
+    form = forms.setdefault(roles, _Form())
+    if form.attempts >= MAX_ATTEMPTS:
+        return
+    if encoder_for(request.tokenizer).matcher.is_in(SEPARATOR.join(contents)):
+        return  # such a row never has a layout
+    form.rows += 1
+    if form.rows < MIN_ROWS:
+        return
+    trace = trace_contents(request.renderer, request.messages, request.arguments)
+    layout = None if trace is None else make_layout(request, encoded, trace)
+    if layout is not None:
+        layout.warnings = warnings
+    form.layout = layout
+    form.attempts = 0 if layout is not None else form.attempts + 1
+
+
+def encode_laid_out(request: EncodeRequest) -> tuple[list[int], list[int]] | None:
+    """Return the ids and labels of a conversation whose layout is known, and of which there is nothing to warn."""
+    if not can_have_layouts(request):
+        return None
+    found = BatchEncoder(request, _refuse_row, "collect").encode([request.messages])
+    if found.errors or found.warnings:
+        return None
+    return found.input_ids.tolist(), found.labels.tolist()
+
+
+def _refuse_row(messages: Any, arguments: Mapping[str, Any]) -> Encoded:
+    raise MessageError("the layout of this row is not known")
+
+
+def can_share_layout(messages: Any, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a conversation consists of plain turns, and is encoded as such rows are."""
+    if any([arguments.get(name) is not None for name in ("tools", "documents", "late_system")]):
+        return False
+    return find_plain_kind(messages) == "turns"
 
 
 def encode_batch(

@@ -386,6 +386,12 @@ def note_warning(text: str) -> bool:
     return log is None or not log.is_quiet
 
 
+def warnings_so_far() -> tuple[str, ...]:
+    """Return the warnings of this call."""
+    log = _log.get()
+    return () if log is None else log.texts
+
+
 def warn_caller(text: str) -> None:
     """Warn of the line that called this library, however many of its functions are between."""
     if not note_warning(text):

@@ -12,15 +12,15 @@ convert   conversion/            the template in another dialect
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from turnwise import dialects
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.unnamed_tokens import render_unnamed
-from turnwise.batch import encode_batch
+from turnwise.batch import can_share_layout, encode_batch, encode_laid_out, learn_layout
 from turnwise.conversion.conversion import Conversion
 from turnwise.dialects.translation import Translation, copy_source
 from turnwise.engine.option_names import ENCODE_ARGUMENTS, reject_misspelt_options
@@ -34,6 +34,7 @@ from turnwise.errors import (
     TemplateRuntimeError,
     TemplateSyntaxError,
     keep_warnings,
+    warnings_so_far,
 )
 from turnwise.messages import Messages, Tools
 from turnwise.normalisation.capabilities import Capabilities
@@ -53,7 +54,8 @@ from turnwise.replies.parser.message_builder import (
 )
 from turnwise.replies.parser.parser import Parser
 from turnwise.tokens import tokenizers
-from turnwise.tokens.encoded import Encoded, note_changes, renumber_turns
+from turnwise.tokens.encode import EncodeRequest
+from turnwise.tokens.encoded import Encoded, make_laid_out, note_changes, renumber_turns
 from turnwise.tokens.encoded_batch import EncodedBatch
 from turnwise.tokens.growing import GrowingPrompt
 from turnwise.tokens.label_report import REMEDY, find_label_problems, report_problems
@@ -273,19 +275,34 @@ class Template:
         more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
         more |= {"compatible": compatible, "add_stop": add_stop}
 
+        plain: EncodeRequest | None = None
+        if growing is None and can_share_layout(messages, arguments):
+            plain = self._requests.build(messages, tokenizer, train_on, arguments, **more)
+            if (found := encode_laid_out(plain)) is not None:
+                chat = [dict(one) for one in messages]  # which the caller may change later
+                again = {**more, **arguments, "now": plain.arguments["now"]}
+                growing = GrowingPrompt()
+                in_full = partial(self.encode, chat, tokenizer, train_on, growing=growing, **again)
+                return make_laid_out(*found, len(chat), plain.tokenizer, train_on, in_full)
         encode_whole = encode if growing is None else growing.encode
         attempt = self._inputs.begin(messages, arguments)
         while attempt.is_open:
             with attempt:
                 given = attempt.given
                 named = {**arguments, "tools": given.tools}
-                request = self._requests.build(given.messages, tokenizer, train_on, named, **more)
+                if plain is None:
+                    build = self._requests.build
+                    request = build(given.messages, tokenizer, train_on, named, **more)
+                else:
+                    request = replace(plain, messages=given.messages)
                 encoded = encode_whole(request.for_one_call())
                 attempt.check(encoded.rendering, encoded.kept)
         self._inputs.report_early_replies(given, train_on, strict)
         problems = find_label_problems(request, encoded)
         note_changes(encoded, given.changes, given.positions)
         report_problems(self.name, renumber_turns(problems, given.positions), strict, REMEDY)
+        if plain is not None:
+            learn_layout(request, encoded, warnings_so_far())
         return encoded
 
     def encode_batch(

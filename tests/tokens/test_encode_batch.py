@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import re
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from published_templates import compile_published
 from turnwise import Encoded, EncodedBatch, Template
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, TurnwiseError
+from turnwise.tokens.growing import GrowingPrompt
 from turnwise.tokens.tokenizers import tokenizer
 from turnwise.tokens.tokenizers.files import SHIPPED
 
@@ -128,11 +130,12 @@ def make_row(dice: random.Random) -> Any:
 
 
 def encode_alone(template: Template, row: Any, known: Any, **more: Any) -> Encoded:
+    """Encode a row in full: a conversation that grows has no layout."""
     own = (
         {"messages": row} if isinstance(row, list) else turnwise.shapes.conversation(row).arguments
     )
     messages = own.pop("messages")
-    return template.encode(messages, known, **{**more, **own})
+    return template.encode(messages, known, growing=GrowingPrompt(), **{**more, **own})
 
 
 def check_law(template: Template, rows: Sequence[Any], known: Any, **more: Any) -> EncodedBatch:
@@ -219,13 +222,49 @@ def test_rows_of_one_form_are_not_rendered(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(template.encode_batch(rows, "turnwise", now=NOW)) == 9
 
 
+COLUMNS = ("input_ids", "labels", "weights", "owners", "offsets", "tokens", "control", "mask")
+OF_TEXT = ("text", "turns", "untrained", "incomplete", "added_stop", "kept", "warnings", "defused")
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_conversation_with_a_known_layout_is_encoded_as_in_full(name: str) -> None:
+    """`encode` returns the ids and labels of the layout, and all else when it is asked for."""
+    template, dice = turnwise.load(name), random.Random(name)
+    texts = re.findall(r"'([^'\n]+)'", template.text)[:20]
+    rows = [make_turns(dice) for _ in range(12)] + make_hostile_rows(dice, texts)
+    for more in ({}, {"max_length": 40}, {"add_generation_prompt": True, "train_on": "last"}):
+        for row in rows:
+            try:
+                full = encode_alone(template, row, "turnwise", now=NOW, **more)
+            except TurnwiseError as error:
+                with pytest.raises(TurnwiseError) as found:
+                    template.encode(row, "turnwise", now=NOW, **more)
+                assert str(found.value) == str(error)
+                continue
+            encoded = template.encode(row, "turnwise", now=NOW, **more)
+            for column in (*COLUMNS, *OF_TEXT):
+                assert getattr(encoded, column) == getattr(full, column), (column, row)
+            assert encoded.rendering == full.rendering
+
+
+def test_a_conversation_that_changes_after_it_was_encoded() -> None:
+    template = turnwise.load("chatml")
+    for word in ("one", "two"):
+        chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": word}]
+        encoded = template.encode(chat, "turnwise")
+        chat[1]["content"] = "another"
+        assert word in encoded.text and encoded.turns and len(pickle.dumps(encoded))
+    with pytest.raises(AttributeError, match="lables"):
+        encoded.lables  # type: ignore[attr-defined]  # noqa: B018
+
+
 def test_a_template_that_writes_the_date() -> None:
     template = turnwise.compile("{{ strftime_now('%d %b') }}" + turnwise.load("chatml").text)
     rows = [[{"role": "user", "content": "a"}, {"role": "assistant", "content": b}] for b in "xyz"]
     for day in (17, 18, 17):
         now = NOW.replace(day=day)
         batch = template.encode_batch(rows, "turnwise", now=now)
-        alone = [template.encode(row, "turnwise", now=now).input_ids for row in rows]
+        alone = [encode_alone(template, row, "turnwise", now=now).input_ids for row in rows]
         assert batch.lists()["input_ids"] == alone
 
 

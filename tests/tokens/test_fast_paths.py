@@ -95,8 +95,13 @@ class Law:
     def check(self, count: int) -> None:
         chats = [self.make_chat(1 + index % 2, index < 4) for index in range(count)]
         self.encode(chats[0])  # what is wrong with the template and the tokenizer is reported once
-        results = [self.encode(chat) for chat in chats]
+        results = [self.encode(chat, growing=GrowingPrompt()) for chat in chats]
         self.check_batch(chats, results)
+        for chat, (full, texts) in zip(chats, results, strict=True):
+            alone, warned = self.encode(chat)  # by its layout, if that is known
+            assert warned == texts and isinstance(alone, str) is isinstance(full, str)
+            if isinstance(alone, Encoded) and isinstance(full, Encoded):
+                assert alone.input_ids == full.input_ids and alone.labels == full.labels, chat
         for chat, (result, _) in zip(chats, results, strict=True):
             self.counts["rows"] += 1
             if isinstance(result, str):

@@ -6,9 +6,9 @@ trainer ids and labels.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from turnwise.engine.provenance.media import MediaPart
 from turnwise.engine.provenance.rendering import Rendering
@@ -28,6 +28,8 @@ from turnwise.tokens.owners import Owner, find_owners
 from turnwise.tokens.text_encoder import SpanTable, encoder_for
 from turnwise.tokens.token_offsets import TokenOffsets
 from turnwise.tokens.tokenizers.protocol import Tokenizer
+
+FULL_ONLY = ("_turns", "rendering", "token_offsets")  # what the layout of a row does not show
 
 
 class Rewritten(NamedTuple):
@@ -73,6 +75,7 @@ class Encoded:
     """
 
     __slots__ = (
+        "_encode_in_full",
         "_labels",
         "_media",
         "_message_weights",
@@ -126,6 +129,19 @@ class Encoded:
         self._labels: list[int] | None = None
         self._media: tuple[MediaPart, ...] | None = None
         self._tokens: list[str] | None = None  # only where tokens were repeated
+
+    _encode_in_full: Callable[[], Encoded]  # only where a layout was known
+
+    if not TYPE_CHECKING:  # or every name would be one of its attributes
+
+        def __getattr__(self, name: str) -> Any:
+            """Return what the layout of a row does not show: the row is encoded in full."""
+            if name not in FULL_ONLY:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            full = self._encode_in_full()
+            for one in FULL_ONLY:
+                setattr(self, one, getattr(full, one))
+            return getattr(self, name)
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -377,9 +393,38 @@ def _to_arrays(encoded: Encoded, make: Any, integer: Any, real: Any) -> dict[str
 def _copy_encoded(encoded: Encoded) -> Encoded:
     """Return a copy that shares everything with the original."""
     copy = object.__new__(Encoded)
-    for name in Encoded.__slots__:
+    for name in Encoded.__slots__[1:]:
         setattr(copy, name, getattr(encoded, name))
     return copy
+
+
+def make_laid_out(
+    ids: list[int],
+    labels: list[int],
+    messages: int,
+    tokenizer: Tokenizer,
+    train_on: TrainOn,
+    encode_in_full: Callable[[], Encoded],
+) -> Encoded:
+    """Return a conversation whose layout was known: all that it does not show is found when it is asked for.
+
+    Args:
+        ids: the ids.
+        labels: the labels.
+        messages: how many there are.
+        tokenizer: the tokenizer.
+        train_on: the loss policy.
+        encode_in_full: encodes the conversation.
+    """
+    encoded = object.__new__(Encoded)
+    encoded._encode_in_full = encode_in_full
+    encoded.input_ids, encoded._labels = ids, labels
+    encoded.tokenizer, encoded.train_on = tokenizer, train_on
+    encoded.kept, encoded._message_weights = range(messages), [1.0] * messages
+    encoded.added_stop, encoded._only_turns = "", False
+    encoded._untrained = encoded.incomplete = encoded.rewritten = encoded.warnings = ()
+    encoded._owners = encoded._weights = encoded._media = encoded._tokens = None
+    return encoded
 
 
 def _repeat_tokens(encoded: Encoded, repeated: Sequence[RepeatedTokens]) -> Encoded:

@@ -37,8 +37,8 @@ class TurnPrompts:
         """The messages as plain data, if they are read once."""
         if not self._reads_once:
             return None
-        if kind := find_plain_kind(self._messages):
-            return ReadMessages(list(self._messages), {}, kind)  # they need no copy
+        if isinstance(self._messages, list) and (kind := find_plain_kind(self._messages)):
+            return ReadMessages(self._messages, {}, kind)  # they need no copy
         reader = InputReader()
         return ReadMessages(reader.read_messages(self._messages), reader.aliases)
 
