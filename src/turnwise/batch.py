@@ -15,6 +15,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from turnwise.engine.segments.rows import MAX_TRACED_LENGTH, trace_contents
 from turnwise.errors import MessageError, TurnwiseError, did_you_mean
 from turnwise.messages import find_lone_surrogate, find_plain_kind
 from turnwise.tokens.encode import EncodeRequest
-from turnwise.tokens.encoded import Encoded
+from turnwise.tokens.encoded import Encoded, make_laid_out
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
 from turnwise.tokens.loss import IGNORED, TrainOn
 from turnwise.tokens.request_builder import RequestBuilder
@@ -33,10 +34,10 @@ from turnwise.tokens.text_encoder import encoder_for
 
 ON_ERROR = ("raise", "collect")
 MAX_FORMS = 1_000  # of rows whose layouts are remembered
-MIN_ROWS = (
-    3  # of a form, before its layout is looked for: that takes as long as to encode some rows
-)
-MAX_ATTEMPTS = 4  # rows that may show a layout, which takes longer than to encode them
+MIN_ROWS = 3  # of a form, before its layout is looked for
+ROWS_PER_MESSAGE = 1  # in addition
+MAX_FAILURES = 8
+MAX_COMPLETED = 8  # one of so many conversations may be encoded in full after all
 
 NO_ARGUMENTS: Mapping[str, Any] = {}
 SEPARATOR = "\0"  # between contents that are searched together
@@ -47,12 +48,42 @@ EncodeRow = Callable[[Any, Mapping[str, Any]], Encoded]  # messages and the argu
 class _Form:
     """What is known about rows with the same roles."""
 
-    __slots__ = ("attempts", "layout", "rows")
+    __slots__ = ("layout", "rows")
 
     def __init__(self) -> None:
         self.rows = 0  # that were encoded in full
         self.layout: RowLayout | None = None
-        self.attempts = 0  # to find it, in succession
+
+
+class _Forms(dict[Any, _Form]):
+    """The forms of rows that are encoded alike, by their roles.
+
+    To look for a layout takes as long as to encode as many rows as the form has messages, or some more. So it is looked
+    for when so many have come, and after each failure only when four times as many have.
+    """
+
+    failures = 0  # to find a layout, in succession
+    waiting = 0  # rows until the next attempt
+    used = completed = (
+        0  # conversations whose layout was known, and those that were encoded in full later
+    )
+
+    def may_learn(self, roles: Sequence[str], now: datetime) -> bool:
+        """Count a row that was encoded in full, and return whether to look for the layout of its form."""
+        if roles not in self and len(self) >= MAX_FORMS:
+            self.clear()
+        form = self.setdefault(roles, _Form())
+        if form.layout is not None and form.layout.trace.is_on_time(now):
+            return False  # it is not that of this row
+        form.rows += 1
+        self.waiting -= 1
+        return form.rows >= MIN_ROWS + ROWS_PER_MESSAGE * len(roles) and self.waiting <= 0
+
+    def learn(self, roles: Sequence[str], layout: RowLayout | None) -> None:
+        """Remember the layout of a form, or that it has none."""
+        self.setdefault(roles, _Form()).layout = layout  # other threads may have cleared it
+        self.failures = 0 if layout is not None else min(self.failures + 1, MAX_FAILURES)
+        self.waiting = MIN_ROWS * 4**self.failures if self.failures else 0
 
 
 class _LaidOutRow(NamedTuple):
@@ -123,7 +154,7 @@ class BatchEncoder:
             Any, RowLayout
         ] = {}  # by roles: layouts that apply, until a row is encoded in full
         self._errors: dict[int, TurnwiseError] = {}
-        self._forms = {} if request is None else _find_forms(request)
+        self._forms = _Forms() if request is None else _find_forms(request)
 
     def encode(self, rows: Iterable[Any]) -> EncodedBatch:
         """Encode rows.
@@ -300,11 +331,11 @@ class BatchEncoder:
                 yield index, told
 
 
-def _find_forms(request: EncodeRequest) -> dict[Any, _Form]:
+def _find_forms(request: EncodeRequest) -> _Forms:
     """Return what is known about rows that are encoded like this, by their roles."""
     prompt = repr(request.arguments.get("add_generation_prompt"))  # the template may print it
     known = request.turn_cache.layouts.setdefault(request.tokenizer, {})
-    forms: dict[Any, _Form] = known.setdefault((request.train_on, prompt), {})
+    forms: _Forms = known.setdefault((request.train_on, prompt), _Forms())
     return forms
 
 
@@ -321,32 +352,48 @@ def learn_layout(request: EncodeRequest, encoded: Encoded, warnings: tuple[str, 
         return
     roles, contents = turns
     forms = _find_forms(request)
-    if roles not in forms and len(forms) >= MAX_FORMS:
-        forms.clear()
-    form = forms.setdefault(roles, _Form())
-    if form.attempts >= MAX_ATTEMPTS:
+    if not forms.may_learn(roles, request.arguments["now"]):
         return
     if encoder_for(request.tokenizer).matcher.is_in(SEPARATOR.join(contents)):
         return  # such a row never has a layout
-    form.rows += 1
-    if form.rows < MIN_ROWS:
-        return
     trace = trace_contents(request.renderer, request.messages, request.arguments)
     layout = None if trace is None else make_layout(request, encoded, trace)
     if layout is not None:
         layout.warnings = warnings
-    form.layout = layout
-    form.attempts = 0 if layout is not None else form.attempts + 1
+    forms.learn(roles, layout)
 
 
-def encode_laid_out(request: EncodeRequest) -> tuple[list[int], list[int]] | None:
-    """Return the ids and labels of a conversation whose layout is known, and of which there is nothing to warn."""
+def encode_laid_out(
+    request: EncodeRequest, encode_in_full: Callable[[], Encoded]
+) -> Encoded | None:
+    """Return a conversation whose layout is known, and of which there is nothing to warn.
+
+    A caller who mostly wants more than ids and labels would pay twice, so layouts are then used for few conversations.
+
+    Args:
+        request: the conversation.
+        encode_in_full: encodes it in full.
+    """
     if not can_have_layouts(request):
+        return None
+    forms, turns = _find_forms(request), _read_plain_turns(request.messages)
+    form = None if turns is None else forms.get(turns[0])
+    if form is None or form.layout is None:
+        return None
+    forms.used += 1
+    if MAX_COMPLETED * forms.completed > forms.used + MAX_COMPLETED:
         return None
     found = BatchEncoder(request, _refuse_row, "collect").encode([request.messages])
     if found.errors or found.warnings:
         return None
-    return found.input_ids.tolist(), found.labels.tolist()
+
+    def complete() -> Encoded:
+        forms.completed += 1
+        return encode_in_full()
+
+    ids, labels = found.input_ids.tolist(), found.labels.tolist()
+    count = len(request.messages)
+    return make_laid_out(ids, labels, count, request.tokenizer, request.train_on, complete)
 
 
 def _refuse_row(messages: Any, arguments: Mapping[str, Any]) -> Encoded:

@@ -55,7 +55,7 @@ from turnwise.replies.parser.message_builder import (
 from turnwise.replies.parser.parser import Parser
 from turnwise.tokens import tokenizers
 from turnwise.tokens.encode import EncodeRequest
-from turnwise.tokens.encoded import Encoded, make_laid_out, note_changes, renumber_turns
+from turnwise.tokens.encoded import Encoded, note_changes, renumber_turns
 from turnwise.tokens.encoded_batch import EncodedBatch
 from turnwise.tokens.growing import GrowingPrompt
 from turnwise.tokens.label_report import REMEDY, find_label_problems, report_problems
@@ -278,12 +278,12 @@ class Template:
         plain: EncodeRequest | None = None
         if growing is None and can_share_layout(messages, arguments):
             plain = self._requests.build(messages, tokenizer, train_on, arguments, **more)
-            if (found := encode_laid_out(plain)) is not None:
-                chat = [dict(one) for one in messages]  # which the caller may change later
-                again = {**more, **arguments, "now": plain.arguments["now"]}
-                growing = GrowingPrompt()
-                in_full = partial(self.encode, chat, tokenizer, train_on, growing=growing, **again)
-                return make_laid_out(*found, len(chat), plain.tokenizer, train_on, in_full)
+            chat = [dict(one) for one in messages]  # the caller may change them later
+            again = {**more, **arguments, "now": plain.arguments["now"], "growing": GrowingPrompt()}
+            in_full = partial(self.encode, chat, tokenizer, train_on, **again)
+            laid_out = encode_laid_out(plain, in_full)
+            if laid_out is not None:
+                return laid_out
         encode_whole = encode if growing is None else growing.encode
         attempt = self._inputs.begin(messages, arguments)
         while attempt.is_open:

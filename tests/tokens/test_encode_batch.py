@@ -91,6 +91,9 @@ HOSTILE = (
 def learn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for the layout of a form in its first row, so that few rows are enough."""
     monkeypatch.setattr("turnwise.batch.MIN_ROWS", 1)
+    monkeypatch.setattr("turnwise.batch.ROWS_PER_MESSAGE", 0)
+    monkeypatch.setattr("turnwise.batch.MAX_FAILURES", 0)
+    monkeypatch.setattr("turnwise.batch.MAX_COMPLETED", 0)
 
 
 def make_text(dice: random.Random) -> str:

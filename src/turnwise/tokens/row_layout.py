@@ -174,10 +174,12 @@ def make_layout(request: EncodeRequest, encoded: Encoded, trace: ContentTrace) -
     if contents is None:
         return None
     row = _FirstRow(request, encoded, contents)
+    segments = row.find_segments() if row.has_plain_turns() else None
+    if segments is None:
+        return None
     has_own_prompts = _has_own_prompts(request)
     with_prompts = _add_prompts(request, encoded, trace) if has_own_prompts else trace
-    segments = row.find_segments() if row.has_plain_turns() else None
-    if with_prompts is None or segments is None:
+    if with_prompts is None:
         return None
     encoder = encoder_for(request.tokenizer)
     controls = encoder.controls.select(encoded.input_ids)
