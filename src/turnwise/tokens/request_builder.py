@@ -167,10 +167,11 @@ class RequestBuilder:
         read = [
             (name, value)
             for name, value in arguments.items()
-            if name in variables and (name not in RENDER_ARGUMENTS or name in PROBED_ARGUMENTS)
+            if name in variables and name not in RENDER_ARGUMENTS
         ]
+        probed = [(name, arguments.get(name)) for name in PROBED_ARGUMENTS if name in variables]
         has_tools = arguments.get("tools") is not None  # then another template may be taken
-        key = make_digest((has_tools, sorted(read, key=itemgetter(0))))
+        key = make_digest((has_tools, probed, sorted(read, key=itemgetter(0))))
         cache = self._turn_caches.find(key)
         if cache is None:
             cache = TurnCache(analyse_prompts(*self.renderer.texts))
