@@ -171,13 +171,14 @@ export class LeftPane {
   // A name that is no entry may be the id of a model.
   async matchModel(model) {
     const answer = await api("match", { model });
-    if (answer.error) return this.showModelError(answer.error);
+    const hint = isStatic && hubHost && !isHubAllowed ? `\n  ${t("hubHint", { host: hubHost })}` : "";
+    if (answer.error) return this.showModelError({ text: `${answer.error.text}${hint}` });
     const { catalogue } = this;
     if (answer.name && catalogue.entries.some((entry) => entry.name === answer.name)) {
       this.pick(answer.name);
       this.note.textContent = `${model}: ${answer.reason}`;
     } else {
-      this.showModelError({ text: `${model}: ${answer.reason || answer.warning || "?"}${hubHost && isStatic && !isHubAllowed ? `\n  ${t("hubHint", { host: hubHost })}` : ""}` });
+      this.showModelError({ text: `${model}: ${answer.reason || answer.warning || "?"}${hint}` });
     }
   }
 
