@@ -119,6 +119,7 @@ def hub_site(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         yield address, model
 
 
+@pytest.mark.filterwarnings("ignore:.*writes no stop token:turnwise.errors.TurnwiseWarning")
 def test_models_come_from_the_hub_if_that_is_allowed(
     driver: Any, hub_site: tuple[str, Path]
 ) -> None:
