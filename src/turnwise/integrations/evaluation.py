@@ -96,7 +96,8 @@ class EvalChat:
         One that is cut off in its reasoning has no content; what the prompt began of the content is not in it.
         """
         message = self.template.parse(reply, prompt, tools, strip="calls")
-        message["content"] = "".join(one.text for one in message.events if one.kind == TEXT)
+        content = "".join(one.text for one in message.events if one.kind == TEXT)
+        message["content"] = content.lstrip() if message.get("reasoning_content") else content
         return message
 
     def note_sent(self, prompt: EvalPrompt) -> None:

@@ -127,10 +127,7 @@ class ChatTemplateModel:
         return {**wanted, **self.reply_fields, "until": [*self.turnwise.stops, *more]}
 
     def _read_answer(self, reply: str, prompt: EvalPrompt, wanted: dict[str, Any]) -> str:
-        message = self.turnwise.parse(reply, prompt)
-        answer = message["content"] or ""
-        if message.get("reasoning_content"):
-            answer = answer.lstrip()
+        answer = self.turnwise.parse(reply, prompt)["content"] or ""
         for text in _read_until(wanted):
             answer = answer.partition(text)[0]
         return answer
