@@ -150,13 +150,7 @@ class Segments:
         except UNWRITABLE:
             return None
         length = len(text)
-        most = length if is_ascii else MAX_CHARACTER_SIZE * length
-        # Each character adds to the budget of bytes; operations may take more than that.
-        if cost > self._limits.bytes_per_character:
-            price += (cost - self._limits.bytes_per_character) * length / self._limits.bytes
-        if length > MAX_TEXT or price > 1:
-            return None
-        if most > self._limits.output and most > self._find_largest(messages):
+        if length > MAX_TEXT or not self._can_pay(messages, length, is_ascii, price, cost):
             return None
         find_unwritten = None
         if missing is not None and not has_tools:
@@ -164,12 +158,21 @@ class Segments:
         output = out if with_trails else None
         return SegmentedText(text, output, find_unwritten, steps, size + cost * length)
 
-    def _find_largest(self, messages: list[dict[str, Any]]) -> int:
-        """Return the bytes that the output of a conversation may have."""
+    def _can_pay(
+        self, messages: list[dict[str, Any]], length: int, is_ascii: bool, price: float, cost: int
+    ) -> bool:
+        """Whether a text is surely within the budgets of bytes and of output."""
+        limits = self._limits
+        # Each character adds to the budget of bytes; operations may take more than that.
+        if cost > limits.bytes_per_character:
+            price += (cost - limits.bytes_per_character) * length / limits.bytes
+        size = length if is_ascii else MAX_CHARACTER_SIZE * length
+        if price > 1 or size <= limits.output:
+            return price <= 1
         texts = [len(value) for one in messages for value in one.values() if type(value) is str]
         containers, characters = self._tools_size
-        shares = self._limits.share_of(len(messages) + containers, sum(texts) + characters)
-        return self._limits.output + shares["output"]
+        shares = limits.share_of(len(messages) + containers, sum(texts) + characters)
+        return size <= limits.output + shares["output"]
 
     def learn(
         self,
