@@ -27,6 +27,7 @@ from turnwise.messages import find_lone_surrogate, find_plain_kind
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded, make_laid_out
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
+from turnwise.tokens.growing import GrowingPrompt
 from turnwise.tokens.loss import IGNORED, TrainOn
 from turnwise.tokens.request_builder import RequestBuilder
 from turnwise.tokens.row_layout import RowLayout, can_have_layouts, encode_flat, make_layout
@@ -364,7 +365,7 @@ def learn_layout(request: EncodeRequest, encoded: Encoded, warnings: tuple[str, 
 
 
 def encode_laid_out(
-    request: EncodeRequest, encode_in_full: Callable[[], Encoded]
+    request: EncodeRequest, encode: Callable[..., Encoded], arguments: Mapping[str, Any]
 ) -> Encoded | None:
     """Return a conversation whose layout is known, and of which there is nothing to warn.
 
@@ -372,7 +373,8 @@ def encode_laid_out(
 
     Args:
         request: the conversation.
-        encode_in_full: encodes it in full.
+        encode: encodes messages with the other arguments.
+        arguments: those of `render`.
     """
     if not can_have_layouts(request):
         return None
@@ -387,13 +389,16 @@ def encode_laid_out(
     if found.errors or found.warnings:
         return None
 
-    def complete() -> Encoded:
+    chat = [dict(message) for message in request.messages]  # the caller may change them later
+    again = {**arguments, "now": request.arguments["now"]}
+
+    def encode_in_full() -> Encoded:
         forms.completed += 1
-        return encode_in_full()
+        return encode(chat, growing=GrowingPrompt(), **again)  # which has no layout
 
     ids, labels = found.input_ids.tolist(), found.labels.tolist()
-    count = len(request.messages)
-    return make_laid_out(ids, labels, count, request.tokenizer, request.train_on, complete)
+    how = (request.tokenizer, request.train_on)
+    return make_laid_out(ids, labels, len(chat), *how, encode_in_full)
 
 
 def _refuse_row(messages: Any, arguments: Mapping[str, Any]) -> Encoded:

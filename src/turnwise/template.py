@@ -12,7 +12,7 @@ convert   conversion/            the template in another dialect
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -27,7 +27,7 @@ from turnwise.engine.option_names import ENCODE_ARGUMENTS, reject_misspelt_optio
 from turnwise.engine.program import Program, compile_program
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
-from turnwise.engine.runtime.limits import DEFAULT_LIMITS, MAX_TEMPLATE_CHARACTERS, Limits
+from turnwise.engine.runtime.limits import DEFAULT_LIMITS, Limits
 from turnwise.errors import (
     MessageError,
     SourceError,
@@ -54,7 +54,6 @@ from turnwise.replies.parser.message_builder import (
 )
 from turnwise.replies.parser.parser import Parser
 from turnwise.tokens import tokenizers
-from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded, note_changes, renumber_turns
 from turnwise.tokens.encoded_batch import EncodedBatch
 from turnwise.tokens.growing import GrowingPrompt
@@ -274,27 +273,19 @@ class Template:
         arguments |= {"tools": tools, "late_system": late_system}
         more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
         more |= {"compatible": compatible, "add_stop": add_stop}
-
-        plain: EncodeRequest | None = None
+        plain = None
         if growing is None and can_share_layout(messages, arguments):
             plain = self._requests.build(messages, tokenizer, train_on, arguments, **more)
-            chat = [dict(one) for one in messages]  # the caller may change them later
-            again = {**more, **arguments, "now": plain.arguments["now"], "growing": GrowingPrompt()}
-            in_full = partial(self.encode, chat, tokenizer, train_on, **again)
-            laid_out = encode_laid_out(plain, in_full)
-            if laid_out is not None:
+            in_full = partial(self.encode, tokenizer=tokenizer, train_on=train_on, **more)
+            if (laid_out := encode_laid_out(plain, in_full, arguments)) is not None:
                 return laid_out
         encode_whole = encode if growing is None else growing.encode
         attempt = self._inputs.begin(messages, arguments)
         while attempt.is_open:
             with attempt:
                 given = attempt.given
-                named = {**arguments, "tools": given.tools}
-                if plain is None:
-                    build = self._requests.build
-                    request = build(given.messages, tokenizer, train_on, named, **more)
-                else:
-                    request = replace(plain, messages=given.messages)
+                named = {**more, "plain": plain, "arguments": {**arguments, "tools": given.tools}}
+                request = self._requests.build(given.messages, tokenizer, train_on, **named)
                 encoded = encode_whole(request.for_one_call())
                 attempt.check(encoded.rendering, encoded.kept)
         self._inputs.report_early_replies(given, train_on, strict)
@@ -491,11 +482,8 @@ class Template:
         return find_stops(self.facts, exact, tokenizer)
 
     def markers(self, tokenizer: object) -> Markers:
-        """Return the control tokens that the template writes, with their ids; `.missing` are those that the
-        tokenizer does not have as one token.
-        """
-        known = tokenizers.tokenizer(tokenizer)
-        return tokenize_markers(self.facts, known)
+        """Return the control tokens that the template writes, with their ids; `.missing` are no tokens."""
+        return tokenize_markers(self.facts, tokenizers.tokenizer(tokenizer))
 
     def convert(
         self,
@@ -601,12 +589,7 @@ def compile(
         raise SourceError(f"a dialect is named by a text, not {type(dialect).__name__}")
     if options is not None and not isinstance(options, Mapping):
         raise SourceError(f"options are a mapping, not {type(options).__name__}")
-    if dialect is None and isinstance(source, str) and len(source) > MAX_TEMPLATE_CHARACTERS:
-        dialect = "jinja"  # its reader raises the error about the length
-    is_source = isinstance(source, (str, Mapping)) or hasattr(source, "sep_style")
-    if dialect is None and not is_source:
-        raise TemplateSyntaxError(f"a template is text, not {type(source).__name__}", name=name)
-    dialect = dialect or dialects.guess_dialect(source)
+    dialect = dialect or dialects.guess_dialect(source, name)
     translation = dialects.translate(source, dialect, "" if name == UNNAMED else name, exact)
     return compile_jinja(
         translation.jinja,

@@ -24,7 +24,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from turnwise.dialects.translation import Dialect, Translation, copy_source, object_in
-from turnwise.errors import SourceError, did_you_mean, short_repr
+from turnwise.engine.runtime.limits import MAX_TEMPLATE_CHARACTERS
+from turnwise.errors import SourceError, TemplateSyntaxError, did_you_mean, short_repr
 
 __all__ = [
     "DIALECTS",
@@ -98,23 +99,33 @@ MAX_KEY_LENGTH = 40
 MIN_KEY_SIMILARITY = 0.75  # between a key and a misspelt one
 
 
-def guess_dialect(source: Any) -> str:
+def guess_dialect(source: Any, name: str = "") -> str:
     """Return the name of the dialect that a source is written in.
 
     A mapping with misspelt keys is counted to the dialect with the nearest keys.
 
+    Args:
+        source: the source.
+        name: what error messages call the template.
+
     Raises:
+        TemplateSyntaxError: it is no source at all.
         SourceError: no dialect has such sources.
     """
+    is_source = isinstance(source, (str, Mapping)) or hasattr(source, "sep_style")
+    if not is_source:
+        raise TemplateSyntaxError(f"a template is text, not {type(source).__name__}", name=name)
+    if isinstance(source, str) and len(source) > MAX_TEMPLATE_CHARACTERS:
+        return "jinja"  # its reader raises the error about the length
     content = object_in(source)
     if isinstance(content, str) and ("{%" in content or "{{" in content):
         # The other dialects need not even be imported.
         return "ollama" if DIALECTS["ollama"].knows(content) else "jinja"
-    name = find_dialect(content)
-    if name is None and content is not source:
-        name = find_dialect(source)
-    if name is not None:
-        return name
+    found = find_dialect(content)
+    if found is None and content is not source:
+        found = find_dialect(source)
+    if found is not None:
+        return found
     keys = ""
     if isinstance(source, dict):
         keys = f" with the keys {', '.join(map(str, list(source)[:8]))}"

@@ -9,6 +9,7 @@ with 15 to 30 probe renderings.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -78,13 +79,18 @@ class RequestBuilder:
         trust: Mapping[str, str] | None = None,
         compatible: bool = False,
         add_stop: bool = True,
+        plain: EncodeRequest | None = None,
     ) -> EncodeRequest:
         """Build a request; `arguments` are those of `render`, and the others those of `encode`.
+
+        `plain` is a request with the same arguments, if there is one.
 
         Raises:
             MessageError: an argument is malformed.
             TokenizerError: with `strict`, the template and the tokenizer do not fit together.
         """
+        if plain is not None:
+            return replace(plain, messages=messages)
         check_limit(max_length, overflow)
         if not isinstance(add_stop, bool):
             raise MessageError(f"add_stop is True or False, not {add_stop!r}", path="add_stop")

@@ -208,14 +208,7 @@ class _WalkCode:
             each = [f" + {share!r} * len({text})" for text, share in node.per_character.items()]
             lines += [f"price += {node.price!r}{''.join(each)}", "if price > 1: return None"]
         if loop is not None and _counts(loop):
-            name = f"keys{len(self.scope)}"
-            self.scope[name] = node.keys
-            size = 1 + len(node.keys)  # beside the role
-            left = f"left.append(Unwritten({loop.index}, {name}))"
-            if not self._is_plain:
-                lines.append(f"if len(m) != {size}: {left}")
-            elif size != len(PLAIN_KEYS):
-                lines.append(left)
+            lines += self._write_unwritten(node, loop)
         texts, state = node.texts, node.state
         if self._with_trails and node.output is not None:
             texts, state = node.output, state | node.trails
@@ -226,6 +219,16 @@ class _WalkCode:
             targets = ", ".join(f"S[{key!r}]" for key in state)
             lines.append(f"{targets}, = {', '.join(state.values())},")
         self.lines += [f"{indent}{line}" for line in lines]
+
+    def _write_unwritten(self, node: ProvenSegment, loop: LoopOverMessages) -> list[str]:
+        """Return the line that notes a message of which not all fields are written, if there is one."""
+        name = f"keys{len(self.scope)}"
+        self.scope[name] = node.keys
+        size = 1 + len(node.keys)  # beside the role
+        left = f"left.append(Unwritten({loop.index}, {name}))"
+        if self._is_plain:
+            return [] if size == len(PLAIN_KEYS) else [left]
+        return [f"if len(m) != {size}: {left}"]
 
 
 def _counts(loop: LoopOverMessages) -> bool:
