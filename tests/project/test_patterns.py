@@ -20,6 +20,9 @@ import pytest
 import turnwise
 from pattern_sites import Site, find_sites, record_patterns
 from pattern_texts import CLASSES, find_slowness, list_texts
+from turnwise.cli.conform import HEADER
+from turnwise.cli.inputs import parse_options, split_pairs
+from turnwise.cli.prepare import COLUMNS
 from turnwise.compat.fastchat import get_conversation_template
 from turnwise.compat.fastchat_conversation import _make_skeleton
 from turnwise.languages import translate
@@ -76,11 +79,17 @@ def read_sources() -> None:
         translate(text, "zh")
 
 
+def read_flags() -> None:
+    parse_options(["key=value"])
+    split_pairs(["name: value"], "name:value", HEADER, "--header")
+    split_pairs(["column=name"], *COLUMNS)
+
+
 def check_headers() -> None:
     turnwise.check(turnwise.load("chatml"))
 
 
-SCENES: tuple[Callable[[], None], ...] = (make_parts, read_sources, check_headers)
+SCENES: tuple[Callable[[], None], ...] = (make_parts, read_sources, read_flags, check_headers)
 
 
 @cache

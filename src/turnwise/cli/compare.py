@@ -16,7 +16,7 @@ from turnwise.cli.options import check_choice
 from turnwise.dialects import DIALECTS, WRITABLE
 from turnwise.errors import SourceError
 from turnwise.evidence import Comparison, diff
-from turnwise.evidence.revisions import load_revision
+from turnwise.registry.revisions import load_revision
 
 
 def compare(

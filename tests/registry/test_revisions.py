@@ -10,7 +10,7 @@ import pytest
 
 import turnwise
 from cli_runner import bad, good, run
-from turnwise.evidence.revisions import load_revision
+from turnwise.registry.revisions import load_revision
 
 OLD = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
 NEW = OLD.replace("m.content", "m.content | trim")
