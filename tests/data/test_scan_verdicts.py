@@ -15,7 +15,9 @@ import turnwise
 from turnwise.cli import app
 from turnwise.data import Recipe, prepare
 from turnwise.data.reasons import KINDS
+from turnwise.data.record_encoder import RecordEncoder
 from turnwise.evidence import scan
+from turnwise.evidence.scan import RowScanner
 
 RUN = CliRunner()
 TEXTS = ("Noon.", "我需要先查一下潮汐表。", "Прилив в полдень.", "मुझे देखना है।", "🌊", "a\n\nb")
@@ -131,6 +133,19 @@ def test_rows_are_judged_without_a_tokenizer(template: str) -> None:
     assert judged[1] <= judged[0] and len(judged[1]) > len(judged[0]) - 4  # which need labels
 
 
+@pytest.mark.parametrize("template", ["qwen3", "chatml", "gemma-2", "llama-3.1"])
+def test_repaired_rows_are_encoded_as_those_they_come_from(template: str) -> None:
+    loaded = turnwise.load(template)
+    rows = Messy(10).rows(1)
+    scanner = RowScanner("turnwise", loaded, "none", repair=True)
+    encoder = RecordEncoder(Recipe("rows", loaded, "turnwise"))
+    for found, row in zip(scanner.scan(enumerate(rows)), rows, strict=True):
+        if found.repaired is not None and not found.problems:
+            given, repaired = (encoder.encode_rows([one]).encoded for one in (row, found.repaired))
+            assert (given.input_ids, given.labels) == (repaired.input_ids, repaired.labels)
+            assert len(given.input_ids)
+
+
 def test_what_each_kind_becomes() -> None:
     messy = Messy(9)
     kinds = messy.kinds()
@@ -182,14 +197,15 @@ def test_correct_reasoning_is_no_control_token() -> None:
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 130])
 def test_rows_keep_their_numbers(count: int) -> None:
     rows = [{"messages": [{"role": "user", "content": "q"}]}] * count
-    assert [one.row for one in scan(rows, "turnwise", turnwise.load("chatml"))] == [*range(count)]
+    found = scan(rows, "turnwise", turnwise.load("chatml"), repeats="none")
+    assert [one.row for one in found] == [*range(count)]
 
 
 def test_the_command_lists_columns_and_takes_what_prepare_takes(tmp_path: Path) -> None:
     rows = [{"prompt": "q", "completion": "a", "verdict": n % 2, "id": n} for n in range(4)]
     data = tmp_path / "rows.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))
-    arguments = ["scan", str(data), "-t", "chatml", "-k", "turnwise"]
+    arguments = ["scan", str(data), "-t", "chatml", "-k", "turnwise", "--repeats", "none"]
     refused = RUN.invoke(app, arguments)
     assert refused.exit_code == 1 and "4 would be rejected" in refused.stdout
     assert "columns that were not read: verdict (4 rows), id (4 rows)" in refused.stdout

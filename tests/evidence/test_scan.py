@@ -14,7 +14,8 @@ import turnwise
 from turnwise.cli import app
 from turnwise.cli.json_lines import read_json_lines
 from turnwise.data.reasons import KINDS
-from turnwise.evidence import UnreadableRow, scan
+from turnwise.data.records import UnusableRow
+from turnwise.evidence import scan
 
 RUN = CliRunner()
 GOOD = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
@@ -53,7 +54,7 @@ CASES: list[tuple[str, Any, str]] = [
         "tools[0].function.parameters.properties.x",
     ),
     ("unknown-shape", {"text": "rendered"}, ""),
-    ("bad-json", UnreadableRow("not JSON"), ""),
+    ("row-too-large", UnusableRow("row-too-large", "longer than a row may be"), ""),
     ("bad-json", b"{oops", ""),
     ("unknown-shape", 7, ""),
     ("unread-column", {**GOOD, "label": False}, "label"),
@@ -65,7 +66,7 @@ CASES: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("kind", "row", "field"), CASES)
 def test_each_problem_is_found_in_its_place(kind: str, row: Any, field: str) -> None:
-    found = list(scan([GOOD, row, GOOD], "turnwise"))
+    found = list(scan([GOOD, row, GOOD], "turnwise", repeats="none"))
     assert {problem.row for problem in found} == {1}
     assert kind in {problem.kind for problem in found}
     (first, *_) = [problem for problem in found if problem.kind == kind]
@@ -178,7 +179,11 @@ def test_lines_that_are_not_text_or_too_long(
     data.write_bytes(b'{"a": 1}\n"\xff"\n' + b'"' + b"x" * 100 + b'"\n[1]\n')
     found = list(read_json_lines(str(data)))
     assert [line.number for line in found] == [1, 2, 3, 4]
-    assert found[1].row == b'"\xff"' and "longer than" in found[2].row.problem
+    assert (
+        found[1].row == b'"\xff"'
+        and "longer than" in found[2].row.reason
+        and found[2].row.kind == "row-too-large"
+    )
     assert found[3].row == b"[1]"
 
 

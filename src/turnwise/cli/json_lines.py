@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from turnwise.cli.inputs import STDIN, unreadable_file
-from turnwise.evidence.scan import UnreadableRow
+from turnwise.data.records import UnusableRow
 from turnwise.local_files import open_file
 from turnwise.shapes import are_rows
 
@@ -29,7 +29,7 @@ class JsonLine(NamedTuple):
     """A row: the number of its line, its text or what stands for it, and how many bytes were read so far."""
 
     number: int
-    row: bytes | Any | UnreadableRow
+    row: bytes | Any | UnusableRow
     bytes_read: int = 0
 
 
@@ -83,7 +83,7 @@ def _read_stream(stream: BinaryIO) -> Iterator[JsonLine]:
                 line = stream.readline(MAX_LINE)
                 size += len(line)
             problem = f"the line is longer than {MAX_LINE:,} bytes"
-            yield JsonLine(number, UnreadableRow(problem), size)
+            yield JsonLine(number, UnusableRow("row-too-large", problem), size)
         elif number == 1 and are_rows(document):  # a list of rows without a line break
             yield from (JsonLine(one, row, size) for one, row in enumerate(document, 1))
         elif line.strip():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from turnwise.cli import inputs, output
@@ -10,7 +12,9 @@ from turnwise.cli.json_lines import read_json_lines, size_of
 from turnwise.cli.prepare import COLUMNS, keep_given
 from turnwise.data import recipe as recipes  # noqa: F401  # the docstring has its choices
 from turnwise.errors import SourceError
-from turnwise.evidence.scan import ROW_PROBLEMS, RowScanner, ScanReport
+from turnwise.evidence.row_repeats import REPEATS
+from turnwise.evidence.scan import ROW_PROBLEMS, RowScanner, ScannedRow, ScanReport
+from turnwise.local_files import error_reason
 
 
 def scan_dataset(
@@ -18,13 +22,15 @@ def scan_dataset(
     template: str | None = None,
     tokenizer: str | None = None,
     pick: str | None = None,
+    repeats: str = REPEATS[0],
+    fix: Path | None = None,
     as_json: bool = False,
     **settings: Any,
 ) -> None:
     """Find rows that prepare would reject, control tokens, bad roles, broken arguments and null padding.
 
-    Lines that cannot be read are counted, too, and do not stop it. Exits with 1 if a row has a problem, and with 2 if
-    there is no row that can be read. Columns that were not read are listed.
+    Rows that repeat an earlier one are found, too. Lines that cannot be read are counted and do not stop it. Exits with
+    1 if a row has a problem, and with 2 if there is no row that can be read. Columns that were not read are listed.
 
     Example: turnwise scan train.jsonl -t qwen3 -k turnwise
 
@@ -34,6 +40,8 @@ def scan_dataset(
     Options:
         template -t: The template that the rows are for.
         tokenizer -k PATH: Its tokenizer, for tokens and labels.
+        repeats NAME: Report rows that repeat an earlier one, nearly or exactly: {REPEATS}.
+        fix FILE: A file for the rows that can be repaired, with their changes.
         shape NAME: The shape of the rows: {recipes.SHAPE_NAMES}.
         columns list NAME=COLUMN: What the data calls a column.
         carry_columns list COLUMN: A column that is written to the shards as it is.
@@ -44,10 +52,12 @@ def scan_dataset(
     inputs.check_stdin(dataset, template)
     found = None if template is None else inputs.load_template(template, pick)
     settings["columns"] = inputs.split_pairs(settings["columns"], *COLUMNS)
-    scanner = RowScanner(tokenizer, found, **keep_given(settings))
-    report = ScanReport()
+    given = {"repeats": repeats, "repair": fix is not None, **keep_given(settings)}
+    scanner = RowScanner(tokenizer, found, **given)
+    report = ScanReport(repaired=None if fix is None else 0)
     with output.show_progress() as show:
-        for row in scanner.scan(_read_rows(dataset, show)):
+        rows = scanner.scan(_read_rows(dataset, show))
+        for row in rows if fix is None else _write_repaired(rows, fix, dataset):
             report.add(row)
     if not report.rows:
         raise SourceError(f"{dataset} is empty", hint="a dataset has one row or more")
@@ -65,9 +75,24 @@ def _read_rows(dataset: str, show: Callable[..., object]) -> Iterator[tuple[int,
         show(line.bytes_read, size, "scanning")
 
 
+def _write_repaired(rows: Iterator[ScannedRow], fix: Path, dataset: str) -> Iterator[ScannedRow]:
+    """Yield the rows, and write those that were repaired to a file."""
+    if Path(dataset).exists() and fix.exists() and fix.samefile(dataset):
+        raise SourceError(f"{fix} is the dataset itself", hint="name another file for --fix")
+    try:
+        with fix.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            for row in rows:
+                if row.repaired is not None:
+                    file.write(f"{json.dumps(row.repaired, ensure_ascii=False)}\n")
+                yield row
+    except OSError as error:
+        raise SourceError(f"{fix} cannot be written: {error_reason(error)}") from error
+
+
 def _as_data(report: ScanReport) -> dict[str, Any]:
+    more = () if report.repaired is None else ("repaired", "unrepaired")
     return {
-        **output.select_fields(report, "rows", "affected", "rejected"),
+        **output.select_fields(report, "rows", "affected", "rejected", *more),
         "problems": [
             {
                 "kind": kind,

@@ -25,6 +25,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from turnwise.messages import Path
+
 TURN, CALL, ARGUMENTS, VALUE = "turn", "call", "arguments", "value"
 SCHEMA, NAMES, DATA = "schema", "names", "data"
 LISTS = (list, tuple)
@@ -59,10 +61,10 @@ INNER_PARTS: dict[str, tuple[dict[str, str], str]] = {
 
 
 class UnpaddedRow(NamedTuple):
-    """A row without padding, and how many nulls were removed."""
+    """A row without padding, and the paths of the nulls that were removed."""
 
     row: dict[str, Any]
-    removed: int
+    removed: list[Path]
 
 
 def undo_null_padding(
@@ -77,7 +79,7 @@ def undo_null_padding(
     Example:
         >>> row = {"messages": [{"role": "user", "content": "Hi", "name": None}]}
         >>> undo_null_padding(row)
-        UnpaddedRow(row={'messages': [{'role': 'user', 'content': 'Hi'}]}, removed=1)
+        UnpaddedRow(row={'messages': [{'role': 'user', 'content': 'Hi'}]}, removed=[('messages', 0, 'name')])
     """
     names = columns or {}
     tools = row.get(names.get("tools", "tools"))
@@ -87,7 +89,7 @@ def undo_null_padding(
         column = names.get(name, name)
         if isinstance(row.get(column), kinds):
             kept = KEPT_IN_TURNS if part == TURN else frozenset[str]()
-            clean[column] = cleaner.clean(row[column], part, kept)
+            clean[column] = cleaner.clean(row[column], (column,), part, kept)
     return UnpaddedRow(clean, cleaner.removed)
 
 
@@ -105,7 +107,7 @@ def table_row_to_json(
             clean[name] = None
     return json.dumps(clean, ensure_ascii=False, default=_describe).encode(
         "utf-8", "surrogatepass"
-    ), removed
+    ), len(removed)
 
 
 def _describe(value: object) -> str:
@@ -113,23 +115,28 @@ def _describe(value: object) -> str:
 
 
 class _Cleaner:
-    """Removes nulls from the parts of one row, and counts them."""
+    """Removes nulls from the parts of one row, and notes where they were."""
 
     def __init__(self, tools: Any) -> None:
-        self.removed = 0
+        self.removed: list[Path] = []
         self._required = dict(filter(None, map(_find_required, tools)))
 
-    def clean(self, value: Any, part: str = VALUE, kept: frozenset[str] = frozenset()) -> Any:
+    def clean(
+        self, value: Any, path: Path, part: str = VALUE, kept: frozenset[str] = frozenset()
+    ) -> Any:
         """Return a value without keys that are null, at any depth; items of lists stay.
 
         Args:
             value: the value.
+            path: where it is in the row.
             part: what it is: a key of `INNER_PARTS`.
             kept: keys of a mapping that stay.
         """
         if isinstance(value, (list, tuple)):
             part = SCHEMA if part == NAMES else part
-            return [self.clean(item, part, kept) for item in value]
+            return [
+                self.clean(item, (*path, index), part, kept) for index, item in enumerate(value)
+            ]
         if not isinstance(value, Mapping) or part == DATA:
             return value
         inner_parts, other = INNER_PARTS[part]
@@ -137,15 +144,16 @@ class _Cleaner:
         for key, item in value.items():
             inner = inner_parts.get(key, other)
             if item is None and key not in kept and not (part == SCHEMA and _is_meant(key, value)):
-                self.removed += 1
+                self.removed.append((*path, str(key)))
             elif not isinstance(item, CONTAINERS):
                 found[key] = item
             elif inner == ARGUMENTS:
                 required = self._required.get(str(value.get("name")), frozenset())
                 are_named = isinstance(item, Mapping)
-                found[key] = self.clean(item, VALUE, required if are_named else frozenset())
+                kept_names = required if are_named else frozenset[str]()
+                found[key] = self.clean(item, (*path, key), VALUE, kept_names)
             else:
-                found[key] = self.clean(item, inner)
+                found[key] = self.clean(item, (*path, key), inner)
         return found
 
 

@@ -12,7 +12,7 @@ from turnwise.evidence.conform import (
 )
 from turnwise.evidence.coverage import Branch, Coverage
 from turnwise.evidence.prefix_stability import Stability, stability
-from turnwise.evidence.scan import RowProblem, ScanReport, UnreadableRow, scan
+from turnwise.evidence.scan import RowProblem, ScanReport, scan
 
 __all__ = [
     "Branch",
@@ -28,7 +28,6 @@ __all__ = [
     "RowProblem",
     "ScanReport",
     "Stability",
-    "UnreadableRow",
     "conform",
     "detect_engine",
     "diff",

@@ -7,29 +7,34 @@ Each row has the verdict of `turnwise prepare`, by the same code: at most one pr
     role            a role that is probably misspelt, or that the template does not write
     arguments       arguments of a call that are not a JSON object
     null padding    null values inside of tools and arguments, which Arrow adds so that all rows have the same columns
+    repeated        the conversation of an earlier row
+    nearly repeated nearly the text of an earlier row, but for system texts (`row_repeats.py`)
 
 Without a template, a row is only read; without a tokenizer, it is rendered, and control tokens are those that the
-template writes. Nothing of the rows is kept, but for the first problems of each kind in a `ScanReport`.
+template writes. Of the rows a digest and a sketch are kept, and the first problems of each kind in a `ScanReport`.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from turnwise.data.flaws import RowChecker
-from turnwise.data.pages import describe_columns
+from turnwise.data.null_padding import undo_null_padding
+from turnwise.data.pages import count_of, describe_columns
 from turnwise.data.reasons import FILTER_KINDS, KINDS
 from turnwise.data.recipe import Recipe
 from turnwise.data.record_encoder import RecordEncoder
 from turnwise.data.records import Record, UnusableRow
 from turnwise.data.samples import check_text
 from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.evidence.row_repairs import RowRepairer
+from turnwise.evidence.row_repeats import NEAR, REPEATED, RepeatFinder, Repeats, find_texts
 from turnwise.messages import Path, format_path
+from turnwise.normalisation.calls import NotAnObject, parse_argument_text
 from turnwise.replies.grammar import Grammar
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
@@ -44,16 +49,18 @@ ROW_PROBLEMS = {
     ROLE: "an unknown role",
     ARGUMENTS: "the arguments of a call are no JSON object",
     PADDING: "null values that Arrow added",
+    REPEATED: "the conversation of an earlier row",
+    NEAR: "nearly the text of an earlier row",
 }
 """The kinds of problems, in the order of a report; those of `KINDS` reject a row."""
 KNOWN_ROLES = (
     *("system", "user", "assistant", "tool", "developer", "function"),
     *("ipython", "environment", "observation", "context", "documents", "tool_results", "critic"),
 )
-# Keys of a schema whose values may be null.
-MEANINGFUL_NULLS = ("default", "enum", "const", "examples")
 SHOWN_PER_KIND = 5
 BATCH_ROWS = 64  # that are encoded together
+AS_GIVEN = ("shape", "columns")
+"""Settings of rows as they are given, which repaired ones do not need."""
 
 
 class RowProblem(NamedTuple):
@@ -81,12 +88,6 @@ class RowProblem(NamedTuple):
         return self.kind in KINDS
 
 
-class UnreadableRow(NamedTuple):
-    """Stands for a row that could not be read, with the reason."""
-
-    problem: str
-
-
 class ScannedRow(NamedTuple):
     """What was found in a row.
 
@@ -94,25 +95,31 @@ class ScannedRow(NamedTuple):
         problems: The problems.
         unread: The names of columns that were not read.
         is_readable: Whether there is a conversation in the row.
+        repaired: The row without its problems, with its line and its changes; None if it needs no change, or cannot
+            be repaired.
     """
 
     problems: list[RowProblem]
     unread: tuple[str, ...]
     is_readable: bool
+    repaired: dict[str, Any] | None = None
 
 
 def scan(
     rows: Iterable[Any],
     tokenizer: Any = None,
     template: Template | None = None,
+    repeats: Repeats = "near",
     **settings: Any,
 ) -> Iterator[RowProblem]:
     """Find what is wrong with the rows of a dataset.
 
     Args:
-        rows: Conversations in any shape that `turnwise.data` reads, JSON texts of them as bytes, or `UnreadableRow`.
+        rows: Conversations in any shape that `turnwise.data` reads, JSON texts of them as bytes, or `UnusableRow`.
         tokenizer: The tokenizer whose control tokens are searched.
         template: The template that the rows are rendered with. With a tokenizer, labels are checked too.
+        repeats: The rows that are reported as repeated: "exact" those with the conversation of an earlier row, "near"
+            also those with nearly its text, or "none".
         settings: Values of a recipe that decide about rows, such as `preferences`, `columns` and `samples`.
 
     Yields:
@@ -131,7 +138,7 @@ def scan(
     """
     if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
         raise MessageError(f"rows are a list of conversations, not {type(rows).__name__}")
-    scanner = RowScanner(tokenizer, template, **settings)
+    scanner = RowScanner(tokenizer, template, repeats, **settings)
     for found in scanner.scan(enumerate(rows)):
         yield from found.problems
 
@@ -148,6 +155,8 @@ class ScanReport:
         counts: The number of rows with a problem of each kind.
         first: The first problems of each kind.
         unread: The number of rows with a column that was not read, by its name.
+        repaired: The number of rows that were repaired; None if that was not asked for.
+        unrepaired: The number of rows with a problem that were not.
     """
 
     rows: int = 0
@@ -157,6 +166,8 @@ class ScanReport:
     counts: Counter[str] = field(default_factory=Counter)
     first: dict[str, list[RowProblem]] = field(default_factory=dict)
     unread: Counter[str] = field(default_factory=Counter)
+    repaired: int | None = None
+    unrepaired: int = 0
 
     def add(self, row: ScannedRow) -> None:
         """Add a row."""
@@ -168,6 +179,9 @@ class ScanReport:
         self.rejected += any(problem.rejects for problem in kinds.values())
         self.unreadable += not row.is_readable
         self.unread.update(row.unread)
+        if self.repaired is not None:
+            self.repaired += row.repaired is not None
+            self.unrepaired += bool(kinds) and row.repaired is None
         for kind, problem in kinds.items():
             self.counts[kind] += 1
             listed = self.first.setdefault(kind, [])
@@ -175,8 +189,12 @@ class ScanReport:
                 listed.append(problem)
 
     def __str__(self) -> str:
-        rows = f"{self.rows} row{'s' * (self.rows != 1)}"
+        rows = count_of(self.rows, "row")
         lines = [f"{rows}, {self.affected} with a problem; {self.rejected} would be rejected"]
+        if self.repaired is not None:
+            were = "was" if self.repaired == 1 else "were"
+            repaired = f"{count_of(self.repaired, 'row')} {were} repaired"
+            lines.append(f"{repaired}, {self.unrepaired} could not be")
         for kind, meaning in ROW_PROBLEMS.items():
             if self.counts[kind]:
                 lines.append(f"{self.counts[kind]:>8}  {kind}: {meaning}")
@@ -185,12 +203,27 @@ class ScanReport:
 
 
 class RowScanner:
-    """Finds the problems of rows; the arguments are those of `scan`."""
+    """Finds the problems of rows; the arguments are those of `scan`.
+
+    With `repair`, rows that can be repaired are, and what comes of them has no problem but repetition. They are in
+    OpenAI's shape, and columns have their usual names.
+    """
 
     def __init__(
-        self, tokenizer: Any = None, template: Template | None = None, **settings: Any
+        self,
+        tokenizer: Any = None,
+        template: Template | None = None,
+        repeats: Repeats = "near",
+        repair: bool = False,
+        **settings: Any,
     ) -> None:
         self._template = template
+        self._repeats = RepeatFinder(repeats)
+        self._repairer: RowRepairer | None = None
+        if repair:
+            usual = {key: value for key, value in settings.items() if key not in AS_GIVEN}
+            self._repairer = RowRepairer(template)
+            self._scanner_of_repaired = RowScanner(tokenizer, template, "none", **usual)
         self._matcher: TokenMatcher | None = None
         # Without a template or a tokenizer, these are never loaded.
         given = {"template": template or "chatml", "tokenizer": tokenizer or "turnwise"}
@@ -214,25 +247,33 @@ class RowScanner:
         numbered = iter(rows)
         while batch := list(islice(numbered, BATCH_ROWS)):
             numbers, values = zip(*batch, strict=True)
-            for number, (record, problem) in zip(numbers, self._judge(values), strict=True):
-                found = []
+            judged = zip(numbers, values, self._judge(values), strict=True)
+            for number, row, (record, problem) in judged:
+                found, repaired = [], None
                 if problem is not None and problem.kind not in FILTER_KINDS:
                     found.append(RowProblem(number, problem.kind, problem.path, problem.reason))
                 if record is not None:
-                    found += [RowProblem(number, *one) for one in self._find_notes(record)]
+                    notes = chain(self._find_notes(record), self._repeats.find(number, record))
+                    found += [RowProblem(number, *one) for one in notes]
+                    repaired = self._repair(number, row, record)
                 unread = record.unread if record is not None else problem.unread if problem else ()
                 is_readable = record is not None or any(one.kind == UNREAD for one in found)
-                yield ScannedRow(found, unread, is_readable)
+                yield ScannedRow(found, unread, is_readable, repaired)
+
+    def _repair(self, number: int, row: Any, record: Record) -> dict[str, Any] | None:
+        """Return a row without its problems; None if there is nothing to change, or a problem is left."""
+        repaired = self._repairer and self._repairer.repair(row, record)
+        if not repaired:
+            return None
+        numbered = {"line": number, **repaired}
+        (again,) = self._scanner_of_repaired.scan([(number, numbered)])
+        return None if again.problems else numbered
 
     def _judge(self, rows: Sequence[Any]) -> list[tuple[Record | None, UnusableRow | None]]:
         """Return the conversation of each row, and why `prepare` would reject it."""
-        known = [
-            UnusableRow("bad-json", one.problem) if isinstance(one, UnreadableRow) else one
-            for one in rows
-        ]
         if self._encoder is None:
-            return [self._judge_text(one) for one in known]
-        found = self._encoder.encode_rows(known)
+            return [self._judge_text(one) for one in rows]
+        found = self._encoder.encode_rows(rows)
         problems = {index: result.problem for index, result in found.results.items()}
         return [(one, problems.get(index)) for index, one in enumerate(found.records)]
 
@@ -252,7 +293,7 @@ class RowScanner:
     def _find_control_tokens(self, messages: list[Any]) -> Iterator[tuple[str, str, str]]:
         for index, message in enumerate(messages):
             allowed = self._allowed if message["role"] == "assistant" else ()
-            for path, text in _find_texts(message, ("messages", index)):
+            for path, text in find_texts(message, ("messages", index)):
                 found = dict.fromkeys(marker for marker in self._markers if marker in text)
                 matches = self._matcher.find(text) if self._matcher is not None else ()
                 found |= dict.fromkeys(match.token.text for match in matches if match.token.control)
@@ -285,16 +326,13 @@ def _find_reply_markers(grammar: Grammar) -> Iterator[str]:
 
 def _find_bad_arguments(messages: list[Any]) -> Iterator[tuple[str, str, str]]:
     for path, arguments in _find_arguments(messages):
-        if isinstance(arguments, str):
-            try:
-                value = json.loads(arguments)
-            except (ValueError, RecursionError):
-                yield ARGUMENTS, format_path(path), f"not JSON: {short_repr(arguments)}"
-                continue
-            if not isinstance(value, dict):
-                yield ARGUMENTS, format_path(path), f"not an object: {short_repr(arguments)}"
-        elif not isinstance(arguments, Mapping):
-            yield ARGUMENTS, format_path(path), f"not an object: {short_repr(arguments)}"
+        try:
+            if isinstance(arguments, str):
+                parse_argument_text(arguments)
+            elif not isinstance(arguments, Mapping):
+                raise NotAnObject(f"it is {short_repr(arguments)}")
+        except (NotAnObject, ValueError, RecursionError) as error:
+            yield ARGUMENTS, format_path(path), f"no JSON object: {error}"
 
 
 def _find_arguments(messages: list[Any]) -> Iterator[tuple[Path, Any]]:
@@ -313,42 +351,8 @@ def _find_arguments(messages: list[Any]) -> Iterator[tuple[Path, Any]]:
 
 
 def _find_padding(record: Record) -> Iterator[tuple[str, str, str]]:
-    """Yield tools and arguments with null values; one problem for each is enough."""
-    values: list[tuple[Path, Any]] = []
-    tools = record.arguments.get("tools")
-    if isinstance(tools, list):
-        values += [(("tools", number), tool) for number, tool in enumerate(tools)]
-    values += list(_find_arguments(record.messages))
-    for path, value in values:
-        found = next(_find_nulls(value, path), None)
-        if found is not None:
-            yield PADDING, format_path(found), "null"
-
-
-def _find_nulls(value: Any, path: Path) -> Iterator[Path]:
-    """Yield the paths of null values of mappings, but for those that mean something in a schema."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if key in MEANINGFUL_NULLS:
-                continue
-            if item is None:
-                yield (*path, str(key))
-            else:
-                yield from _find_nulls(item, (*path, str(key)))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _find_nulls(item, (*path, index))
-
-
-def _find_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield every text in a value with its path; keys count as texts of the mapping."""
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            if isinstance(key, str):
-                yield path, key
-            yield from _find_texts(item, (*path, str(key)))
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _find_texts(item, (*path, index))
+    """Yield the first null of tools and arguments that a table added."""
+    for path in undo_null_padding({**record.arguments, "messages": record.messages}).removed:
+        if path[0] == "tools" or "arguments" in path:
+            yield PADDING, format_path(path), "null"
+            return

@@ -90,17 +90,6 @@ def _place_of_rewrite(subject: Subject, row: StabilityRow) -> Place | None:
     return subject.places.at(Growth(row.kind, probe).shorter, rewrite.at)
 
 
-def _committed_text(rendering: Rendering, message: int) -> str:
-    """Return a rendering up to the end of the last field of a message: what follows may still change."""
-    end = start = 0
-    for piece in rendering.pieces:
-        start += len(piece.text)
-        path = piece.origin.path
-        if path is not None and path[:2] == ("messages", message) and path[2:3] != ("role",):
-            end = start
-    return rendering.text[:end]
-
-
 def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
     """The prompt that is served is not the beginning of the finished turn.
 
@@ -127,8 +116,8 @@ def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
     asked = subject.chat(subject.user(), prompt=True)
     place = subject.places.at(asked, min(index, len(prompt) - 1), caller=True)
     outcome = subject.run(probe)
-    is_before = (
-        isinstance(outcome, Rendering) and _message_at(outcome, index) != len(probe.messages) - 1
+    is_before = isinstance(outcome, Rendering) and not any(
+        start <= index < end for start, end in outcome.spans(message=len(probe.messages) - 1)
     )
     opening = subject.facts.generation_prompt
     is_usual = "assistant" in opening and opening.replace("assistant", "user") in text
@@ -142,16 +131,6 @@ def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
         probe,
         f"writes: {show_from(text, index)}",
     )
-
-
-def _message_at(rendering: Rendering, index: int) -> int | None:
-    """Return the message that was being written at a character."""
-    start = 0
-    for text, origin in rendering.pieces:
-        start += len(text)
-        if index < start:
-            return origin.message
-    return None
 
 
 def _thoughtful_replies(subject: Subject) -> Iterator[MessageDict]:
@@ -178,7 +157,8 @@ def check_last_turn(subject: Subject) -> Iterator[Symptom]:
     if not isinstance(outcome, Rendering) or not stops or subject.lost(probe):
         return
     last = len(probe.messages) - 1
-    tail = outcome.text[len(_committed_text(outcome, last)) :]
+    written = outcome.spans(partial(_is_text_of, last))
+    tail = outcome.text[written[-1][1] if written else 0 :]
     tokens = {**subject.renderer.options, **subject.tokens}
     bos = tokens.get("bos_token")
     if bos and bos != tokens.get("eos_token") and tail.lstrip().startswith(bos):
