@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import turnwise
 import vocabularies
 from cli_runner import bad, run
+from turnwise.evidence import check
 from turnwise.publishing.golden import GOLDEN_FILE
 from turnwise.publishing.release_parts import CARD_FILE, TRAINING_FILE
-from turnwise.publishing.validators import ask_program
+from turnwise.publishing.validators import Verdict, ask_program
 
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")]
 CONFIG = '{\n    "eos_token": "<|im_end|>",\n    "model_max_length": 1e30\n}'
@@ -139,6 +141,37 @@ def test_an_unproved_training_template_is_not_written(
     (part,) = [part for part in found.parts if part.file == TRAINING_FILE]
     assert part.status == "not possible" and reason in part.detail, str(found)
     assert part.describe() in str(found) and not (folder / TRAINING_FILE).exists()
+
+
+def test_nothing_is_written_before_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, seen = make_folder(tmp_path / "model"), []
+
+    def look(*arguments: Any, **named: Any) -> Any:
+        seen.append(set(contents(folder)))
+        return check(*arguments, **named)
+
+    monkeypatch.setattr("turnwise.publishing.release_parts.check", look)
+    before = set(contents(folder))
+    shown = json.loads(run("release", folder, "--json").stdout)
+    assert seen == [before] and "findings" in shown and set(contents(folder)) > before
+
+
+def test_an_unproved_stop_or_response_template_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = "turnwise.publishing.release_parts"
+    monkeypatch.setattr(f"{parts}._find_open_ends", lambda *_: iter(["7 is no stop"]))
+    refused = Verdict("transformers", False, "it has no such key")
+    monkeypatch.setattr(f"{parts}.ask_program", lambda *_: refused)
+    folder = make_folder(tmp_path / "model")
+    found = turnwise.release(folder)
+    status = {part.name: (part.status, part.detail) for part in found.parts}
+    assert status["stops"] == ("not possible", "7 is no stop")
+    assert status["response template"] == ("not possible", str(refused))
+    assert not (folder / "generation_config.json").exists()
+    assert (folder / "tokenizer_config.json").read_text(encoding="utf-8") == CONFIG
 
 
 def test_what_is_there_is_kept_unless_asked(folder: Path) -> None:
