@@ -18,7 +18,7 @@ Not covered: templates that read the messages through a filter (`messages|select
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import nodes
 
@@ -231,7 +231,7 @@ class _Proof:
         is_variable = isinstance(test.expr, nodes.Name) and test.expr.name in self.role_names
         if not is_variable and not _is_role_of(test.expr, target):
             return False
-        operator, values = test.ops[0].op, _find_constants(test.ops[0].expr)
+        operator, values = test.ops[0].op, find_constants(test.ops[0].expr)
         if operator in ("eq", "in"):
             return bool(values) and ASSISTANT_ROLES.isdisjoint(values)
         return operator == "ne" and values == ["assistant"]
@@ -277,8 +277,8 @@ def _is_role_of(node: nodes.Node, target: str) -> bool:
     return name == "role" and isinstance(owner, nodes.Name) and owner.name == target
 
 
-def _find_constants(node: nodes.Node) -> list[str]:
-    """Return the strings of a constant or a list of constants; none if there is anything else."""
+def find_constants(node: nodes.Node) -> list[Any]:
+    """Return the values of a constant or a list of constants; none if there is anything else."""
     items = node.items if isinstance(node, (nodes.List, nodes.Tuple)) else [node]
     values = [item.value for item in items if isinstance(item, nodes.Const)]
     return values if len(values) == len(items) else []

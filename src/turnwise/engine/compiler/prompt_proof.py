@@ -22,7 +22,13 @@ from typing import NamedTuple
 
 from jinja2 import nodes
 
-from turnwise.engine.compiler.lookahead import is_first, is_loop, is_not_first, measure_distance
+from turnwise.engine.compiler.lookahead import (
+    find_constants,
+    is_first,
+    is_loop,
+    is_not_first,
+    measure_distance,
+)
 from turnwise.engine.compiler.syntax import parse
 from turnwise.engine.compiler.tree import child_nodes, find_assigned_names, find_nodes, walk
 from turnwise.sized_cache import SizedCache
@@ -341,7 +347,7 @@ def _decide(test: nodes.Node, place: _PromptPlace, is_last: bool) -> bool | None
     if isinstance(test, nodes.Test) and _is_next(test.node, place):
         return {"defined": not is_last, "undefined": is_last}.get(test.name)
     if isinstance(test, nodes.Compare) and not is_last and len(test.ops) == 1:
-        values = _find_constants(test.ops[0].expr)
+        values = find_constants(test.ops[0].expr)
         if values and _get_owner_of_role(test.expr, place):
             is_in = ASSISTANT in values
             answers = {"eq": is_in, "in": is_in, "ne": not is_in, "notin": not is_in}
@@ -382,7 +388,7 @@ def _is_about_assistant(test: nodes.Node, target: str | None) -> bool:
         return False
     owner = getattr(test.expr, "node", None)
     is_role = _get_field(test.expr) == "role" and getattr(owner, "name", None) == target
-    is_equal = test.ops[0].op == "eq" and _find_constants(test.ops[0].expr) == [ASSISTANT]
+    is_equal = test.ops[0].op == "eq" and find_constants(test.ops[0].expr) == [ASSISTANT]
     return is_role and is_equal
 
 
@@ -391,13 +397,6 @@ def _is_false(test: nodes.Node) -> bool:
     if isinstance(test, nodes.And):
         return _is_false(test.left) or _is_false(test.right)
     return isinstance(test, nodes.Name) and test.name == PROMPT_FLAG
-
-
-def _find_constants(node: nodes.Node) -> list[object]:
-    """Return the values of a constant or a list of constants; none if there is anything else."""
-    items = node.items if isinstance(node, (nodes.List, nodes.Tuple)) else [node]
-    values = [item.value for item in items if isinstance(item, nodes.Const)]
-    return values if len(values) == len(items) else []
 
 
 # ---- names ----

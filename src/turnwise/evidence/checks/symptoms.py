@@ -6,6 +6,7 @@ Each comes with the place in the template and the smallest conversation that sho
 from __future__ import annotations
 
 from collections.abc import Iterator
+from os.path import commonprefix
 
 from turnwise.analysis.conversations import MessageDict, Probe
 from turnwise.analysis.form_table import FormRow
@@ -141,8 +142,7 @@ def loses(subject: Subject, probe: Probe, message: MessageDict, field: str) -> b
 
 def first_difference(text: str, other: str) -> int:
     """Return the index of the first character in which two texts differ."""
-    pairs = enumerate(zip(text, other, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(text), len(other)))
+    return len(commonprefix([text, other]))
 
 
 def show_from(text: str, index: int) -> str:
