@@ -352,6 +352,8 @@ def _find_arguments(messages: list[Any]) -> Iterator[tuple[Path, Any]]:
 
 def _find_padding(record: Record) -> Iterator[tuple[str, str, str]]:
     """Yield the first null of tools and arguments that a table added."""
+    if not record.arguments and not any("tool_calls" in one for one in record.messages):
+        return
     for path in undo_null_padding({**record.arguments, "messages": record.messages}).removed:
         if path[0] == "tools" or "arguments" in path:
             yield PADDING, format_path(path), "null"
