@@ -17,6 +17,7 @@ from sources import PACKAGE
 from turnwise.analysis.forms import load_forms
 from turnwise.cli import app
 from turnwise.cli.options import read_table
+from turnwise.engine.compiler.syntax import SYNTAX_HINTS
 from turnwise.evidence.checks import CHECKS
 from turnwise.languages import LANGUAGES, find_language, read_phrases, translate
 from turnwise.serve.playground_api import call
@@ -176,3 +177,51 @@ def test_a_hostile_text_takes_little_time(text: str) -> None:
     start = time.process_time()
     translate(text, "zh")
     assert time.process_time() - start < 0.5
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        ("llama-2: 1 error, 3 warnings, 1 note", "llama-2：1 个错误，3 个警告，1 条提示"),
+        ("gemma-2: 2 errors, 3 warnings, 1 note", "gemma-2：2 个错误，3 个警告，1 条提示"),
+        ("qwen3: 1 warning, 1 note", "qwen3：1 个警告，1 条提示"),
+        ("One of: error, warning, note.", "可选：error, warning, note。"),
+        (
+            "Invalid value for --to: 'foo' is not known. One of: xtuner, jinja.",
+            "--to 的值无效：未知的值 'foo'。可选：xtuner, jinja。",
+        ),
+        (
+            "not run: T102, T103: the template refuses a user message",
+            "未运行：T102, T103：模板拒绝 user 消息",
+        ),
+        ("b.jinja: text and tools, no system message", "b.jinja：文本、工具，没有 system 消息"),
+        (
+            "qwen3 has no tokenizer: its ids are those of a small one",
+            "qwen3 没有分词器：使用一个小型分词器的 id",
+        ),
+        (
+            "what begins with '{\"type\":' is not JSON: Expecting ',' delimiter",
+            "以 '{\"type\":' 开头的内容不是合法的 JSON：Expecting ',' delimiter",
+        ),
+        (
+            "a user message or a tool result or a system message changes what was written of earlier messages",
+            "user 消息或工具结果或 system 消息会改变前面消息已经写出的内容",
+        ),
+        (
+            "Unexpected end of template. Jinja was looking for the following tags: 'endfor' or 'else'. "
+            "The innermost block that needs to be closed is 'for'.",
+            "模板意外结束，缺少标签 'endfor' or 'else'。最内层未关闭的块是 'for'。",
+        ),
+        ("'abc' is not a valid integer range.", "'abc' 不是整数。"),
+        # An English subject, and an English part that is not known: the sentence stays as it is.
+        ("what nobody ever wrote is not JSON: x", None),
+        ("qwen3 has no tokenizer: it was lost at sea", None),
+    ],
+)
+def test_a_sentence_is_translated_in_full_or_not_at_all(english: str, chinese: str | None) -> None:
+    assert translate(english, "zh") == (chinese or english)
+
+
+@pytest.mark.parametrize("hint", SYNTAX_HINTS.values())
+def test_hints_about_syntax_are_chinese(hint: str) -> None:
+    assert translate(hint, "zh") != hint and "{{% " not in translate(hint, "zh")

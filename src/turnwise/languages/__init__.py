@@ -6,9 +6,9 @@ sentence for each English pattern.
 
     "{path} cannot be read: {error}": "无法读取 {path}：{error!t}"
 
-`{name}` stands for any text, `{name!t}` for a text that is translated in turn. The first topic is tried first; of the
-others, the pattern with the most text of its own. Several sentences are translated one by one. What no pattern fits
-stays English.
+`{name}` stands for any text, `{name:d}` for a number, `{name!t}` for a text that is translated in turn. The first topic
+is tried first; of the others, the pattern with the most text of its own. Several sentences are translated one by one.
+What no pattern fits stays English, and so does a sentence of which a part would stay English.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ FIELDS = frozenset(
 )
 """Fields of answers that are sentences for the reader; of an error, `text` is one, too."""
 SENTENCES = {r"(?<=[.?!]) (?=\S)": "", "; ": "；"}
-LISTS = {", ": "、", " or ": " 或 "}
+LISTS = {", ": "、", " or ": "或"}
 """Patterns of what stands between sentences and between the items of a list, and what is written instead."""
+PROSE = re.compile(r"""(?:'[^']*'|"[^"]*"|`[^`]*`|[^'"`])*?\b[a-z]+ [a-z]+ [a-z]+\b""")
+"""Three words in a row that are not quoted: English, not a name or a value."""
 
 
 def find_language(environment: Mapping[str, str]) -> str:
@@ -108,8 +110,16 @@ def _translate_sentence(text: str, language: str) -> str | None:
     for anchor, english, translated in read_phrases(language):
         if anchor in text and (values := _compile(english, translated).fullmatch(text)):
             known = values.groupdict()
-            known |= {f"{name}_": translate(value, language) for name, value in known.items()}
-            return translated.replace("!t}", "_}").format_map(known)
+            turned = {f"{name}_": translate(value, language) for name, value in known.items()}
+            # A plain value that is not the subject may be the message of another program.
+            left = [
+                value
+                for name, value in known.items()
+                if turned[f"{name}_"] == value
+                and (f"{{{name}!t}}" in translated or not values.start(name))
+            ]
+            if not any(map(PROSE.match, left)):
+                return translated.replace("!t}", "_}").format_map(known | turned)
     head, colon, rest = text.partition(": ")
     after = rest and rest.count(colon) < MAX_PARTS and _translate_sentence(rest, language)
     return f"{head}{colon}{after}" if after else _translate_parts(text, LISTS, language)
@@ -122,7 +132,7 @@ def _translate_parts(text: str, separators: Mapping[str, str], language: str) ->
         if 1 < len(parts) <= MAX_PARTS:
             found = [_translate_sentence(part, language) for part in parts]
             if all(found):
-                return glue.join(map(str, found))
+                return re.sub("(?<=或)(?=[a-z])", " ", glue.join(map(str, found)))
     return None
 
 
@@ -130,10 +140,10 @@ def _translate_parts(text: str, separators: Mapping[str, str], language: str) ->
 def _compile(english: str, translated: str) -> re.Pattern[str]:
     """Return what matches a pattern in linear time: a value ends where the text after it begins for the first time."""
     pattern = ""
-    for literal, name, *_ in Formatter().parse(english):
+    for literal, name, spec, _ in Formatter().parse(english):
         # An earlier colon ends another sentence: what stands first has none, unless it is a sentence itself.
         is_place = not pattern and not literal and f"{{{name}!t}}" not in translated
-        value = "(?:(?!: ).)*?" if is_place else ".*?"
+        value = r"\d[\d,]*" if spec else "(?:(?!: ).)*?" if is_place else ".*?"
         end = ")" if name and ATOMIC in pattern else ""
         pattern += re.escape(literal) + (f"{end}{ATOMIC}(?P<{name}>{value})" if name else "")
     head, _, tail = pattern.rpartition(ATOMIC)

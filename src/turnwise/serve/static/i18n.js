@@ -80,7 +80,7 @@ const WORDS = {
     hubOff: "允许从 {host} 获取模板和分词器", hubOn: "可从 {host} 获取：在上面输入模型 id", hubHint: "允许从 {host} 获取后，可使用该模型自己的文件。",
     fetching: "正在从 {host} 获取 {name}…", fetched: "{name}：模板和分词器来自 {host}", notFound: "{host} 上没有 {name} 的可用文件", online: "在浏览器里运行，可从 {host} 获取文件",
     automatic: "自动：{name}", counting: "正在统计 token…", price: "每百万 token 的价格（美元）", perMillion: "每百万",
-    firstPossible: "第一个可行的格式", leftOut: "这种格式（或其写入器）无法表达，已省略：{names}",
+    firstPossible: "第一个可行的格式", leftOut: "目标格式无法表达以下内容，已省略：{names}",
   },
 };
 
