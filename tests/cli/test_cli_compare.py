@@ -89,3 +89,8 @@ def test_convert_is_given_the_tokens() -> None:
 def test_convert_to_nowhere() -> None:
     result = RUN.invoke(app, ["convert", "chatml", "--to", "xtunr"])
     assert result.exit_code == 2 and "Did you mean 'xtuner'?" in result.stderr
+
+
+def test_an_option_without_its_value_names_its_command() -> None:
+    error = RUN.invoke(app, ["list", "--family"]).stderr
+    assert error.startswith("error: turnwise list: ") and "`turnwise list --help`" in error

@@ -63,3 +63,15 @@ def test_the_command(repository: Path) -> None:
     assert found.exit_code == 1 and not json.loads(found.stdout)["equal"]
     assert "no difference" in good("diff", repository, "--against-revision", "HEAD")
     assert "--against-revision" in bad("diff", repository)
+
+
+def test_sides_are_named_by_the_revision_and_now(repository: Path, tmp_path: Path) -> None:
+    found = run("diff", repository, "--against-revision", "HEAD~1").stdout.splitlines()
+    assert any(line.startswith("HEAD~1: ") for line in found)
+    assert any(line.startswith("now: ") for line in found)
+    unknown = bad("diff", repository, "--against-revision", "nope")
+    assert "git has no such revision of it" in unknown and "fatal" not in unknown
+    outside = tmp_path / "outside.jinja"
+    outside.write_text(NEW, encoding="utf-8")
+    said = bad("diff", outside, "--against-revision", "HEAD")
+    assert "it is in no git repository" in said and "fatal" not in said

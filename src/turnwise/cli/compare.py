@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from turnwise.analysis.counterexample import (
@@ -49,22 +50,22 @@ def compare(
     if (second is None) == (against_revision is None):
         raise SourceError("diff compares A with B, or with --against-revision REV")
     given = inputs.load_template(first, None, exact)
-    if against_revision is not None:
+    if against_revision:
         pair = (load_revision(first, against_revision), given)
     else:
         pair = (given, inputs.load_template(second or "", None, exact))
     found = diff(*pair, tokenizer, masks=not text_only)
+    if against_revision and found.witness:
+        found = replace(found, witness=replace(found.witness, names=(against_revision, "now")))
     output.finish(found, _as_data(found), as_json, found.equal)
 
 
 def _as_data(found: Comparison) -> dict[str, Any]:
     data = output.select_fields(found, "equal", "tried", "covers", "options")
-    data["coverage"] = {
-        **output.select_fields(found.coverage, "reached", "total", "uncounted"),
-        "unreached": found.unreached,
-    }
-    if found.witness is not None:
-        witness = found.witness
+    data["coverage"] = output.select_fields(
+        found.coverage, "reached", "total", "uncounted", "unreached"
+    )
+    if witness := found.witness:
         data["witness"] = {
             "messages": witness.probe.messages,
             "arguments": passed_arguments(witness.probe),
@@ -74,7 +75,7 @@ def _as_data(found: Comparison) -> dict[str, Any]:
         }
         for name, spans in zip("ab", witness.trained, strict=True):
             if witness.kind in TRAINED:
-                data["witness"][name]["trained"] = [list(span) for span in spans]
+                data["witness"][name]["trained"] = spans
     return data
 
 
@@ -82,7 +83,7 @@ def _side_data(outcome: RenderOutcome, piece: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"text": rendered_text(outcome)}
     if isinstance(outcome, Exception):
         found = {"refuses": outcome.message}
-    if piece is not None:
+    if piece:
         found["piece"] = {"text": piece.text, "origin": str(piece.origin)}
     return found
 
@@ -116,4 +117,4 @@ def convert(
         return
     if not isinstance(text, str):
         text = json.dumps(text, ensure_ascii=False, indent=2)
-    output.write(text if text.endswith("\n") else f"{text}\n")
+    output.write(text.removesuffix("\n") + "\n")

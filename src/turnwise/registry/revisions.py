@@ -41,13 +41,14 @@ def load_revision(place: str, revision: str) -> Template:
 
 
 def _copy_file(folder: Path, name: str, revision: str, target: Path) -> str:
-    """Copy a file as it was; return what git says if it was not there."""
+    """Copy a file as it was; return why not if it was not there."""
     command = ["git", "-C", str(folder), "show", f"{revision}:./{name}"]
     try:
         found = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"git does not run: {error}"
     if found.returncode:
-        return found.stderr.decode("utf-8", "replace").strip() or "git fails"
+        is_outside = b"not a git repository" in found.stderr
+        return "it is in no git repository" if is_outside else "git has no such revision of it"
     (target / name).write_bytes(found.stdout)
     return ""
