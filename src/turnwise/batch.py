@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from turnwise import shapes
 from turnwise.engine.option_names import ENCODE_ARGUMENTS, reject_misspelt_options
+from turnwise.engine.renderer import SCALARS
 from turnwise.engine.segments.rows import MAX_TRACED_LENGTH, trace_contents
 from turnwise.errors import MessageError, TurnwiseError, did_you_mean
 from turnwise.messages import find_lone_surrogate, find_plain_kind
@@ -40,6 +41,7 @@ ROWS_PER_MESSAGE = 1  # in addition
 MAX_FAILURES = 8
 MAX_COMPLETED = 8  # one of so many conversations may be encoded in full after all
 
+SHARED_TYPES = {*SCALARS, datetime}  # of options with which a layout may be used
 NO_ARGUMENTS: Mapping[str, Any] = {}
 SEPARATOR = "\0"  # between contents that are searched together
 
@@ -409,7 +411,9 @@ def can_share_layout(messages: Any, arguments: Mapping[str, Any]) -> bool:
     """Return whether a conversation consists of plain turns, and is encoded as such rows are."""
     if any([arguments.get(name) is not None for name in ("tools", "documents", "late_system")]):
         return False
-    return find_plain_kind(messages) == "turns"
+    kinds = {type(value) for value in arguments.values()}
+    # What the caller can change later would have to be copied, too.
+    return kinds <= SHARED_TYPES and find_plain_kind(messages) == "turns"
 
 
 def encode_batch(

@@ -54,6 +54,11 @@ CASES: dict[str, dict[int, tuple[str, ...]]] = {
         1: ("good.jinja other.jinja",),
         2: ("good.jinja syntax.jinja", "good.jinja none.jinja"),
     },
+    "eval-card": {
+        0: ("chatml", "chatml chatml --compare"),
+        1: ("chatml qwen3 --compare",),
+        2: ("none.jinja", "chatml qwen3", "bad.json"),
+    },
     "convert": {0: ("good.jinja --to jinja",), 2: ("good.jinja --to cobol",)},
     "check": {
         0: ("good.jinja --fail-on error --ignore T201 --ignore T204 --ignore T307",),

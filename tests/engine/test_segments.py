@@ -293,3 +293,17 @@ def test_texts_of_other_messages_are_paid_by_their_length() -> None:
     assert not isinstance(last._out, list)
     with pytest.raises(turnwise.TemplateLimitError):
         render(200_000)
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_numbers_are_no_truth_values(count: int) -> None:
+    """1 and 0 are equal to True and False, but there are other numbers."""
+    source = (
+        "{% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %};{% endfor %}"
+    )
+    template = turnwise.compile(source)
+    for known in (0, 1, 0, 1, count):
+        parts = [{"type": "text", "text": str(number)} for number in range(known)]
+        chat = [{"role": "user", "content": parts}]
+        for _ in range(3):
+            assert str(template.render(chat, normalise=False)).count("[") == known

@@ -261,6 +261,25 @@ def test_a_conversation_that_changes_after_it_was_encoded() -> None:
         encoded.lables  # type: ignore[attr-defined]  # noqa: B018
 
 
+def test_options_that_change_after_a_conversation_was_encoded() -> None:
+    """Also one whose `repr` hides what it is."""
+
+    class Names(list[str]):
+        def __repr__(self) -> str:
+            return "names"
+
+    template = turnwise.compile("{{ names | join }}" + turnwise.load("chatml").text)
+    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}]
+    for word in ("one", "two"):
+        names = Names([word])
+        for _ in range(3):
+            encoded = template.encode(chat, "turnwise", names=names)
+        (row,) = template.encode_batch([chat], "turnwise", names=names).lists()["input_ids"]
+        names[0] = "another"
+        assert encoded.text.startswith(word) and row == encoded.input_ids
+        assert "".join(encoded.tokens) == encoded.text
+
+
 def test_a_template_that_writes_the_date() -> None:
     template = turnwise.compile("{{ strftime_now('%d %b') }}" + turnwise.load("chatml").text)
     rows = [[{"role": "user", "content": "a"}, {"role": "assistant", "content": b}] for b in "xyz"]

@@ -23,6 +23,7 @@ from turnwise.analysis.unnamed_tokens import (
 )
 from turnwise.engine.compiler.prompt_proof import analyse_prompts
 from turnwise.engine.option_names import RENDER_ARGUMENTS, SPECIAL_TOKENS
+from turnwise.engine.renderer import SCALARS
 from turnwise.errors import MessageError, TokenizerError, note_warning, short_repr, warn_caller
 from turnwise.messages import InputReader
 from turnwise.sized_cache import SizedTable, make_digest
@@ -171,7 +172,8 @@ class RequestBuilder:
         """Return what is known about turns under these options, tools and documents, if the template reads them."""
         variables = self.renderer.variables
         read = [
-            (name, value)
+            # As plain data: others may hide what differs.
+            (name, value if type(value) in SCALARS else InputReader().to_plain(value, name))
             for name, value in arguments.items()
             if name in variables and name not in RENDER_ARGUMENTS
         ]

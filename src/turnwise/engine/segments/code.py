@@ -41,7 +41,7 @@ HAS_WORDS = re.compile(
     rf"\(c := ({MESSAGE}\['content'\])\)\.__class__ is str and c != '' and not c\.isspace\(\)"
 )
 PLAIN_KEYS = frozenset(["role", "content"])
-BOTH = {True, False}  # answers
+BOTH = {"True", "False"}  # as answers; 1 and 0 are other ones
 BEGIN = [
     "def walk(M, n, S, T):",
     "    out, left, missing, others, carried, price = [], [], None, [], (), 0.0",
@@ -154,7 +154,7 @@ class _WalkCode:
                     self.write_tree(branch, depth + 1, loop, paid, each, is_of_state)
             else:
                 name = source
-            if node.branches.keys() != BOTH:
+            if set(map(repr, node.branches)) != BOTH:
                 lines.append(f"{indent}if {_differ(name, last)}: return None")
             node = following
         if node is None or node.is_refused or (self._with_trails and node.output is None):
