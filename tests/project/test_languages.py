@@ -216,6 +216,12 @@ def test_a_hostile_text_takes_little_time(text: str) -> None:
         # An English subject, and an English part that is not known: the sentence stays as it is.
         ("what nobody ever wrote is not JSON: x", None),
         ("qwen3 has no tokenizer: it was lost at sea", None),
+        ("what nobody ever wrote: the template refuses the conversation", None),
+        ("row 2: the template refuses the conversation", "row 2: 模板拒绝这段对话"),
+        (
+            "fastchat cannot express this template: an empty message",
+            "fastchat 无法表达这个模板：空消息",
+        ),
     ],
 )
 def test_a_sentence_is_translated_in_full_or_not_at_all(english: str, chinese: str | None) -> None:

@@ -26,19 +26,17 @@ VARIABLES = ("TURNWISE_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
 """Variables of the environment that name a language, as in `zh_CN.UTF-8`; the first that is set counts."""
 MAX_LENGTH, MAX_PARTS = 1000, 12  # what is longer, or has more parts, is data
 ATOMIC = "(?>"
-FIELDS = frozenset(
-    [
-        "capabilities",
-        "changes",
-        "fix",
-        "hint",
-        "message",
-        "reason",
-        "stability",
-        "warning",
-        "warnings",
-    ]
-)
+FIELDS = {
+    "capabilities",
+    "changes",
+    "fix",
+    "hint",
+    "message",
+    "reason",
+    "stability",
+    "warning",
+    "warnings",
+}
 """Fields of answers that are sentences for the reader; of an error, `text` is one, too."""
 SENTENCES = {r"(?<=[.?!]) (?=\S)": "", "; ": "；"}
 LISTS = {", ": "、", " or ": "或"}
@@ -115,13 +113,18 @@ def _translate_sentence(text: str, language: str) -> str | None:
             left = [
                 value
                 for name, value in known.items()
-                if turned[f"{name}_"] == value
+                if value in turned.values()
                 and (f"{{{name}!t}}" in translated or not values.start(name))
             ]
             if not any(map(PROSE.match, left)):
                 return translated.replace("!t}", "_}").format_map(known | turned)
     head, colon, rest = text.partition(": ")
-    after = rest and rest.count(colon) < MAX_PARTS and _translate_sentence(rest, language)
+    after = (
+        rest
+        and rest.count(colon) < MAX_PARTS
+        and not PROSE.match(head)
+        and _translate_sentence(rest, language)
+    )
     return f"{head}{colon}{after}" if after else _translate_parts(text, LISTS, language)
 
 
@@ -142,7 +145,7 @@ def _compile(english: str, translated: str) -> re.Pattern[str]:
     pattern = ""
     for literal, name, spec, _ in Formatter().parse(english):
         # An earlier colon ends another sentence: what stands first has none, unless it is a sentence itself.
-        is_place = not pattern and not literal and f"{{{name}!t}}" not in translated
+        is_place = not (pattern or literal) and f"{{{name}!t}}" not in translated
         value = r"\d[\d,]*" if spec else "(?:(?!: ).)*?" if is_place else ".*?"
         end = ")" if name and ATOMIC in pattern else ""
         pattern += re.escape(literal) + (f"{end}{ATOMIC}(?P<{name}>{value})" if name else "")
