@@ -212,6 +212,11 @@ def test_a_hostile_text_takes_little_time(text: str) -> None:
             "The innermost block that needs to be closed is 'for'.",
             "模板意外结束，缺少标签 'endfor' or 'else'。最内层未关闭的块是 'for'。",
         ),
+        ("16: 37.5% trained", "16：37.5% 参与训练"),
+        (
+            "b.jinja is not in the revision HEAD: it is in no git repository",
+            "版本 HEAD 中没有 b.jinja：它不在 git 仓库中",
+        ),
         ("'abc' is not a valid integer range.", "'abc' 不是整数。"),
         # An English subject, and an English part that is not known: the sentence stays as it is.
         ("what nobody ever wrote is not JSON: x", None),

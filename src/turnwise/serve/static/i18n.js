@@ -14,7 +14,7 @@ const WORDS = {
     tabText: "Text", tabTokens: "Tokens", tabLoss: "Loss", tabReply: "Reply", tabGrammar: "Grammar", tabChecks: "Checks",
     tabStability: "Stability", tabDiff: "Diff", tabConvert: "Convert",
     textHelp: "Grey is the template. Each colour is a message. Click a character, or use ← and →, to see where it comes from.",
-    origin: "origin", fromTemplate: "template", fromField: "message field", fromComputed: "computed from", character: "character", changes: "What was changed to fit",
+    origin: "Origin", fromTemplate: "template", fromField: "message field", fromComputed: "computed from", character: "character", changes: "What was changed to fit",
     line: "line {line}", place: "line {line}, column {column}", fromInput: "tools and options",
     tokensHelp: "Framed tokens are control tokens. Struck ones were written by a message and are encoded as plain text.",
     control: "control token", controls: "control tokens", defused: "kept as text", count: "tokens", characters: "characters",
