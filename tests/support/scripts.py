@@ -160,7 +160,7 @@ class Guards:
         self._template = template
         recipe = make_recipe(template=template, tokenizer=full_tokenizer(), now=NOW, on_flaw="keep")
         self._kernel = Kernel(recipe)
-        self._scanner = RowScanner(None, template)
+        self._scanner = RowScanner(None, template, repeats="none")
         self._subject = Subject(template)
 
     def judge(self, chat: ScriptChat) -> dict[str, Any]:
