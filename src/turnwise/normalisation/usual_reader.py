@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnwise.analysis.prober import ABSENT
 from turnwise.messages import (
     REASONING_KEYS,
     Change,
@@ -101,39 +100,34 @@ class UsualReader:
         self, message: MessageDict, index: int, reader: InputReader, changes: list[Change]
     ) -> MessageDict | None:
         """Return a copy of a message in the form that the template takes; None if it is unusual."""
-        if not self._has_usual_texts(message):
-            return None
-        copy = message.copy()
-        calls = message.get("tool_calls", ABSENT)
-        if calls is not ABSENT:
-            copy["tool_calls"] = self._read_calls(calls, index, reader, changes)
-            if copy["tool_calls"] is None:
+        keys = tuple(message)
+        text_keys = self._text_keys.get(keys)
+        if text_keys is None:
+            text_keys = self._remember_keys(keys)
+            if text_keys is None:
                 return None
+        for key in text_keys:
+            value = message[key]
+            if type(value) is not str or (key == "tool_call_id" and not self._is_taken_id(value)):
+                return None
+        copy = message.copy()
+        if "tool_calls" in message:
+            calls = self._read_calls(message["tool_calls"], index, reader, changes)
+            if calls is None:
+                return None
+            copy["tool_calls"] = calls
         content = message["content"]
         if type(content) is str:
             return copy
         if type(content) is list and content and all(map(_is_text_part, content)):
             return self._read_parts(copy, index, changes)
-        if content is None and message["role"] == "assistant" and calls is not ABSENT:
+        if content is None and message["role"] == "assistant" and "tool_calls" in message:
             change = fill_content(
                 copy, self.capabilities.shape.content, f"messages[{index}].content"
             )
             changes += [] if change is None else [change]
             return copy
         return None
-
-    def _has_usual_texts(self, message: MessageDict) -> bool:
-        keys = tuple(message)
-        text_keys = self._text_keys.get(keys)
-        if text_keys is None:
-            text_keys = self._remember_keys(keys)
-            if text_keys is None:
-                return False
-        for key in text_keys:
-            value = message[key]
-            if type(value) is not str or (key == "tool_call_id" and not self._is_taken_id(value)):
-                return False
-        return True
 
     def _remember_keys(self, keys: tuple[str, ...]) -> tuple[str, ...] | None:
         """Return which keys of a message have texts beside role and content; None if some key is unusual."""

@@ -41,6 +41,7 @@ HAS_WORDS = re.compile(
     rf"\(c := ({MESSAGE}\['content'\])\)\.__class__ is str and c != '' and not c\.isspace\(\)"
 )
 PLAIN_KEYS = frozenset(["role", "content"])
+UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
 BOTH = {"True", "False"}  # as answers; 1 and 0 are other ones
 BEGIN = [
     "def walk(M, n, S, T):",
@@ -223,12 +224,12 @@ class _WalkCode:
     def _write_unwritten(self, node: ProvenSegment, loop: LoopOverMessages) -> list[str]:
         """Return the line that notes a message of which not all fields are written, if there is one."""
         name = f"keys{len(self.scope)}"
-        self.scope[name] = node.keys
+        self.scope[name] = node.keys | UNCOUNTED
         size = 1 + len(node.keys)  # beside the role
         left = f"left.append(Unwritten({loop.index}, {name}))"
         if self._is_plain:
             return [] if size == len(PLAIN_KEYS) else [left]
-        return [f"if len(m) != {size}: {left}"]
+        return [f"if len(m) != {size} and not {name}.issuperset(m): {left}"]
 
 
 def _counts(loop: LoopOverMessages) -> bool:

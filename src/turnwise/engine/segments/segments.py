@@ -19,7 +19,7 @@ from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.splitting import Follower
 from turnwise.engine.provenance.trails import UNFOLLOWED, Output
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Limits, Runtime
-from turnwise.engine.segments.code import Unwritten, Walk, compile_walk
+from turnwise.engine.segments.code import UNCOUNTED, Unwritten, Walk, compile_walk
 from turnwise.engine.segments.facts import Constants, FactTree
 from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import Recorder
@@ -37,7 +37,6 @@ LEAF_BYTES = 4_000
 CONTAINER_BYTES = 400
 # What the walk over a conversation may raise: the program then raises an error with its place, or not.
 UNWRITABLE = (TypeError, ValueError, LookupError, RecursionError, MemoryError)
-UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
 
 
 def pays_for_itself(limits: Limits) -> bool:
@@ -271,4 +270,4 @@ def _has_all(keys: set[str], message: dict[str, Any]) -> bool:
     """Whether these keys of a message are all that have a text."""
     if not keys.isdisjoint(REASONING_KEYS):
         keys = keys.union(REASONING_KEYS)  # reasoning is there under each of its names
-    return all([key in keys or not value for key, value in message.items()])
+    return not any([value for key, value in message.items() if key not in keys])
