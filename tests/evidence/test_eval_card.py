@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,16 @@ def test_conversations_of_an_edition_never_change() -> None:
     assert hash_values([json.dumps(every, default=str)]) == EDITIONS[KIND]
     names = [row["conversation"] for row in card_of("chatml")["rows"]]
     assert len(set(names)) == len(names) >= 20
+
+
+@pytest.mark.parametrize("verb", [card_of, turnwise.check])
+def test_the_filters_of_other_threads_stay(
+    verb: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # `warnings.catch_warnings` changes the filters of the whole process while it lasts.
+    with monkeypatch.context() as patched:
+        patched.delattr(warnings, "catch_warnings")
+        verb("chatml")
 
 
 def test_a_card_is_the_ids_of_encode() -> None:

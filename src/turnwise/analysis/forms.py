@@ -32,7 +32,7 @@ class Form:
 
     Attributes:
         name: how it is called in the table.
-        what: the same in a sentence, such as "a system message behind other messages".
+        what: the same in a sentence, such as "a system message after other messages".
         chat: the conversation that has it, in the words of `ProbeChats.ask`.
         about: which field of the messages with a star: "content", the first "part" of it, "calls" or "reasoning"; or
             the "tools" or "documents" of the conversation.

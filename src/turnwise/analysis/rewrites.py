@@ -20,7 +20,7 @@ from turnwise.messages import format_path
 
 MAX_SHOWN_LENGTH = 60  # characters of a text
 MAX_WORD_LENGTH = 40  # characters before the first difference in which a word or marker may begin
-# The last opening bracket without white space or a closing one behind it, else the last word.
+# The last opening bracket without white space or a closing one after it, else the last word.
 _BEGUN_MARKER = re.compile(r"[<\[{][^<\[{>\]}\s]*\Z")
 _BEGUN_WORD = re.compile(r"\w+\Z")
 

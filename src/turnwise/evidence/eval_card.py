@@ -8,7 +8,6 @@ numbers, in decimal with commas between them.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from turnwise.analysis.conversations import load_probes
 from turnwise.analysis.counterexample import excerpt
 from turnwise.analysis.rewrites import common_length
-from turnwise.errors import TurnwiseError, TurnwiseWarning, printable
+from turnwise.errors import TurnwiseError, WarningLog, printable
 from turnwise.template import Template
 from turnwise.tokens.loss import train_nothing
 from turnwise.tokens.tokenizers import Tokenizer
@@ -60,7 +59,7 @@ def make_card(template: Template, tokenizer: Tokenizer) -> EvalCard:
     """Return the card of a template and a tokenizer."""
     rows = []
     # What a template does not write is no part of its prompts.
-    with warnings.catch_warnings(action="ignore", category=TurnwiseWarning):
+    with WarningLog(is_quiet=True):
         for probe in load_probes("eval_card"):
             given = {**probe.arguments(), "add_stop": False}
             text, ids = "", None

@@ -15,8 +15,8 @@ from typing import Any
 
 from turnwise.analysis.conversations import load_probes, name_values
 from turnwise.analysis.counterexample import passed_arguments
-from turnwise.errors import SourceError, TurnwiseError, short_repr
-from turnwise.publishing.model_folder import ModelFolder, ignore_warnings
+from turnwise.errors import SourceError, TurnwiseError, WarningLog, short_repr
+from turnwise.publishing.model_folder import ModelFolder
 from turnwise.replies.events import messages_equal
 from turnwise.replies.parser.parser import Parser
 from turnwise.replies.write import write
@@ -114,7 +114,7 @@ def verify_release(folder: str | Path) -> tuple[GoldenDifference, ...]:
         problem = f"{GOLDEN_FILE} has the version {golden.get('version')!r}, not {VERSION}"
         raise SourceError(problem, hint="it was written by another version of turnwise")
     try:
-        with ignore_warnings():
+        with WarningLog(is_quiet=True):
             return tuple(_find_differences(model, golden))
     except (KeyError, TypeError, AttributeError) as error:
         raise SourceError(f"{GOLDEN_FILE} is damaged: {type(error).__name__} {error}") from error

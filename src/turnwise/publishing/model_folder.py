@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from turnwise.errors import SourceError, TurnwiseError, TurnwiseWarning
+from turnwise.errors import SourceError, TurnwiseError
 from turnwise.local_files import error_reason, is_present, read_file
 from turnwise.registry import load
 from turnwise.template import Template
@@ -26,17 +24,6 @@ INDENT = 2
 FOLDER_FILES = (
     "A model folder has a chat template (chat_template.jinja) and a tokenizer (tokenizer.json)."
 )
-
-
-@contextmanager
-def ignore_warnings() -> Iterator[None]:
-    """Be quiet about conversations that a template cannot write whole: samples have all kinds of them.
-
-    Filters of warnings belong to all threads of a process, so this is for commands, not for servers.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TurnwiseWarning)
-        yield
 
 
 class ModelFolder:

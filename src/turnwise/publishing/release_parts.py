@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from turnwise.errors import SourceError, TurnwiseError, printable, short_repr
+from turnwise.errors import SourceError, TurnwiseError, WarningLog, printable, short_repr
 from turnwise.evidence.checks import CheckReport, check
 from turnwise.evidence.prefix_stability import stability
 from turnwise.publishing.golden import CHATS, GOLDEN_FILE, make_golden
@@ -30,7 +30,6 @@ from turnwise.publishing.model_folder import (
     GENERATION_FILE,
     INDENT,
     ModelFolder,
-    ignore_warnings,
 )
 from turnwise.publishing.validators import Verdict, ask_program, ask_validators, read_back
 from turnwise.repair import fix
@@ -165,7 +164,7 @@ def release(
     if not isinstance(folder, str | Path):
         raise SourceError(f"a release is made of a model folder, not of {short_repr(folder)}")
     model = ModelFolder(Path(folder))
-    with ignore_warnings():
+    with WarningLog(is_quiet=True):  # samples have texts that a template cannot write whole
         findings = check(model.template, model.tokenizer)
         parts = _make_parts(model, profile, overwrite)
     written = []

@@ -139,7 +139,7 @@ def _rewrite_first(tree: SourceTree, rewrite: ContentRewrite) -> Edit:
 
 
 def insert_tags(text: str, place: int, tags: Sequence[str]) -> Edit:
-    """Return the insertion of tags behind a tag that ends at `place`."""
+    """Return the insertion of tags after a tag that ends at `place`."""
     return close_tag(text, place, " %}{% ".join(tags))
 
 
@@ -212,7 +212,7 @@ FIND_INSTEAD_OF_USER = (  # templates that want users and others to alternate ta
     "endfor",
     "if order.late",
 )
-FIND_BEHIND_REPLY = (
+FIND_AFTER_REPLY = (
     *FIND_INSTEAD_OF_USER[:2],
     "if message.role == 'system' and message.content and messages[loop.index0].role == 'assistant'",
     *FIND_INSTEAD_OF_USER[3:],
@@ -221,7 +221,7 @@ SYSTEM_GUARDS: tuple[tuple[str, ...], ...] = (
     (f"if messages[1:] | {IS_SYSTEM} | selectattr('content') | list",),
     FIND_LATE,
     FIND_INSTEAD_OF_USER,
-    FIND_BEHIND_REPLY,
+    FIND_AFTER_REPLY,
     (f"if messages[:1] | {IS_SYSTEM} | list and messages[1:2] | {IS_SYSTEM} | list",),
 )
 

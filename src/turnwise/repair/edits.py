@@ -75,7 +75,7 @@ def open_tag(text: str, place: int, tag: str, within: bool = False) -> Edit:
         text: The template.
         place: Where the tag is put.
         tag: What stands in it.
-        within: The place is inside of the template's text, which goes on behind it.
+        within: The place is inside of the template's text, which goes on after it.
     """
     following = text[place : place + 3]
     if following.startswith(("{%-", "{{-")):
@@ -89,7 +89,7 @@ def open_tag(text: str, place: int, tag: str, within: bool = False) -> Edit:
 
 
 def close_tag(text: str, place: int, tag: str, within: bool = False) -> Edit:
-    """Return the insertion of a tag behind what ends at `place`; the arguments are those of `open_tag`."""
+    """Return the insertion of a tag after what ends at `place`; the arguments are those of `open_tag`."""
     before, after = text[:place], text[place:]
     blank = after[: len(after) - len(after.lstrip())]
     following = after[len(blank) :]

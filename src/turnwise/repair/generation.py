@@ -13,7 +13,7 @@ in three steps, each of which starts from the text that the one before made:
    `{% if message.role == 'assistant' %} ... {% else %} ... {% endif %}`, with the author's text in both branches.
 2. *Split* the outputs in which trained text begins or ends (`output_split.py`).
 3. *Wrap* the longest runs of neighbours of which all is trained. A block is a scope in Jinja: what is set inside is
-   unknown behind it. So if the whole run does not prove right, the blocks end before each `{% set %}`.
+   unknown after it. So if the whole run does not prove right, the blocks end before each `{% set %}`.
 
 Whatever comes out is only a proposal. `fix` takes the first with which every conversation is written as before, whose
 blocks hold the trained spans of each (`find_wrong_mask`) and every reply of plain chats (`find_lost_reply`). There is

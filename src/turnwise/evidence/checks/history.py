@@ -98,7 +98,7 @@ def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
     with the prompt.
 
     ## Why it matters
-    What is trained is then not what is served: the model never saw a reply behind this generation prompt. And every
+    What is trained is then not what is served: the model never saw a reply after this generation prompt. And every
     turn makes the server compute the end of the last one again.
 
     ## How to fix
@@ -143,7 +143,7 @@ def check_last_turn(subject: Subject) -> Iterator[Symptom]:
     """The reply that ends a conversation is not closed by a stop token.
 
     ## What it does
-    Renders a conversation that ends with a reply, and looks for a stop behind it.
+    Renders a conversation that ends with a reply, and looks for a stop after it.
 
     ## Why it matters
     Data of one round each then never trains a stop, and the tuned model does not end its replies.

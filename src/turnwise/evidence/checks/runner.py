@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -11,7 +10,7 @@ from typing import Any
 
 from turnwise.analysis.forms import load_forms
 from turnwise.analysis.profiles import PROFILES, SEVERITIES
-from turnwise.errors import SourceError, TurnwiseError, did_you_mean
+from turnwise.errors import SourceError, TurnwiseError, WarningLog, did_you_mean
 from turnwise.evidence.checks import (
     calls,
     form_checks,
@@ -95,8 +94,7 @@ def check(
     chosen = [one for one in CHECKS if one.sent_by in audiences]
     findings: list[CheckFinding] = []
     not_run: list[tuple[str, str]] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what a template drops: that is reported here
+    with WarningLog(is_quiet=True):  # of what a template drops: that is reported here
         for one in filter(lambda one: not selected or one.code in selected, chosen):
             symptoms, reason = _run_check(one, subject)
             findings += [_to_finding(one, symptom, profile) for symptom in symptoms]

@@ -23,7 +23,7 @@ def check_stop_written(subject: Subject) -> Iterator[Symptom]:
     """Nothing ends a reply.
 
     ## What it does
-    Looks for a control token behind the replies of a conversation. A template whose user turns are closed by a token of
+    Looks for a control token after the replies of a conversation. A template whose user turns are closed by a token of
     their own must close replies, too; others may end a reply by opening the next turn.
 
     ## Why it matters
@@ -54,7 +54,7 @@ def check_stop_declared(subject: Subject) -> Iterator[Symptom]:
     stops of a registry entry.
 
     ## Why it matters
-    The server generates on behind the end of the reply, until the length is used up.
+    The server generates on after the end of the reply, until the length is used up.
 
     ## How to fix
     Add the token to `eos_token_id`, which may be a list.
