@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from turnwise.data.lengths import fit_conversation
 from turnwise.data.recipe import Recipe
 from turnwise.data.records import Record, UnusableRow, describe_error
-from turnwise.engine.compiler.prompt_proof import analyse_prompts
+from turnwise.engine.compiler.history_proof import analyse_history
 from turnwise.errors import (
     TemplateError,
     TemplateLimitError,
@@ -105,7 +105,7 @@ class SampleMaker:
         }
         self._one_sample: dict[tuple[str, ...], bool] = {}  # by the roles of plain turns
         texts = template.renderer.texts
-        self._is_proven = template.facts.appends and analyse_prompts(*texts) > 0
+        self._is_proven = template.facts.appends and analyse_history(*texts).least > 0
 
     def make(self, record: Record, flaw: UnusableRow | None = None) -> RowResult:
         """Encode a row.

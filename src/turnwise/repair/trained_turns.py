@@ -27,7 +27,7 @@ from turnwise.analysis.conversations import (
 )
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.wide_conversations import with_text_arguments
-from turnwise.engine.compiler.prompt_proof import analyse_prompts
+from turnwise.engine.compiler.history_proof import analyse_history
 from turnwise.engine.provenance.piece_table import message_index
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
@@ -95,7 +95,7 @@ class TrainedTurns:
         self.renderer = renderer
         self.tokens = name_tokens(renderer)
         self._stops = frozenset(facts.stops_for(self.tokens))
-        self._least = analyse_prompts(*renderer.texts)
+        self._least = analyse_history(*renderer.texts).least
 
     def list_texts(self) -> Iterator[TrainedText]:
         """Yield the conversations in which an assistant speaks, as far as the template takes them."""

@@ -100,7 +100,7 @@ class TurnCache:
 
     Args:
         least: how many messages must be before a turn, so that the source proves that the prompt before it is the text
-            up to it and a constant; 0 if it proves nothing. See `prompt_proof.py`.
+            up to it and a constant; 0 if it proves nothing. See `history_proof.py`.
 
     Attributes:
         generation_prompt: that constant, once it was seen.

@@ -14,7 +14,7 @@ import pytest
 import corpus
 import turnwise
 from published_templates import template_of
-from turnwise.engine.compiler.lookahead import History, analyse_history
+from turnwise.engine.compiler.history_proof import analyse_history
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 
 EVERY = 6
@@ -55,6 +55,9 @@ NOT_PROVEN = {
     "a role that is another": "{% for m in messages %}{% set role = m.role %}{% set role = 'tool' %}"
     "{{ m.content }}{% if role == 'tool' and loop.last %}!{% endif %}{% endfor %}",
     "an argument": "{% macro f(x) %}{{ x|length }}{% endmacro %}{{ f(messages) }}" + PLAIN,
+    "a count for another role": "{% for m in messages %}{{ m.content }}"
+    "{% if m.role == 'user' and loop.length > 3 %}!{% endif %}{% endfor %}",
+    "a filter block": "{% filter reverse %}" + PLAIN + "{% endfilter %}",
     "an assistant that looks ahead": "{% for m in messages %}{{ m.content }}"
     "{% if m.role != 'user' and loop.last %}!{% endif %}{% endfor %}",
 }
@@ -62,7 +65,7 @@ NOT_PROVEN = {
 
 @pytest.mark.parametrize("name", PROVEN)
 def test_templates_that_append_are_recognised(name: str) -> None:
-    assert analyse_history(PROVEN[name]) == History(True, True)
+    assert analyse_history(PROVEN[name]).appends
 
 
 @pytest.mark.parametrize("name", NOT_PROVEN)
@@ -75,12 +78,13 @@ def test_nothing_is_claimed_of_templates_that_look_ahead(name: str) -> None:
     [
         "{% if add_generation_prompt %}{{ messages[-1].content }}{% endif %}",
         "{% if add_generation_prompt %}<assistant>{{ flags.seen }}{% endif %}",
+        "{% set seen = flags.seen %}{% if add_generation_prompt %}<assistant>{{ seen }}{% endif %}",
     ],
 )
 def test_a_prompt_that_depends_on_messages_is_not_constant(prompt: str) -> None:
     loop = "{% for m in messages %}{{ m.content }}{% set flags.seen = m.role %}{% endfor %}"
     source = "{% set flags = namespace(seen='') %}" + loop + prompt
-    assert analyse_history(source) == History(True, False)
+    assert not analyse_history(source).appends
 
 
 def is_stable(template: turnwise.Template, messages: list[dict[str, Any]], **given: Any) -> bool:
