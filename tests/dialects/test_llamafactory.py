@@ -15,7 +15,7 @@ import oracle
 import turnwise
 from corpus import needs_corpus
 from turnwise.dialects import llamafactory
-from turnwise.dialects.llamafactory_tools import FORMATS
+from turnwise.dialects.llamafactory import FORMATS
 from turnwise.dialects.turns import Slot, Turns
 from turnwise.errors import SourceError
 from turnwise.template import compile_jinja

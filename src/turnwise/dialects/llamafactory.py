@@ -15,7 +15,7 @@ The source is the arguments of `register_template`, as a mapping or its JSON. A 
 `format_observation` end with the generation prompt, so what remains of an assistant turn is exactly
 what is trained: that is our `{% generation %}` block. A template also has a class, which says where
 the system text goes (`Llama2Template`: into the first user turn) and whether every reply starts
-with reasoning (`ReasoningTemplate`), and a tool format (`llamafactory_tools.py`).
+with reasoning (`ReasoningTemplate`), and a tool format (`llamafactory_tools.toml`).
 
 Without `exact`, the generation prompt is told from the end of the user turn by comparing it with
 the ends of system and assistant turns, so `add_generation_prompt` has a meaning;
@@ -30,11 +30,12 @@ the texts that LLaMA-Factory's OpenAI converter adds to system prompts.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
-from turnwise.dialects.llamafactory_tools import FORMATS
 from turnwise.dialects.translation import Translation, object_in, to_mapping
 from turnwise.dialects.turns import TOKEN_MARKS, Slot, Text, Turns, check_slots, fill_marks, literal
 from turnwise.errors import SourceError, did_you_mean, short_repr
@@ -100,6 +101,11 @@ RESULT_SEPARATOR = "\n</tool_response>\n<tool_response>\n"
 PLACEHOLDER = re.compile(r"(\{\{(?:content|idx)\}\})")
 TOKENS_BY_MARK = {mark: name for name, mark in TOKEN_MARKS.items()}
 PLACEHOLDER_OR_MARK = re.compile(f"{PLACEHOLDER.pattern[:-1]}|{'|'.join(TOKENS_BY_MARK)})")
+
+FORMATS: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    files("turnwise.dialects").joinpath("llamafactory_tools.toml").read_text(encoding="utf-8")
+)
+"""The tool formats, by their names."""
 
 Item = tuple[str, str]
 """A part of a slot: ("text", text), ("token", name), ("content", ""), ("idx", "")."""
@@ -437,11 +443,12 @@ class LlamaFactoryJinjaWriter:
     def _write_tools(self) -> str:
         if self.spec.tools is not None:
             return self._print(self.spec.tools, "tools | tojson")
-        return FORMATS[self.spec.tool_format].tools
+        return FORMATS[self.spec.tool_format]["tools"]
 
     def _write_calls(self) -> str:
         call_format = FORMATS[self.spec.call_format]
-        return call_format.exact_calls if self.exact else call_format.calls
+        calls = call_format["calls"]
+        return call_format.get("exact_calls", calls) if self.exact else calls
 
     def _write_system(self) -> str:
         tools = "(tool_text() if tools else '')"
