@@ -149,10 +149,10 @@ def test_a_part_of_the_users_turn_is_no_opening() -> None:
     )
 
 
-def test_what_a_role_for_calls_holds_is_not_known() -> None:
-    grammar = derive(turnwise.compile(REPLIES["a role for calls"][0], dialect="jinja").facts)
-    assert grammar.sources["calls"] == "searched"
-    assert any("'assistant_tool_call' has a marker" in note for note in grammar.unreached)
+def test_what_a_role_for_calls_holds_is_declared() -> None:
+    grammar = turnwise.compile(REPLIES["a role for calls"][0], dialect="jinja").grammar
+    assert grammar.sources["calls"] == "declared"
+    assert grammar.calls is not None and grammar.calls.section.open.text == "<|tool_call|>"
 
 
 @pytest.mark.parametrize(

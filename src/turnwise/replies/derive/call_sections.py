@@ -9,12 +9,11 @@ only one call has no more than markers around it.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from turnwise.analysis.prober import CONTENT, IDS, NAMES
-from turnwise.analysis.segment import Segment, after, before, common_suffix, split_between
+from turnwise.analysis.segment import Segment, after, common_suffix, split_between
 from turnwise.replies.derive.calls import (
     WrittenCalls,
     complete_call,
@@ -26,8 +25,6 @@ from turnwise.replies.derive.markers import find_problem, to_marker, to_region
 from turnwise.replies.derive.objects import decode_value
 from turnwise.replies.derive.probe_results import ContentLayout, ProbeResults
 from turnwise.replies.grammar import Calls, JsonCall, Marker, Region, Source, TaggedCall
-
-_CALL_ROLE = re.compile(r"""['"](?=\w*?(?:tool|function)_call)(\w++)['"]""")  # in the source
 
 
 @dataclass
@@ -74,10 +71,10 @@ class CallDerivation:
 
     def derive(self) -> Calls | None:
         """Return how calls are written; None if the template shows none that can be understood."""
-        one = self.results.one_call
+        one, prober = self.results.one_call, self.results.prober
         if one is None:
-            return self._derive_by_role()
-        prober = self.results.prober
+            self.notes.unreached.append(f"calls: {describe_unknown_calls(prober)}")
+            return None
         two = find_two_calls(prober, one)
         call, unread = complete_call(prober, one)
         self.notes.unreached += [f"calls: {note}" for note in unread]
@@ -95,25 +92,6 @@ class CallDerivation:
             return None
         self.notes.sources["calls"] = "derived"
         return calls
-
-    def _derive_by_role(self) -> Calls | None:
-        """Calls that are a message of a role of their own, whose content is the call."""
-        prober, header = self.results.prober, self.results.header
-        roles = [role for text in prober.renderer.texts for role in _CALL_ROLE.findall(text)]
-        for role in dict.fromkeys(roles):
-            turn = prober.turn({"role": role, "content": prober.as_content(CONTENT)})
-            if turn is None or not header.core or not turn.text.startswith(header.text):
-                continue
-            opener = before(turn, CONTENT).slice(len(header))
-            if opener.core and CONTENT in turn.text:
-                self.notes.sources["calls"] = "searched"
-                self.notes.unreached.append(
-                    f"calls: {role!r} has a marker; the text after it is assumed to be JSON"
-                )
-                closer = self._find_section_end(after(turn, CONTENT), opener)
-                return Calls(JsonCall(listed=True), section=to_region(opener, closer))
-        self.notes.unreached.append(f"calls: {describe_unknown_calls(prober)}")
-        return None
 
     def _surround_several(self, calls: Calls, two: WrittenCalls) -> Calls:
         (_, first_end), (second_start, _) = two.spans
@@ -166,10 +144,6 @@ class CallDerivation:
         empty_content = self.content.open.text + self.content.close.text
         if self.content.open.core and prefix.text.startswith(empty_content):
             prefix = prefix.slice(len(empty_content))
-        header = self.results.header
-        if header.core and header.core in prefix.text:
-            self.notes.starts[header.text] = None
-            prefix = prefix.slice(prefix.text.rindex(header.core) + len(header.core))
         return prefix
 
     def _place_content(self, calls: Calls) -> Calls:

@@ -68,11 +68,7 @@ class WrittenCalls:
 
 def find_written_calls(turn: Segment, count: int, shape: CallShape) -> WrittenCalls | None:
     """Find so many calls in a turn; None if no layout fits."""
-    for find_layout in (_find_objects, _find_tagged_json, _find_tagged_pairs):
-        found = find_layout(turn, count, shape)
-        if found is not None:
-            return found
-    return None
+    return _find_objects(turn, count, shape) or _find_tagged(turn, count, shape)
 
 
 def _find_json_calls(text: str, count: int) -> list[FoundCall] | None:
@@ -112,50 +108,38 @@ def _find_objects(turn: Segment, count: int, shape: CallShape) -> WrittenCalls |
     return WrittenCalls(turn, call, ((found.start, found.end),), shape, is_plain)
 
 
-def _find_tagged_json(turn: Segment, count: int, shape: CallShape) -> WrittenCalls | None:
-    """Calls with name and id between markers, and JSON arguments."""
+def _find_tagged(turn: Segment, count: int, shape: CallShape) -> WrittenCalls | None:
+    """Calls with name and id between markers, and arguments that are JSON, or written one by one."""
     calls = _find_json_calls(turn.text, count)
-    if calls is None:
-        return None
     rows: list[list[Slot]] = []
-    start = 0
-    for number, call in enumerate(calls):
-        end = call.arguments.end
-        slots = _find_slots(turn, number, (start, end), call)
+    pairs, start = None, 0
+    for number in range(count):
+        if calls is not None:
+            end = calls[number].arguments.end
+            slots = _find_slots(turn, number, (start, end), calls[number])
+        else:
+            name = turn.text.find(NAMES[number], start)
+            places = find_pairs(turn.text, ARGUMENTS[number], name) if name >= 0 else None
+            if places is None:
+                return None
+            slots = _find_slots(turn, number, (start, places.keys[0][0]))
+            layout = layout_pairs(turn, places, slots[-1][1], ARGUMENTS[number])
+            end = layout.end
+            slots.append((slots[-1][1] + len(layout.before), end, "arguments"))
+            pairs = pairs or layout.pairs
         slots = sorted(slots + _find_words(turn, number, end))
         if not any(slot in ("name", "id") for _, _, slot in slots):
             return None
         rows.append(slots)
         start = slots[-1][1]
     rows[0] = _with_number(turn, rows)
-    spacing = find_spacing(turn, calls[0].arguments)
-    layout = TaggedCall(_parts_between(turn, rows[0]), spacing=spacing)
-    return WrittenCalls(turn, layout, _spans(rows), shape, calls[0].arguments.syntax == "json")
-
-
-def _find_tagged_pairs(turn: Segment, count: int, shape: CallShape) -> WrittenCalls | None:
-    """Calls with name and id between markers, and arguments one by one."""
-    rows: list[list[Slot]] = []
-    pairs, start = None, 0
-    for number in range(count):
-        name = turn.text.find(NAMES[number], start)
-        places = find_pairs(turn.text, ARGUMENTS[number], name) if name >= 0 else None
-        if places is None:
-            return None
-        slots = _find_slots(turn, number, (start, places.keys[0][0]))
-        layout = layout_pairs(turn, places, slots[-1][1], ARGUMENTS[number])
-        slots.append((slots[-1][1] + len(layout.before), layout.end, "arguments"))
-        slots += _find_words(turn, number, layout.end)
-        rows.append(slots)
-        pairs = pairs or layout.pairs
-        start = slots[-1][1]
-    rows[0] = _with_number(turn, rows)
     call = TaggedCall(_parts_between(turn, rows[0]), pairs)
-    return WrittenCalls(turn, call, _spans(rows), shape)
-
-
-def _spans(rows: list[list[Slot]]) -> tuple[Span, ...]:
-    return tuple((slots[0][0], slots[-1][1]) for slots in rows)
+    spans = tuple((slots[0][0], slots[-1][1]) for slots in rows)
+    if calls is None:
+        return WrittenCalls(turn, call, spans, shape)
+    arguments = calls[0].arguments
+    call = replace(call, spacing=find_spacing(turn, arguments))
+    return WrittenCalls(turn, call, spans, shape, arguments.syntax == "json")
 
 
 def _find_slots(

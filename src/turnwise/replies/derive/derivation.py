@@ -218,11 +218,6 @@ def _check(
         checked = roundtrip_failures(other, results.prober, one.shape, results.header.text)
         if not find_problem(single) and not list(checked):
             return other
-    if failures and calls is not None and not (calls.section.open or calls.each.open):
-        # Nothing tells a call from the content before it.
-        alone = replace(grammar, calls=replace(calls, excludes_content=True))
-        if not list(roundtrip_failures(alone, results.prober, one.shape, results.header.text)):
-            return alone
     return replace(grammar, unreached=(*grammar.unreached, *failures))
 
 

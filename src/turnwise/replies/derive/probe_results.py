@@ -230,11 +230,6 @@ def find_content_layout(
         return ContentLayout(opener)
     tail = results.after_content
     end = _find_turn_end(results, tail, stops)
-    if end == 0 and opener.core:
-        # Content that is opened is closed, by as many tags.
-        count = max(len(opener.tags), 1)
-        if len(tail.tags) > count:
-            end = tail.tags[count - 1][1]
     space = tail.text[end : end + leading_space(tail.text[end:])]
     if space and _closes_content(results, space):
         end += len(space)
