@@ -257,6 +257,14 @@ def test_no_call_can_begin_where_none_is_chosen(name: str) -> None:
     assert grammar.to_structural_tag(TOOLS, "none")["type"] == "structural_tag"
 
 
+def test_an_export_is_the_same_in_every_process() -> None:
+    names = ["wind", "tide", "moon", "rain", "snow", "hail"]
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    lark = turnwise.load("glm-4-0414").grammar.to_lark(tools)
+    found = [lark.index(f"{name}\\x0a") for name in names]
+    assert found == sorted(found)  # in the order of the tools, not of a set
+
+
 def test_an_export_that_refuses_its_own_reply_is_not_handed_out() -> None:
     grammar = turnwise.load("qwen3").grammar
     assert grammar.calls is not None

@@ -99,12 +99,12 @@ class CallNodes:
         if isinstance(call, RawCall):
             _refuse("a call is the bare text of one fixed tool")
         parts: Sequence[Marker | str] = call.parts
+        arguments: Node = JsonNode(tool.arguments)
         if isinstance(call, JsonCall):
             parts = call.parts or default_json_parts(call)
-            arguments = self._json_arguments(call, tool)
-        elif call.pairs is None:
-            arguments = JsonNode(tool.arguments)
-        else:
+            if call.as_text:
+                _refuse("arguments are a JSON text within a string")
+        elif call.pairs is not None:
             arguments = self._pairs(call.pairs, tool.arguments)
         slots: Mapping[str, Node | str] = {
             "name": tool.name,
@@ -120,11 +120,6 @@ class CallNodes:
         if "name" in parts:
             return ID
         return make_sequence("functions.", tool.name, ":", INDEX)
-
-    def _json_arguments(self, call: JsonCall, tool: ToolSignature) -> Node:
-        if call.as_text:
-            _refuse("arguments are a JSON text within a string")
-        return JsonNode(tool.arguments)
 
     # -- arguments one by one
 
@@ -207,9 +202,7 @@ class CallNodes:
             if "null" in value.texts and pairs.values == "quoted":
                 texts.append(str(None))  # what Jinja prints
             return make_sequence(make_choice(map(LiteralNode, texts)), closer)
-        if isinstance(value, NumberType):
-            return make_sequence(JsonNode(value), closer)
-        if pairs.values == "json":
+        if isinstance(value, NumberType) or pairs.values == "json":
             return make_sequence(JsonNode(value), closer)
         if pairs.values == "tags":
             return make_sequence(self._tags(pairs, value, depth), closer)

@@ -19,7 +19,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from os.path import commonprefix
 from typing import Any
 
 # ---- value types ----
@@ -428,8 +427,6 @@ def literal_head(node: Node) -> str:
         return node.text
     if isinstance(node, SequenceNode):
         return literal_head(node.parts[0]) if node.parts else ""
-    if isinstance(node, ChoiceNode):
-        return commonprefix([literal_head(option) for option in node.options])
     return ""
 
 
@@ -437,8 +434,6 @@ def drop_head(node: Node, head: str) -> Node:
     """Return a node without a text with which it begins."""
     if isinstance(node, SequenceNode):
         return make_sequence(drop_head(node.parts[0], head), *node.parts[1:])
-    if isinstance(node, ChoiceNode):
-        return make_choice([drop_head(option, head) for option in node.options])
     assert isinstance(node, LiteralNode) and node.text.startswith(head)
     return make_sequence(node.text[len(head) :])
 

@@ -120,9 +120,7 @@ class _LarkWriter(RuleWriter):
     def _is_pattern(self, node: Node) -> bool:
         if isinstance(node, LiteralNode):
             return not self._token_pattern.search(node.text)
-        if isinstance(node, RepeatNode):
-            return self._is_pattern(node.item)
-        if isinstance(node, (SequenceNode, ChoiceNode)):
+        if isinstance(node, (SequenceNode, ChoiceNode, RepeatNode)):
             return all(map(self._is_pattern, inner_nodes(node)))
         return isinstance(node, CharacterNode)
 

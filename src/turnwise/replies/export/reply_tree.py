@@ -215,7 +215,7 @@ class _ReplyBuilder:
         return found
 
     def _excluded(self) -> tuple[str, ...]:
-        triggers = set(self._triggers.values())
+        triggers = dict.fromkeys(self._triggers.values())
         texts = [*triggers, *self._stops, *self._openers]
         texts += [match.group() for text in triggers if (match := re.search(r'"\w+"', text))]
         if self._grammar.reasoning is not None and self._options.reasoning is not False:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -169,19 +169,8 @@ class _ValueChecker:
 
     def _check_once(self, value: Any, type: ValueType) -> str | None:
         self._budget.take(1)
-        if isinstance(type, ObjectType):
-            return self._check_object(value, type)
-        if isinstance(type, ArrayType):
-            return self._check_array(value, type)
-        if isinstance(type, UnionType):
-            return self._check_union(value, type)
-        if isinstance(type, StringType):
-            return self._check_string(value, type)
-        if isinstance(type, NumberType):
-            return _check_number(value, type)
-        if isinstance(type, ConstantType) and not self._is_constant(value, type):
-            return _expected(printable(" or ".join(type.texts)), value)
-        return None
+        check = _CHECKS.get(type.__class__)
+        return check(self, value, type) if check is not None else None
 
     def _check_object(self, value: Any, type: ObjectType) -> str | None:
         if not isinstance(value, dict):
@@ -233,14 +222,39 @@ class _ValueChecker:
                 return f": {short_repr(value)} does not match the pattern of the schema"
         return None
 
-    def _is_constant(self, value: Any, type: ConstantType) -> bool:
+    def _check_constant(self, value: Any, type: ConstantType) -> str | None:
         # As texts, since True equals 1 in Python.
         if id(type) not in self._constants:
             self._budget.take(len(type.texts))
             self._constants[id(type)] = frozenset(_to_text(json.loads(one)) for one in type.texts)
         text = _to_text(value)
         self._budget.take(len(text))  # those around it are written as well
-        return text in self._constants[id(type)]
+        if text in self._constants[id(type)]:
+            return None
+        return _expected(printable(" or ".join(type.texts)), value)
+
+    def _check_number(self, value: Any, type: NumberType) -> str | None:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if type.is_whole and not (is_number and value == value // 1):
+            return _expected("a whole number", value)
+        if not is_number:
+            return _expected("a number", value)
+        low, high = type.minimum, type.maximum
+        is_low = low is not None and (value < low or (type.excludes_minimum and value == low))
+        is_high = high is not None and (value > high or (type.excludes_maximum and value == high))
+        if is_low or is_high:
+            return f": {short_repr(value)} is not within the bounds of the schema"
+        return None
+
+
+_CHECKS: Mapping[type, Callable[[_ValueChecker, Any, Any], str | None]] = {
+    ObjectType: _ValueChecker._check_object,
+    ArrayType: _ValueChecker._check_array,
+    UnionType: _ValueChecker._check_union,
+    StringType: _ValueChecker._check_string,
+    NumberType: _ValueChecker._check_number,
+    ConstantType: _ValueChecker._check_constant,
+}
 
 
 def _expected(what: str, value: Any) -> str:
@@ -257,20 +271,6 @@ def _to_text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value, sort_keys=True)
-
-
-def _check_number(value: Any, type: NumberType) -> str | None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if type.is_whole and not (is_number and value == value // 1):
-        return _expected("a whole number", value)
-    if not is_number:
-        return _expected("a number", value)
-    low, high = type.minimum, type.maximum
-    is_low = low is not None and (value < low or (type.excludes_minimum and value == low))
-    is_high = high is not None and (value > high or (type.excludes_maximum and value == high))
-    if is_low or is_high:
-        return f": {short_repr(value)} is not within the bounds of the schema"
-    return None
 
 
 # -- patterns
@@ -349,8 +349,8 @@ def _compile_run(item: CharacterNode) -> re.Pattern[str]:
 
 
 MAX_DEPTH = 12
-KINDS = {StringType: "string", NumberType: "number", ArrayType: "array", ObjectType: "object"}
-JSON_KINDS = {str: "string", int: "number", float: "number", list: "array", dict: "object"}
+CONTAINERS = {ArrayType: list, ObjectType: dict}
+KINDS = (StringType, NumberType, *CONTAINERS)
 
 
 def are_disjoint(
@@ -384,7 +384,7 @@ def _excludes_constants(constants: ConstantType, other: ValueType) -> bool:
         return False
     if isinstance(other, StringType | NumberType):
         return not any(fits_type(value, other) for value in values)
-    return all(JSON_KINDS.get(type(value)) != KINDS[type(other)] for value in values)
+    return not any(isinstance(value, CONTAINERS[type(other)]) for value in values)
 
 
 def _are_apart(one: ValueType, other: ValueType) -> bool:
