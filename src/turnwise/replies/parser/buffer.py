@@ -99,7 +99,8 @@ class ParseBuffer:
             body = window.lstrip()
             may_grow = not self.ended and len(window) < window_size
             if not (may_grow and body in expected.prefixes):
-                return expected.match(body), len(window) - len(body)
+                match = expected.pattern.match(body)
+                return match.group() if match else "", len(window) - len(body)
             yield None
 
     # -- take what comes next
@@ -203,13 +204,12 @@ class ParseBuffer:
         self, matcher: MarkerMatcher, sink: Callable[[str], object], kind: str
     ) -> FastPath:
         builder, wakes = self._builder, matcher.first_characters
-        if sink == builder.add_content and kind == TEXT:
-            stream = builder.stream_content
-        else:
 
-            def stream(text: str) -> list[Event]:
-                builder.add_span(text, kind)
-                sink(text)
-                return builder.events.take()
+        def stream(text: str) -> list[Event] | None:
+            if not wakes.isdisjoint(text):
+                return None
+            builder.add_span(text, kind)
+            sink(text)
+            return builder.events.take()
 
-        return lambda text: stream(text) if wakes.isdisjoint(text) else None
+        return stream

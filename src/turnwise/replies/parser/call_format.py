@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from os.path import commonprefix
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from turnwise.replies.parser.markers import (
     split_tags,
     tag_all,
 )
+from turnwise.replies.parser.values import ValueParser
 
 # ---- pair format ----
 #
@@ -91,7 +92,7 @@ class PairFormat:
         self.opener_space = pairs.string.open.trailing_space
         self.has_text_wrapper = bool(pairs.wrap.open)
         self._variants = variants
-        self._value_matchers: dict[str, MarkerMatcher] = {}  # by key
+        self.value_matcher = lru_cache(maxsize=_MAX_MATCHERS)(self._value_matcher)
         # Openers of values, with the kind of the value; what all of them begin and end with.
         self.kinds = _kinds_by_opener(pairs)
         self.opener_start, self.opener_end = _common_affixes(sorted(self.kinds))
@@ -108,16 +109,7 @@ class PairFormat:
             for index, text in enumerate(texts)
         )
 
-    def value_matcher(self, key: str) -> MarkerMatcher:
-        """Return the matcher of what ends the value of a key, built once."""
-        matcher = self._value_matchers.get(key)
-        if matcher is None:
-            if len(self._value_matchers) >= _MAX_MATCHERS:
-                self._value_matchers.clear()
-            matcher = self._value_matchers[key] = self._build_value_matcher(key)
-        return matcher
-
-    def _build_value_matcher(self, key: str) -> MarkerMatcher:
+    def _value_matcher(self, key: str) -> MarkerMatcher:
         """Return the matcher of what ends a value, and of markers that no value holds unless its closer is missing."""
         pairs = self.pairs
         regions = (pairs.string, pairs.other, *(region for _, region in pairs.typed))
@@ -215,7 +207,7 @@ class CallFormat:
         if isinstance(calls.call, TaggedCall):
             self._compile_parts(calls.call)
         self.bare_starts = self._find_bare_starts()
-        self._slot_matchers: dict[int, MarkerMatcher] = {}
+        self.slot_matcher = lru_cache(maxsize=_MAX_MATCHERS)(self._slot_matcher)
 
     def _split_list_brackets(self) -> str:
         """Split brackets off the tags around a section: whitespace may be between them, and they may be missing."""
@@ -411,17 +403,40 @@ class CallFormat:
         return self._variants.matcher(key + self._call_ends())
 
     @cached_property
+    def make_member_parser(self) -> partial[ValueParser]:
+        """Makes the parser of arguments up to a bracket, given their schema."""
+        assert self.pairs is not None
+        pairs, detokenizer = self.pairs, self._variants.detokenizer
+        # The opener of a string is that of any value and a mark of its own: `:` and `:<|"|>`.
+        opening_mark = pairs.string.open.text.removeprefix(pairs.other.open.text).strip()
+        closing_mark = pairs.string.close.core
+        marks: tuple[str, str] | None = None
+        if opening_mark and closing_mark and pairs.strings == "raw":
+            mask = detokenizer.mask_specials
+            marks = (mask(opening_mark), mask(closing_mark))
+        syntax = "quoted" if marks is not None and pairs.values != "python" else pairs.values
+        follows: frozenset[str] | None = None
+        if syntax == "python" and "quotes" in self._variants.tolerances:
+            follows = self.following_characters
+        return partial(
+            ValueParser,
+            syntax,
+            marks=marks,
+            closer=self.members_closer,
+            follows=follows,
+            separator=pairs.between.core,
+            has_masks=detokenizer.has_masks,
+        )
+
+    @cached_property
     def pair_format(self) -> PairFormat:
         """The arguments between tags."""
         assert self.pairs is not None
         return PairFormat(self.pairs, self.key_matcher, self.closing_markers, self._variants)
 
-    def slot_matcher(self, index: int) -> MarkerMatcher:
+    def _slot_matcher(self, index: int) -> MarkerMatcher:
         """Return the matcher of what follows the slot `index`: the next marker, or a later one if that is missing."""
-        if index not in self._slot_matchers:
-            markers = [*self._markers_after(index), *self._call_ends()]
-            self._slot_matchers[index] = self._variants.matcher(markers)
-        return self._slot_matchers[index]
+        return self._variants.matcher([*self._markers_after(index), *self._call_ends()])
 
     def _markers_after(self, index: int) -> Iterator[TaggedText]:
         for later in range(index + 1, len(self.parts)):

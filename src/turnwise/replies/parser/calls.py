@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from enum import Enum, auto
-from typing import Any, NamedTuple
 
 from turnwise.replies.call_ids import name_in_id
 from turnwise.replies.grammar_parts import JsonCall, RawCall
@@ -46,30 +44,15 @@ DEFAULT_LANGUAGE = "python"
 MAX_FIRST_LINE = 256  # a longer one is code
 
 
-class CodeBlock(NamedTuple):
-    """Code, its language, and the text that it was parsed from."""
-
-    code: str
-    language: str | None
-    text: str
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of a call: `code`, `lang`, and `verbatim` if the text is not the usual one."""
-        found = {"code": self.code, "lang": self.language}
-        if self.text != write_code_block(self.code, self.language):
-            found["verbatim"] = self.text
-        return found
-
-
-def parse_code_block(text: str) -> CodeBlock:
-    """Parse the text of a call; text without a fence is code in no language."""
+def parse_code_block(text: str) -> tuple[str, str | None]:
+    """Return the code and the language of the text of a call; text without a fence is code in no language."""
     core = text.strip()
     first_line, _, rest = core.partition("\n")
     if not core.startswith(FENCE) or len(first_line) > MAX_FIRST_LINE:
-        return CodeBlock(text.lstrip(), None, text)
+        return text.lstrip(), None
     words = first_line.removeprefix(FENCE).split()
     code = rest.removesuffix(FENCE).removesuffix("\n")
-    return CodeBlock(code, words[0] if words else None, text)
+    return code, words[0] if words else None
 
 
 def write_code_block(code: str, language: str | None) -> str:
@@ -83,14 +66,6 @@ def write_code_block(code: str, language: str | None) -> str:
 MAX_NAME_LENGTH = 256
 _NOT_IN_NAMES = frozenset("{}[]()\"',<>")
 _NOT_IN_IDS = frozenset(PUNCTUATION) - {":"}
-
-
-class ListState(Enum):
-    """Whether the calls of a row are in a JSON list."""
-
-    NONE = auto()
-    OPEN = auto()
-    CLOSED = auto()
 
 
 class CallParser(PartParser):
@@ -224,14 +199,17 @@ class CallParser(PartParser):
         call = self._state.start_call(spec.name)
         end_matcher = self._state.call_format.end_matcher
         match, text = yield from self._state.read_text(end_matcher, "arguments")
-        block = parse_code_block(opener[len(opener.rstrip()) :] + text)
-        call.fields = {"type": spec.name, **block.fields()}
+        written = opener[len(opener.rstrip()) :] + text
+        code, language = parse_code_block(written)
+        call.fields = {"type": spec.name, "code": code, "lang": language}
+        if written != write_code_block(code, language):
+            call.fields["verbatim"] = written
         if match is None:
             builder.end_call(call, "unterminated")
             return
-        arguments = {spec.argument: block.code}
-        if block.language:
-            arguments["lang"] = block.language
+        arguments = {spec.argument: code}
+        if language:
+            arguments["lang"] = language
         builder.add_arguments(call, json.dumps(arguments, ensure_ascii=False))
         yield from self._call_end.finish(call, None)
 
@@ -253,10 +231,10 @@ class CallParser(PartParser):
         """Parse calls one after another, with only brackets, commas and separators between them."""
         buffer, builder, format = self._buffer, self._builder, self._state.call_format
         between, take_marker = format.calls.between, self._state.take_marker
-        lists = ListState.OPEN if format.has_open_list and not is_bare else ListState.NONE
+        bracket = "[" if format.has_open_list and not is_bare else ""  # the last one of the list
         while True:
             is_first = builder.buffered is not None  # no call since the last opener
-            needs_call = is_first or lists is ListState.OPEN  # what follows must be part of the row
+            needs_call = is_first or bracket == "["  # what follows must be part of the row
             char, space = yield from buffer.look_past_space()
             if self._starts_call(char):
                 if not needs_call and (yield from self._starts_marker(char)):
@@ -267,20 +245,20 @@ class CallParser(PartParser):
                 continue
             if format.openers and not needs_call:
                 break  # each call has an opener of its own
-            next_lists = _next_list_state(lists, char, is_first)
-            if next_lists is not None:
+            next_bracket = _next_bracket(bracket, char, is_first)
+            if next_bracket is not None:
                 buffer.consume(space, "space")
                 buffer.consume(1, "marker")
-                lists = next_lists
+                bracket = next_bracket
             elif is_first or not between.core or not (yield from take_marker(between.text)):
                 break
-        yield from self._end_row(lists, is_bare)
+        yield from self._end_row(bracket, is_bare)
 
-    def _end_row(self, lists: ListState, is_bare: bool) -> Steps:
+    def _end_row(self, bracket: str, is_bare: bool) -> Steps:
         """End a row where no further call follows; what is still open is no call."""
         is_truncated = self._buffer.is_exhausted
         if self._builder.buffered is None:
-            yield from self._end_section(lists is ListState.CLOSED)
+            yield from self._end_section(is_list_closed=bracket == "]")
         elif is_bare and not is_truncated:
             self._builder.reject_call(status=None)  # JSON or code in the content
         else:
@@ -448,16 +426,14 @@ class CallParser(PartParser):
         return openers[-1].strip() + id if has_prefix else id
 
 
-def _next_list_state(lists: ListState, char: str, is_first: bool) -> ListState | None:
-    """Return the state after a comma or bracket between calls; None for any other character.
+def _next_bracket(bracket: str, char: str, is_first: bool) -> str | None:
+    """Return the last bracket of a list of calls after a comma or bracket; None for any other character.
 
     A list can only be opened before the first call.
     """
-    is_list = lists is ListState.OPEN
+    is_open = bracket == "["
     if char in (",", ";"):
-        return ListState.OPEN if is_list else ListState.NONE
-    if char == "[" and is_first and not is_list:
-        return ListState.OPEN
-    if char == "]" and is_list:
-        return ListState.CLOSED
+        return bracket if is_open else ""
+    if (char == "[" and is_first and not is_open) or (char == "]" and is_open):
+        return char
     return None

@@ -20,7 +20,7 @@ markers is a channel header, and is parsed as one (`ChannelHeaderFormat`).
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from os.path import commonprefix
 from typing import NamedTuple
@@ -150,13 +150,6 @@ def _other_shapes(calls: Calls) -> list[Calls]:
     ]
 
 
-class ChannelHeader(NamedTuple):
-    """The channel and the recipient named in a header; "" if there is none."""
-
-    channel: str
-    recipient: str
-
-
 class ChannelHeaderFormat(NamedTuple):
     """The form of channel headers such as `<|channel|>analysis<|message|>`."""
 
@@ -167,18 +160,15 @@ class ChannelHeaderFormat(NamedTuple):
     recipient_prefix: str  # before the name of a tool: `to=functions.`
     recipient_key: str  # before any recipient: `to=`
 
-    def read(self, text: str) -> ChannelHeader:
-        """Return the channel and the recipient in a header, which may be in any order."""
+    def read(self, text: str) -> tuple[str, str]:
+        """Return the channel and the recipient in a header, which may be in any order; "" for one that is missing."""
         channel = _first_word(text.rpartition(self.start)[2])
-        if not self.recipient_key:
-            return ChannelHeader(channel, "")
-        after_key = text.partition(self.recipient_key)[2]
-        return ChannelHeader(channel, _first_word(after_key.partition("<")[0]))  # up to a tag
+        after_key = text.partition(self.recipient_key)[2] if self.recipient_key else ""
+        return channel, _first_word(after_key.partition("<")[0])  # up to a tag
 
 
 def _first_word(text: str) -> str:
-    words = text.split(maxsplit=1)
-    return words[0] if words else ""
+    return "".join(text.split(maxsplit=1)[:1])
 
 
 class CompiledGrammar:
@@ -209,7 +199,7 @@ class CompiledGrammar:
         ]
         self.channel_header_format = self._find_channel_header_format()
         self.trailing_spaces: dict[str, str] = {}  # of each marker around regions
-        self._markers_after_rows: dict[tuple[int, str], list[str]] = {}  # by format and character
+        self.markers_after_row = lru_cache(self._markers_after_row)
         self._build_matchers()
 
     def _join_ambiguous_openers(self) -> None:
@@ -281,20 +271,12 @@ class CompiledGrammar:
                 return candidate
         return format
 
-    def markers_after_row(self, format: CallFormat, char: str) -> list[str]:
+    def _markers_after_row(self, format: CallFormat, char: str) -> list[str]:
         """Return the markers that may follow a row of calls and start with `char`."""
-        place = format.number, char
-        if place not in self._markers_after_rows:
-            markers = list(self.content_matcher.tags)
-            for text in format.section_closers:
-                markers += self.variants.spellings(text)
-            found = [marker for marker in markers if marker.lstrip().startswith(char)]
-            self._markers_after_rows[place] = found
-        return self._markers_after_rows[place]
-
-    def empty_format(self) -> CallFormat:
-        """Return a format for a grammar without calls, where nothing ever asks for it."""
-        return CallFormat(Calls(JsonCall()), 0, (), (), self.variants)
+        markers = list(self.content_matcher.tags)
+        for text in format.section_closers:
+            markers += self.variants.spellings(text)
+        return [marker for marker in markers if marker.lstrip().startswith(char)]
 
     # -- matchers
 

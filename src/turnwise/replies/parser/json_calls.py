@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any
 
 from turnwise.replies.grammar_parts import JsonCall, Marker
@@ -19,16 +18,9 @@ from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS
 from turnwise.replies.parser.message_builder import ParsedCall
 from turnwise.replies.parser.state import CallEndParser, ParserState, PartParser
 
-
-class MemberResult(Enum):
-    """What the members of an object have shown so far."""
-
-    CONTINUE = auto()  # parse on
-    CALL_ENDED = auto()  # a call that cannot be parsed any further
-    NO_CALL = auto()  # the object is no call
-
-
-_MemberSteps = Reading[MemberResult]
+# What a member of an object has shown: True: the call is over, as it cannot be parsed any further; False: the object is
+# no call; None: the members after it can be parsed.
+_MemberSteps = Reading[bool | None]
 
 
 @dataclass(slots=True)
@@ -83,15 +75,15 @@ class JsonCallParser(PartParser):
             span = "name" if spec.name is None else "marker"
             key = yield from self._read_key(span)
             if key is None:
-                return (yield from self._end_unreadable(draft)) is MemberResult.CALL_ENDED
+                return (yield from self._end_unreadable(draft))
             if key in (spec.inside, "function") and (yield from buffer.peek()) == "{":
                 # The members of the inner object are parsed as if they were here.
                 buffer.consume(1, "marker")
                 state.json_depth += 1
                 continue
-            result = yield from self._parse_member(draft, key)
-            if result is not MemberResult.CONTINUE:
-                return result is MemberResult.CALL_ENDED
+            is_over = yield from self._parse_member(draft, key)
+            if is_over is not None:
+                return is_over
         return (yield from self._finish(draft))
 
     def _read_key(self, span: str) -> Reading[str | None]:
@@ -123,7 +115,7 @@ class JsonCallParser(PartParser):
         if value is UNREADABLE:
             return (yield from self._end_unreadable(draft))
         self._builder.relabel_from(draft.member_start, "raw")
-        return MemberResult.CONTINUE
+        return None
 
     def _parse_arguments(self, draft: _ObjectDraft, key: str) -> _MemberSteps:
         if draft.spec.name is None:
@@ -131,13 +123,12 @@ class JsonCallParser(PartParser):
         if draft.name is None:
             # A call starts with its name, so the arguments wait for it.
             draft.early_arguments = yield from self._arguments.read_early()
-            is_readable = draft.early_arguments is not None
-            return MemberResult.CONTINUE if is_readable else MemberResult.NO_CALL
+            return False if draft.early_arguments is None else None
         if draft.is_bare and not self._state.is_offered(draft.name):
-            return MemberResult.NO_CALL
+            return False
         call = self._start_call(draft, draft.name)
         is_complete = yield from self._arguments.parse_json(call)
-        return MemberResult.CONTINUE if is_complete else MemberResult.CALL_ENDED
+        return None if is_complete else True
 
     def _parse_other_member(self, draft: _ObjectDraft, key: str) -> _MemberSteps:
         spec = draft.spec
@@ -152,11 +143,11 @@ class JsonCallParser(PartParser):
         if draft.name is None and draft.early_arguments is None:
             # An object without an opener must show early that it is a call.
             is_doubtful = draft.is_bare and key not in (spec.id, "type")
-            return MemberResult.NO_CALL if is_doubtful else MemberResult.CONTINUE
+            return False if is_doubtful else None
         if draft.name is not None and draft.early_arguments is not None and draft.call is None:
             call = self._start_call(draft, draft.name)
             self._builder.add_arguments(call, draft.early_arguments)
-        return MemberResult.CONTINUE
+        return None
 
     def _start_call(self, draft: _ObjectDraft, name: str) -> ParsedCall:
         draft.call = self._state.start_call(name, draft.id, id_follows=draft.spec.id is not None)
@@ -174,17 +165,17 @@ class JsonCallParser(PartParser):
         yield from self._call_end.finish(call, draft.id)
         return True
 
-    def _end_unreadable(self, draft: _ObjectDraft) -> _MemberSteps:
-        """The object does not go on as one: its last member cannot be read."""
+    def _end_unreadable(self, draft: _ObjectDraft) -> Answer:
+        """The object does not go on as one: its last member cannot be read. Return whether it is a call."""
         if draft.call is None:
-            return MemberResult.NO_CALL
+            return False
         is_truncated = self._buffer.is_exhausted
         if not is_truncated:
             end_matcher = self._state.call_format.end_matcher
             yield from self._buffer.read_until(end_matcher, lambda text: None, "raw")
         self._builder.relabel_from(draft.member_start, "raw")
         self._builder.end_call(draft.call, "unterminated" if is_truncated else "malformed")
-        return MemberResult.CALL_ENDED
+        return True
 
 
 def _member_span(spec: JsonCall, key: str) -> str:

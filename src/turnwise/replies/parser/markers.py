@@ -216,21 +216,12 @@ class MarkerMatcher:
         return MarkerMatch(tag, match.start(), match.end()), match.start()
 
 
-class ExpectedMarkers:
+class ExpectedMarkers(NamedTuple):
     """Literal markers of which one may come next, without the whitespace at their edges."""
 
-    __slots__ = ("_pattern", "longest", "prefixes")
-
-    def __init__(self, markers: Iterable[str]) -> None:
-        cores = sorted((marker.strip() for marker in markers), key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, cores)))
-        self.prefixes = frozenset(core[:size] for core in cores for size in range(len(core)))
-        self.longest = len(cores[0])
-
-    def match(self, text: str) -> str:
-        """Return the longest marker that a text starts with, or ""."""
-        match = self._pattern.match(text)
-        return match.group() if match else ""
+    pattern: re.Pattern[str]
+    prefixes: frozenset[str]
+    longest: int
 
 
 def _with_leading_space(text: str) -> Iterator[str]:
@@ -254,7 +245,10 @@ def matcher_for(markers: tuple[TaggedText, ...]) -> MarkerMatcher:
 @lru_cache(maxsize=_CACHE_SIZE)
 def expect(markers: tuple[str, ...]) -> ExpectedMarkers:
     """Return these markers as those that may come next, compiled once."""
-    return ExpectedMarkers(markers)
+    cores = sorted((marker.strip() for marker in markers), key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, cores)))
+    prefixes = frozenset(core[:size] for core in cores for size in range(len(core)))
+    return ExpectedMarkers(pattern, prefixes, len(cores[0]))
 
 
 # ---- variants ----
@@ -319,7 +313,8 @@ class MarkerVariants:
         tolerances: frozenset[str] = frozenset(),
         suffix: str = "",
     ) -> None:
-        self._detokenizer = detokenizer
+        self.detokenizer = detokenizer
+        self.tolerances = tolerances
         self._attribute_slips = _ATTRIBUTE_SLIPS if "attributes" in tolerances else ()
         self._slips: list[Callable[[str], str]] = [*self._attribute_slips]
         if "blanks" in tolerances:
@@ -329,7 +324,7 @@ class MarkerVariants:
         self.spellings = lru_cache(maxsize=_CACHE_SIZE)(self._spellings)
 
     def _spellings(self, text: str) -> tuple[str, ...]:
-        mask = self._detokenizer.mask_specials
+        mask = self.detokenizer.mask_specials
         meant = mask(text)
         slips = self._slips if "<" in text else self._attribute_slips
         variants = [mask(slip(text)) for slip in slips]
@@ -338,13 +333,13 @@ class MarkerVariants:
         return tuple(dict.fromkeys([meant, *same]))
 
     def _masks_in(self, text: str) -> list[str]:
-        return [char for char in text if self._detokenizer.is_mask(char)]
+        return [char for char in text if self.detokenizer.is_mask(char)]
 
     def matcher(self, markers: Iterable[TaggedText]) -> MarkerMatcher:
         """Return a matcher for these markers and their variants. Markers of only whitespace are left out."""
         visible = [(text, tag) for text, tag in markers if text.strip()]
         # The template's own spelling of any marker goes before a variant of another one.
-        meant = [(self._detokenizer.mask_specials(text), tag) for text, tag in visible]
+        meant = [(self.detokenizer.mask_specials(text), tag) for text, tag in visible]
         variants = [
             (form, tag)
             for text, tag in visible

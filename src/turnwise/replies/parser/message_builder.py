@@ -13,6 +13,8 @@ import json
 import re
 from dataclasses import dataclass
 from io import StringIO
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 from turnwise.replies.call_ids import CallIds
@@ -38,66 +40,50 @@ from turnwise.replies.parser.values import escape
 
 
 class EventQueue:
-    """Events in the order of the reply; the last one may still grow."""
+    """Events in the order of the reply."""
 
-    __slots__ = ("_call", "_events", "_held_from", "_kind", "_texts")
+    __slots__ = ("_events", "_held_from")
 
     def __init__(self) -> None:
         self._events: list[Event] = []
-        # The event that may grow: its texts, its kind and its call.
-        self._texts: list[str] = []
-        self._kind: Kind = TEXT
-        self._call: int | None = None
         self._held_from: int | None = None  # events from here on may still be dropped
 
     def hold(self) -> None:
         """Hold back all events from now on."""
-        self._end_text()
         self._held_from = len(self._events)
 
-    def release(self, drop: bool = False) -> None:
+    def release(self, drop: bool) -> None:
         """Hold back no longer, or drop what was held back."""
-        self._end_text()
-        if drop and self._held_from is not None:
+        if drop:
             del self._events[self._held_from :]
         self._held_from = None
 
     def add(self, event: Event) -> None:
-        """Add a whole event."""
-        self._end_text()
+        """Add an event."""
         self._events.append(event)
 
     def add_text(self, kind: Kind, text: str, call: int | None = None) -> None:
-        """Add text to the last event if it is of the same kind and call, else to a new one."""
-        if kind != self._kind or call != self._call:
-            self._end_text()
-            self._kind, self._call = kind, call
-        self._texts.append(text)
+        """Add text, which is part of the event before it if that is of the same kind and call."""
+        # As its constructor does, which is twice as slow: there may be an event for each character.
+        self._events.append(tuple.__new__(Event, (kind, text, call, None, None)))
 
     def take(self) -> list[Event]:
         """Return the events since the last time."""
-        if self._texts and self._held_from is None:
-            self._end_text()
-        events = self._events
-        if not events:
-            return []
+        events, self._events = self._events, []
         if self._held_from is not None:
             self._events, self._held_from = events[self._held_from :], 0
-            return events[: len(events) - len(self._events)]
-        self._events = []
-        return events
-
-    def _end_text(self) -> None:
-        if not self._texts:
-            return
-        texts, self._texts = self._texts, []
-        text = texts[0] if len(texts) == 1 else "".join(texts)
-        self._events.append(new_text_event(self._kind, text, self._call))
+            del events[len(events) - len(self._events) :]
+        return events if len(events) < 2 else _join_texts(events)
 
 
-def new_text_event(kind: Kind, text: str, call: int | None) -> Event:
-    """Return an event, as its constructor does, which is twice as slow: there may be one for each character."""
-    return tuple.__new__(Event, (kind, text, call, None, None))
+def _join_texts(events: list[Event]) -> list[Event]:
+    joined: list[Event] = []
+    for _, group in groupby(events, key=itemgetter(0, 2, 4)):  # kind, call and id
+        first, *others = group
+        if others:
+            first = first._replace(text=first.text + "".join([event.text for event in others]))
+        joined.append(first)
+    return joined
 
 
 # ---- message builder ----
@@ -282,20 +268,6 @@ class MessageBuilder:
     def add_content(self, text: str) -> None:
         self._add_region_text(TEXT, self.content, text)
 
-    def stream_content(self, text: str) -> list[Event]:
-        """Add a span of content while no other event waits, and return its events.
-
-        There may be one for each character, so the usual case does no more than it must.
-        """
-        is_usual = self._span_kind == TEXT and not self.at_region_start and self.buffered is None
-        if not is_usual or self._has_masks or self._strips_content:
-            self.add_span(text, TEXT)
-            self.add_content(text)
-            return self.events.take()
-        self.position += len(text)
-        self.content.write(text)
-        return [new_text_event(TEXT, text, None)]
-
     def add_reasoning(self, text: str) -> None:
         self._add_region_text(REASONING, self.reasoning, text)
 
@@ -405,16 +377,6 @@ class MessageBuilder:
                 json_text = self._detokenizer.unmask_json(json_text)
             call.arguments.write(json_text)
             self.events.add_text(ARGUMENTS, json_text, call.index)
-
-    def stream_arguments(self, call: ParsedCall, text: str) -> list[Event]:
-        """Add JSON without masks while no other event waits, and return its event."""
-        if call.is_refused:
-            return []
-        call.arguments.write(text)
-        if self._drops_cut_calls:
-            self.events.add_text(ARGUMENTS, text, call.index)
-            return []
-        return [new_text_event(ARGUMENTS, text, call.index)]
 
     def add_argument_text(self, text: str) -> None:
         """Add text to a JSON string in the arguments of the last call."""

@@ -65,20 +65,19 @@ class ArgumentKey(NamedTuple):
 
 
 class PairParser(PartParser):
-    """Parses arguments between tags."""
+    """Parses the arguments of one call, between tags."""
 
     def __init__(self, state: ParserState, format: PairFormat) -> None:
         super().__init__(state)
         self._format = format
         self._pairs = format.pairs
-        # Of the call that is open: the keys that were read, and those that are declared.
+        # The keys that were read, and those that are declared.
         self._seen_keys: set[str] = set()
         self._declared_keys: Set[str] = frozenset()
 
     def parse(self, call: ParsedCall) -> Answer:
         """Parse all arguments of `call`; False if they cannot be parsed to their end, and the call is over."""
-        state, format = self._state, self._format
-        seen = self._seen_keys = set[str]()
+        state, format, seen = self._state, self._format, self._seen_keys
         while True:
             match = yield from self._skip_to(format.key_matcher, format.separator)
             if match is None:

@@ -23,7 +23,6 @@ nothing follows that.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import astuple
 from io import StringIO
 from typing import Any, get_args, get_type_hints
 
@@ -45,7 +44,6 @@ from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES, CompiledGra
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.replies.parser.markers import collect_texts
 from turnwise.replies.parser.message_builder import (
-    DEFAULT_POLICY,
     CallsInReasoning,
     CutCalls,
     MessageBuilder,
@@ -56,7 +54,7 @@ from turnwise.replies.parser.message_builder import (
 )
 from turnwise.replies.parser.prefill import prefill_of, prompt_text
 from turnwise.replies.parser.reply import ReplyParser
-from turnwise.replies.parser.state import OpenRegion, ParserState
+from turnwise.replies.parser.state import ParserState
 from turnwise.replies.parser.tool_schema import read_tool_types
 from turnwise.token_ids import to_token_ids
 
@@ -67,7 +65,6 @@ _CLOSED_HINT = "another reply has another parser: template.parser()"
 _RENDER_HINT = "render it first: template.render(messages, add_generation_prompt=True)"
 _CACHE_SIZE = 64  # compiled grammars
 _OPEN_STATUSES = ("unterminated", CUT)  # with which a reply breaks off
-_DEFAULT_CHOICES = astuple(DEFAULT_POLICY)
 POLICIES = {name: get_args(choices) for name, choices in get_type_hints(ReplyPolicy).items()}
 
 
@@ -124,9 +121,7 @@ class Parser:
     ) -> None:
         _check_arguments(grammar, prompt)
         choices = (undeclared_tools, reasoning, calls_in_reasoning, cut_calls, strip)
-        # Most parsers have the default, which needs no check.
-        is_default = choices == _DEFAULT_CHOICES
-        self._policy = DEFAULT_POLICY if is_default else _read_policy(choices, tools, grammar)
+        self._policy = _read_policy(choices, tools, grammar)
         self.grammar = grammar
         self.prefill: list[Event] = []  # events of the part of the message that the prompt holds
         self._tokenizer = tokenizer
@@ -193,7 +188,7 @@ class Parser:
     @property
     def in_reasoning(self) -> bool:
         """Whether reasoning is open."""
-        return self._state.region is OpenRegion.REASONING
+        return self._state.in_reasoning
 
     @property
     def content(self) -> str:
@@ -230,7 +225,8 @@ class Parser:
             return []
         events = None if self._fast_path is None else self._fast_path(text)
         if events is None:
-            return self._push(text)
+            self._advance(text)
+            return self._builder.events.take()
         self._raw.write(text)
         return events
 
@@ -274,10 +270,6 @@ class Parser:
                 f"this reply was closed; it cannot continue with {short_repr(chunk)}",
                 hint=_CLOSED_HINT,
             )
-
-    def _push(self, text: str) -> list[Event]:
-        self._advance(text)
-        return self._builder.events.take()
 
     def _advance(self, text: str) -> None:
         self._is_fresh = False

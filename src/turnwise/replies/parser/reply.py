@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from turnwise.replies.events import REASONING, TEXT, UNNAMED, Event
+from turnwise.replies.events import REASONING, TEXT, UNNAMED
 from turnwise.replies.grammar_parts import JsonCall
 from turnwise.replies.parser.buffer import Answer, Reading, Steps
 from turnwise.replies.parser.call_format import CallFormat
@@ -18,11 +18,10 @@ from turnwise.replies.parser.calls import CallParser
 from turnwise.replies.parser.compiled_grammar import (
     ARGUMENT_KEYS,
     NAME_KEYS,
-    ChannelHeader,
     ChannelHeaderFormat,
 )
 from turnwise.replies.parser.markers import MarkerKind, MarkerMatch
-from turnwise.replies.parser.state import OpenRegion, ParserState, PartParser
+from turnwise.replies.parser.state import ParserState, PartParser
 from turnwise.replies.parser.tool_schema import resolve_name
 
 # ---- ambiguity ----
@@ -202,7 +201,7 @@ class ReplyParser(PartParser):
         self._calls = CallParser(state)
         self._in_prefill = True
         # Reasoning that needs no opener is open from the start: the prompt opened it.
-        self._reasoning_from_prompt = state.region is OpenRegion.REASONING
+        self._reasoning_from_prompt = state.in_reasoning
         self._is_plain = True  # no region, message or header has been opened or closed so far
         self._has_reasoned = False  # the closer of reasoning has come
         self._is_delimited = False  # the content that is open has an opener
@@ -224,11 +223,11 @@ class ReplyParser(PartParser):
     def run(self) -> Steps:
         """Parse the reply to its end."""
         yield None  # wait for the first chunk
-        if self._state.region is OpenRegion.CONTENT:
+        if not self._state.in_reasoning:
             yield from self._state.take_content_space()
         while True:
-            region = self._state.region
-            at_content_start = region is OpenRegion.CONTENT and self._builder.at_region_start
+            in_reasoning = self._state.in_reasoning
+            at_content_start = not in_reasoning and self._builder.at_region_start
             if at_content_start and (yield from self._parse_unmarked()):
                 continue
             match = yield from self._read_region()
@@ -240,22 +239,22 @@ class ReplyParser(PartParser):
                 continue
             if kind in _CALL_OPENERS:
                 self._state.call_format = self._grammar.call_formats[match.tag.format]
-                if region is OpenRegion.CONTENT:
-                    is_call = yield from self._confirm_opener(match)
-                else:
+                if in_reasoning:
                     is_call = yield from self._confirm_end_of_reasoning(match)
+                else:
+                    is_call = yield from self._confirm_opener(match)
                 if not is_call:
                     continue
             self._ends_message = self._follows_header
             # Only content right after its opener has a closer of its own.
             self._is_delimited = self._follows_header = kind is MarkerKind.CONTENT_OPEN
-            yield from _HANDLERS[region][kind](self, match)
+            yield from _HANDLERS[in_reasoning][kind](self, match)
             if self._state.found_unopened:
                 return
 
     def _read_region(self) -> Reading[MarkerMatch | None]:
         grammar, builder = self._grammar, self._builder
-        if self._state.region is OpenRegion.CONTENT:
+        if not self._state.in_reasoning:
             matcher = grammar.content_matcher
             if self._is_delimited:
                 matcher = grammar.delimited_content_matcher
@@ -307,18 +306,11 @@ class ReplyParser(PartParser):
             openers = format.openers[match.tag.index + 1 :]
         else:
             openers = format.section_openers[1:] + format.openers
-        is_brace = match.tag.kind is MarkerKind.BARE_CALL
-
-        def stream_braces(text: str) -> list[Event] | None:
-            return None if text.strip("{") else self._builder.stream_content(text)
-
         while (is_call := self._looks_like_call(format, size, openers)) is None:
-            # A brace after a brace shows that the first is text, and is held in its place.
-            is_alone = is_brace and len(buffer.text) - buffer.position == 1
-            yield stream_braces if is_alone else None
+            yield None
         if is_call:
             return True
-        if is_brace:
+        if match.tag.kind is MarkerKind.BARE_CALL:
             # An object starts with a key: of several braces, only the last can be the start of one.
             braces = _BRACES.match(buffer.text, buffer.position)
             self._builder.add_content(buffer.consume(len(braces.group()) if braces else 1, TEXT))
@@ -423,12 +415,10 @@ class ReplyParser(PartParser):
             self._calls.reject(is_truncated=end is None and buffer.ended)
             return
         buffer.consume_match(end)
-        header = format.read(text)
-        yield from self._enter_message(header, format)
+        yield from self._enter_message(*format.read(text), format)
 
-    def _enter_message(self, header: ChannelHeader, format: ChannelHeaderFormat) -> Steps:
+    def _enter_message(self, channel: str, recipient: str, format: ChannelHeaderFormat) -> Steps:
         """Open the region that the message after a channel header is, or parse its call."""
-        channel, recipient = header
         is_reasoning = channel == format.reasoning
         self._is_plain = False
         if not recipient and not self._grammar.names_channel(channel):
@@ -437,7 +427,7 @@ class ReplyParser(PartParser):
         # Without a recipient, or with the name of a channel in its place, a region follows.
         if not recipient or channel == format.content or (is_reasoning and recipient == channel):
             self._builder.stop_buffering()
-            self._open_region(OpenRegion.REASONING if is_reasoning else OpenRegion.CONTENT)
+            self._open_region(is_reasoning)
             self._follows_header = True
             return
         # Whoever else it is to is a tool, declared or built in (`to=python`), with or without the name space of tools.
@@ -455,17 +445,17 @@ class ReplyParser(PartParser):
         end, text = yield from self._state.read_text(self._grammar.body_end_matcher, TEXT)
         self._follows_header = True
         if end is not None and end.tag.kind is MarkerKind.REASONING_CLOSE:
-            self._open_region(OpenRegion.REASONING)
+            self._open_region(is_reasoning=True)
             builder.relabel_from(start, REASONING)
             builder.add_reasoning(text)
         else:
-            self._open_region(OpenRegion.CONTENT)
+            self._open_region(is_reasoning=False)
             builder.add_content(text)
 
-    def _open_region(self, region: OpenRegion) -> None:
-        self._state.region = region
+    def _open_region(self, is_reasoning: bool) -> None:
+        self._state.in_reasoning = is_reasoning
         self._is_plain = self._is_interrupted = False
-        self._is_content_open = region is OpenRegion.CONTENT
+        self._is_content_open = not is_reasoning
         self._reasoning_from_prompt = self._in_prefill
         self._builder.end_region()
 
@@ -485,7 +475,7 @@ class ReplyParser(PartParser):
 
     def _on_content_or_message_start(self, match: MarkerMatch) -> Steps:
         is_repeated = False
-        if self._state.region is OpenRegion.CONTENT:
+        if not self._state.in_reasoning:
             is_open = self._is_content_open and not self._needs_no_opener
             is_opener = match.tag.kind is MarkerKind.CONTENT_OPEN
             is_repeated = not self._builder.at_region_start or (is_opener and is_open)
@@ -541,7 +531,7 @@ class ReplyParser(PartParser):
         self._builder.end_region()
 
     def _on_reasoning_open(self, match: MarkerMatch) -> Steps:
-        self._open_region(OpenRegion.REASONING)
+        self._open_region(is_reasoning=True)
         status = "unlabelled" if match.tag.index else None
         yield from self._state.take_region_marker(match, status)
 
@@ -556,11 +546,11 @@ class ReplyParser(PartParser):
     def _on_call_open(self, match: MarkerMatch) -> Steps:
         """The opener of a section or of a call, or a call without one; reasoning that is open goes on after it."""
         in_reasoning, count = self._is_interrupted, len(self._builder.calls)
-        if self._state.region is OpenRegion.REASONING:
+        if self._state.in_reasoning:
             in_reasoning = True
             space = self._builder.trailing_space.take()
             self._builder.relabel_from(self._builder.position - len(space), "space")
-            self._open_region(OpenRegion.CONTENT)
+            self._open_region(is_reasoning=False)
         if match.tag.kind is MarkerKind.BARE_CALL:
             yield from self._calls.parse_bare_row()
         elif match.tag.kind is MarkerKind.SECTION_OPEN:
@@ -572,7 +562,7 @@ class ReplyParser(PartParser):
 
 
 _Handler = Callable[[ReplyParser, MarkerMatch], Steps]
-# What a marker does depends on the region in which it is matched.
+# What a marker does depends on the region in which it is matched: whether that is reasoning.
 _IN_BOTH: dict[MarkerKind, _Handler] = {
     MarkerKind.SECTION_OPEN: ReplyParser._on_call_open,
     MarkerKind.CALL_OPEN: ReplyParser._on_call_open,
@@ -580,8 +570,8 @@ _IN_BOTH: dict[MarkerKind, _Handler] = {
     MarkerKind.MESSAGE_START: ReplyParser._on_content_or_message_start,
     MarkerKind.STOP: ReplyParser._on_stop,
 }
-_HANDLERS: Mapping[OpenRegion, Mapping[MarkerKind, _Handler]] = {
-    OpenRegion.CONTENT: {
+_HANDLERS: Mapping[bool, Mapping[MarkerKind, _Handler]] = {
+    False: {
         **_IN_BOTH,
         MarkerKind.BARE_CALL: ReplyParser._on_call_open,
         MarkerKind.REASONING_OPEN: ReplyParser._on_reasoning_open,
@@ -590,7 +580,7 @@ _HANDLERS: Mapping[OpenRegion, Mapping[MarkerKind, _Handler]] = {
         MarkerKind.CALL_CLOSE: ReplyParser._on_call_close,
         MarkerKind.CHANNEL_HEADER: ReplyParser._parse_channel_header,
     },
-    OpenRegion.REASONING: {
+    True: {
         **_IN_BOTH,
         MarkerKind.REASONING_OPEN: ReplyParser._on_repeated_opener,
         MarkerKind.REASONING_CLOSE: ReplyParser._on_reasoning_close,

@@ -12,9 +12,8 @@ All of them read from one `ParseBuffer` and write to one `MessageBuilder`.
 
 from __future__ import annotations
 
-from enum import IntEnum, auto
-
 from turnwise.replies.parser.buffer import Answer, ParseBuffer, Reading, Steps
+from turnwise.replies.parser.call_format import CallFormat
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
 from turnwise.replies.parser.markers import (
     MarkerMatch,
@@ -30,13 +29,6 @@ from turnwise.replies.parser.message_builder import (
     ReplyPolicy,
 )
 from turnwise.replies.parser.tool_schema import ToolTypes, resolve_name
-
-
-class OpenRegion(IntEnum):
-    """The region that the parser is in, between calls."""
-
-    CONTENT = auto()
-    REASONING = auto()
 
 
 class ParserState:
@@ -56,16 +48,14 @@ class ParserState:
         self.builder = builder
         self.policy = policy
         self.unmask = grammar.detokenizer.unmask
-        self.region = OpenRegion.CONTENT
         # The reply is whole: if an unopened closer shows that it starts with reasoning, that ends the parser, and the
         # reply is parsed again as one that lacks the opener of its reasoning.
         self.reads_whole = self.found_unopened = self.lacks_opener = False
+        # The region that is open, between calls. Reasoning without an opener is opened by the template, visibly or not.
         reasoning = grammar.grammar.reasoning
-        if reasoning is not None and reasoning.close and not reasoning.open:
-            self.region = OpenRegion.REASONING  # the template opens it, visibly or not
+        self.in_reasoning = bool(reasoning and reasoning.close and not reasoning.open)
         # The call that is open.
-        formats = grammar.call_formats
-        self.call_format = formats[0] if formats else grammar.empty_format()
+        self.call_format: CallFormat
         self.is_malformed = False  # the call holds text that does not belong to it
         self.is_unclosed = False  # the closer of an argument is missing
         self.json_depth = 0  # JSON objects around its arguments
@@ -96,7 +86,7 @@ class ParserState:
     def start_content(self, match: MarkerMatch, status: str | None = None) -> Steps:
         """Take a marker after which content follows; with a status, it is recorded."""
         yield from self.take_region_marker(match, status)
-        self.region = OpenRegion.CONTENT
+        self.in_reasoning = False
         self.builder.end_region()
 
     def take_content_space(self) -> Steps:

@@ -51,9 +51,13 @@ _PLAIN_ITEMS = re.compile(
     r"(?:[ \t\n\r]*(?:-?(?:0|[1-9]\d{0,99})(?:\.\d{1,99})?(?:[eE][-+]?\d{1,99})?|true|false|null)[ \t\n\r]*,)+",
     re.ASCII,
 )
-_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
-_HEX_ESCAPE_LENGTHS = {"u": 4, "x": 2, "U": 8}
-_SIMPLE_ESCAPES = frozenset('bfnrt"\\/')
+_HEX = "[0-9a-fA-F]"
+# A backslash, and a code point, a sign that JSON escapes as well, or any other sign.
+_ESCAPE = re.compile(
+    rf"""\\(?:[ux]((?<=u){_HEX}{{4}}|(?<=x){_HEX}{{2}})|U((?:000|001(?=0)){_HEX}{{5}})|([bfnrt"\\/])|(.))""",
+    re.DOTALL,
+)
+_CUT_ESCAPE = re.compile(rf"\\(?:u{_HEX}{{0,3}}|x{_HEX}?|U{_HEX}{{0,7}})?\Z")
 
 
 to_json_string = encode_basestring  # without escapes for letters beyond ASCII
@@ -461,29 +465,19 @@ _STEPS = (
 
 def _read_escape(text: str, position: int) -> tuple[str, int]:
     """Return what a backslash at `position` means within a JSON string, and where that ends; or "" and NEED_MORE."""
-    letter = text[position + 1 : position + 2]
-    if not letter:
+    match = _ESCAPE.match(text, position)
+    if match is None or _CUT_ESCAPE.match(text, position):
         return "", NEED_MORE
-    length = _HEX_ESCAPE_LENGTHS.get(letter, 0)
-    digits = text[position + 2 : position + 2 + length]
-    if length and _HEX_DIGITS.issuperset(digits):
-        if len(digits) < length:
-            return "", NEED_MORE
-        if length < 8 or int(digits, 16) <= 0x10FFFF:
-            return _unicode_escape(digits), position + 2 + length
-    if letter in _SIMPLE_ESCAPES:
-        return "\\" + letter, position + 2
-    if letter == "'":
-        return "'", position + 2
-    # Not an escape at all: the backslash means itself.
-    return "\\\\" + escape(letter), position + 2
-
-
-def _unicode_escape(digits: str) -> str:
-    """Return the JSON escape of a code point; beyond the basic plane it takes two."""
-    if len(digits) < 8:
-        return f"\\u{digits:0>4}"
-    return json.dumps(chr(int(digits, 16)))[1:-1]
+    code, wide_code, sign, other = match.groups()
+    if code:
+        written = f"\\u{code:0>4}"
+    elif wide_code:  # beyond the basic plane it takes two escapes
+        written = json.dumps(chr(int(wide_code, 16)))[1:-1]
+    elif sign or other == "'":
+        written = f"\\{sign}" if sign else other
+    else:
+        written = "\\\\" + escape(other)  # no escape at all: the backslash means itself
+    return written, match.end()
 
 
 def scalar_to_json(word: str) -> str | None:
