@@ -284,7 +284,8 @@ class Template:
         while attempt.is_open:
             with attempt:
                 given = attempt.given
-                named = {**more, "plain": plain, "arguments": {**arguments, "tools": given.tools}}
+                named = {**more, "plain": plain, "read": given.read}
+                named["arguments"] = {**arguments, "tools": given.tools}
                 request = self._requests.build(given.messages, tokenizer, train_on, **named)
                 encoded = encode_whole(request.for_one_call())
                 attempt.check(encoded.rendering, encoded.kept)

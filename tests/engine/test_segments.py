@@ -104,7 +104,32 @@ def check(renderer: Renderer, dice: random.Random, tries: int, make: Any = make_
             assert find_origins(found) == find_origins(expected), chat.messages
         if found.unwritten == ():
             assert not find_losses(expected, chat.messages, tools)
+        if dice.random() < 0.4:
+            check_beginnings(renderer, program, chat, dice, tools, {**more, "text": found.text})
     return written
+
+
+def check_beginnings(
+    renderer: Renderer,
+    program: Renderer,
+    chat: ReadMessages,
+    dice: random.Random,
+    tools: Any,
+    more: dict[str, Any],
+) -> None:
+    """Compare the beginnings of a conversation that share a memory with what the program writes for each."""
+    memory = {"text": more.pop("text")}
+    counts = list(range(1, len(chat.messages) + 1))
+    if dice.random() < 0.3:
+        dice.shuffle(counts)
+    for count in counts:
+        beginning = chat._replace(messages=chat.messages[:count])
+        try:
+            expected = program.render(beginning, tools, **more).text
+        except TurnwiseError:
+            continue
+        found = renderer.render(beginning._replace(memory=memory), tools, **more)
+        assert found.text == expected, (count, chat.messages)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +188,14 @@ LEAKING = (
     "{% for m in messages if m.role == 'user' %}{{ loop.last }}{{ m.content }}{% endfor %}",
     "{% for m in messages %}{% for o in messages[loop.index0:] %}{{ o.role[0] }}{% endfor %}{% endfor %}",
     "{% for m in messages[::-1] %}{{ loop.index }}{{ m.content }}{% endfor %}",
+    "{% for m in messages %}{{ messages[loop.index0 + 2].role if loop.revindex > 2 }}{{ m.content }}{% endfor %}",
+    "{% for m in messages %}{{ loop.nextitem.role if not loop.last }}{{ m.content }}{% endfor %}",
+    "{% for m in messages %}{{ m.content if messages[-1].role == 'user' else '-' }}{% endfor %}",
+    "{% set n = namespace(k=messages|length, t=1) %}{% for m in messages %}{{ n.k }}{{ n.t }}"
+    "{% set n.t = m.role == 'user' %}{% endfor %}{{ n.t }}",
+    "{% set n = namespace(k=1 if messages[-1].role == 'user' else true) %}"
+    "{% for m in messages %}{{ n.k }}{{ m.content }}{% endfor %}",
+    "{% for m in messages[1:] %}{{ loop.last }}{{ m.content }}{{ messages[loop.index0].role }}{% endfor %}",
     "{% set x = messages|length %}{% set n = namespace(k=x) %}{% set y = n.k %}"
     "{% for m in messages %}{% set n.k = loop.index %}{{ y - n.k }}{% endfor %}{{ n.k }}{{ y }}",
     "{% set n = namespace(t='') %}{% for m in messages %}{% set n.t = n.t + m.content %}{% endfor %}{{ n.t }}",

@@ -252,6 +252,7 @@ class _Call:
         "aliases",
         "chat",
         "documents",
+        "memory",
         "now",
         "options",
         "plain_kind",
@@ -282,13 +283,13 @@ class _Call:
         self.segments: Segments | None = None
         self.program, self.tools = renderer.program, NO_TOOLS
         self.now = now or datetime.now
-        self.aliases = NO_ALIASES
+        self.aliases, self.memory = NO_ALIASES, None
         self.with_parts: Any = ()  # messages whose content may have parts; those of a plain chat have none
         if tools is not None:
             self.program = renderer._named.get(TOOL_USE, self.program)
             self.tools = prepared_tools(tools)
         if type(messages) is ReadMessages:
-            self.chat, self.aliases, self.plain_kind, has_parts = messages
+            self.chat, self.aliases, self.plain_kind, has_parts, self.memory = messages
             if has_parts:
                 self.with_parts = self.chat
         elif kind := find_plain_kind(messages):
@@ -333,7 +334,8 @@ class _Call:
         if self.segments is None:
             return None
         has_tools, is_plain = self.tools is not NO_TOOLS, self.plain_kind != ""
-        return self.segments.write(self.chat, self.now, has_tools, with_trails, is_plain)
+        memory = None if with_trails else self.memory
+        return self.segments.write(self.chat, self.now, has_tools, with_trails, is_plain, memory)
 
     def make_key(self) -> tuple[bool, int, bytes]:
         """Return what tells apart the calls whose segments differ."""

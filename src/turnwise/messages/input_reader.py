@@ -84,12 +84,15 @@ class ReadMessages(NamedTuple):
         aliases: see `InputReader.aliases`.
         plain_kind: see `find_plain_kind`.
         has_parts: whether a content may have parts.
+        memory: what writing one beginning of a conversation leaves for longer ones, with the "text" of the whole; None
+            if it is written once.
     """
 
     messages: list[dict[str, Any]]
     aliases: dict[tuple[int, str], str]
     plain_kind: PlainKind = ""
     has_parts: bool = False
+    memory: dict[Any, Any] | None = None
 
 
 class InputReader:

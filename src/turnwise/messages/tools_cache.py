@@ -47,12 +47,13 @@ class PreparedTools:
 
     `plain` is the copy (None if there are no tools), `cacheable_ids` the identity of every dict and
     list in it: they live as long as the copy, so `json_cache` may use them as keys. `normalised` is kept for who
-    gives tools another form, `size` what `measure_input` says of the copy.
+    gives tools another form, `size` what `measure_input` says of the copy. `key` tells them from others in the cache.
     """
 
-    __slots__ = ("cacheable_ids", "json_cache", "normalised", "plain", "size")
+    __slots__ = ("cacheable_ids", "json_cache", "key", "normalised", "plain", "size")
 
-    def __init__(self, tools: Any, room: int = UNCACHED_ROOM) -> None:
+    def __init__(self, tools: Any, room: int = UNCACHED_ROOM, key: bytes = b"") -> None:
+        self.key = key
         self.plain = InputReader().read_tools(tools)
         self.json_cache = JsonCache(room)
         self.cacheable_ids = frozenset(_container_ids(self.plain))
@@ -79,7 +80,7 @@ def prepared_tools(tools: Any) -> PreparedTools:
     if prepared is None:
         # Of the bytes and not of the caller's objects: only their copy is kept.
         room = LEAST_SIZE + TEXTS_SIZE * len(data)
-        prepared = PreparedTools(marshal.loads(data), room)
+        prepared = PreparedTools(marshal.loads(data), room, key)
         containers = CONTAINER_BYTES * len(prepared.cacheable_ids)
         _PREPARED.keep(key, prepared, room + COPY_SIZE * len(data) + containers)
     return prepared

@@ -100,16 +100,8 @@ class UsualReader:
         self, message: MessageDict, index: int, reader: InputReader, changes: list[Change]
     ) -> MessageDict | None:
         """Return a copy of a message in the form that the template takes; None if it is unusual."""
-        keys = tuple(message)
-        text_keys = self._text_keys.get(keys)
-        if text_keys is None:
-            text_keys = self._remember_keys(keys)
-            if text_keys is None:
-                return None
-        for key in text_keys:
-            value = message[key]
-            if type(value) is not str or (key == "tool_call_id" and not self._is_taken_id(value)):
-                return None
+        if not self._has_usual_texts(message):
+            return None
         copy = message.copy()
         if "tool_calls" in message:
             calls = self._read_calls(message["tool_calls"], index, reader, changes)
@@ -128,6 +120,19 @@ class UsualReader:
             changes += [] if change is None else [change]
             return copy
         return None
+
+    def _has_usual_texts(self, message: MessageDict) -> bool:
+        keys = tuple(message)
+        text_keys = self._text_keys.get(keys)
+        if text_keys is None:
+            text_keys = self._remember_keys(keys)
+            if text_keys is None:
+                return False
+        for key in text_keys:
+            value = message[key]
+            if type(value) is not str or (key == "tool_call_id" and not self._is_taken_id(value)):
+                return False
+        return True
 
     def _remember_keys(self, keys: tuple[str, ...]) -> tuple[str, ...] | None:
         """Return which keys of a message have texts beside role and content; None if some key is unusual."""

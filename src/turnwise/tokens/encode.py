@@ -25,7 +25,7 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError
-from turnwise.messages import ReadMessages, prepared_tools
+from turnwise.messages import ReadMessages
 from turnwise.tokens.attribution import ASSISTANT_ROLES, Attribution
 from turnwise.tokens.boundaries import Turn, TurnCache, Untrained, find_seams
 from turnwise.tokens.encoded import Encoded
@@ -79,6 +79,7 @@ class EncodeRequest:
         kept_messages: the indices of the messages in the caller's conversation, if some were dropped.
         appends: history is proven to be stable, see `Facts.appends`.
         renderings: what was rendered before, if parts of one conversation are rendered again and again.
+        read: messages, and the same as a renderer takes them, if they were read already.
     """
 
     messages: Messages
@@ -96,6 +97,11 @@ class EncodeRequest:
     kept_messages: Sequence[int] | None = None
     appends: bool = False
     renderings: RenderingCache | None = None
+    read: tuple[Messages, ReadMessages] | None = None
+
+    def find_read(self, messages: Messages | ReadMessages) -> ReadMessages | None:
+        """Return messages as a renderer takes them, if these were read already."""
+        return self.read[1] if self.read is not None and self.read[0] is messages else None
 
     def for_one_call(self, turns: int | None = None) -> EncodeRequest:
         """Return the request of one call, whose renderings share what a few may spend.
@@ -139,6 +145,7 @@ class EncodeRequest:
         """
         render = self.renderer.render_with_origins if with_origins else self.renderer.render
         arguments = self.arguments if arguments is None else arguments
+        messages = self.find_read(messages) or messages
         if self.renderings is None or isinstance(messages, ReadMessages):
             return render(messages, **arguments)
         return self.renderings.render(render, messages, arguments)
@@ -148,10 +155,8 @@ class EncodeRequest:
         return self.render(messages, self.prompt_arguments)
 
     def make_prompt_renderer(self) -> RenderPrompt:
-        """Return a function that renders prompts, for a caller who needs many: tools are prepared once."""
+        """Return a function that renders prompts, for a caller who needs many."""
         arguments = self.prompt_arguments
-        if arguments.get("tools") is not None:
-            arguments["tools"] = prepared_tools(arguments["tools"])
         return lambda messages: self.render(messages, arguments, with_origins=False)
 
 
@@ -323,7 +328,8 @@ def find_turns(
 ) -> tuple[list[Turn], list[Untrained]]:
     """Return the assistant turns of a rendering from a message on, and those whose place could not be found."""
     reads_once = request.renderings is None  # these are found by the caller's own message objects
-    prompts = TurnPrompts(messages, request.make_prompt_renderer(), reads_once)
+    render = request.make_prompt_renderer()
+    prompts = TurnPrompts(messages, render, reads_once, rendering.text, request.find_read(messages))
     return request.turn_cache.find_turns(
         rendering, messages, specials.by_template, request.stops, prompts, first
     )

@@ -25,7 +25,7 @@ from turnwise.engine.compiler.history_proof import analyse_history
 from turnwise.engine.option_names import RENDER_ARGUMENTS, SPECIAL_TOKENS
 from turnwise.engine.renderer import SCALARS
 from turnwise.errors import MessageError, TokenizerError, note_warning, short_repr, warn_caller
-from turnwise.messages import InputReader
+from turnwise.messages import InputReader, ReadMessages, prepared_tools
 from turnwise.sized_cache import SizedTable, make_digest
 from turnwise.tokens.boundaries import TurnCache
 from turnwise.tokens.encode import PROBE_TIME, EncodeRequest
@@ -81,10 +81,12 @@ class RequestBuilder:
         compatible: bool = False,
         add_stop: bool = True,
         plain: EncodeRequest | None = None,
+        read: ReadMessages | None = None,
     ) -> EncodeRequest:
         """Build a request; `arguments` are those of `render`, and the others those of `encode`.
 
-        `plain` is a request with the same arguments, if there is one.
+        `plain` is a request with the same arguments, if there is one, and `read` are the messages as a renderer takes
+        them, if they were read already.
 
         Raises:
             MessageError: an argument is malformed.
@@ -97,6 +99,8 @@ class RequestBuilder:
             raise MessageError(f"add_stop is True or False, not {add_stop!r}", path="add_stop")
         known = load_tokenizer(tokenizer)
         given = dict(arguments)
+        if given.get("tools") is not None:
+            given["tools"] = prepared_tools(given["tools"])  # once for all prompts
         if not compatible:
             for name in SPECIAL_TOKENS:
                 _check_special_token(given.get(name), name, known)
@@ -123,6 +127,7 @@ class RequestBuilder:
             max_length=max_length,
             overflow=overflow,
             appends=self.facts.appends,
+            read=None if read is None else (messages, read),
         )
 
     def _check_tokenizer(self, tokenizer: Tokenizer, strict: bool) -> _TokenizerFit:
@@ -157,7 +162,7 @@ class RequestBuilder:
             return {}
         # The time is not in the key, so it is the same for all.
         known = {**arguments, "now": PROBE_TIME}
-        key = make_digest([(name, known[name]) for name in sorted(known) if name != "now"])
+        key = make_digest([*sorted((_identify_tools(known) | {"now": None}).items())])
         needed = self._needs_tokens.find(key)
         if needed is None:
             needed = needs_tokens(self.renderer.with_reduced_limits(), known, names)
@@ -177,7 +182,8 @@ class RequestBuilder:
             for name, value in arguments.items()
             if name in variables and name not in RENDER_ARGUMENTS
         ]
-        probed = [(name, arguments.get(name)) for name in PROBED_ARGUMENTS if name in variables]
+        known = _identify_tools(arguments)
+        probed = [(name, known.get(name)) for name in PROBED_ARGUMENTS if name in variables]
         has_tools = arguments.get("tools") is not None  # then another template may be taken
         key = make_digest((has_tools, probed, sorted(read, key=itemgetter(0))))
         cache = self._turn_caches.find(key)
@@ -188,6 +194,12 @@ class RequestBuilder:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RequestBuilder, (self.facts,)
+
+
+def _identify_tools(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with what tells their tools from others."""
+    tools = arguments.get("tools")
+    return dict(arguments) if tools is None else {**arguments, "tools": tools.key or tools.plain}
 
 
 def _check_special_token(text: Any, name: str, tokenizer: Tokenizer) -> None:

@@ -25,29 +25,44 @@ class TurnPrompts:
         messages: the conversation.
         render: renders a prompt.
         reads_once: give `render` messages that were read already.
+        text: the rendered conversation.
+        read: the messages as a renderer takes them, if they were read already.
     """
 
-    def __init__(self, messages: Messages, render: RenderPrompt, reads_once: bool = False) -> None:
+    def __init__(
+        self,
+        messages: Messages,
+        render: RenderPrompt,
+        reads_once: bool = False,
+        text: str = "",
+        read: ReadMessages | None = None,
+    ) -> None:
         self._messages = messages
         self._render = render
         self._reads_once = reads_once
+        self._given = read
+        self._memory: dict[Any, Any] = {"text": text}
 
     @cached_property
     def _read(self) -> ReadMessages | None:
         """The messages as plain data, if they are read once."""
         if not self._reads_once:
             return None
+        if self._given is not None:
+            return self._given._replace(memory=self._memory)
         if isinstance(self._messages, list) and (kind := find_plain_kind(self._messages)):
-            return ReadMessages(self._messages, {}, kind)  # they need no copy
+            # They need no copy.
+            return ReadMessages(self._messages, {}, kind, memory=self._memory)
         reader = InputReader()
-        return ReadMessages(reader.read_messages(self._messages), reader.aliases)
+        chat = reader.read_messages(self._messages)
+        return ReadMessages(chat, reader.aliases, memory=self._memory)
 
     def render(self, count: int) -> Rendering:
         """Render the prompt before the message with this index."""
         read = self._read
         if read is None:
             return self._render(self._messages[:count])
-        return self._render(ReadMessages(read.messages[:count], read.aliases, read.plain_kind))
+        return self._render(read._replace(messages=read.messages[:count]))
 
     def render_other(self, messages: Messages) -> Rendering:
         """Render the prompt of other messages."""

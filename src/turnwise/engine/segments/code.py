@@ -14,12 +14,17 @@
         ...
 
 Sections follow each other as the program runs them, so the code after a loop stands after the rounds of that loop.
+
+The prompts before the turns of one conversation begin alike. A walk with a memory keeps where each loop was before its
+last round, and goes on there with more messages: if the loop began in the same state, and its rounds look no further
+than to the next message. So a prompt costs as much as what is new in it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from turnwise.engine.segments.facts import (
@@ -32,6 +37,7 @@ from turnwise.engine.segments.facts import (
 )
 
 NOT_WRITTEN: frozenset[str] = frozenset()  # keys of a message that no loop takes
+OF_OTHERS = re.compile(r"\b[Mn]\b|\bselect\(")  # in a source about more than the message at hand
 OF_ROUND = re.compile(r"\b[imMn]\b|\bselect\(")  # in a question about more than the state
 # Questions of the recorder to which all messages of a plain chat have the same answer.
 MESSAGE = r"(?:m|M\[[^\[\]]+\])"
@@ -44,9 +50,12 @@ PLAIN_KEYS = frozenset(["role", "content"])
 UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
 BOTH = {"True", "False"}  # as answers; 1 and 0 are other ones
 BEGIN = [
-    "def walk(M, n, S, T):",
+    "def walk(M, n, S, T, memory):",
     "    out, left, missing, others, carried, price = [], [], None, [], (), 0.0",
 ]
+LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+STATE = re.compile(r"S\[('(?:[^'\\]|\\.)*')\]")
+NEIGHBOUR = r"\(i [-+] 1\)"
 
 
 class Unwritten(NamedTuple):
@@ -71,7 +80,7 @@ Walked = tuple[
 * the bytes that it pays for, beside those for characters.
 """
 Walk = Callable[..., Walked | None]
-"""Its arguments are the messages, their number, the state with the clock, and whether there are tools."""
+"""Its arguments are the messages, their number, the state with the clock, whether there are tools, and the memory."""
 
 
 def join_missing(missing: list[Unwritten] | None, left: list[Unwritten]) -> list[Unwritten]:
@@ -82,8 +91,34 @@ def join_missing(missing: list[Unwritten] | None, left: list[Unwritten]) -> list
     return [one for one in (*missing, *left) if one.message in both]
 
 
+class LoopCheckpoint(NamedTuple):
+    """A loop before its last round.
+
+    Attributes:
+        entry: the state and what else was known before its first round.
+        round: the number of the last round.
+        made: what the rounds before it wrote.
+        after: what was known after them, and the state.
+    """
+
+    entry: tuple[Any, ...]
+    round: int
+    made: list[str]
+    after: tuple[Any, ...]
+
+
+def read_entry(state: tuple[Any, ...], *others: Any) -> tuple[Any, ...] | None:
+    """Return what the rounds of a loop may depend on; None if equal values may be written in different ways."""
+    types = tuple(map(type, state))
+    return None if tuple in types or list in types else (types, state, *others)
+
+
 def compile_walk(
-    entry: FactTree, constants: Constants, with_trails: bool, is_plain: bool = False
+    entry: FactTree,
+    constants: Constants,
+    with_trails: bool,
+    is_plain: bool = False,
+    with_memory: bool = False,
 ) -> Walk:
     """Return the function of all sections.
 
@@ -92,8 +127,9 @@ def compile_walk(
         constants: the values that sources name.
         with_trails: whether it writes trails too.
         is_plain: whether all messages have just a role and a content, both text.
+        with_memory: whether it keeps checkpoints.
     """
-    code = _WalkCode(constants, with_trails, is_plain)
+    code = _WalkCode(constants, with_trails, is_plain, with_memory)
     try:
         code.write_tree(entry.root, 1, None, (0, 0, 0), (0, 0))
         exec("\n".join(code.lines), code.scope)
@@ -108,7 +144,9 @@ def _know_nothing(*_: Any) -> None:
 
 
 class _WalkCode:
-    def __init__(self, constants: Constants, with_trails: bool, is_plain: bool) -> None:
+    def __init__(
+        self, constants: Constants, with_trails: bool, is_plain: bool, with_memory: bool
+    ) -> None:
         self.lines = list(BEGIN)
         self.scope: dict[str, Any] = {
             **HELPERS,
@@ -116,8 +154,11 @@ class _WalkCode:
             "join_missing": join_missing,
             "Unwritten": Unwritten,
             "NOT_WRITTEN": NOT_WRITTEN,
+            "LoopCheckpoint": LoopCheckpoint,
+            "read_entry": read_entry,
         }
         self._with_trails = with_trails
+        self._with_memory = with_memory
         self._is_plain = is_plain
 
     def write_tree(
@@ -184,17 +225,35 @@ class _WalkCode:
 
     def _write_loop(self, loop: LoopOverMessages, depth: int) -> None:
         indent = "    " * depth
-        self.lines += [
-            f"{indent}left = []",
-            f"{indent}for i in range({loop.count}):",
-            f"{indent}    m = M[{loop.index}]",
-        ]
+        self.lines.append(f"{indent}left = []")
+        if not self._with_memory or not self._resume_loop(loop, indent):
+            self.lines.append(f"{indent}for i in range({loop.count}):")
+        self.lines.append(f"{indent}    m = M[{loop.index}]")
         self.write_tree(loop.body.root, depth + 1, loop, (0, 0, 0), (0, 0))
         if _counts(loop):
             if loop.skipped:
                 skipped = f"range(min({loop.skipped}, n))"
                 self.lines.append(f"{indent}left += [Unwritten(i, NOT_WRITTEN) for i in {skipped}]")
             self.lines.append(f"{indent}missing = join_missing(missing, left)")
+
+    def _resume_loop(self, loop: LoopOverMessages, indent: str) -> bool:
+        """Write the beginning of a loop that goes on at its checkpoint; return whether it can."""
+        nodes = list(_list_nodes(loop.body.root))
+        sources = [source for node in nodes for source in _list_sources(node)]
+        if not _looks_at_neighbours(loop, sources):
+            return False
+        name = f"loop{len(self.scope)}"
+        self.scope[name] = loop
+        read = dict.fromkeys(STATE.findall("".join(sources)))
+        written = {key for node in nodes if isinstance(node, ProvenSegment) for key in node.state}
+        lines = RESUMED.format(
+            loop=name,
+            count=loop.count,
+            read="".join(f"S.get({key}), " for key in read),
+            written=sorted(written),
+        )
+        self.lines += textwrap.indent(lines, indent).splitlines()
+        return True
 
     def _write_segment(
         self, node: ProvenSegment, indent: str, loop: LoopOverMessages | None
@@ -230,6 +289,55 @@ class _WalkCode:
         if self._is_plain:
             return [] if size == len(PLAIN_KEYS) else [left]
         return [f"if len(m) != {size} and not {name}.issuperset(m): {left}"]
+
+
+# The beginning of a loop that goes on at its checkpoint, and makes the next one.
+RESUMED = """\
+begin, count, first = len(out), {count}, 0
+entry = read_entry(({read}), others.copy(), carried, T, price)
+known = memory.get({loop})
+if known is not None and known.entry == entry and known.round < count:
+    first = known.round
+    out += known.made
+    left, others, carried, T, price, state = known.after
+    left, others = left.copy(), others.copy()
+    S.update(state)
+for i in range(first, count):
+    if i == count - 1 and entry is not None:
+        state = {{key: S[key] for key in {written} if key in S}}
+        after = left.copy(), others.copy(), carried, T, price, state
+        memory[{loop}] = LoopCheckpoint(entry, i, out[begin:], after)
+"""
+
+
+def _looks_at_neighbours(loop: LoopOverMessages, sources: list[str]) -> bool:
+    """Whether more messages change no round but the last: the others look at most one message ahead."""
+    count = re.escape(loop.count)
+    same = re.compile(
+        rf"M\[(?:\d+|{NEIGHBOUR}|\(1 \+ {NEIGHBOUR}\))\]|0 <= (?:0|{NEIGHBOUR}) < {count}"
+        rf"|\(i \+ 1\) (?:==|<) {count}|\(i - 1\) < {count}|\(-n\) <= {NEIGHBOUR}|n > 0|n >= 1"
+    )
+    if loop.index not in ("i", "(1 + i)"):
+        return False
+    return not any(OF_OTHERS.search(same.sub(" ", LITERAL.sub("", one))) for one in sources)
+
+
+def _list_nodes(node: FactNode | ProvenSegment | None) -> Iterator[FactNode | ProvenSegment]:
+    if node is not None:
+        yield node
+    if isinstance(node, FactNode):
+        for branch in node.branches.values():
+            yield from _list_nodes(branch)
+
+
+def _list_sources(node: FactNode | ProvenSegment) -> Iterator[str]:
+    """Yield the sources of a question, or of what is written."""
+    if isinstance(node, FactNode):
+        yield node.source
+    else:
+        yield from (*node.texts, *node.state.values(), *node.per_character)
+        yield from (place for place, _ in node.others)
+        yield from (f"S[{key!r}]" for key in node.carried)
 
 
 def _counts(loop: LoopOverMessages) -> bool:

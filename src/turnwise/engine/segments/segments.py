@@ -95,7 +95,7 @@ class Segments:
         self._tools_size: tuple[int, int] = getattr(tools, "size", (0, 0))
         self._constants = Constants()
         self._entry = FactTree()
-        self._walks: dict[tuple[bool, bool], Walk] = {}  # with trails or not, of plain chats or not
+        self._walks: dict[tuple[bool, ...], Walk] = {}  # by variant, see `compile_walk`
         self._lock = Lock()
         self._misses = 0
         self._failures = 0
@@ -119,6 +119,7 @@ class Segments:
         has_tools: bool,
         with_trails: bool = False,
         is_plain: bool = False,
+        memory: dict[Any, Any] | None = None,
     ) -> SegmentedText | None:
         """Return the text of a conversation, in which no character is half of a pair; None if the program has to run.
 
@@ -128,28 +129,27 @@ class Segments:
             has_tools: whether there are tools to write.
             with_trails: whether the output is wanted too.
             is_plain: whether all messages have just a role and a content, both text.
+            memory: what was kept of other beginnings of the same conversation; see `ReadMessages`.
         """
         if not self._leaves or len(messages) > MAX_MESSAGES:
             return None
         if with_trails and not self._has_origins:
             return None
-        walk = self._walks.get((with_trails, is_plain))
-        if walk is None:
-            walk = compile_walk(self._entry, self._constants, with_trails, is_plain)
-            self._walks[with_trails, is_plain] = walk
+        walk = self._get_walk(with_trails, is_plain, memory is not None)
+        known = memory or {"text": ""}
         try:
-            walked = walk(messages, len(messages), {"now": now}, has_tools)
+            walked = walk(messages, len(messages), {"now": now}, has_tools, known)
             if walked is None:
                 return None
             out, missing, others, has_tools, price, cost, steps, size = walked
             text = "".join(out[::2] if with_trails else out)
             is_ascii = text.isascii()
-            if not is_ascii:
+            if not is_ascii and not known["text"].startswith(text):
                 text.encode("utf-32-le")  # fails for half of a pair; three times as fast as UTF-8
         except UNWRITABLE:
             return None
         length = len(text)
-        if length > MAX_TEXT or not self._can_pay(messages, length, is_ascii, price, cost):
+        if length > MAX_TEXT or not self._can_pay(messages, known, length, is_ascii, price, cost):
             return None
         find_unwritten = None
         if missing is not None and not has_tools:
@@ -157,8 +157,20 @@ class Segments:
         output = out if with_trails else None
         return SegmentedText(text, output, find_unwritten, steps, size + cost * length)
 
+    def _get_walk(self, *variant: bool) -> Walk:
+        walk = self._walks.get(variant)
+        if walk is None:
+            walk = self._walks[variant] = compile_walk(self._entry, self._constants, *variant)
+        return walk
+
     def _can_pay(
-        self, messages: list[dict[str, Any]], length: int, is_ascii: bool, price: float, cost: int
+        self,
+        messages: list[dict[str, Any]],
+        memory: dict[Any, Any],
+        length: int,
+        is_ascii: bool,
+        price: float,
+        cost: int,
     ) -> bool:
         """Whether a text is surely within the budgets of bytes and of output."""
         limits = self._limits
@@ -168,9 +180,12 @@ class Segments:
         size = length if is_ascii else MAX_CHARACTER_SIZE * length
         if price > 1 or size <= limits.output:
             return price <= 1
-        texts = [len(value) for one in messages for value in one.values() if type(value) is str]
+        sizes = memory.setdefault("sizes", [])  # of the messages
+        for one in messages[len(sizes) :]:
+            sizes.append(sum([len(value) for value in one.values() if type(value) is str]))
         containers, characters = self._tools_size
-        shares = limits.share_of(len(messages) + containers, sum(texts) + characters)
+        characters += sum(sizes[: len(messages)])
+        shares = limits.share_of(len(messages) + containers, characters)
         return size <= limits.output + shares["output"]
 
     def learn(
