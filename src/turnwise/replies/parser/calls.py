@@ -27,7 +27,7 @@ from turnwise.replies.parser.markers import (
     trailing_space,
 )
 from turnwise.replies.parser.message_builder import ParsedCall
-from turnwise.replies.parser.state import CallEndParser, ParserState, PartParser
+from turnwise.replies.parser.state import ParserState, PartParser
 
 # ---- code block ----
 #
@@ -74,8 +74,7 @@ class CallParser(PartParser):
     def __init__(self, state: ParserState) -> None:
         super().__init__(state)
         self._arguments = ArgumentParser(state)
-        self._call_end = CallEndParser(state)
-        self._json_calls = JsonCallParser(state, self._arguments, self._call_end)
+        self._json_calls = JsonCallParser(state, self._arguments)
 
     # -- openers
 
@@ -189,7 +188,7 @@ class CallParser(PartParser):
             builder.end_call(call, "unterminated")
             return
         builder.add_arguments(call, '"}')
-        yield from self._call_end.finish(call, None)
+        yield from self._state.finish_call(call, None)
 
     def _parse_code(self, spec: RawCall) -> Steps:
         """Parse a call whose text is a block of code. Nothing is emitted before its end: there may be no fence."""
@@ -211,7 +210,7 @@ class CallParser(PartParser):
         if language:
             arguments["lang"] = language
         builder.add_arguments(call, json.dumps(arguments, ensure_ascii=False))
-        yield from self._call_end.finish(call, None)
+        yield from self._state.finish_call(call, None)
 
     def reject(self, is_truncated: bool) -> None:
         """A call without a name is content, unless the reply ended before the name could come."""
@@ -354,7 +353,7 @@ class CallParser(PartParser):
             if call is None:
                 return False
             builder.add_arguments(call, early_arguments)
-        yield from self._call_end.finish(call, slots.get("id"))
+        yield from self._state.finish_call(call, slots.get("id"))
         return True
 
     def _take_part(self, part: CallPart) -> Steps:

@@ -16,7 +16,7 @@ from turnwise.replies.parser.arguments import UNREADABLE, ArgumentParser
 from turnwise.replies.parser.buffer import Answer, Reading
 from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS
 from turnwise.replies.parser.message_builder import ParsedCall
-from turnwise.replies.parser.state import CallEndParser, ParserState, PartParser
+from turnwise.replies.parser.state import ParserState, PartParser
 
 # What a member of an object has shown: True: the call is over, as it cannot be parsed any further; False: the object is
 # no call; None: the members after it can be parsed.
@@ -40,24 +40,13 @@ class _ObjectDraft:
     def has_arguments(self) -> bool:
         return self.early_arguments is not None or self.call is not None
 
-    def add(self, key: str, value: Any) -> None:
-        """Add a member if it is a name or an id."""
-        if key == self.spec.name or (key in NAME_KEYS and self.name is None):
-            if value and isinstance(value, str):
-                self.name = value
-        elif key == self.spec.id:
-            self.id = str(value)
-
 
 class JsonCallParser(PartParser):
     """Parses calls that are JSON objects."""
 
-    def __init__(
-        self, state: ParserState, arguments: ArgumentParser, call_end: CallEndParser
-    ) -> None:
+    def __init__(self, state: ParserState, arguments: ArgumentParser) -> None:
         super().__init__(state)
         self._arguments = arguments
-        self._call_end = call_end
 
     def parse(self, spec: JsonCall, is_bare: bool) -> Answer:
         """Parse the object that comes next; False if it is no call."""
@@ -139,7 +128,10 @@ class JsonCallParser(PartParser):
         # What the template does not write itself is no marker.
         if span == "raw" or (span == "marker" and not _is_written(spec, value)):
             self._builder.relabel_from(draft.member_start, "raw")
-        draft.add(key, value)
+        if span == "id":
+            draft.id = str(value)
+        elif span == "name" and draft.name is None and value and isinstance(value, str):
+            draft.name = value
         if draft.name is None and draft.early_arguments is None:
             # An object without an opener must show early that it is a call.
             is_doubtful = draft.is_bare and key not in (spec.id, "type")
@@ -162,7 +154,7 @@ class JsonCallParser(PartParser):
             call = self._start_call(draft, draft.name)
             self._builder.add_arguments(call, draft.early_arguments or "{}")
         self._state.is_malformed = draft.has_duplicate
-        yield from self._call_end.finish(call, draft.id)
+        yield from self._state.finish_call(call, draft.id)
         return True
 
     def _end_unreadable(self, draft: _ObjectDraft) -> Answer:
