@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from turnwise.replies.grammar_parts import Marker
-from turnwise.replies.parser.detokenizer import NO_TOKENIZER, IncrementalDetokenizer
+from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 
 # ---- marker text ----
 #
@@ -308,10 +308,7 @@ class MarkerVariants:
     """The spellings of one grammar's markers, and matchers that know them."""
 
     def __init__(
-        self,
-        detokenizer: IncrementalDetokenizer = NO_TOKENIZER,
-        tolerances: frozenset[str] = frozenset(),
-        suffix: str = "",
+        self, detokenizer: IncrementalDetokenizer, tolerances: frozenset[str], suffix: str
     ) -> None:
         self.detokenizer = detokenizer
         self.tolerances = tolerances

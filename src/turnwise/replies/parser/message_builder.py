@@ -107,7 +107,6 @@ class ReplyPolicy:
     strip: Strip = "never"
 
 
-DEFAULT_POLICY = ReplyPolicy()
 # The statuses of calls that are dropped.
 DROPPED = {"keep": (), "drop": ("unterminated",), "drop_broken": ("unterminated", "malformed")}
 _PARSED_STATUSES = ("complete", "unknown", "unclosed")  # of calls whose arguments were all read
@@ -212,7 +211,7 @@ class MessageBuilder:
         self,
         detokenizer: IncrementalDetokenizer,
         call_ids: CallIds,
-        policy: ReplyPolicy = DEFAULT_POLICY,
+        policy: ReplyPolicy,
     ) -> None:
         self._detokenizer = detokenizer
         self._strip, self._drops_cut_calls = policy.strip, policy.cut_calls != "keep"

@@ -22,7 +22,6 @@ from turnwise.replies.parser.markers import (
     whitespace_only,
 )
 from turnwise.replies.parser.message_builder import (
-    DEFAULT_POLICY,
     MessageBuilder,
     ParsedCall,
     ReplyPolicy,
@@ -42,7 +41,7 @@ class ParserState:
         tools: ToolTypes,
         buffer: ParseBuffer,
         builder: MessageBuilder,
-        policy: ReplyPolicy = DEFAULT_POLICY,
+        policy: ReplyPolicy,
     ) -> None:
         self.grammar = grammar
         self.tools = tools
