@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,6 @@ from prepared_folders import (
     write_jsonl,
 )
 from turnwise.data import prepare
-from turnwise.data.local import Worker
 from turnwise.data.run import DONE, WORK
 from turnwise.data.shards import TEMPORARY
 from turnwise.errors import DataError
@@ -93,16 +94,24 @@ def test_killed_processes_are_replaced(victims: slice, data: Path, tmp_path: Pat
         assert "was killed" in restart and str(data) in restart
 
 
-def test_a_task_that_kills_its_workers_is_named(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def send_and_kill(self: Worker, task: Any) -> None:
-        self.task = task
-        os.kill(self.process, signal.SIGKILL)
+@needs_proc
+def test_a_task_that_kills_its_workers_is_named(data: Path, tmp_path: Path) -> None:
+    is_over = threading.Event()
 
-    monkeypatch.setattr(Worker, "send", send_and_kill)
-    with pytest.raises(DataError) as caught:
-        prepare(make_folder_recipe(data, tmp_path / "out"), workers=2)
+    def kill_workers() -> None:
+        while not is_over.wait(0.001):
+            for worker in kill_runs.list_workers(os.getpid())[1:]:  # not the server
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_workers)
+    killer.start()
+    try:
+        with pytest.raises(DataError) as caught:
+            prepare(make_folder_recipe(data, tmp_path / "out"), workers=2)
+    finally:
+        is_over.set()
+        killer.join()
     assert f"{data}, from row " in caught.value.message
     assert "was killed by signal 9 (out of memory?), 3 times" in caught.value.message
 

@@ -17,7 +17,7 @@ import turnwise
 from prepared_folders import make_folder_recipe, make_rows, read_folder, write_jsonl
 from turnwise.data import local, prepare
 from turnwise.data.job import Job
-from turnwise.data.local import ForkServer
+from turnwise.data.local import LocalEngine
 from turnwise.errors import DataError, TokenizerError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
@@ -107,12 +107,12 @@ def test_a_server_is_ended_before_it_is_ready_and_when_it_is_stopped(
 ) -> None:
     monkeypatch.setattr(local, "PATIENCE", 0.2)
     job = Job(make_folder_recipe(data, tmp_path / "out"), tmp_path, 1)
-    server = ForkServer(job)
-    assert server.close() == "was killed by signal 9 (out of memory?)"
-    server = ForkServer(job)
-    server.receive_digests()
-    os.kill(server._process.pid, signal.SIGSTOP)
-    assert "was killed" in server.close()
+    engine = LocalEngine(job, 2)
+    assert engine._stop_server() == "was killed by signal 9 (out of memory?)"
+    engine = LocalEngine(job, 2)
+    engine.describe()
+    os.kill(engine._server.pid, signal.SIGSTOP)
+    assert "was killed" in engine._stop_server()
 
 
 def test_an_object_that_workers_cannot_unpickle(data: Path, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ this one is a new interpreter, and has none left when it forks.
     the engine sends                      the server answers
     the tokenizer of the recipe
     a Job                                 (READY, digests) or (FAILED, error)
-    FORK, then a descriptor               the process id of a new worker, which serves that descriptor
-    the process id of a worker            its exit code; it has closed its connection, so it is ending
+    a task                                (DONE, outcome), (FAILED, error), or (LOST, (name of the task, how)) if the
+                                          worker that did it has died
     STOP
 
 It ends with its workers when the engine says so, closes the connection, or is killed. The tokenizer comes before the
@@ -23,46 +23,48 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import select
 import signal
 import threading
+from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
-from multiprocessing.connection import Connection
-from multiprocessing.reduction import recv_handle
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
 from turnwise.errors import DataError, TurnwiseError
+from turnwise.processes import explain_end
 from turnwise.tokens import tokenizers
 from turnwise.tokens.tokenizers.backends import EAGER, choose_backend
 
 if TYPE_CHECKING:
-    from turnwise.data.job import Job
+    from turnwise.data.job import Job, Task
 
-READY, DONE, FAILED, FORK, STOP = "ready", "done", "failed", "fork", "stop"
+READY, DONE, FAILED, LOST, STOP = "ready", "done", "failed", "lost", "stop"
 REMEDY = "Give template and tokenizer by their names or paths, or use workers=1."
+DEAD = (EOFError, OSError, pickle.UnpicklingError)  # of a connection to a process that has died
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, count: int) -> None:
     """Serve one engine until it says STOP, or closes its connection.
 
     Args:
         descriptor: the file descriptor of this end of the connection.
+        count: the most workers.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it cannot wait for workers
-    connection: Connection[Any, Any] = Connection(descriptor)
-    workers: set[int] = set()
+    engine: Connection[Any, Any] = Connection(descriptor)
     try:
-        job = _load(connection)
+        job = _load(engine)
         if job is not None:
-            _serve(connection, job, workers)
-    except (EOFError, OSError):
+            _serve(engine, job, count)
+    except DEAD:
         pass  # the engine has closed its end
-    finally:
-        for process in workers:
-            os.kill(process, signal.SIGKILL)
-        for process in workers:
-            os.waitpid(process, 0)
     os._exit(0)  # to free everything one by one takes a fifth of a second
 
 
@@ -92,31 +94,77 @@ def _load(connection: Connection[Any, Any]) -> Job | None:
     return None
 
 
-def _serve(connection: Connection[Any, Any], job: Job, workers: set[int]) -> None:
-    """Fork workers and wait for those that end, as the engine says; `workers` are those that are there."""
-    while (message := connection.recv()) != STOP:
-        if message == FORK:
-            process = _fork(connection, job)
-            workers.add(process)
-            connection.send(process)
-        else:
-            workers.discard(message)
-            connection.send(os.waitstatus_to_exitcode(os.waitpid(message, 0)[1]))
+@dataclass(slots=True)
+class ForkedWorker:
+    """A worker: its process, our end of the connection to it, and the name of the task that it does."""
+
+    process: int
+    connection: Connection[Any, Any]
+    task: str = ""
 
 
-def _fork(connection: Connection[Any, Any], job: Job) -> int:
-    """Receive a descriptor, and fork a worker that serves it."""
-    descriptor = recv_handle(connection)
+def _serve(engine: Connection[Any, Any], job: Job, count: int) -> None:
+    """Hand out tasks to at most `count` workers, until the engine says STOP or closes its connection."""
+    tasks: deque[Task] = deque()
+    workers: list[ForkedWorker] = []
+    try:
+        while True:
+            ready = wait([engine, *(worker.connection for worker in workers)])
+            for worker in [worker for worker in workers if worker.connection in ready]:
+                if not _pass_on(worker, engine):
+                    workers.remove(worker)
+            if engine in ready:
+                message = engine.recv()
+                if message == STOP:
+                    return
+                tasks.append(message)
+            while tasks:
+                idle = next((worker for worker in workers if not worker.task), None)
+                if idle is None and len(workers) == count:
+                    break
+                if idle is None:
+                    idle = _fork(job, [engine, *(worker.connection for worker in workers)])
+                    workers.append(idle)
+                task = tasks.popleft()
+                idle.task = task.name
+                with suppress(OSError):  # it has died: that is noticed when its answer is read
+                    idle.connection.send(task)
+    finally:
+        for worker in workers:
+            os.kill(worker.process, signal.SIGKILL)
+        for worker in workers:
+            os.waitpid(worker.process, 0)
+
+
+def _pass_on(worker: ForkedWorker, engine: Connection[Any, Any]) -> bool:
+    """Pass the answer of a worker on to the engine; return whether the worker lives."""
+    try:
+        answer = worker.connection.recv_bytes()
+    except DEAD:
+        worker.connection.close()
+        code = os.waitstatus_to_exitcode(os.waitpid(worker.process, 0)[1])
+        if worker.task:
+            engine.send((LOST, (worker.task, explain_end(code))))
+        return False
+    worker.task = ""
+    engine.send_bytes(answer)
+    return True
+
+
+def _fork(job: Job, others: Sequence[Connection[Any, Any]]) -> ForkedWorker:
+    """Fork a worker; `others` are the connections that it must not keep open."""
+    ours, theirs = Pipe()
     process = os.fork()
     if process:
-        os.close(descriptor)
-        return process
+        theirs.close()
+        return ForkedWorker(process, ours)
     try:
-        connection.close()  # the engine must be seen to close it, by the server
-        threading.Thread(target=_exit_with_caller, args=(descriptor,), daemon=True).start()
-        _work(Connection(descriptor), job)
-    except (EOFError, OSError):
-        os._exit(0)  # the engine has closed its end
+        for connection in (ours, *others):
+            connection.close()
+        threading.Thread(target=_exit_with_caller, args=(theirs.fileno(),), daemon=True).start()
+        _work(theirs, job)
+    except DEAD:
+        os._exit(0)  # the server has ended
     finally:
         os._exit(1)  # nothing of the server runs here
 

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from turnwise.data.job import Job, Outcome, Task
+from turnwise.data.local import TaskEngine
 from turnwise.errors import DataError, TurnwiseError
 from turnwise.processes import SETTINGS
 
@@ -40,7 +41,7 @@ class TaskActor:
         return {"answer": [perform_row(self._job, bytes(task)) for task in batch["task"]]}
 
 
-class RayEngine:
+class RayEngine(TaskEngine):
     """Does tasks by an actor pool of Ray Data.
 
     Args:
@@ -49,17 +50,12 @@ class RayEngine:
     """
 
     def __init__(self, job: Job, workers: int | None) -> None:
-        self.restarts: list[str] = []
-        self._job = job
+        super().__init__(job)
         self._ray = _import_ray()
         self._is_own = not self._ray.is_initialized()
         if self._is_own:
             _start_ray_here(self._ray)
         self._workers = workers or int(self._ray.cluster_resources().get("CPU", 1))
-
-    def describe(self) -> dict[str, str]:
-        """Return the digests of template and tokenizer, as this process finds them."""
-        return self._job.describe()
 
     def run(self, tasks: Iterator[Task]) -> Iterator[Outcome]:
         """Do the tasks, and yield the outcome of each when it is done."""
