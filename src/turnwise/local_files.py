@@ -17,10 +17,11 @@ A broken rule is an `OSError` like any other that the system raises, with the re
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from turnwise.errors import short_repr
 
@@ -28,7 +29,6 @@ SHELL_PIPES = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
 CACHE_SNAPSHOTS = "snapshots"
 CACHE_MODEL = ("models--", "datasets--", "spaces--")
 KINDS = (
-    (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),
@@ -90,11 +90,20 @@ def read_file(path: Path, limit: int, folder: Path | None = None) -> bytes:
     return data
 
 
-def check_file(path: Path, limit: int, folder: Path | None = None) -> None:
-    """Check a file that another library will read by its path."""
-    with open_file(path, folder) as file:
-        if os.fstat(file.fileno()).st_size > limit:
-            raise RefusedFile(path, f"it is larger than {limit:,} bytes")
+def read_table(path: Path, limit: int, folder: Path | None = None) -> dict[str, Any]:
+    """Return the object in a JSON file; the arguments are those of `read_file`.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it holds no object.
+    """
+    try:
+        value = json.loads(read_file(path, limit, folder))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("it is not a JSON object")
+    return value
 
 
 def _is_shell_pipe(path: Path) -> bool:
@@ -104,16 +113,15 @@ def _is_shell_pipe(path: Path) -> bool:
 def _check_kind(path: Path, mode: int) -> None:
     if stat.S_ISREG(mode) or (stat.S_ISFIFO(mode) and _is_shell_pipe(path)):
         return
-    kind = next((name for is_kind, name in KINDS if is_kind(mode)), "something else")
-    if kind == "a folder":
+    if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    kind = next((name for is_kind, name in KINDS if is_kind(mode)), "something else")
     raise RefusedFile(path, f"it is {kind}, not a regular file")
 
 
 def _check_inside(path: Path, folder: Path) -> None:
     target = path.resolve()
-    home = folder.resolve()
-    if target.is_relative_to(home) or target.is_relative_to(_cache_root(home)):
+    if target.is_relative_to(_find_root(folder.resolve())):
         return
     shown = short_repr(os.fspath(target), 200)
     raise RefusedFile(
@@ -121,8 +129,8 @@ def _check_inside(path: Path, folder: Path) -> None:
     )
 
 
-def _cache_root(folder: Path) -> Path:
-    """Return the folder of a Hugging Face cache that holds this snapshot; the folder itself if none does."""
+def _find_root(folder: Path) -> Path:
+    """Return what files of a folder must not leave: the model's folder of a Hugging Face cache, else itself."""
     for parent in folder.parents:
         if parent.name == CACHE_SNAPSHOTS and parent.parent.name.startswith(CACHE_MODEL):
             return parent.parent

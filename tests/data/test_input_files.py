@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -351,10 +352,10 @@ def test_a_full_disk_while_unpacking_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path, data: bytes) -> None:
-        raise DataError("no space")
+        raise OSError(errno.ENOSPC, "no space")
 
     write_gzip(LINES)(tmp_path / "data.jsonl.gz")
     (file,) = find_files([tmp_path / "data.jsonl.gz"]).files
-    monkeypatch.setattr(chunk_module, "write_scratch", refuse)
-    with pytest.raises(DataError, match="no space"):
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(DataError, match="there is no space left to write"):
         cut(file, 1000, tmp_path)

@@ -7,51 +7,27 @@ less, the larger the id. After `dies_after` requests it closes connections witho
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from scripted_server import RawAnswer, ScriptedServer, to_answer
 
-class CompletionsServer:
+
+class CompletionsServer(ScriptedServer):
+    prefix = "/v1"
+
     def __init__(
         self, replies: Callable[[dict[str, Any]], str], dies_after: int | None = None
     ) -> None:
+        super().__init__()
+        self.replies, self.dies_after = replies, dies_after
         self.bodies: list[dict[str, Any]] = []
-        served = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                if dies_after is not None and len(served.bodies) >= dies_after:
-                    self.connection.close()
-                    return
-                served.bodies.append(body)
-                data = json.dumps(answer(body, replies)).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_address[1]}/v1"
-
-    def __enter__(self) -> CompletionsServer:
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+    def reply(self, path: str, body: Any) -> RawAnswer | None:
+        if self.dies_after is not None and len(self.bodies) >= self.dies_after:
+            return None
+        self.bodies.append(body)
+        return to_answer(answer(body, self.replies))
 
 
 def answer(body: dict[str, Any], replies: Callable[[dict[str, Any]], str]) -> dict[str, Any]:

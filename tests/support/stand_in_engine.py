@@ -7,16 +7,15 @@ before they are rendered; `after` to the text; `raw` replaces every answer (stat
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from scripted_server import RawAnswer, ScriptedServer, to_answer
+
 Messages = list[dict[str, Any]]
-RawAnswer = tuple[int, dict[str, str], bytes]
 
 
 class Refusal(Exception):
@@ -57,7 +56,7 @@ def _with_parsed_arguments(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "tool_calls": calls} if calls else message
 
 
-class StandIn:
+class StandIn(ScriptedServer):
     def __init__(
         self,
         template: str,
@@ -67,6 +66,7 @@ class StandIn:
         raw: RawAnswer | None = None,
         tokens: dict[str, str] | None = None,
     ) -> None:
+        super().__init__()
         self.template, self.kind, self.change, self.after, self.raw = (
             template,
             kind,
@@ -76,49 +76,16 @@ class StandIn:
         )
         self.tokens = tokens or {}
         self.asked: list[str] = []
-        stand_in = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.answer(None)
-
-            def do_POST(self) -> None:
-                self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-
-            def answer(self, body: Any) -> None:
-                stand_in.asked.append(self.path)
-                status, headers, data = stand_in.raw or stand_in.reply(self.path, body)
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_address[1]}"
-
-    def __enter__(self) -> StandIn:
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.server.shutdown()
-        self.server.server_close()
 
     def reply(self, path: str, body: Any) -> RawAnswer:
+        self.asked.append(path)
+        if self.raw is not None:
+            return self.raw
         try:
             status, value = self.answers(path, body)
         except (Refusal, jinja2.TemplateError) as error:
             status, value = 400, {"error": {"message": str(error), "code": 400}}
-        return status, {"Content-Type": "application/json"}, json.dumps(value).encode()
+        return to_answer(value, status)
 
     def answers(self, path: str, body: Any) -> tuple[int, Any]:
         if self.kind == "llamacpp":

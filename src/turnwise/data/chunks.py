@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from turnwise.data.files import InputFile, open_decompressed, open_input, read_block, unreadable
 from turnwise.data.row_bounds import ElementScanner, LineScanner, RowScanner
+from turnwise.data.shards import cannot_write
 from turnwise.errors import DataError, short_repr
 
 BLOCK_BYTES = 1 << 20
@@ -252,30 +253,6 @@ def _make_chunk(
     )
 
 
-class _PieceWriter:
-    """Writes the blocks of a text to pieces, each to a file of its own."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder = folder
-        self._name = name
-        self._numbers = count()
-        self._blocks: list[bytes] = []
-        self._offset = 0  # of the first byte that was not written yet
-
-    def add(self, block: bytes) -> None:
-        self._blocks.append(block)
-
-    def write_until(self, stop: int) -> tuple[Path, int]:
-        """Write the bytes up to the offset `stop`; return the file, and the offset of its first byte."""
-        data = b"".join(self._blocks)
-        start = self._offset
-        piece, rest = data[: stop - start], data[stop - start :]
-        self._blocks, self._offset = [rest], stop
-        path = self._folder / f"{self._name}-{next(self._numbers):06d}"
-        write_scratch(path, piece)
-        return path, start
-
-
 def unpack_file(
     file: InputFile, number: int, chunk_bytes: int, folder: Path
 ) -> Iterator[InputChunk]:
@@ -285,18 +262,24 @@ def unpack_file(
         DataError: the file cannot be read, or is damaged.
     """
     stream, below = open_decompressed(file)
-    writer = _PieceWriter(folder, f"{number:05d}")
+    blocks: list[bytes] = []  # what was read and is in no part yet
+    start = 0  # the offset of its first byte
     done = 0  # bytes of the compressed file
     with below, stream:
         parts = _cut_text(
-            stream, file, lambda part: file.rows_start + chunk_bytes * (part + 1), writer.add
+            stream, file, lambda part: file.rows_start + chunk_bytes * (part + 1), blocks.append
         )
         for part, cut in enumerate(parts):
-            path, start = writer.write_until(cut.stop)
+            data = b"".join(blocks)
+            blocks[:] = [data[cut.stop - start :]]
+            path = folder / f"{number:05d}-{part:06d}"
+            try:
+                path.write_bytes(data[: cut.stop - start])  # not synced: made again after a crash
+            except OSError as error:
+                raise cannot_write(path, error) from error
             position = min(below.tell(), file.size)
-            chunk = _make_chunk(file, number, part, cut)
             yield replace(
-                chunk,
+                _make_chunk(file, number, part, cut),
                 path=str(path),
                 start=cut.start - start,
                 stop=cut.stop - start,
@@ -305,23 +288,7 @@ def unpack_file(
                 folder=None,
                 is_unpacked=True,
             )
-            done = position
-
-
-def write_scratch(path: Path, data: bytes) -> None:
-    """Write a file that is made again after a crash, and so need not be synced.
-
-    Raises:
-        DataError: it cannot be written.
-    """
-    try:
-        with open(path, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        raise DataError(
-            f"{short_repr(str(path), 200)} cannot be written: {os.strerror(error.errno or 0)}",
-            hint="What is done is kept; make room there and run it again.",
-        ) from error
+            start, done = cut.stop, position
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 import pyarrow as pa
 
 from turnwise.errors import DataError, did_you_mean, short_repr
-from turnwise.local_files import error_reason, open_file, read_file
+from turnwise.local_files import error_reason, open_file, read_table
 from turnwise.shapes.row import TURN_COLUMNS
 
 HEAD_BYTES = 1 << 20  # of a file, from which its format is told
@@ -239,12 +239,9 @@ def _list_datasets_files(folder: Path) -> list[str]:
 
 def _read_notes(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(read_file(path, MAX_NOTES_BYTES))
-    except (OSError, ValueError, RecursionError) as error:
+        return read_table(path, MAX_NOTES_BYTES)
+    except (OSError, ValueError) as error:
         raise unreadable(str(path), error) from error
-    if not isinstance(value, dict):
-        raise DataError(f"{short_repr(str(path), 200)} is not a JSON object")
-    return value
 
 
 # -- formats ---------------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -84,37 +84,25 @@ class Outcome:
     name: str
     tally: Tally
     shards: tuple[Shard, ...] = ()
-    files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    files: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     samples: int = 0
     tokens: int = 0
     size: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as a JSON object."""
-        return {
-            "name": self.name,
-            "tally": self.tally.to_json(),
-            "shards": [shard.to_json() for shard in self.shards],
-            "files": {name: list(file) for name, file in self.files.items()},
-            "samples": self.samples,
-            "tokens": self.tokens,
-            "size": self.size,
-        }
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        shards = [asdict(shard) for shard in self.shards]
+        return {**values, "tally": self.tally.to_json(), "shards": shards}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Outcome:
         """Return the outcome that `to_json` wrote."""
-        return cls(
-            name=values["name"],
-            tally=Tally.from_json(values["tally"]),
-            shards=tuple(Shard(**shard) for shard in values["shards"]),
-            files={name: (size, digest) for name, (size, digest) in values["files"].items()},
-            samples=values["samples"],
-            tokens=values["tokens"],
-            size=values["size"],
-        )
+        shards = tuple(Shard(**shard) for shard in values["shards"])
+        return cls(**{**values, "tally": Tally.from_json(values["tally"]), "shards": shards})
 
 
+@dataclass
 class Job:
     """Everything that a worker must know.
 
@@ -124,10 +112,9 @@ class Job:
         partitions: the number of shards of a shuffled run.
     """
 
-    def __init__(self, recipe: Recipe, work: Path, partitions: int) -> None:
-        self.recipe = recipe
-        self.work = work
-        self.partitions = partitions
+    recipe: Recipe
+    work: Path
+    partitions: int
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Job, (self.recipe, self.work, self.partitions)
@@ -145,7 +132,7 @@ class Job:
         """
         template = Kernel(self.recipe).template
         recipe = replace(self.recipe, template=template, tokenizer=load_tokenizer())
-        return Job(recipe, self.work, self.partitions)
+        return replace(self, recipe=recipe)
 
     @property
     def has_two_stages(self) -> bool:
@@ -190,7 +177,7 @@ class Job:
         batches = list(self._encode_rows(chunk, tally, rejected))
         tally.check(chunk.describe())
         samples = pa.Table.from_batches(batches, schema=ENCODED_SCHEMA)
-        files = {}
+        files: dict[str, Sequence[Any]] = {}
         shards: tuple[Shard, ...] = ()
         if rejected:
             name = f"{DONE}/{chunk.name}.rejected"

@@ -15,6 +15,7 @@ is tried would fit if all rounds were of one size, so that mostly a few encoding
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from turnwise.tokens.truncation import SYSTEM_ROLES, split_rounds
@@ -47,32 +48,29 @@ def fit_conversation(
     return fitter.truncate() if policy == "truncate" else fitter.split()
 
 
+@dataclass
 class _Fitter:
     """Fits one conversation into parts; the arguments are those of `fit_conversation`."""
 
-    def __init__(self, messages: Messages, size: int, limit: int, measure: Measure) -> None:
-        self._messages = messages
-        self._size = size
-        self._limit = limit
-        self._measure = measure
+    messages: Messages
+    size: int
+    limit: int
+    measure: Measure
 
     def truncate(self) -> FittedParts:
         """Keep the first messages, up to the last reply that fits."""
-        messages = self._messages
-        ends = []
-        for index, message in enumerate(messages):
-            if message.get("role") == "assistant" and index + 1 < len(messages):
-                ends.append(index + 1)
-        guess = len(ends) * self._limit // self._size
+        messages = self.messages
+        ends = [end for end, one in enumerate(messages[:-1], 1) if one.get("role") == "assistant"]
+        guess = len(ends) * self.limit // self.size
         found = self._find_longest(len(ends), lambda count: messages[: ends[count - 1]], guess)
         if found is None:
-            return FittedParts([], self._size)
+            return FittedParts([], self.size)
         count, kept_size = found
-        return FittedParts([messages[: ends[count - 1]]], max(0, self._size - kept_size))
+        return FittedParts([messages[: ends[count - 1]]], max(0, self.size - kept_size))
 
     def split(self) -> FittedParts:
         """Put as many rounds into each part as fit."""
-        rounds, system = split_rounds(self._messages)
+        rounds, system = split_rounds(self.messages)
         parts: list[Messages] = []
         lost = first = 0
         while first < len(rounds):
@@ -80,7 +78,7 @@ class _Fitter:
             def take(count: int, first: int = first) -> Messages:
                 return self._join_rounds(rounds, system, first, first + count)
 
-            guess = len(rounds) * self._limit // self._size
+            guess = len(rounds) * self.limit // self.size
             found = self._find_longest(len(rounds) - first, take, guess)
             if found is None:
                 part, lost_here = self._fit_round(take(1), bool(system))
@@ -90,26 +88,26 @@ class _Fitter:
             else:
                 parts.append(take(found[0]))
                 first += found[0]
-        return FittedParts(parts, min(lost, self._size) if parts else self._size)
+        return FittedParts(parts, min(lost, self.size) if parts else self.size)
 
     def _fit_round(self, messages: Messages, has_system: bool) -> FittedParts:
         """Keep the beginning of a round that alone is too long."""
-        size = self._measure(messages)
-        if size is None or len(messages) == len(self._messages):
-            size = self._size
-        parts, lost = _Fitter(messages, size, self._limit, self._measure).truncate()
+        size = self.measure(messages)
+        if size is None or len(messages) == len(self.messages):
+            size = self.size
+        parts, lost = _Fitter(messages, size, self.limit, self.measure).truncate()
         if has_system and not parts:  # the system messages are in other parts
-            lost -= self._measure([one for one in messages if one["role"] in SYSTEM_ROLES]) or 0
+            lost -= self.measure([one for one in messages if one["role"] in SYSTEM_ROLES]) or 0
         return FittedParts(parts, lost)
 
     def _join_rounds(
         self, rounds: Sequence[Sequence[int]], system: Sequence[int], first: int, behind: int
     ) -> Messages:
         """Return the messages of some rounds, with all system messages before and among them, in order."""
-        end = rounds[behind][0] if behind < len(rounds) else len(self._messages)
+        end = rounds[behind][0] if behind < len(rounds) else len(self.messages)
         wanted = [index for indices in rounds[first:behind] for index in indices]
         wanted += [index for index in system if index < end]
-        return [self._messages[index] for index in sorted(wanted)]
+        return [self.messages[index] for index in sorted(wanted)]
 
     def _find_longest(
         self, most: int, take: Callable[[int], Messages], guess: int
@@ -122,8 +120,8 @@ class _Fitter:
         fitting, fitting_size, too_many = 0, 0, most + 1
         count, step = max(1, min(guess, most)), 1
         while too_many - fitting > 1:
-            size = self._measure(take(count))
-            if size is not None and size <= self._limit:
+            size = self.measure(take(count))
+            if size is not None and size <= self.limit:
                 fitting, fitting_size = count, size
                 count += step
             else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path, PurePath
 from typing import Any
@@ -19,7 +19,7 @@ from turnwise.data.recipe import Recipe
 from turnwise.data.shards import Shard, is_whole
 from turnwise.data.tally import LENGTH_BOUNDS, SHARE_BUCKETS, Tally
 from turnwise.errors import DataError, short_repr
-from turnwise.local_files import error_reason, read_file
+from turnwise.local_files import error_reason, read_table
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 64 * 2**20  # bytes
@@ -123,15 +123,6 @@ class Identity:
     inputs: Sequence[Mapping[str, Any]]
     versions: Mapping[str, str]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as a JSON object."""
-        return {
-            "recipe": dict(self.recipe),
-            "digests": dict(self.digests),
-            "inputs": [dict(file) for file in self.inputs],
-            "versions": dict(self.versions),
-        }
-
     def list_differences(self, other: Mapping[str, Any]) -> list[str]:
         """Return what differs from the identity that a folder has: sentences' parts, the most telling first."""
         found = []
@@ -194,7 +185,7 @@ def make_manifest(
     return {
         "version": VERSION,
         "turnwise": identity.versions["turnwise"],
-        **identity.to_json(),
+        **asdict(identity),
         "rows": {
             "in": tally.rows_in,
             "out": tally.rows_out,
@@ -220,7 +211,7 @@ def make_manifest(
             [(bucket + 1) / SHARE_BUCKETS, tally.shares[bucket]] for bucket in range(SHARE_BUCKETS)
         ],
         "packing": {"rows": tally.shard_rows, "efficiency": efficiency},
-        "shards": [shard.to_json() for shard in shards],
+        "shards": [asdict(shard) for shard in shards],
         "notes": list(notes),
     }
 
@@ -247,10 +238,10 @@ def read_json(path: Path, shape: Shape, folder: Path | None = None) -> Any:
         DataError: it cannot be read, is not JSON, or has another shape than what a run writes.
     """
     try:
-        value = json.loads(read_file(path, MAX_MANIFEST, folder))
+        value = read_table(path, MAX_MANIFEST, folder)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(
             f"{short_repr(str(path), 200)} cannot be read: {error_reason(error)}",
             hint="Remove the folder, and run it again.",

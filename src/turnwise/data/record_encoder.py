@@ -13,13 +13,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 from turnwise.data.flaws import RowChecker
-from turnwise.data.recipe import Recipe
 from turnwise.data.records import Record
 from turnwise.data.samples import EncodedSample, RowResult, SampleMaker, nothing_trained
-from turnwise.errors import SourceError, TokenizerError, WarningLog
-from turnwise.registry import load
-from turnwise.template import Template
-from turnwise.tokens import tokenizers
+from turnwise.errors import SourceError, WarningLog
 from turnwise.tokens.encoded_batch import ID_TYPE, EncodedBatch
 from turnwise.tokens.loss import IGNORED
 
@@ -42,32 +38,19 @@ class EncodedRows(NamedTuple):
     common: list[int]
 
 
-class RecordEncoder:
+class RecordEncoder(SampleMaker):
     """Encodes rows as a recipe says.
 
     Args:
         recipe: the recipe.
 
     Example:
+        >>> from turnwise.data.recipe import Recipe
         >>> encoder = RecordEncoder(Recipe(inputs="data.jsonl", template="chatml", tokenizer="turnwise"))
         >>> found = encoder.encode_rows([b'{"prompt": "Hi", "completion": "Hello!"}', b"{oops"])
         >>> len(found.encoded), found.results[1].problem.kind
         (1, 'bad-json')
     """
-
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
-
-    @cached_property
-    def template(self) -> Template:
-        """The template of the recipe."""
-        given = self.recipe.template
-        return given if isinstance(given, Template) else load(given)
-
-    @cached_property
-    def tokenizer(self) -> Any:
-        """The tokenizer of the recipe."""
-        return tokenizers.tokenizer(self.recipe.tokenizer)
 
     def load(self) -> Self:
         """Load template and tokenizer now, and return the encoder.
@@ -80,31 +63,9 @@ class RecordEncoder:
             name = self.template.name
             problem = f"the template {name} writes today's date, so every run would differ"
             raise SourceError(problem, hint='say which date in the recipe: now = "2026-01-31"')
-        self._encode_batch([])
+        self._encode_quietly([])
         self._checker  # noqa: B018  # before workers are forked
         return self
-
-    @cached_property
-    def _arguments(self) -> dict[str, Any]:
-        """The arguments of `encode` for all rows, but `strict`."""
-        recipe = self.recipe
-        return {**recipe.options, "now": recipe.now, "late_system": recipe.late_system}
-
-    @cached_property
-    def _is_strict(self) -> bool:
-        """Whether flaws of rows are errors; not if template and tokenizer do not fit, and flaws are kept."""
-        if self.recipe.on_flaw == "reject":
-            return True
-        try:
-            self.template.encode_batch([], self.tokenizer, strict=True, **self._arguments)
-        except TokenizerError:
-            return False
-        return True
-
-    @cached_property
-    def _samples(self) -> SampleMaker:
-        recipe, arguments = self.recipe, self._arguments
-        return SampleMaker(recipe, self.template, self.tokenizer, arguments, self._is_strict)
 
     @cached_property
     def _checker(self) -> RowChecker:
@@ -120,7 +81,7 @@ class RecordEncoder:
             if record is None:
                 results[index] = RowResult(problem=problem)
             elif problem is not None or not self._is_common(record):
-                results[index] = self._samples.make(record, problem)
+                results[index] = self.make(record, problem)
         common = [index for index in range(len(records)) if index not in results]
         encoded = self._encode_common(records, common, results)
         return EncodedRows(records, results, encoded, common)
@@ -129,39 +90,32 @@ class RecordEncoder:
         """Return whether a row is one sample, and encoded together with others."""
         if self.recipe.preferences != "chosen":
             return False
-        return self.recipe.samples == "whole" or self._samples.is_one_sample(record)
+        return self.recipe.samples == "whole" or self.is_one_sample(record)
 
     def _encode_common(
         self, records: Sequence[Record | None], common: Sequence[int], results: dict[int, RowResult]
     ) -> EncodedBatch:
         """Encode rows all together; the results of those that need more are added to `results`."""
         rows = [record for record in map(records.__getitem__, common) if record is not None]
-        encoded = self._encode_batch([record.row for record in rows])
+        encoded = self._encode_quietly([record.row for record in rows])
         offsets, limit = encoded.offsets, self.recipe.max_length
         is_trained = _find_trained(encoded)
         for place, (index, record) in enumerate(zip(common, rows, strict=True)):
             size = offsets[place + 1] - offsets[place]
             if place in encoded.errors:
-                results[index] = self._samples.make(record)
+                results[index] = self.make(record)
             elif not is_trained[place]:
                 results[index] = RowResult(problem=nothing_trained())
             elif limit is not None and size > limit:
                 ids, labels = encoded.input_ids, encoded.labels
                 part = slice(offsets[place], offsets[place + 1])
                 sample = EncodedSample(ids[part], labels[part])
-                results[index] = self._samples.fit(record, [sample])
+                results[index] = self.fit(record, [sample])
         return encoded
 
-    def _encode_batch(self, rows: list[Any]) -> EncodedBatch:
+    def _encode_quietly(self, rows: list[Any]) -> EncodedBatch:
         with WarningLog(is_quiet=True):  # with `strict` they are errors
-            return self.template.encode_batch(
-                rows,
-                self.tokenizer,
-                self.recipe.train_on,
-                errors="collect",
-                strict=self._is_strict,
-                **self._arguments,
-            )
+            return self._encode_batch(rows, self._is_strict)
 
 
 def _find_trained(encoded: EncodedBatch) -> list[bool]:

@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -175,7 +175,7 @@ def prepare(
         job = Job(_for_workers(recipe), work.absolute(), partitions)
         started = ENGINES[engine](job, workers, sum(file.size for file in found.files))
         try:
-            run = _Run(recipe, work, job, started, found, chunk_bytes, on_progress)
+            run = _Run(recipe, folder, work, job, started, found, chunk_bytes, on_progress)
             return run.execute()
         except OSError as error:
             raise cannot_write(folder, error) from error
@@ -262,88 +262,78 @@ def _unlock(lock: IO[bytes]) -> None:
     lock.close()
 
 
+@dataclass
 class _Run:
     """One run: what it was given, and what it has counted so far."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        work: Path,
-        job: Job,
-        engine: TaskEngine,
-        found: FoundFiles,
-        chunk_bytes: int,
-        on_progress: Callable[[Progress], object] | None,
-    ) -> None:
-        self._recipe = recipe
-        self._folder = work.parent
-        self._work = work
-        self._job = job
-        self._engine = engine
-        self._found = found
-        self._chunk_bytes = chunk_bytes
-        self._on_progress = on_progress
-        self._kept = 0
-        self._progress = Progress()
-        self._bytes_total = sum(file.size for file in found.files)
+    recipe: Recipe
+    folder: Path
+    work: Path
+    job: Job
+    engine: TaskEngine
+    found: FoundFiles
+    chunk_bytes: int
+    on_progress: Callable[[Progress], object] | None
+    kept: int = 0
 
     def execute(self) -> Report:
         """Do what is left to do."""
         surveys = self._survey()
-        digests = {**self._engine.describe(), "inputs": digest_inputs(surveys)}
-        identity = manifest.make_identity(self._recipe, digests, surveys)
-        finished = manifest.read_json(self._folder / MANIFEST, manifest.COMPLETE)
+        digests = {**self.engine.describe(), "inputs": digest_inputs(surveys)}
+        identity = manifest.make_identity(self.recipe, digests, surveys)
+        finished = manifest.read_json(self.folder / MANIFEST, manifest.COMPLETE)
         if finished is not None and finished["shards"]:  # what wrote nothing may be repaired
-            manifest.refuse_other_run(self._folder, identity, finished)
-            manifest.check_shards(self._folder, finished)
-            shutil.rmtree(self._work, ignore_errors=True)
-            return Report(self._folder, finished, was_finished=True)
+            manifest.refuse_other_run(self.folder, identity, finished)
+            manifest.check_shards(self.folder, finished)
+            shutil.rmtree(self.work, ignore_errors=True)
+            return Report(self.folder, finished, was_finished=True)
         self._begin(identity)
-        publication = manifest.read_json(self._work / PUBLISHING, manifest.PUBLICATION)
+        publication = manifest.read_json(self.work / PUBLISHING, manifest.PUBLICATION)
         if publication is not None:
-            manifest.refuse_other_run(self._folder, identity, publication["manifest"])
+            manifest.refuse_other_run(self.folder, identity, publication["manifest"])
         else:
             publication = self._encode_all(surveys, identity)
             data = manifest.dump_json(publication)
-            write_file(self._work / PUBLISHING, data)
-            sync_folder(self._work)
+            write_file(self.work / PUBLISHING, data)
+            sync_folder(self.work)
         self._publish(publication)
-        restarts = tuple(self._engine.restarts)
-        return Report(self._folder, publication["manifest"], kept=self._kept, restarts=restarts)
+        restarts = tuple(self.engine.restarts)
+        return Report(self.folder, publication["manifest"], kept=self.kept, restarts=restarts)
 
     def _survey(self) -> list[Survey]:
         """Read all inputs once; workers start meanwhile."""
         with ThreadPoolExecutor(SURVEY_THREADS) as threads:
-            numbered = enumerate(self._found.files)
+            numbered = enumerate(self.found.files)
             return list(
-                threads.map(lambda one: survey_file(one[1], one[0], self._chunk_bytes), numbered)
+                threads.map(lambda one: survey_file(one[1], one[0], self.chunk_bytes), numbered)
             )
 
     def _begin(self, identity: Identity) -> None:
         """Compare with what an earlier run has left, and clean up after it."""
-        plan = manifest.read_json(self._work / PLAN, manifest.IDENTITY)
+        plan = manifest.read_json(self.work / PLAN, manifest.IDENTITY)
         if plan is not None:
-            manifest.refuse_other_run(self._folder, identity, plan)
+            manifest.refuse_other_run(self.folder, identity, plan)
         for name in FOLDERS:
-            make_folder(self._work / name)
-            remove_temporaries(self._work / name)
-        remove_temporaries(self._work)
-        remove_temporaries(self._folder)
-        for unpacked in (self._work / UNPACKED).iterdir():
+            make_folder(self.work / name)
+            remove_temporaries(self.work / name)
+        remove_temporaries(self.work)
+        remove_temporaries(self.folder)
+        for unpacked in (self.work / UNPACKED).iterdir():
             unpacked.unlink()
         if plan is None:
-            write_file(self._work / PLAN, manifest.dump_json(identity.to_json()))
-            sync_folder(self._work)
-            sync_folder(self._folder)
+            write_file(self.work / PLAN, manifest.dump_json(asdict(identity)))
+            sync_folder(self.work)
+            sync_folder(self.folder)
 
     # -- stages ----------------------------------------------------------------------------------------------------
 
     def _encode_all(self, surveys: Sequence[Survey], identity: Identity) -> dict[str, Any]:
         """Do all tasks, and return what is to be published."""
         done = self._read_outcomes()
-        self._kept = len(done)
+        self.kept = len(done)
         chunks = self._list_chunks(surveys, done)
-        outcomes = self._run_stage(chunks, done, Progress(bytes_total=self._bytes_total))
+        size = sum(file.size for file in self.found.files)
+        outcomes, progress = self._run_stage(chunks, done, Progress(bytes_total=size))
         total = Tally()
         for outcome in outcomes.values():
             total.add(outcome.tally)
@@ -351,14 +341,14 @@ class _Run:
         rejected = [
             file for name in sorted(outcomes) for file in outcomes[name].files if "rejected" in file
         ]
-        if self._job.has_two_stages:
-            if self._job.recipe.deduplicate:
+        if self.job.has_two_stages:
+            if self.job.recipe.deduplicate:
                 _count_duplicates(self._drop_duplicates(), total)
-            shards = self._assemble(sorted(outcomes), done, total)
+            shards = self._assemble(sorted(outcomes), done, total, progress)
         total.check("the whole run")
-        moves = _name_shards(shards, self._job.recipe.shard_format)
+        moves = _name_shards(shards, self.job.recipe.shard_format)
         published = [replace(shard, path=name) for shard, name in moves]
-        notes = list(self._found.notes)
+        notes = list(self.found.notes)
         return {
             "manifest": manifest.make_manifest(identity, total, published, notes),
             "moves": [[shard.path, name] for shard, name in moves],
@@ -368,7 +358,7 @@ class _Run:
     def _read_outcomes(self) -> dict[str, Outcome]:
         """Return the outcomes of tasks that an earlier run has done, and whose files are whole."""
         outcomes = {}
-        for path in sorted((self._work / DONE).glob("*.json")):
+        for path in sorted((self.work / DONE).glob("*.json")):
             try:
                 outcome = Outcome.from_json(manifest.read_json(path, {"shards": [manifest.SHARD]}))
             except (DataError, LookupError, TypeError, ValueError, AttributeError):
@@ -376,7 +366,7 @@ class _Run:
                 continue
             shards = {f"{DONE}/{one.path}": (one.size, one.sha256) for one in outcome.shards}
             files = {**shards, **outcome.files}
-            if all(is_whole(self._work / name, *file) for name, file in files.items()):
+            if all(is_whole(self.work / name, *file) for name, file in files.items()):
                 outcomes[outcome.name] = outcome
             else:
                 path.unlink()
@@ -389,8 +379,8 @@ class _Run:
         for survey in surveys:
             chunks: Iterator[InputChunk]
             if survey.chunks is None:
-                unpacked = self._job.work / UNPACKED
-                chunks = unpack_file(survey.file, survey.number, self._chunk_bytes, unpacked)
+                unpacked = self.job.work / UNPACKED
+                chunks = unpack_file(survey.file, survey.number, self.chunk_bytes, unpacked)
             else:
                 chunks = iter(survey.chunks)
             for chunk in chunks:
@@ -401,53 +391,49 @@ class _Run:
 
     def _run_stage(
         self, tasks: Iterator[Task], done: Mapping[str, Outcome], progress: Progress
-    ) -> dict[str, Outcome]:
-        """Let the engine do the tasks of one stage; return their outcomes, with those done before."""
+    ) -> tuple[dict[str, Outcome], Progress]:
+        """Let the engine do the tasks of one stage; return the outcomes, with those of before, and how far it is."""
         is_encoding = progress.stage == "encode"
-        before = {
+        outcomes = {
             name: one for name, one in done.items() if name.startswith("shard") != is_encoding
         }
-        outcomes = dict(before)
-        for outcome in before.values():
+        for outcome in outcomes.values():
             progress = _advance(progress, outcome)
-        self._tell(progress)
-        for outcome in self._engine.run(tasks):
+        report = self.on_progress or (lambda progress: None)
+        report(progress)
+        for outcome in self.engine.run(tasks):
             outcomes[outcome.name] = outcome
             progress = _advance(progress, outcome)
-            self._tell(progress)
-        self._progress = progress
-        return outcomes
-
-    def _tell(self, progress: Progress) -> None:
-        if self._on_progress is not None:
-            self._on_progress(progress)
+            report(progress)
+        return outcomes, progress
 
     def _drop_duplicates(self) -> exchange.Duplicates:
         """Find duplicates among all samples: the same as an earlier run has found, if there was one."""
-        drops = self._work / DROPS
+        drops = self.work / DROPS
         shutil.rmtree(drops, ignore_errors=True)
         make_folder(drops)
-        return exchange.find_duplicates(list_encoded(self._work), drops)
+        return exchange.find_duplicates(list_encoded(self.work), drops)
 
     def _assemble(
         self,
         names: Sequence[str],
         done: Mapping[str, Outcome],
         total: Tally,
+        progress: Progress,
     ) -> list[Shard]:
         """Make the shards of the second stage, and add what is in them to the tally."""
-        if self._job.recipe.shuffle is not None:
-            partitions = [Partition(number) for number in range(self._job.partitions)]
+        if self.job.recipe.shuffle is not None:
+            partitions = [Partition(number) for number in range(self.job.partitions)]
         else:
             partitions = [Partition(number, name) for number, name in enumerate(names)]
         tasks: Iterator[Task] = (one for one in partitions if one.name not in done)
         progress = replace(
-            self._progress,
-            bytes_done=self._bytes_total,
+            progress,
+            bytes_done=progress.bytes_total,
             stage="assemble",
             shards_total=len(partitions),
         )
-        outcomes = self._run_stage(tasks, done, progress)
+        outcomes, _ = self._run_stage(tasks, done, progress)
         for outcome in outcomes.values():
             total.add(outcome.tally)
         return [shard for name in sorted(outcomes) for shard in outcomes[name].shards]
@@ -457,19 +443,19 @@ class _Run:
     def _publish(self, publication: Mapping[str, Any]) -> None:
         """Give everything its final name and place; a publication that was interrupted is repeated."""
         for before, after in publication["moves"]:
-            source = self._work / DONE / before
+            source = self.work / DONE / before
             if source.exists():
-                os.replace(source, self._folder / after)
-        parts = (self._work / name for name in publication["rejected"])
-        write_file(self._folder / REJECTED_FILE, _join_files(parts))
+                os.replace(source, self.folder / after)
+        parts = (self.work / name for name in publication["rejected"])
+        write_file(self.folder / REJECTED_FILE, _join_files(parts))
         found = publication["manifest"]
-        write_file(self._folder / PAGE, write_page(found).encode("utf-8", "surrogatepass"))
-        write_file(self._folder / REPORT, write_report(found).encode("utf-8", "backslashreplace"))
-        manifest.check_shards(self._folder, found)
-        sync_folder(self._folder)
-        write_file(self._folder / MANIFEST, manifest.dump_json(found))
-        sync_folder(self._folder)
-        shutil.rmtree(self._work, ignore_errors=True)
+        write_file(self.folder / PAGE, write_page(found).encode("utf-8", "surrogatepass"))
+        write_file(self.folder / REPORT, write_report(found).encode("utf-8", "backslashreplace"))
+        manifest.check_shards(self.folder, found)
+        sync_folder(self.folder)
+        write_file(self.folder / MANIFEST, manifest.dump_json(found))
+        sync_folder(self.folder)
+        shutil.rmtree(self.work, ignore_errors=True)
 
 
 def _advance(progress: Progress, outcome: Outcome) -> Progress:

@@ -8,7 +8,8 @@ template does not write, a turn that is not trained to its stop.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from turnwise.data.lengths import fit_conversation
@@ -22,8 +23,10 @@ from turnwise.errors import (
     TurnwiseError,
     WarningLog,
 )
+from turnwise.registry import load
 from turnwise.template import Template
-from turnwise.tokens.encoded_batch import ID_TYPE
+from turnwise.tokens import tokenizers
+from turnwise.tokens.encoded_batch import ID_TYPE, EncodedBatch
 from turnwise.tokens.label_report import REMEDY
 from turnwise.tokens.loss import IGNORED
 
@@ -79,33 +82,50 @@ class SampleMaker:
 
     Args:
         recipe: the recipe.
-        template: its template.
-        tokenizer: its tokenizer.
-        arguments: the arguments of `encode` for all rows.
-        strict: whether a flaw of a row is an error.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        template: Template,
-        tokenizer: Any,
-        arguments: dict[str, Any],
-        strict: bool,
-    ) -> None:
-        self._recipe = recipe
-        self._template = template
-        self._tokenizer = tokenizer
-        self._arguments = arguments
-        self._strict = strict
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
         self._makers = {
             "chosen": self._make_whole,
             "pairs": self._make_pair,
             "unpaired": self._make_unpaired,
         }
         self._one_sample: dict[tuple[str, ...], bool] = {}  # by the roles of plain turns
-        texts = template.renderer.texts
-        self._is_proven = template.facts.appends and analyse_history(*texts).least > 0
+
+    @cached_property
+    def template(self) -> Template:
+        """The template of the recipe."""
+        given = self.recipe.template
+        return given if isinstance(given, Template) else load(given)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the recipe."""
+        return tokenizers.tokenizer(self.recipe.tokenizer)
+
+    @cached_property
+    def _arguments(self) -> dict[str, Any]:
+        """The arguments of `encode` for all rows, but `strict`."""
+        recipe = self.recipe
+        return {**recipe.options, "now": recipe.now, "late_system": recipe.late_system}
+
+    @cached_property
+    def _is_strict(self) -> bool:
+        """Whether flaws of rows are errors; not if template and tokenizer do not fit, and flaws are kept."""
+        if self.recipe.on_flaw == "reject":
+            return True
+        try:
+            self.template.encode_batch([], self.tokenizer, strict=True, **self._arguments)
+        except TokenizerError:
+            return False
+        return True
+
+    @cached_property
+    def _is_proven(self) -> bool:
+        """Whether the source of the template proves that it only appends, and what its prompts are."""
+        texts = self.template.renderer.texts
+        return self.template.facts.appends and analyse_history(*texts).least > 0
 
     def make(self, record: Record, flaw: UnusableRow | None = None) -> RowResult:
         """Encode a row.
@@ -114,39 +134,30 @@ class SampleMaker:
             record: the row.
             flaw: what is known to be wrong with it.
         """
-        is_kept = self._recipe.on_flaw == "keep" and flaw is not None and flaw.kind in FLAWS
+        is_kept = self.recipe.on_flaw == "keep" and flaw is not None and flaw.kind in FLAWS
         if flaw is not None and not is_kept:
             return RowResult(problem=flaw)
-        made = self._makers[self._recipe.preferences](record)
+        try:
+            made = self._makers[self.recipe.preferences](record)
+        except UnusableRow as problem:
+            made = RowResult(problem=problem)
         return made._replace(problem=made.problem or flaw)
 
     def _make_whole(self, record: Record) -> RowResult:
-        try:
-            samples, flaw = self._encode_or_find_flaw(record)
-        except UnusableRow as problem:
-            return RowResult(problem=problem)
-        return self.fit(record, samples, flaw)
+        return self.fit(record, *self._encode_or_find_flaw(record))
 
     def _make_pair(self, record: Record) -> RowResult:
         """Encode both conversations of a preference."""
         if record.rejected is None:
             reason = "there are no 'chosen' and 'rejected', and the recipe wants pairs of them"
-            return RowResult(problem=UnusableRow("bad-column", reason))
+            raise UnusableRow("bad-column", reason)
         if record.rejected == record.messages:
             reason = "'chosen' and 'rejected' are the same, so there is nothing to prefer"
-            return RowResult(problem=UnusableRow("bad-message", reason))
-        try:
-            (chosen,), flaw = self._encode_or_find_flaw(record)
-            (rejected,), flaw_of_rejected = self._encode_or_find_flaw(
-                record._replace(messages=record.rejected)
-            )
-            pair = _join_pair(chosen, rejected)
-        except UnusableRow as problem:
-            return RowResult(problem=problem)
-        limit, size = self._recipe.max_length, max(len(chosen.input_ids), len(rejected.input_ids))
-        if limit is not None and size > limit:
-            return RowResult(problem=too_long(size, limit), tokens_lost=size)
-        return RowResult([pair], flaw or flaw_of_rejected)
+            raise UnusableRow("bad-message", reason)
+        (chosen,), flaw = self._encode_or_find_flaw(record)
+        other = record._replace(messages=record.rejected)
+        (rejected,), flaw_of_rejected = self._encode_or_find_flaw(other)
+        return self._bound([_join_pair(chosen, rejected)], flaw or flaw_of_rejected)
 
     def _make_unpaired(self, record: Record) -> RowResult:
         """Encode a reply that is good or bad; of a pair, both."""
@@ -156,35 +167,37 @@ class SampleMaker:
                 return self._make_pair(record)  # which has the problem
             bad = record._replace(messages=record.rejected, label=False)
             sides = [record._replace(label=True), bad]
-        samples, flaws, limit = [], [], self._recipe.max_length
-        try:
-            for side in sides:
-                (sample,), flaw = self._encode_or_find_flaw(side)
-                samples.append(_cut_completion(sample, side))
-                flaws.append(flaw)
-        except UnusableRow as problem:
-            return RowResult(problem=problem)
-        longest = max(len(sample.input_ids) for sample in samples)
+        samples, flaws = [], []
+        for side in sides:
+            (sample,), flaw = self._encode_or_find_flaw(side)
+            samples.append(_cut_completion(sample, side))
+            flaws.append(flaw)
+        return self._bound(samples, next(filter(None, flaws), None))
+
+    def _bound(self, samples: list[EncodedSample], flaw: UnusableRow | None) -> RowResult:
+        """Return the samples of a preference, unless one is too long."""
+        both = (ids for one in samples for ids in (one.input_ids, one.rejected_ids or ()))
+        limit, longest = self.recipe.max_length, max(map(len, both))
         if limit is not None and longest > limit:
             return RowResult(problem=too_long(longest, limit), tokens_lost=longest)
-        return RowResult(samples, next(filter(None, flaws), None))
+        return RowResult(samples, flaw)
 
     def is_one_sample(self, record: Record) -> bool:
         """Return whether the turns of a row are known to need no samples of their own, so that it is encoded as one.
 
-        Where the source of a template proves that it only appends, and what its prompts are, the roles of plain turns
-        decide about that: the first row with the same roles is encoded both ways. A row with a turn that does not
-        follow its prompt is an error with `strict`, and encoded by itself.
+        Where that is proved of a template, the roles of plain turns decide about that: the first row with the same
+        roles is encoded both ways. A row with a turn that does not follow its prompt is an error with `strict`, and
+        encoded by itself.
         """
-        if not self._is_proven or not self._strict or record.arguments:
+        if not self._is_proven or not self._is_strict or record.arguments:
             return False
         roles = _find_roles(record.messages)
         if not roles or roles[-1] != "assistant":
             return False
         if roles not in self._one_sample and len(self._one_sample) < MAX_FORMS:
             try:
-                turns = self._encode(record, record.messages, self._strict)
-                whole = self._encode_whole(record, record.messages, self._strict)
+                turns = self._encode(record, record.messages, self._is_strict)
+                whole = self._encode_whole(record, record.messages, self._is_strict)
             except TurnwiseError:
                 return False  # of this row, not of its roles
             self._one_sample[roles] = turns == [whole]
@@ -202,37 +215,27 @@ class SampleMaker:
         """
         flaw = None
         try:
-            samples = self._encode(record, record.messages, self._strict)
+            samples = self._encode(record, record.messages, self._is_strict)
         except TurnwiseError as error:
-            if not self._strict:
+            if not self._is_strict:
                 raise _problem_of(error) from None
-            samples, flaw = self._encode_flawed(record, error)
+            try:
+                samples = self._encode(record, record.messages, strict=False)
+            except TurnwiseError as again:
+                raise _problem_of(again) from None
+            flaw = _problem_of(error, "loses-text")
         trained = [sample for sample in samples if sample.is_trained]
         if not trained:
             if flaw is None:
                 raise nothing_trained()
             raise UnusableRow("nothing-trained", flaw.reason, flaw.path)
-        if flaw is not None and self._recipe.on_flaw == "reject":
+        if flaw is not None and self.recipe.on_flaw == "reject":
             raise flaw
         return trained, flaw
 
-    def _encode_flawed(
-        self, record: Record, error: TurnwiseError
-    ) -> tuple[list[EncodedSample], UnusableRow]:
-        """Return the samples of a row that fails with `strict`, and its flaw.
-
-        Raises:
-            UnusableRow: it fails without `strict` too.
-        """
-        try:
-            samples = self._encode(record, record.messages, strict=False)
-        except TurnwiseError as again:
-            raise _problem_of(again) from None
-        return samples, _problem_of(error, "loses-text")
-
     def _encode(self, record: Record, messages: list[Any], strict: bool) -> list[EncodedSample]:
         with WarningLog(is_quiet=True):  # with `strict` they are errors
-            if self._recipe.samples == "turns":
+            if self.recipe.samples == "turns":
                 return self._encode_turns(record, messages, strict)
             return [self._encode_whole(record, messages, strict)]
 
@@ -242,9 +245,7 @@ class SampleMaker:
         """Encode messages so that each turn follows what serving would have sent."""
         arguments = {**self._arguments, **record.arguments, "strict": strict}
         arguments.pop("add_generation_prompt", None)
-        found = self._template.examples(
-            messages, self._tokenizer, self._recipe.train_on, **arguments
-        )
+        found = self.template.examples(messages, self.tokenizer, self.recipe.train_on, **arguments)
         samples = []
         for one in found:
             ids, labels = array(ID_TYPE, one.input_ids), array(ID_TYPE, one.labels)
@@ -253,17 +254,20 @@ class SampleMaker:
 
     def _encode_whole(self, record: Record, messages: list[Any], strict: bool) -> EncodedSample:
         """Encode messages as one sample, by the batch encoder, which knows the layouts of other rows."""
-        batch = self._template.encode_batch(
-            [record.row_of(messages)],
-            self._tokenizer,
-            self._recipe.train_on,
+        batch = self._encode_batch([record.row_of(messages)], strict)
+        if batch.errors:
+            raise batch.errors[0]
+        return EncodedSample(batch.input_ids, batch.labels)
+
+    def _encode_batch(self, rows: list[Any], strict: bool) -> EncodedBatch:
+        return self.template.encode_batch(
+            rows,
+            self.tokenizer,
+            self.recipe.train_on,
             errors="collect",
             strict=strict,
             **self._arguments,
         )
-        if batch.errors:
-            raise batch.errors[0]
-        return EncodedSample(batch.input_ids, batch.labels)
 
     # -- lengths -------------------------------------------------------------------------------------------------------
 
@@ -277,19 +281,31 @@ class SampleMaker:
             samples: its samples, of which at least one is trained.
             flaw: what is wrong with them.
         """
-        limit = self._recipe.max_length
+        limit = self.recipe.max_length
         longest = max(len(sample.input_ids) for sample in samples)
         if limit is None or longest <= limit:
             return RowResult(samples, flaw)
         lost = 0
-        if self._recipe.overlong != "drop":
-            parts = _MeasuredParts(
-                lambda messages: self._encode(record, messages, flaw is None and self._strict)
-            )
+        if self.recipe.overlong != "drop":
+            strict = flaw is None and self._is_strict
+            parts: dict[tuple[int, ...], list[EncodedSample]] = {}  # each is encoded once
+
+            def encode(messages: list[Any]) -> list[EncodedSample]:
+                key = tuple(map(id, messages))
+                if key not in parts:
+                    try:
+                        parts[key] = self._encode(record, messages, strict)
+                    except TurnwiseError:  # the template does not accept these messages as they are
+                        parts[key] = []
+                return parts[key]
+
+            def measure(messages: list[Any]) -> int | None:
+                return max((len(one.input_ids) for one in encode(messages)), default=None)
+
             fitted = fit_conversation(
-                record.messages, longest, limit, self._recipe.overlong, parts.measure
+                record.messages, longest, limit, self.recipe.overlong, measure
             )
-            samples = [sample for part in fitted.parts for sample in parts.encode(part)]
+            samples = [sample for part in fitted.parts for sample in encode(part)]
             lost = fitted.tokens_lost
         kept = [one for one in samples if len(one.input_ids) <= limit and one.is_trained]
         if not kept:
@@ -297,36 +313,6 @@ class SampleMaker:
         lost += sum(len(one.input_ids) for one in samples)
         lost -= sum(len(one.input_ids) for one in kept)
         return RowResult(kept, flaw, lost)
-
-
-class _MeasuredParts:
-    """Encodes parts of one conversation, each once.
-
-    Args:
-        encode: encodes messages.
-    """
-
-    def __init__(self, encode: Callable[[list[Any]], list[EncodedSample]]) -> None:
-        self._encode = encode
-        self._found: dict[tuple[int, ...], list[EncodedSample] | None] = {}
-
-    def measure(self, messages: list[Any]) -> int | None:
-        """Return the tokens of the longest sample; None if the template does not take these messages as they are."""
-        samples = self._look_up(messages)
-        return max((len(one.input_ids) for one in samples), default=None) if samples else None
-
-    def encode(self, messages: list[Any]) -> list[EncodedSample]:
-        """Return the samples of a part that was measured."""
-        return self._look_up(messages) or []
-
-    def _look_up(self, messages: list[Any]) -> list[EncodedSample] | None:
-        key = tuple(map(id, messages))
-        if key not in self._found:
-            try:
-                self._found[key] = self._encode(messages)
-            except TurnwiseError:
-                self._found[key] = None
-        return self._found[key]
 
 
 def _find_roles(messages: list[Any]) -> tuple[str, ...] | None:

@@ -16,9 +16,8 @@ import hashlib
 import os
 import secrets
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -54,10 +53,6 @@ class Shard:
     tokens: int
     size: int
     sha256: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as a JSON object."""
-        return asdict(self)
 
 
 def write_file(path: Path, data: bytes | pa.Buffer | Iterable[bytes]) -> str:

@@ -143,10 +143,12 @@ class Tally:
     def from_json(cls, values: Mapping[str, Any]) -> Tally:
         """Return the tally that `to_json` wrote."""
         read = dict(values)
-        for name in ("reasons", "flaws", "unread", "carried"):
-            read[name] = Counter(values[name])
-        for name in ("lengths", "shares"):  # JSON has no numbers as keys
-            read[name] = Counter({int(key): count for key, count in values[name].items()})
+        for name, count in values.items():
+            if isinstance(count, dict):  # JSON has no numbers as keys
+                is_number = name in ("lengths", "shares")
+                read[name] = Counter(
+                    {int(key) if is_number else key: n for key, n in count.items()}
+                )
         return cls(**read)
 
 

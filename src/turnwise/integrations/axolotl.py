@@ -13,6 +13,7 @@ The template is the one that axolotl would choose. Of its other settings these a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 from warnings import warn
@@ -85,15 +86,15 @@ def load(tokenizer: Any, cfg: Any, ds_cfg: Any = None, processor: Any = None) ->
     return TurnwiseStrategy(encoder, {old: new for old, new in columns.items() if old})
 
 
+@dataclass
 class TurnwiseStrategy:
     """axolotl's interface of a tokenizing strategy: it maps batches, since a row may give several samples or none."""
 
     supports_batched = True
     filter_rows = None
 
-    def __init__(self, encoder: RowEncoder, columns: Mapping[str, str]) -> None:
-        self.encoder = encoder
-        self.columns = columns  # the names of columns in the data, and what they hold
+    encoder: RowEncoder
+    columns: Mapping[str, str]  # the names of columns in the data, and what they hold
 
     def tokenize_prompt(self, prompt: Mapping[str, Any]) -> dict[str, list[Any]]:
         """Return `input_ids`, `attention_mask` and `labels` of a batch of rows; both are mappings of columns."""

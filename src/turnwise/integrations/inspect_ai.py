@@ -111,6 +111,7 @@ def make_transformers_provider() -> Any:
     """Return the provider for models that transformers loads."""
     host = import_module("inspect_ai.model._providers.hf")
 
+    # The host is not there when types are checked.
     class TurnwiseHuggingFaceAPI(ChatTemplateProvider, host.HuggingFaceAPI):  # type: ignore[name-defined]
         """Samples with transformers."""
 

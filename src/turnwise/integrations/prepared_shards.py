@@ -58,7 +58,6 @@ class PreparedShards:
         limit = config.get("max_length") if config is not None else None
         if limit is not None:
             self._check_lengths(limit)
-        self._read = lru_cache(TABLES_KEPT)(_read_table)
 
     def __len__(self) -> int:
         return self._count
@@ -68,7 +67,7 @@ class PreparedShards:
             raise IndexError(index)
         shard = bisect_right(self._ends, index)
         first = self._ends[shard - 1] if shard else 0
-        row = self._read(self.files[shard]).slice(index - first, 1).to_pylist()[0]
+        row = _read_table(self.files[shard]).slice(index - first, 1).to_pylist()[0]
         ids, labels = torch.tensor(row["input_ids"]), torch.tensor(row["labels"])
         positions = row.get("position_ids")
         return {
@@ -79,14 +78,6 @@ class PreparedShards:
             else torch.tensor(positions),
             "loss_mask": (labels != IGNORED).long(),
         }
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Tables are not sent to the workers of a loader: each reads its own."""
-        return {name: value for name, value in vars(self).items() if name != "_read"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._read = lru_cache(TABLES_KEPT)(_read_table)
 
     def _check_lengths(self, limit: int) -> None:
         for path in self.files:
@@ -123,6 +114,7 @@ def _find_shards(given: Any) -> list[str]:
     return found
 
 
+@lru_cache(TABLES_KEPT)
 def _read_table(path: str) -> pa.Table:
     names = pyarrow.parquet.read_schema(path).names
     columns = [name for name in COLUMNS if name in names]

@@ -26,12 +26,20 @@ from turnwise.errors import TurnwiseError
 from turnwise.integrations.tokenizer_template import template_of
 from turnwise.replies.call_ids import IdMaker
 from turnwise.replies.declared import merge_declaration
+from turnwise.replies.events import REASONING, TEXT, Event
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.message_builder import ReasoningState
 from turnwise.replies.parser.parser import Parser
 from turnwise.template import Template
 
-__all__ = ["TEMPLATE_VARIABLE", "ServedTemplate", "find_template", "load_named", "to_tool_dicts"]
+__all__ = [
+    "TEMPLATE_VARIABLE",
+    "ServedTemplate",
+    "find_template",
+    "join_texts",
+    "load_named",
+    "to_tool_dicts",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +57,10 @@ class ServedTemplate:
     def __init__(self, template: Template) -> None:
         self.template = template
         grammar = template.grammar
-        self.has_reasoning = grammar.reasoning is not None
+        region = grammar.reasoning
+        self.has_reasoning = region is not None
+        # The texts that open and close reasoning; empty where there are none.
+        self.markers = ("", "") if region is None else (region.open.core, region.close.core)
         self.has_calls = grammar.calls is not None or bool(grammar.more)
         self._without_calls = _leave_out(grammar, "calls") if self.has_calls else grammar
         self._without_reasoning = (
@@ -143,6 +154,14 @@ class ServedTemplate:
     def _write_tag(self, tools: Any, choice: str, parallel: bool) -> dict[str, Any]:
         grammar = self.template.grammar
         return grammar.to_structural_tag(tools, choice, reasoning=False, parallel=parallel)
+
+
+def join_texts(events: Sequence[Event]) -> dict[str, str]:
+    """Return what the content and the reasoning of a reply got by some events, by the kinds of the events."""
+    return {
+        kind: "".join(event.text for event in events if event.kind == kind)
+        for kind in (TEXT, REASONING)
+    }
 
 
 def find_template(tokenizer: Any) -> ServedTemplate:

@@ -6,7 +6,7 @@ SGLang makes one of each for every request. A reply is read whole (`detect_and_p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sglang.srt.function_call.base_format_detector import BaseFormatDetector
@@ -19,7 +19,7 @@ from sglang.srt.parser.reasoning_parser import (
 )
 
 from turnwise.errors import TurnwiseError
-from turnwise.integrations.serving import find_template, to_tool_dicts
+from turnwise.integrations.serving import find_template, join_texts, to_tool_dicts
 from turnwise.replies.events import ARGUMENTS, REASONING, START, TEXT, Event
 from turnwise.replies.parser.parser import Parser
 
@@ -91,13 +91,11 @@ class CallDetector(BaseFormatDetector):
         parser.feed(text)
         return parser.close()
 
-    def _to_result(self, events: Iterable[Event]) -> StreamingParseResult:
+    def _to_result(self, events: Sequence[Event]) -> StreamingParseResult:
         """Return events as SGLang's result, and count the calls as its serving code wants it."""
-        texts, calls = [], []
+        calls = []
         for event in events:
-            if event.kind == TEXT:
-                texts.append(event.text)
-            elif event.kind == START:
+            if event.kind == START:
                 self.current_tool_id = event.call or 0
                 self.current_tool_name_sent = True
                 self.streamed_args_for_tool.append("")
@@ -106,7 +104,7 @@ class CallDetector(BaseFormatDetector):
             elif event.kind == ARGUMENTS and event.text:
                 self.streamed_args_for_tool[event.call or 0] += event.text
                 calls.append(ToolCallItem(tool_index=event.call, parameters=event.text))
-        return StreamingParseResult(normal_text="".join(texts), calls=calls)
+        return StreamingParseResult(normal_text=join_texts(events)[TEXT], calls=calls)
 
 
 class ReasoningDetector(BaseReasoningFormatDetector):
@@ -116,10 +114,7 @@ class ReasoningDetector(BaseReasoningFormatDetector):
         self, tokenizer: Any = None, force_reasoning: bool | None = None, **more: Any
     ) -> None:
         self._served = find_template(tokenizer)
-        grammar = self._served.template.grammar
-        region = grammar.reasoning
-        opener, closer = ("", "") if region is None else (region.open.core, region.close.core)
-        super().__init__(opener, closer, force_reasoning=bool(force_reasoning), **more)
+        super().__init__(*self._served.markers, force_reasoning=bool(force_reasoning), **more)
         # SGLang knows from the request whether the prompt opens reasoning; else it does as usual.
         self._prompt = "" if force_reasoning is False else None
         self._is_open = bool(force_reasoning)
@@ -153,11 +148,6 @@ class ReasoningDetector(BaseReasoningFormatDetector):
         return _to_reasoning(self._stream.close().events)
 
 
-def _to_reasoning(events: Iterable[Event]) -> ReasoningParseResult:
-    texts: dict[str, list[str]] = {TEXT: [], REASONING: []}
-    for event in events:
-        if event.kind in texts:
-            texts[event.kind].append(event.text)
-    return ReasoningParseResult(
-        normal_text="".join(texts[TEXT]), reasoning_text="".join(texts[REASONING])
-    )
+def _to_reasoning(events: Sequence[Event]) -> ReasoningParseResult:
+    texts = join_texts(events)
+    return ReasoningParseResult(normal_text=texts[TEXT], reasoning_text=texts[REASONING])

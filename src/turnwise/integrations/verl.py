@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 from warnings import warn
@@ -34,6 +35,7 @@ BUILDERS = "verl.utils.tokenizer.continuous_token"
 WIRING = "verl.utils.tokenizer.continuous_token_wiring"
 
 
+@dataclass
 class SessionTokens:
     """What a builder needs: ids of a first prompt, and of a prompt that follows a reply.
 
@@ -42,10 +44,9 @@ class SessionTokens:
         options: Variables of the template.
     """
 
-    def __init__(self, tokenizer: Any, options: dict[str, Any]) -> None:
-        self.tokenizer = tokenizer
-        self.options = options
-        self._reply_starts: OrderedDict[int, int] = OrderedDict()
+    tokenizer: Any
+    options: dict[str, Any]
+    _reply_starts: OrderedDict[int, int] = field(default_factory=OrderedDict)
 
     def encode_prompt(self, messages: Sequence[Any], tools: Any) -> list[int]:
         """Return the ids of a prompt, generation prompt included."""

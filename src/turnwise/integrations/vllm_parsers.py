@@ -29,7 +29,7 @@ from vllm.tool_parsers.structural_tag_registry import (
 from vllm.tool_parsers.tool_strict_level import ToolStrictLevel
 from xgrammar import StructuralTag
 
-from turnwise.integrations.serving import ServedTemplate, find_template, to_tool_dicts
+from turnwise.integrations.serving import ServedTemplate, find_template, join_texts, to_tool_dicts
 from turnwise.replies.events import ARGUMENTS, REASONING, START, TEXT, Event
 from turnwise.replies.parser.parser import Parser
 
@@ -136,14 +136,12 @@ class TurnwiseReasoningParser(ReasoningParser):
     @property
     def reasoning_start_str(self) -> str | None:
         """The marker that opens reasoning."""
-        region = self._served.template.grammar.reasoning
-        return region.open.core or None if region is not None else None
+        return self._served.markers[0] or None
 
     @property
     def reasoning_end_str(self) -> str | None:
         """The marker that closes reasoning."""
-        region = self._served.template.grammar.reasoning
-        return region.close.core or None if region is not None else None
+        return self._served.markers[1] or None
 
     def adjust_request(self, request: Any) -> Any:
         """Ask for the texts of special tokens: markers of reasoning often are such tokens."""
@@ -258,14 +256,11 @@ def _make_id(name: str, number: int) -> str:
     return id
 
 
-def _to_delta(events: Iterable[Event]) -> DeltaMessage | None:
+def _to_delta(events: Sequence[Event]) -> DeltaMessage | None:
     """Return events as one chunk of a stream; None if they have nothing for the client."""
-    texts: dict[str, list[str]] = {TEXT: [], REASONING: []}
     calls: list[DeltaToolCall] = []
     for event in events:
-        if event.kind in texts:
-            texts[event.kind].append(event.text)
-        elif event.kind == START:
+        if event.kind == START:
             # Clients take the id of a call from its first chunk, so one that the model writes later is not told.
             id = event.id or _make_id(event.name or "", event.call or 0)
             function = DeltaFunctionCall(name=event.name, arguments="")
@@ -273,13 +268,9 @@ def _to_delta(events: Iterable[Event]) -> DeltaMessage | None:
         elif event.kind == ARGUMENTS and event.text:
             function = DeltaFunctionCall(arguments=event.text)
             calls.append(DeltaToolCall(index=event.call, function=function))
-    fields: dict[str, Any] = {
-        "content": "".join(texts[TEXT]),
-        "reasoning": "".join(texts[REASONING]),
-    }
-    given = {name: text for name, text in fields.items() if text}
-    if calls:
-        given["tool_calls"] = calls
+    texts = join_texts(events)
+    fields = {"content": texts[TEXT], "reasoning": texts[REASONING], "tool_calls": calls}
+    given = {name: value for name, value in fields.items() if value}
     return DeltaMessage(**given) if given else None
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import Any
 
-from turnwise.errors import SourceError
+from turnwise.errors import SourceError, did_you_mean
 from turnwise.evidence.conform import Prompt
 from turnwise.normalisation.results import pair_results, read_link
 from turnwise.oracles.encoder_file import EncoderFile
@@ -308,6 +307,5 @@ def find_oracle(name: str | os.PathLike[str], *, trust_encoder: bool = False) ->
         return ORACLES[name](name)
     if isinstance(name, (str, os.PathLike)) and os.path.exists(name):
         return EncoderFile(name, trust_encoder=trust_encoder)
-    close = get_close_matches(str(name), ORACLES, n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(ORACLES)}."
+    hint = did_you_mean(str(name), ORACLES, "There are")
     raise SourceError(f"there is no oracle {json.dumps(str(name))}", hint=hint)

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import jinja2
+
 from turnwise.errors import SourceError, TurnwiseError, WarningLog, printable, short_repr
 from turnwise.evidence.checks import CheckReport, check
 from turnwise.evidence.prefix_stability import stability
@@ -38,13 +40,6 @@ from turnwise.replies.export.response_template import ProfileName
 from turnwise.tokens.loss import IGNORED
 
 CARD_FILE = "CHAT_TEMPLATE.md"
-MEANINGS = {
-    "written": "yes",
-    "dropped": "no: it is left out silently",
-    "refused": "no: the template raises an error",
-    "changed": "in part, or not as in its usual form",
-    "garbled": "no: it is printed as a value of Python or JSON",
-}
 TRAINING_FILE = "chat_template_training.jinja"
 RESPONSE_KEY, STOPS_KEY = "response_template", "eos_token_id"
 INSTALL_TRANSFORMERS = "its parser is the proof: pip install -U transformers"
@@ -184,12 +179,13 @@ def _make_parts(model: ModelFolder, profile: ProfileName, overwrite: bool) -> li
     stops = _make_stops(model)
     if stops.status == "missing" or (overwrite and stops.status == "differs"):
         model.use_stops(json.loads(stops.text)[STOPS_KEY])
+    golden = json.dumps(make_golden(model), indent=INDENT, ensure_ascii=False) + "\n"
     return [
         stops,
         _make_response_template(model, profile),
         _make_training_template(model),
         _compare(model, "card", CARD_FILE, write_card(model), ""),
-        _compare(model, "golden", GOLDEN_FILE, _write_golden(model), ""),
+        _compare(model, "golden", GOLDEN_FILE, golden, ""),
     ]
 
 
@@ -211,14 +207,7 @@ def _make_response_template(model: ModelFolder, profile: ProfileName) -> Release
         reason = f"{INSTALL_TRANSFORMERS} ({verdicts[0].detail or verdicts[1].detail})"
         return ReleasePart(name, CONFIG_FILE, "not proved", reason)
     text = model.set_key(CONFIG_FILE, RESPONSE_KEY, wanted)
-    return ReleasePart(
-        name,
-        CONFIG_FILE,
-        "missing" if current is None else "differs",
-        "; ".join(map(str, verdicts)),
-        text,
-        model.read_text(CONFIG_FILE) or "",
-    )
+    return _propose(model, name, CONFIG_FILE, current is None, "; ".join(map(str, verdicts)), text)
 
 
 def _make_training_template(model: ModelFolder) -> ReleasePart:
@@ -250,14 +239,9 @@ def _make_stops(model: ModelFolder) -> ReleasePart:
         return ReleasePart(name, GENERATION_FILE, "present")
     lacking = ", ".join(stop for stop in stops if model.tokenizer.id(stop) not in listed)
     wanted = [*(id for id in listed if isinstance(id, int) and id not in ids), *ids]
-    return ReleasePart(
-        name,
-        GENERATION_FILE,
-        "missing" if current is None else "differs",
-        f"{lacking}; the last trained token of every reply is a stop",
-        model.set_key(GENERATION_FILE, STOPS_KEY, wanted),
-        model.read_text(GENERATION_FILE) or "",
-    )
+    proof = f"{lacking}; the last trained token of every reply is a stop"
+    text = model.set_key(GENERATION_FILE, STOPS_KEY, wanted)
+    return _propose(model, name, GENERATION_FILE, current is None, proof, text)
 
 
 def _find_open_ends(model: ModelFolder, ids: list[int]) -> Iterator[str]:
@@ -274,47 +258,30 @@ def _find_open_ends(model: ModelFolder, ids: list[int]) -> Iterator[str]:
             yield f"in {chat.covers!r} the last trained token is {trained[-1]}, which is no stop"
 
 
-def _write_golden(model: ModelFolder) -> str:
-    return json.dumps(make_golden(model), indent=INDENT, ensure_ascii=False) + "\n"
-
-
 def _compare(model: ModelFolder, name: str, file: str, text: str, proof: str) -> ReleasePart:
     """Return a part that is a file of its own."""
     before = model.read_text(file)
     if before == text:
         return ReleasePart(name, file, "present")
-    return ReleasePart(
-        name, file, "missing" if before is None else "differs", proof, text, before or ""
-    )
+    return _propose(model, name, file, before is None, proof, text)
+
+
+def _propose(
+    model: ModelFolder, name: str, file: str, is_missing: bool, proof: str, text: str
+) -> ReleasePart:
+    """Return a part that is to be written, with the file before and after."""
+    status: PartStatus = "missing" if is_missing else "differs"
+    return ReleasePart(name, file, status, proof, text, model.read_text(file) or "")
 
 
 def write_card(folder: ModelFolder) -> str:
     """Return the card as Markdown; everything in it was measured on the template."""
-    return "\n".join(_write_card_lines(folder)) + "\n"
-
-
-def _write_card_lines(folder: ModelFolder) -> Iterator[str]:
-    template = folder.template
-    yield "# Chat template\n"
-    yield "Measured by turnwise on the template of this folder, not written by hand.\n"
-    yield "## Replies end with\n"
-    stops = template.stops(folder.tokenizer)
-    ids = dict(zip(stops, (folder.tokenizer.id(stop) for stop in stops), strict=True))
-    yield from (f"* `{stop}`" + ("" if id is None else f", token {id}") for stop, id in ids.items())
-    yield "\n## What the template takes\n"
-    yield "| input | written? | detail |\n|---|---|---|"
-    for row in template.capabilities.rows:
-        yield f"| {row.name} | {MEANINGS[row.verdict]} | {_quote(row.evidence)} |"
-    yield "\n## What a reply looks like\n"
-    yield f"```text\n{template.grammar}\n```\n"
-    yield "## When the conversation grows\n"
-    yield f"```text\n{stability(template)}\n```\n"
-    yield "## Test it\n"
-    yield f"`{GOLDEN_FILE}` has renderings, ids and parsed replies. This command exits with 1 if one of them differs:\n"
-    yield "```console\n$ pip install turnwise\n$ turnwise release . --verify\n```"
-
-
-def _quote(text: str) -> str:
-    """Return a text in a cell of a table, as code."""
-    shown = text.replace("\n", "\\n").replace("|", "\\|").replace("`", "'")
-    return f"`{shown}`" if shown else ""
+    page = Path(__file__).with_name("card.md.jinja").read_text(encoding="utf-8")
+    stops = folder.template.stops(folder.tokenizer)
+    card = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True).from_string(page)
+    return card.render(
+        template=folder.template,
+        stops={stop: folder.tokenizer.id(stop) for stop in stops},
+        stability=stability(folder.template),
+        golden=GOLDEN_FILE,
+    )

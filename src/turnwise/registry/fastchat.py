@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from turnwise.errors import SourceError, short_repr
-from turnwise.local_files import read_file
+from turnwise.local_files import read_table
 from turnwise.registry.entry import ENTRIES
 
 PEFT = "PeftModelAdapter"
@@ -217,8 +217,8 @@ def _adapter_base(path: str) -> str | None:
         file = f"{path}/{PEFT_FILE}"
         if not path or not os.path.isfile(file):
             return None
-        config = json.loads(read_file(Path(file), MAX_ADAPTER_CONFIG, Path(path)))
-    except (OSError, ValueError, RecursionError):  # not a valid path, or not JSON
+        config = read_table(Path(file), MAX_ADAPTER_CONFIG, Path(path))
+    except (OSError, ValueError):  # not a valid path, or not JSON
         return None
-    base = config.get("base_model_name_or_path") if isinstance(config, dict) else None
+    base = config.get("base_model_name_or_path")
     return base if isinstance(base, str) else None

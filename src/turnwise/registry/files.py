@@ -144,7 +144,10 @@ def _read_folder(folder: Path, pick: str | None, exact: bool) -> TemplateSource:
     if texts:
         first = folder / TEMPLATE_FILE if DEFAULT in texts else folder / TEMPLATE_FOLDER
         found = _select_template(texts, str(first), _folder_tokens(folder), pick)
-        return replace(found, warning=_ignored_file_warning(folder, f"there is {first.name}"))
+        if _has_paddlenlp_file(folder):  # whose name is that of a processor's
+            warning = f"{folder / PROCESSOR_FILE} is ignored: there is {first.name}"
+            found = replace(found, warning=warning)
+        return found
     for name in (CONFIG_FILE, PROCESSOR_FILE):
         path = folder / name
         if not is_present(path):
@@ -184,13 +187,6 @@ def _read_as(
     return TemplateSource(
         translation.jinja, name, options, dialect=dialect, translation=translation
     )
-
-
-def _ignored_file_warning(folder: Path, reason: str) -> str | None:
-    """Return a warning if the folder has a PaddleNLP template, whose file has the name of a processor's."""
-    if _has_paddlenlp_file(folder):
-        return f"{folder / PROCESSOR_FILE} is ignored: {reason}"
-    return None
 
 
 def _has_paddlenlp_file(folder: Path) -> bool:
@@ -310,20 +306,14 @@ def _templates(config: Mapping[str, Any], name: str) -> dict[str, str]:
     for key, text in value.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise SourceError(f"chat_template {key!r} in {name} is {_type_name(text)}, not a text")
-    _check_templates(value, name)
-    return dict(value)
-
-
-def _check_templates(templates: Mapping[str, str], name: str) -> None:
-    if not any(text.strip() for text in templates.values()):
-        raise SourceError(f"chat_template in {name} is empty")
-    count = len(templates)
-    if count > MAX_TEMPLATES:
-        raise SourceError(f"{name} has {count} templates; at most {MAX_TEMPLATES} are read")
-    for key, text in templates.items():
         if len(text) > MAX_TEXT:
             size = f"{len(text):,} characters; at most {MAX_TEXT:,} are read"
             raise SourceError(f"chat_template {key!r} in {name} has {size}")
+    if not any(text.strip() for text in value.values()):
+        raise SourceError(f"chat_template in {name} is empty")
+    if len(value) > MAX_TEMPLATES:
+        raise SourceError(f"{name} has {len(value)} templates; at most {MAX_TEMPLATES} are read")
+    return dict(value)
 
 
 def _name_and_text(item: Any, index: int, name: str) -> tuple[str, str]:

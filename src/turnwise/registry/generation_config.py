@@ -8,11 +8,12 @@ file that is not as it should be is no reason to refuse the template beside it: 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from turnwise.local_files import is_present, read_file
+from turnwise.errors import TokenizerError
+from turnwise.local_files import is_present, read_table
+from turnwise.tokens.tokenizers.special_tokens_config import read_declarations
 
 GENERATION_FILE = "generation_config.json"
 MAX_CONFIG = 2**20  # bytes; real ones have some hundred
@@ -28,41 +29,21 @@ def read_stops(folder: Path) -> tuple[str, ...]:
     ids = [id for id in ids[:MAX_STOPS] if isinstance(id, int) and not isinstance(id, bool)]
     if not ids:
         return ()
-    texts = _texts_in_config(folder)
+    try:
+        texts = {id: text for text, id in read_declarations(folder).ids.items()}
+    except TokenizerError:
+        texts = {}
     if not texts.keys() >= set(ids):
-        texts = {**_texts_in_tokenizer(folder), **texts}
+        rows = _read_table(folder / "tokenizer.json", MAX_TOKENIZER).get("added_tokens")
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, dict) and isinstance(row.get("id"), int):
+                texts.setdefault(row["id"], str(row.get("content") or ""))
     return tuple(dict.fromkeys(texts[id] for id in ids if texts.get(id)))
-
-
-def _texts_in_config(folder: Path) -> dict[int, str]:
-    rows = _read_table(folder / "tokenizer_config.json", MAX_TOKENIZER).get("added_tokens_decoder")
-    if not isinstance(rows, dict):
-        return {}
-    return {int(key): _text_of(row) for key, row in rows.items() if key.isdecimal()}
-
-
-def _texts_in_tokenizer(folder: Path) -> dict[int, str]:
-    rows = _read_table(folder / "tokenizer.json", MAX_TOKENIZER).get("added_tokens")
-    if not isinstance(rows, list):
-        return {}
-    found = {}
-    for row in rows:
-        if isinstance(row, dict) and isinstance(row.get("id"), int):
-            found[row["id"]] = _text_of(row)
-    return found
-
-
-def _text_of(row: Any) -> str:
-    text = row.get("content") if isinstance(row, dict) else None
-    return text if isinstance(text, str) else ""
 
 
 def _read_table(path: Path, limit: int) -> dict[str, Any]:
     """Return the table in a JSON file of the folder; empty if there is none, or it cannot be read."""
-    if not is_present(path):
-        return {}
     try:
-        value = json.loads(read_file(path, limit, path.parent))
-    except (OSError, ValueError, RecursionError):
+        return read_table(path, limit, path.parent) if is_present(path) else {}
+    except (OSError, ValueError):
         return {}
-    return value if isinstance(value, dict) else {}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -70,23 +71,23 @@ def read_gguf(path: Path, folder: Path | None = None) -> tuple[dict[str, str], d
     """
     try:
         with open_file(path, folder) as file:
-            return _Header(file, str(path)).read()
+            return _Header(file, str(path), os.fstat(file.fileno()).st_size).read()
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error_reason(error)}") from error
     except struct.error as error:  # fewer bytes than were there when it was opened
         raise SourceError(f"{path} changed while it was read") from error
 
 
+@dataclass
 class _Header:
     """A cursor over the header that checks each length against the rest of the file."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
-        self.file = file
-        self.name = name
-        self.left = os.fstat(file.fileno()).st_size
-        self.order = "<"
-        self.strings = 0
-        self.nested = 0
+    file: BinaryIO
+    name: str
+    left: int
+    order: str = "<"
+    strings: int = 0
+    nested: int = 0
 
     def read(self) -> tuple[dict[str, str], dict[str, str]]:
         keys = self.read_prologue()

@@ -315,30 +315,29 @@ def _to_match(source: str, model: str, row: ModelRow, by: MatchedBy) -> Match:
         reason = f"{model!r} is named like {row.pattern!r}: {reason}"
     elif by == "pattern":
         reason = f"{model!r} fits {row.pattern!r}: {reason}"
-    return Match(model, row.entry, row.kind, source, reason, by, row.star, _warning(row))
-
-
-def _warning(row: ModelRow) -> str | None:
-    if row.kind == "base":
-        return BASE_WITH_SPECIAL_TOKENS if row.star else BASE_MODEL
-    return CHAT_WITH_SPECIAL_TOKENS if row.star else None
+    warning = BASE_MODEL if row.kind == "base" else None
+    if row.star:
+        warning = BASE_WITH_SPECIAL_TOKENS if warning else CHAT_WITH_SPECIAL_TOKENS
+    return Match(model, row.entry, row.kind, source, reason, by, row.star, warning)
 
 
 def _match_fastchat(model: str) -> Match:
     found = fastchat.match_path(model)
-    kind = _guess_kind(model)
-    warning = BASE_MODEL if kind == "base" else None
-    return Match(model, found.template, kind, FASTCHAT, found.reason, "rule", warning=warning)
+    return _to_rule_match(FASTCHAT, model, found.template, found.reason)
 
 
 def _match_lmdeploy(model: str) -> Match | None:
     rule = lmdeploy.find_template(model)
     if rule is None:
         return None
+    reason = f"{model!r} has {rule.describe()} (LMDeploy's rule)"
+    return _to_rule_match(LMDEPLOY, model, rule.template, reason)
+
+
+def _to_rule_match(source: str, model: str, template: str, reason: str) -> Match:
     kind = _guess_kind(model)
     warning = BASE_MODEL if kind == "base" else None
-    reason = f"{model!r} has {rule.describe()} (LMDeploy's rule)"
-    return Match(model, rule.template, kind, LMDEPLOY, reason, "rule", warning=warning)
+    return Match(model, template, kind, source, reason, "rule", warning=warning)
 
 
 def _match_ollama(model: str) -> Match | None:

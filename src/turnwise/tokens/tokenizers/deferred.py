@@ -9,6 +9,7 @@ thread, compared with the reference, and used from the next text on. The ids are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from threading import Lock, Thread
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ class FastBackend(NamedTuple):
     decodes_alike: bool = False
 
 
+@dataclass
 class DeferredBackend:
     """The reference, until a fast back end is loaded.
 
@@ -38,20 +40,13 @@ class DeferredBackend:
         allowance: how many characters are encoded before the fast back end is loaded.
     """
 
-    def __init__(
-        self,
-        reference: Backend,
-        load: Callable[[], FastBackend],
-        adopt: Callable[[FastBackend], None],
-        allowance: int,
-    ) -> None:
-        self._reference = reference
-        self._load = load
-        self._adopt = adopt
-        self._allowance = allowance
-        self._loaded: FastBackend | None = None
-        self._thread: Thread | None = None
-        self._lock = Lock()
+    _reference: Backend
+    _load: Callable[[], FastBackend]
+    _adopt: Callable[[FastBackend], None]
+    _allowance: int
+    _loaded: FastBackend | None = None
+    _thread: Thread | None = None
+    _lock: Lock = field(default_factory=Lock)
 
     def encode(self, text: str, position: int) -> list[int]:
         self._spend(len(text))

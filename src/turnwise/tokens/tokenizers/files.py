@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from turnwise.errors import TokenizerError
-from turnwise.local_files import check_file, error_reason, is_present, read_file
+from turnwise.local_files import error_reason, is_present, read_file
 from turnwise.tokens.tokenizers.hub_cache import find_cached_model
 from turnwise.tokens.tokenizers.lazy import import_adapter
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -37,13 +37,13 @@ def resolve(source: str | Path) -> Path:
 def load(path: Path, name: str, backend: str | None) -> Tokenizer:
     """Read the tokenizer at a path; `name` is what errors call it."""
     file = _find_file(path, name)
-    try:
-        check_file(file, MAX_FILE, None if file == path else path)
-    except OSError as problem:
-        raise _unreadable(file, problem) from None
     for pattern, reader in FORMATS:
         if fnmatch(file.name, pattern):
-            return reader(file, name, backend)
+            try:
+                data = read_file(file, MAX_FILE, None if file == path else path)
+                return reader(file, data, name, backend)
+            except (OSError, UnicodeDecodeError) as problem:
+                raise TokenizerError(f"{file} cannot be read: {error_reason(problem)}") from None
     raise TokenizerError(
         f"{file} is not a tokenizer file by its name", hint=f"Known names: {PATTERNS}."
     )
@@ -73,10 +73,6 @@ def _find_file(path: Path, name: str) -> Path:
     )
 
 
-def _unreadable(file: Path, problem: Exception) -> TokenizerError:
-    return TokenizerError(f"{file} cannot be read: {error_reason(problem)}")
-
-
 def cache_key(path: Path, backend: str | None) -> Hashable:
     """Return a value that changes when any file changes from which the tokenizer was read."""
     # plain texts instead of `Path`s: this runs in every call that names its tokenizer
@@ -100,11 +96,8 @@ def _is_token_file(name: str) -> bool:
     return "token" in name or name.startswith("tekken")
 
 
-def _read_huggingface(file: Path, name: str, backend: str | None) -> Tokenizer:
-    try:
-        text = read_file(file, MAX_FILE).decode("utf-8")
-    except (OSError, ValueError) as problem:
-        raise _unreadable(file, problem) from None
+def _read_huggingface(file: Path, data: bytes, name: str, backend: str | None) -> Tokenizer:
+    text = data.decode("utf-8")
     declared = read_declarations(file.parent)
     made: Tokenizer
     is_alone = backend != "tokenizers" and find_spec("tokenizers") is None
@@ -117,11 +110,7 @@ def _read_huggingface(file: Path, name: str, backend: str | None) -> Tokenizer:
     return made
 
 
-def _read_model(file: Path, name: str, backend: str | None) -> Tokenizer:
-    try:
-        data = read_file(file, MAX_FILE)
-    except OSError as problem:
-        raise _unreadable(file, problem) from None
+def _read_model(file: Path, data: bytes, name: str, backend: str | None) -> Tokenizer:
     is_tekken, is_pieces = file.suffix == ".json", data.startswith(SENTENCEPIECE_START)
     adapter = "mistral" if is_tekken else "sentencepiece" if is_pieces else "tiktoken"
     made: Tokenizer = import_adapter(adapter).read(file, name, data)
@@ -129,7 +118,7 @@ def _read_model(file: Path, name: str, backend: str | None) -> Tokenizer:
 
 
 # By name, the first that fits; the last row is for files only, since folders have many other JSON files.
-FORMATS: tuple[tuple[str, Callable[[Path, str, str | None], Tokenizer]], ...] = (
+FORMATS: tuple[tuple[str, Callable[[Path, bytes, str, str | None], Tokenizer]], ...] = (
     ("tokenizer.json", _read_huggingface),
     ("tekken*.json", _read_model),
     ("*.model", _read_model),

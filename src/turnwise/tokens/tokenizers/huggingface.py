@@ -129,13 +129,8 @@ class HuggingFace(LoadedTokenizer):
                 return getattr(self._reference, method)(given, *arguments)
 
     def encode(self, text: str, position: int = START) -> list[int]:
-        try:
-            return self._encoder.encode(text, position)
-        except NOT_WRAPPED:
-            raise
-        except BaseException:  # a panic in Rust is not an Exception
-            ids: list[int] = self._ask(self._reference, "encode", text, position)
-            return ids
+        ids: list[int] = self._ask(self._encoder, "encode", text, position)
+        return ids
 
     def whole(self, text: str) -> list[int]:
         ids: list[int] = self._ask(self._encoder, "whole", text)
@@ -167,15 +162,6 @@ class HuggingFace(LoadedTokenizer):
             return None  # the text that cannot be encoded is found one by one
 
     def offsets(self, text: str, ids: Sequence[int], position: int = START) -> list[Offsets]:
-        try:
-            return self._find_offsets(text, ids, position)
-        except (TokenizerError, *NOT_WRAPPED):
-            raise
-        except BaseException as problem:  # a panic in Rust is not an Exception
-            what = f"{self.name} cannot find the tokens of a text of {len(text)} characters"
-            raise TokenizerError(f"{what}: {describe_error(problem)}") from problem
-
-    def _find_offsets(self, text: str, ids: Sequence[int], position: int) -> list[Offsets]:
         pipeline = self._reference.pipeline
         if position != WHOLE and pipeline.keeps(text):
             # Fast path: the tokens spell the text, so their widths give the offsets.
@@ -184,7 +170,8 @@ class HuggingFace(LoadedTokenizer):
             if offsets is not None:
                 return offsets
         check_text(text)
-        encoding = self._reference.encode_with_offsets(text, position)
+        with wrap_errors(f"{self.name} cannot find the tokens of a text of {len(text)} characters"):
+            encoding = self._reference.encode_with_offsets(text, position)
         if encoding.ids != list(ids):
             return align_tokens(text, ids, self.added.values(), self.token_bytes)
         found: list[Offsets] = encoding.offsets
@@ -225,11 +212,4 @@ def adapt(given: Any, backend: str | None) -> Tokenizer | None:
     """Wrap an object of the `tokenizers` library. It shares the vocabulary; tokens added later are not seen."""
     if not isinstance(given, library.Tokenizer):
         return None
-    return adapt_named(given, "a tokenizers.Tokenizer", NOTHING_DECLARED, backend)
-
-
-def adapt_named(
-    given: str | library.Tokenizer, name: str, declared: DeclaredTokens, backend: str | None
-) -> Tokenizer:
-    """Wrap an object of the `tokenizers` library, or its text, with a name and the tokens declared for it."""
-    return HuggingFace(given, name=name, declared=declared, backend=backend)
+    return HuggingFace(given, name="a tokenizers.Tokenizer", backend=backend)

@@ -7,7 +7,6 @@ and missing in `tokenizer.json`; the same is done here, for the same ids.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.errors import TokenizerError
-from turnwise.local_files import error_reason, is_present, read_file
+from turnwise.local_files import error_reason, is_present, read_table
 
 TokenRow = dict[str, Any]  # an added token: its `content` and its flags
 
@@ -42,21 +41,15 @@ def read_declarations(folder: Path) -> DeclaredTokens:
     config: dict[str, Any] = {}
     for name in CONFIG_FILES:
         if is_present(folder / name):
-            config |= _read_json(folder / name)
+            try:
+                config |= read_table(folder / name, MAX_CONFIG, folder)
+            except (OSError, ValueError) as problem:
+                reason = error_reason(problem)
+                raise TokenizerError(f"{folder / name} cannot be read: {reason}") from None
     table = _added_table(config)
     rows = [{"content": text, **_flags(token)} for text, _, token in table]
     ids = {text: id for text, id, _ in table}
     return DeclaredTokens(_named_tokens(config), rows, _special_rows(config), ids)
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(read_file(file, MAX_CONFIG, file.parent).decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as problem:
-        raise TokenizerError(f"{file} cannot be read: {error_reason(problem)}") from None
-    if not isinstance(config, dict):
-        raise TokenizerError(f"{file} is not a JSON object")
-    return config
 
 
 def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:

@@ -101,7 +101,9 @@ def adapt(given: Any, backend: str | None) -> Tokenizer | None:
         is_original = isinstance(inner, huggingface.library.Tokenizer)  # no stand-in of fastokens
         source = inner if is_original else inner.to_str()
         declared = DeclaredTokens(_named_tokens(given))
-        fast: Tokenizer = huggingface.adapt_named(source, name, declared, backend)
+        fast: Tokenizer = huggingface.HuggingFace(
+            source, name=name, declared=declared, backend=backend
+        )
         return fast
     if callable(getattr(given, "_tokenize", None)) and hasattr(given, "added_tokens_decoder"):
         return PythonTokenizer(given, name)
