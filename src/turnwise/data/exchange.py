@@ -66,16 +66,10 @@ def _compute_places(samples: pa.Table, seed: int) -> list[int]:
 def collect_partition(paths: Sequence[Path], drops: Path, number: int, partitions: int) -> pa.Table:
     """Return the samples of one range of the shuffled order, in that order."""
     start, stop = (PLACES * edge // partitions for edge in (number, number + 1))
-    parts = []
+    parts = [PLACE_SCHEMA.empty_table()]
     for path in paths:
         with _map_table(path) as table:
-            first, last = _find_places(table, start, stop)
-            if first < last:
-                kept = _without(table, first, last, _read_drops(drops / path.name))
-                # A copy: a slice would keep the whole file mapped.
-                parts.append(kept.take(pa.array(range(len(kept)), pa.int64())))
-    if not parts:
-        return ENCODED_SCHEMA.empty_table()
+            parts.append(_copy_range(table, *_find_places(table, start, stop), drops / path.name))
     table = pa.concat_tables(parts)
     table = table.take(pc.sort_indices(table, [("place", "ascending")]))
     return table.drop_columns(["place"])
@@ -84,8 +78,7 @@ def collect_partition(paths: Sequence[Path], drops: Path, number: int, partition
 def read_survivors(path: Path, drops: Path) -> pa.Table:
     """Return the samples of one chunk that deduplication left."""
     with _map_table(path) as table:
-        kept = _without(table, 0, len(table), _read_drops(drops / path.name))
-        return kept.take(pa.array(range(len(kept)), pa.int64())).drop_columns(["place"])
+        return _copy_range(table, 0, len(table), drops / path.name).drop_columns(["place"])
 
 
 def find_duplicates(paths: Sequence[Path], drops: Path) -> Duplicates:
@@ -161,10 +154,8 @@ def _find_places(table: pa.Table, start: int, stop: int) -> tuple[int, int]:
     return bisect_left(places, start), bisect_left(places, stop)
 
 
-def _without(table: pa.Table, first: int, last: int, drops: Sequence[int]) -> pa.Table:
-    """Return the rows of a range but those at the given positions."""
-    if not drops:
-        return table.slice(first, last - first)
-    dropped = set(drops)
+def _copy_range(table: pa.Table, first: int, last: int, drops: Path) -> pa.Table:
+    """Return the rows of a range but those that a file lists; a copy: a slice would keep the whole file mapped."""
+    dropped = set(_read_drops(drops))
     kept = [position for position in range(first, last) if position not in dropped]
     return table.take(pa.array(kept, pa.int64()))

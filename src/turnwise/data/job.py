@@ -34,7 +34,6 @@ from turnwise.data.schemas import ENCODED_SCHEMA, SAMPLE
 from turnwise.data.shards import SUFFIXES, Shard, sync_folder, write_file, write_shard
 from turnwise.data.tally import Tally
 from turnwise.errors import DataError, TurnwiseError
-from turnwise.template import Template
 from turnwise.tokens.tokenizers import files
 from turnwise.tokens.tokenizers.pickling import compute_fingerprint
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -142,7 +141,7 @@ class Job:
     def describe(self) -> dict[str, str]:
         """Return the digests of template and tokenizer."""
         return {
-            "template": digest_template(self.kernel.template),
+            "template": _digest([self.kernel.template.source]),
             "tokenizer": digest_tokenizer(self.kernel.tokenizer),
         }
 
@@ -262,11 +261,6 @@ def _write_rejected(record: Mapping[str, Any]) -> bytes:
 
 
 # -- digests: they tell whether two runs would write the same shards ---------------------------------------------
-
-
-def digest_template(template: Template) -> str:
-    """Return a digest of the text of a template."""
-    return _digest([template.source])
 
 
 def digest_tokenizer(tokenizer: Tokenizer) -> str:

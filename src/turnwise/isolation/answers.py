@@ -18,7 +18,7 @@ from turnwise.errors import TurnwiseError
 PROTOCOL = 5
 LENGTH = struct.Struct(">Q")  # before each request and each answer
 READY = b"R"  # the first byte that a worker sends
-FUNCTION = "function"  # in place of what makes a template: a function of a module is called
+FUNCTION = "function"  # in place of a verb: a function of a module is called
 KNOWN_NAMES = {
     "builtins": {"range"},
     "datetime": {"datetime"},

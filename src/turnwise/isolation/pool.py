@@ -226,7 +226,7 @@ class WorkerPool:
             ...     pool.run("math:gcd", 12, 18)
             6
         """
-        return self.call(_to_bytes((FUNCTION, function, {}, None)), "", positional, named)
+        return self.call(function.encode(), FUNCTION, positional, named)
 
     def _make(
         self, maker: str, given: Any, options: Mapping[str, Any], limits: Limits | None

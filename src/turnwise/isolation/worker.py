@@ -14,8 +14,8 @@ import resource
 import signal
 import sys
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, BinaryIO
 
@@ -76,14 +76,13 @@ def data_size() -> int:
 
 def serve(requests: BinaryIO, answers: BinaryIO, seconds: float, size: int) -> None:
     """Answer requests, each within so much processor time, until the process has grown to a size."""
-    templates: OrderedDict[bytes, Template] = OrderedDict()
     retires = False
     count = 0
     while not retires and (head := requests.read(LENGTH.size)):
         # SIGPROF ends the process.
         signal.setitimer(signal.ITIMER_PROF, seconds)
         data = requests.read(*LENGTH.unpack(head))
-        answer = respond(data, templates)
+        answer = respond(data)
         count += 1
         has_grown = count % MEASURING_PERIOD == 0 and data_size() > size
         retires = answer.retires or has_grown
@@ -104,7 +103,7 @@ def pack(answer: Answer) -> bytes:
         return write_answer(tuple(answer._replace(result=None, error=problem)))
 
 
-def respond(data: bytes, templates: OrderedDict[bytes, Template]) -> Answer:
+def respond(data: bytes) -> Answer:
     """Return the result of a request, or its error, with the warnings on the way."""
     result: Any = None
     problem: Exception | None = None
@@ -112,8 +111,7 @@ def respond(data: bytes, templates: OrderedDict[bytes, Template]) -> Answer:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            source, verb, positional, named = pickle.loads(data)
-            result = run(templates, source, verb, positional, named)
+            result = run(*pickle.loads(data))
         except TurnwiseError as error:
             problem = error
         except MemoryError:
@@ -125,28 +123,22 @@ def respond(data: bytes, templates: OrderedDict[bytes, Template]) -> Answer:
     return Answer(result, problem, texts, out_of_memory, retires=out_of_memory)
 
 
-def run(
-    templates: OrderedDict[bytes, Template],
-    source: bytes,
-    verb: str,
-    positional: tuple[Any, ...],
-    named: dict[str, Any],
-) -> Any:
-    """Call a verb of a template, which is compiled unless this worker knows it; or a function of a module."""
-    template = templates.get(source)
-    if template is None:
-        maker, given, options, limits = pickle.loads(source)
-        if maker == FUNCTION:
-            module, _, name = given.partition(":")
-            return getattr(import_module(module), name)(*positional, **named)
-        template = MAKERS[maker](given, **options)
-        if limits is not None:
-            template = template.with_limits(limits)
-        templates[source] = template
-        if len(templates) > MAX_TEMPLATES:
-            templates.popitem(last=False)
+def run(source: bytes, verb: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Call a verb of a template, or a function of a module."""
+    if verb == FUNCTION:
+        module, _, name = source.decode().partition(":")
+        return getattr(import_module(module), name)(*positional, **named)
+    template = make_template(source)
     if not verb:
         return template.name
     if verb not in VERBS:
         raise TurnwiseError(f"a worker does not know the call {verb!r:.80}")
     return getattr(template, verb)(*positional, **named)
+
+
+@lru_cache(MAX_TEMPLATES)
+def make_template(source: bytes) -> Template:
+    """Return the template of a recipe, which is compiled unless this worker knows it."""
+    maker, given, options, limits = pickle.loads(source)
+    template = MAKERS[maker](given, **options)
+    return template if limits is None else template.with_limits(limits)
