@@ -13,7 +13,8 @@ constant (Johnson 1973).
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -152,11 +153,6 @@ def _starts_of(lists: pa.Array) -> pa.Array:
     return pc.subtract(lists.offsets, lists.offsets[0])
 
 
-def _make_pairs(samples: pa.Table) -> dict[str, Any]:
-    """Return prompt, chosen and rejected ids."""
-    return _cut_prompts(samples, chosen_ids="input_ids", rejected_ids="rejected_ids")
-
-
 def _make_unpaired(samples: pa.Table) -> dict[str, Any]:
     """Return prompt and completion ids, and the label."""
     return {**_cut_prompts(samples, completion_ids="input_ids"), "label": samples["label"]}
@@ -173,7 +169,11 @@ def _cut_prompts(samples: pa.Table, **names: str) -> dict[str, Any]:
     return {name: pa.array(values, IDS) for name, values in columns.items()}
 
 
-MAKERS = {"chosen": _make_samples, "pairs": _make_pairs, "unpaired": _make_unpaired}
+MAKERS: dict[str, Callable[[pa.Table], dict[str, Any]]] = {
+    "chosen": _make_samples,
+    "pairs": partial(_cut_prompts, chosen_ids="input_ids", rejected_ids="rejected_ids"),
+    "unpaired": _make_unpaired,
+}
 """What makes the columns of a shard, by what becomes of preferences."""
 
 

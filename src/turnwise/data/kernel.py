@@ -57,24 +57,22 @@ class Kernel(RecordEncoder):
                 builder.add_result(index, results[index], record)
             else:
                 builder.add_common(index, places[index], record)
-        return builder.build(batch, self._choose_splits(records))
+        return builder.build(batch, _choose_splits(records, self.recipe.validation))
 
     def list_shapes(self, batch: pa.RecordBatch) -> list[str]:
         """Return the shapes of those rows that can be read."""
         records = [self._checker.check(raw)[0] for raw in batch.column("raw").to_pylist()]
         return [record.shape for record in records if record is not None]
 
-    def _choose_splits(self, records: Sequence[Record | None]) -> list[str]:
-        """Choose the split of each row by a hash of its messages: the same in every file, template and order."""
-        share = self.recipe.validation
-        if not share:
-            return [TRAIN] * len(records)
-        border = int(share * (1 << 8 * HASH_BYTES))
-        splits = []
-        for record in records:
-            is_chosen = record is not None and _hash_messages(record.messages) < border
-            splits.append(VALIDATION if is_chosen else TRAIN)
-        return splits
+
+def _choose_splits(records: Sequence[Record | None], share: float) -> list[str]:
+    """Choose the split of each row by a hash of its messages: the same in every file, template and order."""
+    border = int(share * (1 << 8 * HASH_BYTES))
+    splits = []
+    for record in records:
+        is_chosen = share and record is not None and _hash_messages(record.messages) < border
+        splits.append(VALIDATION if is_chosen else TRAIN)
+    return splits
 
 
 def _describe_long_row(raw: bytes, size: int) -> UnusableRow:

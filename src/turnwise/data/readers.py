@@ -85,17 +85,19 @@ class _PartialRow:
         elif self.size - len(data) <= MAX_ROW_BYTES:  # it has just become too long
             self.kept = [b"".join((*self.kept, data))[:KEPT_BYTES]]
 
-    def take(self, chunk: InputChunk, number: int, offset: int) -> _Row | None:
-        """Return the row, or None if it is empty, and begin the next one."""
+    def take(self, chunk: InputChunk, number: int, offset: int) -> Iterator[_Row]:
+        """Yield the row, unless it is empty, and begin the next one."""
         data, size = b"".join(self.kept), self.size
         self.kept, self.size = [], 0
         offset += chunk.offset
         if size > MAX_ROW_BYTES:
-            return number, offset, data, 0, size
+            yield number, offset, data, 0, size
+            return
         if offset == 0:
             data = data.removeprefix(BYTE_ORDER_MARK)
         raw = data.rstrip(b"\r\n") if chunk.format == "jsonl" else data.strip(b" \t\r\n")
-        return (number, offset, raw, 0, None) if raw.strip() else None
+        if raw.strip():
+            yield number, offset, raw, 0, None
 
 
 def _read_text(chunk: InputChunk) -> Iterator[_Row]:
@@ -110,16 +112,12 @@ def _read_text(chunk: InputChunk) -> Iterator[_Row]:
             begin = 0
             for end in () if is_document else scanner.feed(block):
                 partial.add(block[begin : end - is_list])  # without the comma
-                row = partial.take(chunk, number, row_start)
-                if row is not None:
-                    yield row
+                yield from partial.take(chunk, number, row_start)
                 number += 1
                 begin, row_start = end, block_start + end
             partial.add(block[begin:])
             block_start += len(block)
-    row = partial.take(chunk, number, row_start)
-    if row is not None:
-        yield row
+    yield from partial.take(chunk, number, row_start)
 
 
 def _read_range(stream: IO[bytes], chunk: InputChunk) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 from turnwise.data.flaws import RowChecker
 from turnwise.data.records import Record
 from turnwise.data.samples import EncodedSample, RowResult, SampleMaker, nothing_trained
-from turnwise.errors import SourceError, WarningLog
+from turnwise.errors import SourceError
 from turnwise.tokens.encoded_batch import ID_TYPE, EncodedBatch
 from turnwise.tokens.loss import IGNORED
 
@@ -63,7 +63,7 @@ class RecordEncoder(SampleMaker):
             name = self.template.name
             problem = f"the template {name} writes today's date, so every run would differ"
             raise SourceError(problem, hint='say which date in the recipe: now = "2026-01-31"')
-        self._encode_quietly([])
+        self._encode_batch([], self._is_strict)
         self._checker  # noqa: B018  # before workers are forked
         return self
 
@@ -97,7 +97,7 @@ class RecordEncoder(SampleMaker):
     ) -> EncodedBatch:
         """Encode rows all together; the results of those that need more are added to `results`."""
         rows = [record for record in map(records.__getitem__, common) if record is not None]
-        encoded = self._encode_quietly([record.row for record in rows])
+        encoded = self._encode_batch([record.row for record in rows], self._is_strict)
         offsets, limit = encoded.offsets, self.recipe.max_length
         is_trained = _find_trained(encoded)
         for place, (index, record) in enumerate(zip(common, rows, strict=True)):
@@ -112,10 +112,6 @@ class RecordEncoder(SampleMaker):
                 sample = EncodedSample(ids[part], labels[part])
                 results[index] = self.fit(record, [sample])
         return encoded
-
-    def _encode_quietly(self, rows: list[Any]) -> EncodedBatch:
-        with WarningLog(is_quiet=True):  # with `strict` they are errors
-            return self._encode_batch(rows, self._is_strict)
 
 
 def _find_trained(encoded: EncodedBatch) -> list[bool]:

@@ -343,7 +343,7 @@ class _Run:
         ]
         if self.job.has_two_stages:
             if self.job.recipe.deduplicate:
-                _count_duplicates(self._drop_duplicates(), total)
+                self._drop_duplicates(total)
             shards = self._assemble(sorted(outcomes), done, total, progress)
         total.check("the whole run")
         moves = _name_shards(shards, self.job.recipe.shard_format)
@@ -407,12 +407,20 @@ class _Run:
             report(progress)
         return outcomes, progress
 
-    def _drop_duplicates(self) -> exchange.Duplicates:
-        """Find duplicates among all samples: the same as an earlier run has found, if there was one."""
+    def _drop_duplicates(self, total: Tally) -> None:
+        """Find duplicates among all samples: the same as an earlier run has found, if there was one.
+
+        Rows that lose all of their samples are no longer out; they were filtered.
+        """
         drops = self.work / DROPS
         shutil.rmtree(drops, ignore_errors=True)
         make_folder(drops)
-        return exchange.find_duplicates(list_encoded(self.work), drops)
+        found = exchange.find_duplicates(list_encoded(self.work), drops)
+        total.duplicates += found.samples
+        total.rows_out -= found.rows
+        total.filtered += found.rows
+        if found.rows:
+            total.reasons["duplicate"] += found.rows
 
     def _assemble(
         self,
@@ -468,15 +476,6 @@ def _advance(progress: Progress, outcome: Outcome) -> Progress:
         bytes_done=min(progress.bytes_done + outcome.size, progress.bytes_total),
         shards_done=progress.shards_done + (progress.stage == "assemble"),
     )
-
-
-def _count_duplicates(found: exchange.Duplicates, total: Tally) -> None:
-    """Move rows that lost all of their samples from those that are out to those that were filtered."""
-    total.duplicates += found.samples
-    total.rows_out -= found.rows
-    total.filtered += found.rows
-    if found.rows:
-        total.reasons["duplicate"] += found.rows
 
 
 def _name_shards(shards: Sequence[Shard], format: str) -> list[tuple[Shard, str]]:

@@ -8,7 +8,7 @@ template does not write, a turn that is not trained to its stop.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -86,8 +86,8 @@ class SampleMaker:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self._makers = {
-            "chosen": self._make_whole,
+        self._makers: dict[str, Callable[[Record], RowResult]] = {
+            "chosen": lambda record: self.fit(record, *self._encode_or_find_flaw(record)),
             "pairs": self._make_pair,
             "unpaired": self._make_unpaired,
         }
@@ -142,9 +142,6 @@ class SampleMaker:
         except UnusableRow as problem:
             made = RowResult(problem=problem)
         return made._replace(problem=made.problem or flaw)
-
-    def _make_whole(self, record: Record) -> RowResult:
-        return self.fit(record, *self._encode_or_find_flaw(record))
 
     def _make_pair(self, record: Record) -> RowResult:
         """Encode both conversations of a preference."""
@@ -234,10 +231,10 @@ class SampleMaker:
         return trained, flaw
 
     def _encode(self, record: Record, messages: list[Any], strict: bool) -> list[EncodedSample]:
-        with WarningLog(is_quiet=True):  # with `strict` they are errors
-            if self.recipe.samples == "turns":
+        if self.recipe.samples == "turns":
+            with WarningLog(is_quiet=True):  # with `strict` they are errors
                 return self._encode_turns(record, messages, strict)
-            return [self._encode_whole(record, messages, strict)]
+        return [self._encode_whole(record, messages, strict)]
 
     def _encode_turns(
         self, record: Record, messages: list[Any], strict: bool
@@ -260,14 +257,15 @@ class SampleMaker:
         return EncodedSample(batch.input_ids, batch.labels)
 
     def _encode_batch(self, rows: list[Any], strict: bool) -> EncodedBatch:
-        return self.template.encode_batch(
-            rows,
-            self.tokenizer,
-            self.recipe.train_on,
-            errors="collect",
-            strict=strict,
-            **self._arguments,
-        )
+        with WarningLog(is_quiet=True):  # with `strict` they are errors
+            return self.template.encode_batch(
+                rows,
+                self.tokenizer,
+                self.recipe.train_on,
+                errors="collect",
+                strict=strict,
+                **self._arguments,
+            )
 
     # -- lengths -------------------------------------------------------------------------------------------------------
 
