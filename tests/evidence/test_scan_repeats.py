@@ -42,7 +42,14 @@ def record(text: str) -> Record:
 
 
 def find(rows: list[Any], **settings: Any) -> list[tuple[int, str, str]]:
-    return [(one.row, one.kind, one.text) for one in scan(rows, **settings)]
+    given = {"repeats": "near", **settings}
+    return [(one.row, one.kind, one.text) for one in scan(rows, **given)]
+
+
+def test_nearly_equal_rows_are_looked_for_only_if_asked() -> None:
+    rows = [talk(make_text(1)), talk(make_text(1) + " more")]
+    assert not list(scan(rows))
+    assert [one.kind for one in scan(rows, repeats="near")] == ["nearly repeated"]
 
 
 def test_a_repeated_row_names_the_first() -> None:

@@ -40,7 +40,7 @@ def scan_dataset(
     Options:
         template -t: The template that the rows are for.
         tokenizer -k PATH: Its tokenizer, for tokens and labels.
-        repeats NAME: Report rows that repeat an earlier one, nearly or exactly: {REPEATS}.
+        repeats NAME: Report rows that repeat an earlier one, exactly or nearly: {REPEATS}.
         fix FILE: A file for the rows that can be repaired, with their changes.
         shape NAME: The shape of the rows: {recipes.SHAPE_NAMES}.
         columns list NAME=COLUMN: What the data calls a column.

@@ -25,7 +25,7 @@ from turnwise.data.records import Record
 from turnwise.messages import REASONING_KEYS, Path
 from turnwise.schema import check, one_of
 
-Repeats = Literal["near", "exact", "none"]
+Repeats = Literal["exact", "near", "none"]
 REPEATS = get_args(Repeats)
 REPEATED, NEAR = "repeated", "nearly repeated"
 # Thai, Lao, Tibetan and Burmese; Khmer; Han, kana and hangul, with the signs of their keyboards.

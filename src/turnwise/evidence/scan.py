@@ -109,7 +109,7 @@ def scan(
     rows: Iterable[Any],
     tokenizer: Any = None,
     template: Template | None = None,
-    repeats: Repeats = "near",
+    repeats: Repeats = "exact",
     **settings: Any,
 ) -> Iterator[RowProblem]:
     """Find what is wrong with the rows of a dataset.
@@ -213,7 +213,7 @@ class RowScanner:
         self,
         tokenizer: Any = None,
         template: Template | None = None,
-        repeats: Repeats = "near",
+        repeats: Repeats = "exact",
         repair: bool = False,
         **settings: Any,
     ) -> None:
