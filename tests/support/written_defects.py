@@ -11,7 +11,7 @@ import corpus
 import turnwise
 
 FOLDER = Path(__file__).parents[1] / "evidence" / "checks"
-FILES = ("written_defects.toml", "second_defects.toml")
+FILES = ("written_defects.toml", "second_defects.toml", "third_defects.toml")
 
 
 class Defect(NamedTuple):

@@ -121,7 +121,7 @@ class DecisionSearch:
             probe: the conversation.
             path: the field.
         """
-        best, place = (0, False, -sys.maxsize, False), None
+        best, place = (0, -sys.maxsize, False, False), None
         try:
             for score, found in self._try_all(name, probe, path):
                 if score > best:
@@ -132,12 +132,13 @@ class DecisionSearch:
 
     def _try_all(
         self, name: str, probe: Probe, path: Path
-    ) -> Iterator[tuple[tuple[int, bool, int, bool], Position]]:
+    ) -> Iterator[tuple[tuple[int, int, bool, bool], Position]]:
         """Yield the decisions with which a field is written, and how good each explains that it is not."""
         renderer = self._renderer.allow(ALLOWED)
         original = try_render(renderer, probe)
         if not isinstance(original, Rendering):
             return
+        markers = len(MARKER.findall(original.text))
         is_whole = all(origin.message != path[1] for _, origin in original.pieces)
         for number, decision in enumerate(self._programs[name].decisions):
             for outcome in (None,) if decision.is_slice else (True, False):
@@ -150,8 +151,8 @@ class DecisionSearch:
                     continue
                 # the best is that which adds the text alone, not a turn for it
                 is_kept = _keeps(original.text, rendering.text)
-                turns = len(MARKER.findall(rendering.text))
-                score = (len(fields), is_kept, -turns, decision.is_slice and is_whole)
+                added = max(len(MARKER.findall(rendering.text)) - markers, 0)
+                score = (len(fields), -added, is_kept, decision.is_slice and is_whole)
                 yield score, (outcome and decision.otherwise) or decision.start
 
 
