@@ -8,9 +8,14 @@ from typing import Any, NamedTuple
 import corpus
 import oracle
 import turnwise
+from turnwise.analysis.conversations import conversations
 from turnwise.repair import Repair
 
 GARBLED = ("None", "[{'", "{'", '\\"', '[{"type"')  # what Python prints, JSON inside of JSON, parts
+
+
+GENERATED = 3  # every so many of the made-up conversations
+REFUSED = "refused: "
 
 
 class ChangedRendering(NamedTuple):
@@ -30,35 +35,63 @@ class Measured(NamedTuple):
     changed: list[ChangedRendering]
 
 
+class AskedChat(NamedTuple):
+    """A conversation, whether its prompt is opened, and what transformers made of it with the published template."""
+
+    name: str
+    messages: list[dict[str, Any]]
+    arguments: dict[str, Any]
+    is_open: bool
+    before: str
+
+
 def measure(name: str) -> Measured:
-    """Compare the golden renderings of a template with those of its repaired text, by transformers."""
+    """Compare what transformers makes of a template with what it makes of the repaired text."""
     published = corpus.load_published()[name]
     repair = turnwise.fix(turnwise.compile(published.text, options=dict(published.options)))
     compared = repaired = 0
     changed = []
     if not repair.patches:
         return Measured(0, 0, [])
-    for row in corpus.rows()[name]:
-        chat = corpus.chats()[row.chat]
-        for is_open, expected in row.each():
-            if chat.continued or expected.text is None:
-                continue
-            compared += 1
-            after = _render(repair.text, chat, is_open, published.options)
-            if after == expected.text:
-                continue
-            repaired += 1
-            if works(expected.text, chat.messages, is_open, repair):
-                changed.append(ChangedRendering(row.chat, is_open, expected.text, after))
+    for chat in (*_list_golden(name), *_list_generated(name)):
+        compared += 1
+        after = _render(repair.text, chat.messages, chat.arguments)
+        if after == chat.before:
+            continue
+        repaired += 1
+        if works(chat.before, chat.messages, chat.is_open, repair):
+            changed.append(ChangedRendering(chat.name, chat.is_open, chat.before, after))
     return Measured(compared, repaired, changed)
 
 
-def _render(text: str, chat: Any, is_open: bool, options: Any) -> str:
-    given = {**chat.arguments, "add_generation_prompt": is_open, **options}
+def _list_golden(name: str) -> Iterator[AskedChat]:
+    """Yield the conversations of the corpus that the template accepts, with their golden texts."""
+    options = corpus.load_published()[name].options
+    for row in corpus.rows()[name]:
+        chat = corpus.chats()[row.chat]
+        for is_open, expected in row.each():
+            if not chat.continued and expected.text is not None:
+                given = {**chat.arguments, "add_generation_prompt": is_open, **options}
+                yield AskedChat(row.chat, chat.messages, given, is_open, expected.text)
+
+
+def _list_generated(name: str) -> Iterator[AskedChat]:
+    """Yield made-up conversations that the template accepts, as transformers renders them."""
+    published = corpus.load_published()[name]
+    for probe in conversations()[::GENERATED]:
+        for is_open in (False, True):
+            given = {"add_generation_prompt": is_open, **published.options}
+            given |= {"tools": probe.tools} if probe.tools else {}
+            before = _render(published.text, probe.messages, given)
+            if not before.startswith(REFUSED):
+                yield AskedChat(probe.covers, probe.messages, given, is_open, before)
+
+
+def _render(text: str, messages: list[dict[str, Any]], arguments: dict[str, Any]) -> str:
     try:
-        return oracle.render(text, chat.messages, now=corpus.NOW, **given)
+        return oracle.render(text, messages, now=corpus.NOW, **arguments)
     except Exception as error:  # whatever transformers raises is a refusal
-        return f"refused: {error}"
+        return f"{REFUSED}{error}"
 
 
 def works(text: str, messages: list[dict[str, Any]], is_open: bool, repair: Repair) -> bool:
