@@ -7,7 +7,7 @@ import pytest
 import turnwise
 from turnwise.analysis.conversations import Probe
 from turnwise.repair.edits import apply_edits, close_tag, open_tag, restore_newlines, unified_diff
-from turnwise.repair.output_split import AtomFinder, cut_literal, quote
+from turnwise.repair.output_split import cut_literal, find_written, quote
 from turnwise.repair.source_tree import (
     Block,
     Choice,
@@ -18,7 +18,6 @@ from turnwise.repair.source_tree import (
     SourceTree,
     Sum,
     read_expression,
-    scan_tokens,
     walk_direct,
 )
 
@@ -63,15 +62,14 @@ def test_items_know_their_places() -> None:
     ],
 )
 def test_expressions(expression: str, kind: type) -> None:
-    tokens = [t for t in scan_tokens(f"{{{{ {expression} }}}}") if t.kind != "whitespace"]
+    tokens = SourceTree(f"{{{{ {expression} }}}}").tags[0].tokens
     assert isinstance(read_expression(tokens[1:-1]), kind)
 
 
 def test_each_text_has_the_operand_that_wrote_it() -> None:
     text = turnwise.compile(TEMPLATE).render(CHAT).text
-    finder = AtomFinder(SourceTree(TEMPLATE), turnwise.compile(TEMPLATE).renderer)
-    written = finder.find_written(Probe("a chat", CHAT), text)
-    assert written is not None
+    renderer = turnwise.compile(TEMPLATE).renderer
+    written = find_written(SourceTree(TEMPLATE), renderer, Probe("a chat", CHAT), text)
     found = [(text[start:end], TEMPLATE[atom.start : atom.end]) for atom, start, end in written]
     assert found == [
         ("[", "["),

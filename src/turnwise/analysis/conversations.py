@@ -24,6 +24,7 @@ from functools import cache
 from typing import Any, cast
 
 from turnwise.engine.option_names import SPECIAL_TOKENS
+from turnwise.engine.renderer import Renderer
 
 NOW = datetime(2025, 1, 15, 12)
 LATER = datetime(2031, 11, 28, 21, 43, 56)  # no part of it is that of NOW
@@ -195,6 +196,15 @@ def option_names(variables: Iterable[str]) -> list[str]:
     return [
         name for name in variables if name not in STANDARD_VARIABLES and name not in SPECIAL_TOKENS
     ]
+
+
+def name_tokens(renderer: Renderer) -> dict[str, str]:
+    """Return texts for the special tokens that a template reads and has no text for."""
+    return {
+        name: text
+        for name, text in PROBE_TOKENS.items()
+        if name in renderer.variables and not renderer.options.get(name)
+    }
 
 
 def vary_options(names: Iterable[str], tokens: Mapping[str, str] = PROBE_TOKENS) -> Iterator[Probe]:

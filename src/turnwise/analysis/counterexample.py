@@ -106,7 +106,10 @@ def find_counterexample(
     kind = classify_outcomes(first, second, masks)
     if not kind:
         return None
-    smallest = shrink(a, b, probe, kind, compare_masks if masks else compare_outcomes)
+    smallest = shrink(
+        *(a, b, probe, kind),
+        lambda a, b, one: classify_outcomes(try_render(a, one), try_render(b, one), masks),
+    )
     try:
         first, second = try_render(a, smallest), try_render(b, smallest)
     except TemplateLimitError:  # the call may not spend more: show what was found at first
@@ -122,16 +125,6 @@ def try_render(renderer: Renderer, probe: Probe) -> RenderOutcome:
     except TurnwiseError as error:
         raise_if_call_ended(error)
         return error
-
-
-def compare_outcomes(a: Renderer, b: Renderer, probe: Probe) -> str:
-    """Return how the two differ on a probe: "text", "refusal" (of one of them), or "" if they agree."""
-    return classify_outcomes(try_render(a, probe), try_render(b, probe), masks=False)
-
-
-def compare_masks(a: Renderer, b: Renderer, probe: Probe) -> str:
-    """As `compare_outcomes`; or "mask" if only the text in `{% generation %}` blocks differs."""
-    return classify_outcomes(try_render(a, probe), try_render(b, probe), masks=True)
 
 
 def classify_outcomes(first: RenderOutcome, second: RenderOutcome, masks: bool) -> str:
@@ -156,7 +149,7 @@ def shrink(
     b: Renderer,
     probe: Probe,
     kind: str,
-    compare: Callable[[Renderer, Renderer, Probe], str] = compare_outcomes,
+    compare: Callable[[Renderer, Renderer, Probe], str],
 ) -> Probe:
     """Return a smaller probe on which the two still differ in the same way.
 
@@ -261,13 +254,11 @@ def _describe_origin(piece: Piece) -> str:
 
 
 def _piece_at(side: RenderOutcome, at: int) -> Piece | None:
-    if not isinstance(side, Rendering):
-        return None
-    start = 0
-    for piece in side.pieces:
-        if start <= at < start + len(piece.text):
+    end = 0
+    for piece in side.pieces if isinstance(side, Rendering) else ():
+        end += len(piece.text)
+        if at < end:
             return piece
-        start += len(piece.text)
     return None
 
 
@@ -298,9 +289,8 @@ def is_well_formed(probe: Probe) -> bool:
 
 
 def _is_message(message: Mapping[str, Any]) -> bool:
-    if "tool_calls" in message and not (
-        message["tool_calls"] and all(map(_is_tool_call, message["tool_calls"]))
-    ):
+    calls = message.get("tool_calls", [{"name": "any", "arguments": {}}])
+    if not calls or any("arguments" not in _find_function(call) for call in calls):
         return False
     content = message.get("content")
     if isinstance(content, list):
@@ -312,20 +302,15 @@ def _is_part(part: Any) -> bool:
     return not isinstance(part, Mapping) or ("type" in part and len(part) > 1)
 
 
-def _is_tool_call(call: Any) -> bool:
-    if not isinstance(call, Mapping):
-        return False
-    function = call.get("function", call)
-    return isinstance(function, Mapping) and bool(function.get("name")) and "arguments" in function
+def _find_function(value: Any) -> Mapping[str, Any]:
+    """Return what a tool or a call has with its name, in a wrapper or without; empty if it has no name."""
+    function = value.get("function", value) if isinstance(value, Mapping) else None
+    return function if isinstance(function, Mapping) and function.get("name") else {}
 
 
 def _is_tool(tool: Any) -> bool:
-    if not isinstance(tool, Mapping):
-        return False
-    function = tool.get("function", tool)
-    if not isinstance(function, Mapping) or not function.get("name"):
-        return False
-    return function is tool or "type" in tool
+    function = _find_function(tool)
+    return bool(function) and (function is tool or "type" in tool)
 
 
 def _answers_calls(messages: Iterable[Mapping[str, Any]]) -> bool:

@@ -14,16 +14,15 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 from turnwise.analysis.conversations import (
-    PROBE_TOKENS,
     STANDARD_VARIABLES,
     MessageDict,
     Probe,
     make_message,
     make_tool,
+    name_tokens,
 )
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.prober import IN_PARTS, CallShape, Prober
-from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.messages import REASONING_KEYS, Path
 
@@ -103,13 +102,8 @@ class ProbeChats:
     @cached_property
     def tokens(self) -> dict[str, str]:
         """The special tokens that the template reads and has no text for."""
-        renderer = self.prober.renderer
-        names = [name for name in renderer.variables if name in SPECIAL_TOKENS]
-        return {
-            name: self._known_tokens.get(name) or PROBE_TOKENS[name]
-            for name in names
-            if not renderer.options.get(name)
-        }
+        tokens = name_tokens(self.prober.renderer)
+        return {name: self._known_tokens.get(name) or text for name, text in tokens.items()}
 
     @cached_property
     def options(self) -> dict[str, Any]:

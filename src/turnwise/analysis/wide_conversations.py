@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -446,32 +446,26 @@ def _set_key(mapping: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     return {**mapping, key: value}
 
 
-def with_text_arguments(probe: Probe, ascii_only: bool = True) -> Probe | None:
-    """Return a probe whose calls have their arguments as JSON text; None if there are no mappings to write.
+def with_text_arguments(probe: Probe, dump: Callable[[Any], str] = json.dumps) -> Probe | None:
+    """Return a probe whose calls have their arguments as JSON text; None if there are no mappings to write."""
+    found = change_arguments(probe, lambda given: dump(given) if isinstance(given, dict) else given)
+    return None if found is probe else found
 
-    Args:
-        probe: the conversation.
-        ascii_only: escape other characters; `tojson` of templates does not.
-    """
-    is_changed = False
+
+def change_arguments(probe: Probe, change: Callable[[Any], Any]) -> Probe:
+    """Return a probe with other arguments in its calls; the same object if none changes."""
     messages = []
     for message in probe.messages:
         calls = message.get("tool_calls") or []
-        written = [_write_arguments(call, ascii_only) for call in calls]
-        if written != calls:
-            is_changed = True
-            message = {**message, "tool_calls": written}
-        messages.append(message)
-    return replace(probe, messages=messages) if is_changed else None
+        changed = [_change_call(call, change) for call in calls]
+        messages.append(message if changed == calls else {**message, "tool_calls": changed})
+    return probe if messages == probe.messages else replace(probe, messages=messages)
 
 
-def _write_arguments(call: dict[str, Any], ascii_only: bool) -> dict[str, Any]:
+def _change_call(call: MessageDict, change: Callable[[Any], Any]) -> MessageDict:
     if isinstance(call.get("function"), dict):
-        return {**call, "function": _write_arguments(call["function"], ascii_only)}
-    arguments = call.get("arguments")
-    if not isinstance(arguments, dict):
-        return call
-    return {**call, "arguments": json.dumps(arguments, ensure_ascii=ascii_only)}
+        return {**call, "function": _change_call(call["function"], change)}
+    return {**call, "arguments": change(call["arguments"])} if "arguments" in call else call
 
 
 def shake(probe: Probe, others: Sequence[Probe], dice: random.Random) -> Probe:

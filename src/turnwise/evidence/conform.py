@@ -27,6 +27,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -555,7 +556,7 @@ def _is_wire_message(message: Mapping[str, Any]) -> bool:
 def wire_request(probe: Probe) -> dict[str, Any]:
     """Return the body of a request for a conversation, in OpenAI's shape."""
     # As templates write them, so that an engine may parse the arguments or keep their text.
-    written = with_text_arguments(probe, ascii_only=False) or probe
+    written = with_text_arguments(probe, partial(json.dumps, ensure_ascii=False)) or probe
     body: dict[str, Any] = {
         "messages": written.messages,
         "add_generation_prompt": probe.add_generation_prompt,

@@ -25,7 +25,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from turnwise.analysis.conversations import PROBE_TOKENS, MessageDict, Probe, option_names
+from turnwise.analysis.conversations import (
+    PROBE_TOKENS,
+    MessageDict,
+    Probe,
+    name_tokens,
+    option_names,
+)
 from turnwise.analysis.counterexample import passed_arguments, shrink, try_render
 from turnwise.analysis.growing_conversations import (
     KINDS,
@@ -192,13 +198,8 @@ class StabilitySearch:
     """
 
     def __init__(self, renderer: Renderer) -> None:
-        own = renderer.options
         self._renderer = renderer
-        self._tokens = {
-            name: text
-            for name, text in PROBE_TOKENS.items()
-            if name in renderer.variables and not own.get(name)
-        }
+        self._tokens = name_tokens(renderer)
         constants = [TemplateConstants.read(text) for text in renderer.texts]
         names = option_names(renderer.variables)[:MAX_OPTIONS]
         self._options = {name: _list_values(name, constants) for name in names}

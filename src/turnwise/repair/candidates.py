@@ -17,13 +17,11 @@ from typing import NamedTuple
 from turnwise.repair.edits import Edit, close_tag, open_tag
 from turnwise.repair.source_tree import Block, Read, ReadFinder, SourceTree, walk_direct
 
+ROOM = re.compile(r"\s*\n([ \t]*)(?:\{%-|\{\{-)")  # between two tags, and not written
 CONTENT, ARGUMENTS, TO_JSON = "content", "arguments", "tojson"
 OTHER_PARTS = "{0} | rejectattr('type', 'equalto', 'text') | list"
 JOINED_TEXTS = "{0} | selectattr('text') | map(attribute='text') | join('\\n')"
-ARE_TEXTS = (
-    "{0} and {0} is sequence and {0} is not string and {0} is not mapping"
-    f" and not ({OTHER_PARTS})"
-)
+ARE_TEXTS = f"{{0}} and {{0}} is iterable and {{0}} is not string and not ({OTHER_PARTS})"
 NULL = "({0} or '')"
 ONLY_NULL = "({0} if {0} is defined and {0} is not none else '')"
 LIST = f"({JOINED_TEXTS} if {ARE_TEXTS} else {{0}})"
@@ -33,10 +31,14 @@ IN_CALL = "({0} | {1} | replace({2} | {1}, {2}) if {2} and {2} is string else {0
 
 
 class Candidate(NamedTuple):
-    """Edits that may repair a defect together; each can be left out alone."""
+    """Edits that may repair a defect together; each can be left out alone.
+
+    `safer` has a longer edit for each, for a place where the short one would change what works.
+    """
 
     what: str
     edits: tuple[Edit, ...]
+    safer: tuple[Edit, ...] = ()
 
 
 class ContentRewrite(NamedTuple):
@@ -56,38 +58,39 @@ LIST_MESSAGE = ContentRewrite(
 Propose = Callable[[SourceTree], Iterator[Candidate]]
 
 
-def _wrap(tree: SourceTree, reads: Sequence[Read], wrapper: str) -> tuple[Edit, ...]:
-    """Return edits that wrap reads."""
-    return tuple(
-        Edit(read.start, read.end, wrapper.format(tree.show(read.start, read.end)))
-        for read in reads
-    )
-
-
-def _wrap_filtered(
+def _wrap(
     tree: SourceTree, reads: Sequence[Read], wrapper: str, path: str = ""
 ) -> tuple[Edit, ...]:
-    """Return edits that wrap reads with their filter; `path` is what the wrapper looks at inside of them."""
+    """Return edits that wrap reads, with their filter if the wrapper has one.
+
+    Args:
+        tree: The template.
+        reads: What is wrapped.
+        wrapper: How, with `{0}` for the read, `{1}` for its filter and `{2}` for the read with `path` after it.
+        path: What the wrapper looks at inside of a read.
+    """
     edits = []
     for read in reads:
         text = tree.show(read.start, read.end)
-        wrapped = wrapper.format(text, read.filter, f"{text}{path}")
-        edits.append(Edit(read.start, read.filter_end, wrapped))
+        end = read.filter_end if "{1}" in wrapper else read.end
+        wrapped = tree.with_own_quotes(wrapper).format(text, read.filter, f"{text}{path}")
+        edits.append(Edit(read.start, end, wrapped))
     return tuple(edits)
 
 
 def _propose_content(
     tree: SourceTree, wrappers: Sequence[str], *rewrites: ContentRewrite
 ) -> Iterator[Candidate]:
-    """Yield changes of what is read as content."""
-    reads = ReadFinder(tree).find_key(CONTENT)
-    plain = [read for read in reads if not read.is_tested]
-    for wrapper in wrappers:
-        yield Candidate("the content is read with a default", _wrap(tree, plain, wrapper))
-    if len(plain) < len(reads):
-        yield Candidate("the content is read with a default", _wrap(tree, reads, wrappers[-1]))
+    """Yield changes of what is read as content; of two wrappers, the second is the safer one."""
+    plain = [read for read in ReadFinder(tree).find_key(CONTENT) if not read.is_tested]
+    first, last = wrappers[0], wrappers[-1]
+    safer = _wrap(tree, plain, last)
+    yield Candidate("the content is read with a default", _wrap(tree, plain, first), safer)
     for rewrite in rewrites:
-        edits = tuple(_rewrite_in_loops(tree, rewrite))
+        blocks = list(_find_loops(tree))
+        heads = [_rewrite_in_loop(tree, block, rewrite) for block in blocks]
+        outer = [one for one in plain if not any(b.start < one.start < b.end for b in blocks)]
+        edits = (*heads, *_wrap(tree, outer, last))
         yield Candidate("the message gets its content in the loop", edits)
         yield Candidate("the messages get their content first", (_rewrite_first(tree, rewrite),))
 
@@ -100,18 +103,20 @@ def _propose_list(tree: SourceTree) -> Iterator[Candidate]:
     yield from _propose_content(tree, (LIST,), LIST_MESSAGE)
 
 
-def _rewrite_in_loops(tree: SourceTree, rewrite: ContentRewrite) -> Iterator[Edit]:
-    """Yield changes of the message at the head of each loop whose element's content is read."""
+def _find_loops(tree: SourceTree) -> Iterator[Block]:
+    """Yield the loops that read the content of their elements."""
     for block in walk_direct(tree.body):
-        name = block.loop_variable if isinstance(block, Block) else ""
-        if isinstance(block, Block) and name and _reads_content(tree, name, block):
-            place = block.sections[0].tag.end
-            yield insert_tags(tree.text, place, _rewriting_tags(name, rewrite))
+        if isinstance(block, Block) and (name := block.loop_variable):
+            text = tree.show(block.start, block.end)
+            reads = (".content", "['content']", '["content"]')
+            if any(f"{name}{read}" in text for read in reads):
+                yield block
 
 
-def _reads_content(tree: SourceTree, name: str, block: Block) -> bool:
-    text = tree.show(block.start, block.end)
-    return any(f"{name}{read}" in text for read in (".content", "['content']", '["content"]'))
+def _rewrite_in_loop(tree: SourceTree, block: Block, rewrite: ContentRewrite) -> Edit:
+    """Return the change of the message at the head of a loop."""
+    tags = _rewriting_tags(block.loop_variable, rewrite)
+    return insert_tags(tree, block.sections[0].tag.end, tags)
 
 
 def _rewriting_tags(name: str, rewrite: ContentRewrite) -> list[str]:
@@ -126,7 +131,7 @@ def _rewriting_tags(name: str, rewrite: ContentRewrite) -> list[str]:
 def _rewrite_first(tree: SourceTree, rewrite: ContentRewrite) -> Edit:
     """Return a beginning that changes all messages."""
     return insert_first(
-        tree.text,
+        tree,
         [
             "set changed = namespace(messages=[])",
             "for message in messages",
@@ -138,15 +143,21 @@ def _rewrite_first(tree: SourceTree, rewrite: ContentRewrite) -> Edit:
     )
 
 
-def insert_tags(text: str, place: int, tags: Sequence[str]) -> Edit:
-    """Return the insertion of tags after a tag that ends at `place`."""
-    return close_tag(text, place, " %}{% ".join(tags))
+def insert_tags(tree: SourceTree, place: int, tags: Sequence[str]) -> Edit:
+    """Return the insertion of tags after a tag that ends at `place`, on lines of their own if there is room."""
+    own = [tree.with_own_quotes(tag) for tag in tags]
+    room = ROOM.match(tree.text, place)
+    if room is None:
+        return close_tag(tree.text, place, " %}{% ".join(own))
+    lines = tree.lay_out(own, room[1])
+    return Edit(place, place, "".join(f"\n{line}" for line in lines))
 
 
-def insert_first(text: str, tags: Sequence[str]) -> Edit:
+def insert_first(tree: SourceTree, tags: Sequence[str]) -> Edit:
     """Return the insertion of tags at the beginning of a template, each on a line of its own."""
-    head = "".join(f"{{%- {tag} %}}\n" for tag in tags[:-1])
-    last = open_tag(text, 0, tags[-1]).text
+    own = [tree.with_own_quotes(tag) for tag in tags]
+    head = "".join(f"{line}\n" for line in tree.lay_out(own)[:-1])
+    last = open_tag(tree.text, 0, own[-1]).text
     return Edit(0, 0, head + "{%-" + last.removeprefix("{%").lstrip("-+"))
 
 
@@ -155,19 +166,11 @@ def insert_first(text: str, tags: Sequence[str]) -> Edit:
 
 def _propose_text_arguments(tree: SourceTree) -> Iterator[Candidate]:
     """Yield changes that write arguments as they are if they are text."""
-    finder = ReadFinder(tree)
-    known = finder.find_names_set_from(finder.find_key(ARGUMENTS))
-    filtered = finder.find_filtered(TO_JSON)
-    own = [
-        read
-        for read in filtered
-        if ARGUMENTS in (text := tree.show(read.start, read.end)) or text in known
-    ]
+    filtered = ReadFinder(tree).find_filtered(TO_JSON)
     what = "arguments that are text are written as they are"
-    yield Candidate(what, _wrap_filtered(tree, own, AS_TEXT))
-    yield Candidate(what, _wrap_filtered(tree, filtered, AS_TEXT))
+    yield Candidate(what, _wrap(tree, filtered, AS_TEXT))
     for path in (".arguments", ".function.arguments"):
-        yield Candidate(what, _wrap_filtered(tree, filtered, IN_CALL, path))
+        yield Candidate(what, _wrap(tree, filtered, IN_CALL, path))
 
 
 def _propose_mapping_arguments(tree: SourceTree) -> Iterator[Candidate]:
@@ -229,7 +232,7 @@ SYSTEM_GUARDS: tuple[tuple[str, ...], ...] = (
 def _propose_systems(tree: SourceTree) -> Iterator[Candidate]:
     """Yield beginnings that join system texts to one at the front."""
     for guard in SYSTEM_GUARDS:
-        edit = insert_first(tree.text, [*guard, *JOIN_SYSTEMS, "endif"])
+        edit = insert_first(tree, [*guard, *JOIN_SYSTEMS, "endif"])
         yield Candidate("system texts are joined to one at the front", (edit,))
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from turnwise.analysis.conversations import MessageDict, Probe, make_message
-from turnwise.analysis.wide_conversations import with_text_arguments
+from turnwise.analysis.wide_conversations import change_arguments, with_text_arguments
 from turnwise.messages import REASONING_KEYS, Path
 
 PARAGRAPH = "\n\n"
@@ -47,7 +48,7 @@ class Defect:
     is_compared: bool = False
 
 
-def change_messages(probe: Probe, change: ChangeMessage) -> Probe:
+def change_messages(change: ChangeMessage, probe: Probe) -> Probe:
     """Return a conversation with changed messages; the same object if none changes."""
     messages = [change(message) for message in probe.messages]
     is_same = all(new is old for new, old in zip(messages, probe.messages, strict=True))
@@ -77,16 +78,8 @@ def _is_empty(message: MessageDict) -> bool:
     return message.get("content") is None
 
 
-def _fill_contents(probe: Probe) -> Probe:
-    return change_messages(probe, _fill_content)
-
-
 def _fill_content(message: MessageDict) -> MessageDict:
     return {**message, "content": ""} if _is_empty(message) else message
-
-
-def _drop_contents(probe: Probe) -> Probe:
-    return change_messages(probe, _drop_content)
 
 
 def _drop_content(message: MessageDict) -> MessageDict:
@@ -121,10 +114,6 @@ def _join_parts(message: MessageDict) -> MessageDict:
 # Arguments
 
 
-def _read_arguments(probe: Probe) -> Probe:
-    return change_messages(probe, _read_calls)
-
-
 def _parse_arguments(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return arguments
@@ -133,24 +122,6 @@ def _parse_arguments(arguments: Any) -> Any:
     except ValueError:
         return arguments
     return found if isinstance(found, dict) else arguments
-
-
-def _read_calls(message: MessageDict) -> MessageDict:
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list):
-        return message
-    changed = [_read_call(call) for call in calls]
-    return message if changed == calls else {**message, "tool_calls": changed}
-
-
-def _read_call(call: Any) -> Any:
-    if not isinstance(call, dict):
-        return call
-    if isinstance(call.get("function"), dict):
-        return {**call, "function": _read_call(call["function"])}
-    return (
-        {**call, "arguments": _parse_arguments(call["arguments"])} if "arguments" in call else call
-    )
 
 
 def _list_call_paths(probe: Probe) -> list[Path]:
@@ -186,27 +157,27 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "null-content",
         ("null-content", "absent-content"),
-        _fill_contents,
+        partial(change_messages, _fill_content),
         lambda probe: _list_fields(probe, _is_empty, "content"),
-        other_plain=_drop_contents,
+        other_plain=partial(change_messages, _drop_content),
     ),
     Defect(
         "reasoning-without-content",
         ("reasoning-alone",),
-        _fill_contents,
+        partial(change_messages, _fill_content),
         lambda probe: _list_fields(probe, _is_empty, "content", *REASONING_KEYS),
-        other_plain=_drop_contents,
+        other_plain=partial(change_messages, _drop_content),
     ),
     Defect(
         "list-content",
         ("content-parts",),
-        lambda probe: change_messages(probe, _join_parts),
+        partial(change_messages, _join_parts),
         list_part_paths,
     ),
     Defect(
         "string-arguments",
         ("string-arguments",),
-        _read_arguments,
+        lambda probe: change_arguments(probe, _parse_arguments),
         _list_call_paths,
         ignores_space=True,
         is_compared=True,

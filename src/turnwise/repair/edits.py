@@ -28,6 +28,11 @@ class Edit(NamedTuple):
     end: int
     text: str
 
+    @property
+    def growth(self) -> int:
+        """By how many characters the text gets longer."""
+        return len(self.text) - (self.end - self.start)
+
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     """Return the text with edits that do not overlap; those at one place keep their order."""
@@ -59,6 +64,14 @@ def unified_diff(before: str, after: str, name: str) -> str:
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     ]
     return "".join(shown)
+
+
+def list_changed_lines(before: str, after: str) -> tuple[int, ...]:
+    """Return the lines of a text, counted from 1, that another one has in another way."""
+    pair = before.split("\n"), after.split("\n")
+    changes = difflib.SequenceMatcher(None, *pair, autojunk=False).get_opcodes()
+    parts = [range(a, max(b, a + 1)) for kind, a, b, *_ in changes if kind != "equal"]
+    return tuple(line + 1 for part in parts for line in part)
 
 
 def write_tag(tag: str, left: str = "", right: str = "") -> str:

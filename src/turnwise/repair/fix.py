@@ -11,9 +11,8 @@ Everything is paid for by one allowance, so that a hostile template cannot keep 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from turnwise.analysis.conversations import Probe
 from turnwise.analysis.form_table import FormRow
@@ -21,9 +20,15 @@ from turnwise.analysis.forms import load_forms
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, SourceError, TemplateLimitError, did_you_mean
 from turnwise.evidence.compare import to_template
-from turnwise.repair.candidates import PROPOSALS, why_not
+from turnwise.repair.candidates import PROPOSALS, Candidate, why_not
 from turnwise.repair.defects import DEFECTS, Defect
-from turnwise.repair.edits import Edit, apply_edits, restore_newlines, unified_diff
+from turnwise.repair.edits import (
+    Edit,
+    apply_edits,
+    list_changed_lines,
+    restore_newlines,
+    unified_diff,
+)
 from turnwise.repair.generation import (
     CannotMark,
     count_proofs,
@@ -32,20 +37,19 @@ from turnwise.repair.generation import (
     find_wrong_mask,
     propose,
 )
-from turnwise.repair.generation_prompt import GENERATION_PROMPT, PromptRepair
+from turnwise.repair.generation_prompt import GENERATION_PROMPT, WHAT, find_prompt_repair
 from turnwise.repair.proof import Proof, Workbench, WrittenSet, find_broken_together, write
 from turnwise.repair.source_tree import SourceTree
 from turnwise.repair.trained_turns import TrainedText, TrainedTurns
 from turnwise.template import Template
 from turnwise.tokens.loss import GENERATION_TAG
 
-FIXING = 300  # times the budgets of one rendering; the costliest published template takes 250
+FIXING = 400  # times the budgets of one rendering; the costliest published template takes 300
 MAX_CHARACTERS = (
     200_000  # of a template that is repaired; published ones have at most a quarter of it
 )
 MAX_CASES = 25  # broken conversations that are asked which edits are needed
 MAX_EDITS = 60  # of one change; a template that reads a field more often is changed at its loops
-HUNK_START = re.compile(r"^@@ -(\d+)", re.MULTILINE)
 GENERATION = "generation"
 STILL_BROKEN = "repaired in part; still broken"
 MORE_TEXT = "the blocks also hold the end of the opening of some turns, which is the model's own text in others"
@@ -125,7 +129,7 @@ class Repair:
     patches: tuple[Patch, ...] = ()
     unfixed: tuple[Unfixed, ...] = ()
     tried: int = 0
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     unrepairable: tuple[Unfixed, ...] = ()
 
     @property
@@ -227,7 +231,7 @@ class _Repairing:
             if defect.name in wanted and rows:
                 self._repair_defect(defect, rows)
         if GENERATION_PROMPT in wanted:
-            self._repair_prompt(PromptRepair(self.bench, self.written))
+            self._repair_prompt()
         for name, probe in find_broken_together(self.written.renderer, self.proofs):
             self.unfixed.append(Unfixed(name, f"{STILL_BROKEN}: {probe}"))
 
@@ -250,14 +254,19 @@ class _Repairing:
         best: _Change | None = None
         tree = SourceTree(self.written.text)
         for candidate in PROPOSALS[defect.name](tree):
-            change = self._reduce(proof, tree, candidate.edits)
+            least = min((edit.growth for edit in candidate.edits), default=0)
+            if (
+                best is not None
+                and best.is_complete
+                and (len(best.edits) < 2 or least >= best.growth)
+            ):
+                continue  # nothing is written twice, or this one is longer, whatever is left out of it
+            change = self._reduce(proof, tree, candidate)
             if change is None:
                 continue
             change.what = candidate.what
-            if best is None or change.count > best.count:
+            if best is None or change.rank > best.rank:
                 best = change
-            if change.is_complete:
-                break
         if best is None:
             self.unfixed.append(
                 Unfixed(defect.name, why_not(defect.name, tree.text, proof.obstacle))
@@ -275,8 +284,9 @@ class _Repairing:
         else:
             self.unfixed.append(Unfixed(defect.name, f"{NO_PLAIN_FORM}: {shown[0].covers}"))
 
-    def _reduce(self, proof: Proof, tree: SourceTree, edits: Sequence[Edit]) -> _Change | None:
+    def _reduce(self, proof: Proof, tree: SourceTree, candidate: Candidate) -> _Change | None:
         """Return the smallest of these changes that repairs as much as all of them, if that is proved."""
+        edits = candidate.edits
         if not edits or len(edits) > MAX_EDITS:
             return None
         kept = list(edits)
@@ -290,14 +300,20 @@ class _Repairing:
         # What a mixture with something else needs may spoil a conversation that works.
         for goal in (set(range(MAX_CASES)) & repaired, core & repaired):
             fewer = self._drop_needless(proof, tree, kept, goal)
-            change = self._prove(proof, apply_edits(tree.text, fewer), fewer)
+            change = self._prove(proof, tree, fewer)
+            if change is None and candidate.safer:
+                safer = dict(zip(edits, candidate.safer, strict=True))
+                fewer = [
+                    edit if self._is_harmless(proof, tree, edit) else safer[edit] for edit in fewer
+                ]
+                change = self._prove(proof, tree, fewer)
             if change is not None:
                 return change
         return None
 
-    def _prove(self, proof: Proof, text: str, edits: list[Edit]) -> _Change | None:
+    def _prove(self, proof: Proof, tree: SourceTree, edits: list[Edit]) -> _Change | None:
         """Return a change if it spoils no conversation."""
-        changed = self.bench.change(text)
+        changed = self._apply(tree, edits)
         if changed is None:
             return None
         other = next(proof.find_changed(changed), None) or proof.find_unsound(changed)
@@ -308,7 +324,7 @@ class _Repairing:
         is_complete = not any(
             case.is_core for index, case in enumerate(proof.cases) if index not in repaired
         )
-        return _Change(text, changed, edits, len(repaired), is_complete)
+        return _Change(changed, edits, len(repaired), is_complete)
 
     def _drop_needless(
         self, proof: Proof, tree: SourceTree, kept: list[Edit], goal: set[int]
@@ -326,33 +342,39 @@ class _Repairing:
                     place += size
         return kept
 
+    def _apply(self, tree: SourceTree, edits: Sequence[Edit]) -> Renderer | None:
+        return self.bench.change(apply_edits(tree.text, edits)) if edits else None
+
+    def _is_harmless(self, proof: Proof, tree: SourceTree, edit: Edit) -> bool:
+        changed = self._apply(tree, [edit])
+        return changed is not None and next(proof.find_changed(changed), None) is None
+
     def _keeps_plain(self, proof: Proof, tree: SourceTree, edits: Sequence[Edit]) -> bool:
-        changed = self.bench.change(apply_edits(tree.text, edits))
+        changed = self._apply(tree, edits)
         return changed is not None and proof.keeps_plain(changed)
 
     def _find_repaired(
         self, proof: Proof, tree: SourceTree, edits: Sequence[Edit], count: int | None = None
     ) -> set[int]:
         """Return which of the first so many cases these edits repair; the first ones show the defect alone."""
-        changed = self.bench.change(apply_edits(tree.text, edits)) if edits else None
+        changed = self._apply(tree, edits)
         return proof.find_repaired(changed, proof.cases[:count]) if changed is not None else set()
 
-    def _repair_prompt(self, found: PromptRepair) -> None:
-        if not found.count:
+    def _repair_prompt(self) -> None:
+        found = find_prompt_repair(self.bench, self.written)
+        if found is None or not found.asked:
             return
-        edits, reason = found.find_edits()
-        text = apply_edits(self.written.text, edits)
-        changed = self.bench.change(text) if edits else None
-        if changed is None:
-            self.unfixed.append(Unfixed(found.name, reason))
+        if found.changed is None:
+            self.unfixed.append(Unfixed(GENERATION_PROMPT, found.reason))
             return
-        self._accept(found.name, _Change(text, changed, edits, found.count, True, found.what), 0)
+        change = _Change(found.changed, [found.edit], found.asked, True, WHAT)
+        self._accept(GENERATION_PROMPT, change, 0)
 
     def _accept(self, name: str, change: _Change, remaining: int) -> None:
-        before = self.written.text
-        lines = sorted({before.count("\n", 0, edit.start) + 1 for edit in change.edits})
-        self.patches.append(Patch(name, change.what, tuple(lines), change.count, remaining))
-        self.written = WrittenSet.make(change.text, change.renderer, self.written.probes)
+        text = apply_edits(self.written.text, change.edits)
+        lines = list_changed_lines(self.written.text, text)
+        self.patches.append(Patch(name, change.what, lines, change.count, remaining))
+        self.written = WrittenSet.make(text, change.renderer, self.written.probes)
 
     def mark_generation(self) -> None:
         """Put `{% generation %}` blocks around what is trained."""
@@ -366,20 +388,24 @@ class _Repairing:
             return
         trained = list(TrainedTurns(renderer, self.template.facts).list_texts())
         problem = explain_few_proofs(trained)
+        proposals: Collection[str] = ()
         try:
-            proposals = [] if problem else list(propose(text, renderer, trained))
+            if not problem:
+                proposals = propose(text, renderer, trained)
+                problem = "with blocks, it does not compile"
         except CannotMark as error:
-            self.unfixed.append(Unfixed(GENERATION, str(error)))
-            return
-        problem = problem or "with blocks, it does not compile"
+            problem = str(error)
         # Blocks with more than the trained text only if there are no exact ones.
         for with_openings in (False, True):
             for text in proposals:
                 changed = self.bench.change(text)
                 if changed is None:
                     continue
-                problem = find_wrong_mask(changed, trained, with_openings)
-                problem = problem or find_lost_reply(changed) or self._find_difference(changed)
+                problem = (
+                    find_wrong_mask(changed, trained, with_openings)
+                    or find_lost_reply(changed)
+                    or self._find_difference(changed)
+                )
                 if not problem:
                     self._accept_blocks(text, changed, trained)
                     if with_openings:
@@ -390,18 +416,15 @@ class _Repairing:
     def _find_difference(self, changed: Renderer) -> str:
         """Return a conversation that a changed template writes in another way, or refuses; empty if there is none."""
         limits = self.template.renderer.limits
-        renderer = self.written.renderer
         # More tags are more steps, so one of the two may end at a reduced limit.
-        whole = renderer.with_limits(limits), changed.with_limits(limits)
+        pair = self.written.renderer.with_limits(limits), changed.with_limits(limits)
         for probe in self.written.probes or self.bench.list_probes():
-            if write(changed, probe) != write(renderer, probe):
-                before, after = (write(renderer, probe) for renderer in whole)
-                if before != after:
-                    return f"it writes another text: {probe.covers}"
+            if len({write(renderer, probe) for renderer in pair}) > 1:
+                return f"it writes another text: {probe.covers}"
         return ""
 
     def _accept_blocks(self, text: str, changed: Renderer, trained: Sequence[TrainedText]) -> None:
-        lines = _changed_lines(self.written.text, text)
+        lines = list_changed_lines(self.written.text, text)
         proved, asked = count_proofs(trained)
         what = f"blocks around what is trained, proved on {proved} of {asked}"
         self.patches.append(Patch(GENERATION, what, lines, proved))
@@ -436,17 +459,19 @@ class _Repairing:
 
 @dataclass
 class _Change:
-    """A changed text that is proved."""
+    """Edits that are proved, and the template with them."""
 
-    text: str
     renderer: Renderer
     edits: list[Edit]
     count: int
     is_complete: bool
     what: str = ""
 
+    @property
+    def growth(self) -> int:
+        return sum(edit.growth for edit in self.edits)
 
-def _changed_lines(before: str, after: str) -> tuple[int, ...]:
-    """Return the first line of each part of a text that another one has in another way."""
-    starts = HUNK_START.findall(unified_diff(before, after, ""))
-    return tuple(int(start) or 1 for start in starts)
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """The better of two changes repairs more, or as much with less text."""
+        return self.is_complete, self.count, -self.growth

@@ -23,14 +23,23 @@ none if too few conversations prove anything (`explain_few_proofs`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
 from typing import NamedTuple
 
-from turnwise.analysis.conversations import load_probes
+from turnwise.analysis.conversations import load_probes, name_tokens
 from turnwise.engine.renderer import Renderer
-from turnwise.repair.edits import Edit, apply_edits, close_tag, open_tag, write_tag
-from turnwise.repair.output_split import AtomFinder, AtomUse, OutputSplitter, watch_atoms
+from turnwise.repair.edits import (
+    Edit,
+    apply_edits,
+    close_tag,
+    find_indentation,
+    open_tag,
+    write_tag,
+)
+from turnwise.repair.output_split import AtomUse, OutputSplitter, find_written, note_uses
 from turnwise.repair.proof import with_text
 from turnwise.repair.source_tree import (
     CAPTURING,
@@ -50,7 +59,6 @@ from turnwise.repair.trained_turns import (
     clip_spans,
     list_forms,
     mask_of,
-    name_tokens,
 )
 
 MIN_PROVED = 0.9  # of the conversations whose replies the template writes
@@ -63,16 +71,18 @@ class CannotMark(Exception):
     """Why no blocks can be put into a template."""
 
 
-class Strategy(NamedTuple):
-    """What may go wrong with blocks and is avoided; the first strategy makes the smallest change."""
-
-    refuses_other_types: bool  # an operand that stands alone is written as `'' + operand`
-    ends_before_set: bool  # blocks end before every `{% set %}`
+STRATEGIES = tuple(product((False, True), repeat=3))
+"""What is avoided that may go wrong with blocks; the first strategy makes the smallest change. Do blocks end before
+each `{% set %}`? Is a value split where trained text begins or ends? Is a lone operand written as `'' + operand`?"""
 
 
-STRATEGIES = tuple(
-    Strategy(refuses, ends_before) for ends_before in (False, True) for refuses in (False, True)
-)
+class Unit(NamedTuple):
+    """An item, or a part of the template's text: the smallest that a block holds as a whole or not at all."""
+
+    start: int
+    end: int
+    is_trained: bool | None  # None: it writes nothing, so that a block may hold it or not
+    item: Item
 
 
 @dataclass
@@ -86,54 +96,26 @@ class WatchedTemplate:
     def watch(cls, text: str, renderer: Renderer, texts: Sequence[TrainedText]) -> WatchedTemplate:
         """Let a template write conversations, and note which of its atoms write what is trained."""
         tree = SourceTree(text)
-        finder = AtomFinder(tree, with_text(renderer, text))
-        seen = []
-        for trained in texts:
-            written = finder.find_written(trained.probe, trained.text)
-            if written is not None:  # the others count when the result is proved
-                seen.append((trained, written))
-        if not seen:
+        changed = with_text(renderer, text)
+        uses: dict[Atom, AtomUse] = {}
+        for trained in texts:  # what cannot be followed counts when the result is proved
+            note_uses(uses, trained, find_written(tree, changed, trained.probe, trained.text))
+        if not uses:
             raise CannotMark("which tag writes what cannot be followed")
-        return cls(tree, watch_atoms(seen))
+        return cls(tree, uses)
 
     def uses_of(self, item: Data | Output) -> list[AtomUse]:
         """Return what was seen of the atoms of an item."""
         atoms = [item] if isinstance(item, Data) else find_leaves(item.expression)
         return [self.uses[atom] for atom in atoms if atom in self.uses]
 
+    # Separate
 
-def propose(text: str, renderer: Renderer, texts: Sequence[TrainedText]) -> Iterator[str]:
-    """Yield texts with blocks, the smallest change first.
+    def separate_roles(self) -> str:
+        """Return the text with a branch for what is trained for assistants only."""
+        return apply_edits(self.tree.text, self._separate_body(self.tree.body, ()))
 
-    Raises:
-        CannotMark: There is no way to put blocks into this template.
-    """
-    separated = RoleSeparator(WatchedTemplate.watch(text, renderer, texts)).separate()
-    watched = WatchedTemplate.watch(separated, renderer, texts)
-    last = ""
-    for strategy in STRATEGIES:
-        # Each step changes places in the text, so the template is watched anew.
-        split = WatchedTemplate.watch(
-            split_outputs(watched, strategy.refuses_other_types), renderer, texts
-        )
-        found = BlockWriter(split, strategy.ends_before_set).write()
-        if found != last:
-            yield found
-        last = found
-
-
-class RoleSeparator:
-    """Gives text that is trained for assistants only a branch of its own."""
-
-    def __init__(self, watched: WatchedTemplate) -> None:
-        self.watched = watched
-        self.tree = watched.tree
-
-    def separate(self) -> str:
-        """Return the text with branches."""
-        return apply_edits(self.tree.text, self._edit_body(self.tree.body, ()))
-
-    def _edit_body(self, body: Sequence[Item], loops: tuple[str, ...]) -> Iterator[Edit]:
+    def _separate_body(self, body: Sequence[Item], loops: tuple[str, ...]) -> Iterator[Edit]:
         """Yield the edits of neighbours; `loops` are the variables of the loops around them."""
         run: list[
             Item
@@ -146,7 +128,7 @@ class RoleSeparator:
                 if not item.captures:
                     variables = (*loops, item.loop_variable) if item.loop_variable else loops
                     for section in item.sections:
-                        yield from self._edit_body(section.body, variables)
+                        yield from self._separate_body(section.body, variables)
             elif self._is_mixed(item):
                 run, between = [*run, *between, item], []
             elif run:
@@ -156,7 +138,7 @@ class RoleSeparator:
     def _is_mixed(self, item: Item) -> bool:
         if not isinstance(item, Data | Output):
             return False
-        return any(use.is_mixed for use in self.watched.uses_of(item))
+        return any(use.is_mixed for use in self.uses_of(item))
 
     def _branch(self, run: Sequence[Item], loops: Sequence[str]) -> Iterator[Edit]:
         """Yield the edits that write a run of items twice, for assistants and for others."""
@@ -170,6 +152,9 @@ class RoleSeparator:
         left = "+" if copy[-1:] in " \t" and copy.rstrip(" \t").endswith("\n") else ""
         right = "+" if copy.startswith("\n") else ""
         otherwise = write_tag("else", left, right)
+        if copy.startswith(("{{-", "{%-")) and copy.endswith(("}}", "%}")):  # room for lines
+            line = f"\n{find_indentation(text, start)}"
+            otherwise = f"{line}{write_tag('else', '-')}{line}"
         yield Edit(end, end, f"{otherwise}{copy}{close_tag(text, end, 'endif').text}")
 
     def _condition(self, loops: Sequence[str]) -> str:
@@ -178,77 +163,53 @@ class RoleSeparator:
         for name in reversed(loops):
             for read in ROLE_READS:
                 if f"{name}{read}" in text:
-                    return f"{name}{read} == 'assistant'"
+                    return f"{name}{read} == {self.tree.mark}assistant{self.tree.mark}"
         raise CannotMark(
             "the same text is trained in one place and not in another, and no loop tells whose it is"
         )
 
+    # Split
 
-def split_outputs(watched: WatchedTemplate, refuses_other_types: bool) -> str:
-    """Return the text with outputs split where trained text begins or ends."""
-    splitter = OutputSplitter(watched.tree, watched.uses, refuses_other_types)
-    edits = []
-    for item in walk_direct(watched.tree.body):
-        tags = splitter.split(item) if isinstance(item, Output) else None
-        if tags is not None:
-            edits.append(Edit(item.start, item.end, tags))
-    return apply_edits(watched.tree.text, edits)
+    def split_outputs(self, splits_values: bool, refuses_other_types: bool) -> str:
+        """Return the text with outputs split where trained text begins or ends."""
+        splitter = OutputSplitter(self.tree, self.uses, refuses_other_types, not splits_values)
+        edits = []
+        for item in walk_direct(self.tree.body):
+            tags = splitter.split(item) if isinstance(item, Output) else None
+            if tags is not None:
+                edits.append(Edit(item.start, item.end, tags))
+        return apply_edits(self.tree.text, edits)
 
+    # Wrap
 
-class Unit(NamedTuple):
-    """An item, or a part of the template's text: the smallest that a block holds as a whole or not at all."""
-
-    start: int
-    end: int
-    is_trained: bool | None  # None: it writes nothing, so that a block may hold it or not
-    item: Item
-
-
-class BlockWriter:
-    """Puts blocks around runs of what is trained."""
-
-    def __init__(self, watched: WatchedTemplate, ends_before_set: bool) -> None:
-        self.watched = watched
-        self.tree = watched.tree
-        self.ends_before_set = ends_before_set
-
-    def write(self) -> str:
-        """Return the text with blocks."""
-        edits = list(self._edit_body(self.tree.body))
+    def write_blocks(self, ends_before_set: bool) -> str:
+        """Return the text with blocks; they may have to end before every `{% set %}`."""
+        barriers = (*JUMPS, "set") if ends_before_set else JUMPS
+        edits = list(self._wrap_body(self.tree.body, barriers))
         if not edits:
             raise CannotMark("no part of the template writes what is trained")
         return apply_edits(self.tree.text, edits)
 
-    def _edit_body(self, body: Sequence[Item]) -> Iterator[Edit]:
+    def _wrap_body(self, body: Sequence[Item], barriers: Sequence[str]) -> Iterator[Edit]:
         """Yield the tags around the longest runs of neighbours that are trained as a whole."""
         run: list[Unit] = []
         for unit in self._list_units(body):
-            if unit.is_trained is not False and not self._ends_run(unit.item):
+            if unit.is_trained is not False and not _holds_any(unit.item, barriers):
                 run.append(unit)
                 continue
             yield from self._wrap(run)
             run = []
             if isinstance(unit.item, Block):  # a part of it may be trained
                 for section in unit.item.sections:
-                    yield from self._edit_body(section.body)
+                    yield from self._wrap_body(section.body, barriers)
         yield from self._wrap(run)
-
-    def _ends_run(self, item: Item) -> bool:
-        """Whether a block cannot hold this: a jump out of it, or a name that is set for what follows."""
-        if isinstance(item, Statement):
-            names = {item.name}
-        elif isinstance(item, Block):
-            names = set(_find_statements(item))
-        else:
-            return False
-        return not names.isdisjoint(JUMPS) or (self.ends_before_set and "set" in names)
 
     def _list_units(self, body: Sequence[Item]) -> Iterator[Unit]:
         for item in body:
-            if not isinstance(item, Data) or item not in self.watched.uses:
+            if not isinstance(item, Data) or item not in self.uses:
                 yield Unit(item.start, item.end, self._judge(item), item)
                 continue
-            for part in self.watched.uses[item].split_literal():
+            for part in self.uses[item].split_literal():
                 start = item.start + part.start
                 end = item.end if part.end is None else item.start + part.end
                 yield Unit(start, end, part.is_trained, item)
@@ -256,7 +217,7 @@ class BlockWriter:
     def _judge(self, item: Item) -> bool | None:
         """Return True if all that an item writes is trained, None if it writes nothing, else False."""
         if isinstance(item, Output):
-            found = [use.is_trained for use in self.watched.uses_of(item)]
+            found = [use.is_trained for use in self.uses_of(item)]
         elif isinstance(item, Block) and not item.captures:
             inner = [unit for one in item.sections for unit in self._list_units(one.body)]
             found = [unit.is_trained for unit in inner if unit.is_trained is not None]
@@ -279,6 +240,30 @@ class BlockWriter:
             yield close_tag(text, last.end, "endgeneration", within=ends_within)
 
 
+def propose(text: str, renderer: Renderer, texts: Sequence[TrainedText]) -> Collection[str]:
+    """Return texts with blocks, the smallest change first.
+
+    Raises:
+        CannotMark: There is no way to put blocks into this template.
+    """
+    separated = WatchedTemplate.watch(text, renderer, texts).separate_roles()
+    watched = WatchedTemplate.watch(separated, renderer, texts)
+    split = cache(watched.split_outputs)
+    # Each step changes places in the text, so the template is watched anew.
+    watch = cache(lambda changed: WatchedTemplate.watch(changed, renderer, texts))
+    found = [
+        watch(split(*how)).write_blocks(ends_before_set) for ends_before_set, *how in STRATEGIES
+    ]
+    return dict.fromkeys(found)
+
+
+def _holds_any(item: Item, names: Sequence[str]) -> bool:
+    """Whether an item is a statement of these, or has one in it that acts on what is around the item."""
+    if isinstance(item, Statement):
+        return item.name in names
+    return isinstance(item, Block) and any(name in names for name in _find_statements(item))
+
+
 def _find_statements(block: Block) -> Iterator[str]:
     """Yield the names of the statements in a block that act on what is around it."""
     for section in block.sections:
@@ -294,8 +279,8 @@ def explain_few_proofs(texts: Sequence[TrainedText]) -> str:
     proved, asked = count_proofs(texts)
     if proved and proved >= MIN_PROVED * asked:
         return ""
-    reasons = [reason for one in texts if one.is_written for reason in one.reasons]
-    reasons += [reason for one in texts for reason in one.reasons]
+    ordered = sorted(texts, key=lambda one: not one.is_written)
+    reasons = [reason for one in ordered for reason in one.reasons]
     if not texts:
         return "no conversation has a turn of an assistant"
     share = f"{proved} of {asked} conversations show what is trained, fewer than {MIN_PROVED:.0%}"

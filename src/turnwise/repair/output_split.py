@@ -19,17 +19,16 @@ the opening was joined before) it is remembered which text stands before the tra
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from os.path import commonprefix
 from typing import NamedTuple
 
 from turnwise.analysis.conversations import Probe
-from turnwise.engine.provenance.expressions import Position
-from turnwise.engine.renderer import TOOL_USE, Renderer
-from turnwise.errors import TurnwiseError
+from turnwise.analysis.counterexample import try_render
+from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.renderer import Renderer
 from turnwise.repair.edits import INDENTATION
 from turnwise.repair.source_tree import (
     Atom,
@@ -42,7 +41,6 @@ from turnwise.repair.source_tree import (
     SourceTree,
     Sum,
     find_leaves,
-    walk_direct,
 )
 from turnwise.repair.trained_turns import Span, TrainedText
 
@@ -67,14 +65,20 @@ class OutputSplitter:
         uses: What was seen of its operands.
         refuses_other_types: Write an operand that stands alone as `'' + operand`. A sum fails if an operand is null or
             a number, and so did the template; an output of the operand alone would write it.
+        keeps_values: A value of which a part is trained is not split.
     """
 
     def __init__(
-        self, tree: SourceTree, uses: Mapping[Atom, AtomUse], refuses_other_types: bool
+        self,
+        tree: SourceTree,
+        uses: Mapping[Atom, AtomUse],
+        refuses_other_types: bool,
+        keeps_values: bool,
     ) -> None:
         self.tree = tree
         self.uses = uses
         self.refuses_other_types = refuses_other_types
+        self.keeps_values = keeps_values
 
     def split(self, output: Output) -> str | None:
         """Return the tags that write the same as an output; None if all of it is trained, or nothing."""
@@ -113,19 +117,20 @@ class OutputSplitter:
         for operand in found.operands:
             for part in self._split_operand(operand):
                 if parts and _fits(parts[-1], part):
-                    parts[-1] = self._join(parts[-1], part)
+                    parts[-1] = self._join(parts[-1], part, found.sign)
                 else:
                     parts.append(part)
         for part in parts:
             is_safe = part.is_statement or " + " in part.text or part.text[:1] in "'\""
+            is_safe = is_safe or found.sign == "~"  # which joins other types, too
             if self.refuses_other_types and not is_safe:
                 part = part._replace(text=f"{NO_VALUE} + {part.text}")
             yield part
 
-    def _join(self, before: SplitPart, part: SplitPart) -> SplitPart:
+    def _join(self, before: SplitPart, part: SplitPart, sign: str) -> SplitPart:
         is_trained = part.is_trained if before.is_trained is None else before.is_trained
         if before.source is None or part.source is None:
-            return SplitPart(f"{before.text} + {part.text}", is_trained)
+            return SplitPart(f"{before.text} {sign} {part.text}", is_trained)
         source = before.source[0], part.source[1]
         return SplitPart(self.tree.show(*source), is_trained, source=source)
 
@@ -141,15 +146,18 @@ class OutputSplitter:
     def _find_trained(self, found: Expression) -> set[bool]:
         """Return whether the parts of an expression are trained: both if it has to be split, none if unknown."""
         uses = [self.uses[leaf] for leaf in find_leaves(found) if leaf in self.uses]
-        if any(use.cuts for use in uses):
+        if any(use.cuts and not self._is_kept(use) for use in uses):
             return {True, False}
         return {use.is_trained for use in uses}
+
+    def _is_kept(self, use: AtomUse) -> bool:
+        return self.keeps_values and not use.is_literal
 
     def _split_leaf(self, leaf: Leaf) -> Iterator[SplitPart]:
         text, use = self.tree.show(leaf.start, leaf.end), self.uses.get(leaf)
         if use is None:
             yield SplitPart(text, None)
-        elif not use.cuts:
+        elif not use.cuts or self._is_kept(use):
             yield SplitPart(text, use.is_trained)
         elif use.is_literal:
             for part in use.split_literal():
@@ -190,10 +198,10 @@ def _split_at_texts(text: str, use: AtomUse) -> Iterator[SplitPart]:
         yield _make_statement("endif")
 
 
-def quote(text: str) -> str:
-    """Return a text as a literal of Jinja."""
-    shown = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
-    return f"'{shown}'"
+def quote(text: str, mark: str = "'") -> str:
+    """Return a text as a literal of Jinja, in these quotation marks."""
+    shown = text.replace("\\", "\\\\").replace(mark, f"\\{mark}").replace("\n", "\\n")
+    return f"{mark}{shown}{mark}"
 
 
 def cut_literal(source: str, start: int, end: int | None) -> str:
@@ -223,56 +231,30 @@ class WrittenText(NamedTuple):
     end: int
 
 
-class AtomFinder:
-    """Finds which atom of a template writes what.
+def find_written(
+    tree: SourceTree, renderer: Renderer, probe: Probe, text: str
+) -> list[WrittenText]:
+    """Return which atom of a template writes which characters of a conversation; none if that cannot be followed.
 
     What a macro or another text that is a value holds counts as written by the operand that outputs it.
 
     Args:
         tree: The template.
         renderer: The same.
+        probe: The conversation.
+        text: What the template should write.
     """
-
-    def __init__(self, tree: SourceTree, renderer: Renderer) -> None:
-        self._tree = tree
-        self._renderer = renderer
-        self._atoms: list[Atom] = []
-        for item in walk_direct(tree.body):
-            if isinstance(item, Data):
-                self._atoms.append(item)
-            elif isinstance(item, Output):
-                self._atoms += find_leaves(item.expression)
-        self._starts = [atom.start for atom in self._atoms]
-
-    def find_written(self, probe: Probe, text: str) -> list[WrittenText] | None:
-        """Return which atom writes which characters of a conversation; None if that cannot be followed.
-
-        Args:
-            probe: The conversation.
-            text: What the template should write.
-        """
-        try:
-            rendering = self._renderer.render(probe.messages, **probe.arguments())
-        except TurnwiseError:
-            return None
-        if rendering.text != text:
-            return None
-        if probe.tools is not None and TOOL_USE in self._renderer.named:
-            return []  # another template writes it
-        written = []
-        for _, group in groupby(rendering.writers, key=lambda span: span.execution):
-            spans = list(group)
-            atom = self._find_atom(spans[0].caller)
-            if atom is not None:
-                written.append(WrittenText(atom, spans[0].start, spans[-1].end))
-        return written
-
-    def _find_atom(self, position: Position | None) -> Atom | None:
-        if position is None:
-            return None
-        offset = self._tree.find_offset(*position)
-        index = bisect_right(self._starts, offset) - 1
-        return self._atoms[index] if index >= 0 and offset < self._atoms[index].end else None
+    rendering = try_render(renderer, probe)
+    if not isinstance(rendering, Rendering) or rendering.text != text:
+        return []
+    written = []
+    for _, group in groupby(rendering.writers, key=lambda span: span.execution):
+        spans = list(group)
+        position = spans[0].caller
+        atom = None if position is None else tree.find_atom(tree.find_offset(*position))
+        if atom is not None:
+            written.append(WrittenText(atom, spans[0].start, spans[-1].end))
+    return written
 
 
 class AtomPart(NamedTuple):
@@ -344,21 +326,18 @@ class AtomUse:
         return found
 
 
-def watch_atoms(
-    seen: Iterable[tuple[TrainedText, Sequence[WrittenText]]],
-) -> dict[Atom, AtomUse]:
-    """Return what was seen of each atom that wrote something in these conversations."""
-    uses: dict[Atom, AtomUse] = {}
-    for trained, written in seen:
-        for atom, start, end in written:
-            if any(start < stop and begin < end for begin, stop in trained.unknown):
-                continue
-            spans = tuple(
-                (max(begin, start) - start, min(stop, end) - start)
-                for begin, stop in trained.spans
-                if begin < end and start < stop
-            )
-            is_reply = any(begin <= start < stop for begin, stop in trained.replies)
-            use = uses.setdefault(atom, AtomUse(isinstance(atom, Data) or atom.is_literal))
-            use.note(trained.text[start:end], spans, is_reply)
-    return uses
+def note_uses(
+    uses: dict[Atom, AtomUse], trained: TrainedText, written: Sequence[WrittenText]
+) -> None:
+    """Note what was seen of each atom that wrote something in a conversation."""
+    for atom, start, end in written:
+        if any(start < stop and begin < end for begin, stop in trained.unknown):
+            continue
+        spans = tuple(
+            (max(begin, start) - start, min(stop, end) - start)
+            for begin, stop in trained.spans
+            if begin < end and start < stop
+        )
+        is_reply = any(begin <= start < stop for begin, stop in trained.replies)
+        use = uses.setdefault(atom, AtomUse(isinstance(atom, Data) or atom.is_literal))
+        use.note(trained.text[start:end], spans, is_reply)

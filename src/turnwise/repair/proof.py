@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
-from turnwise.analysis.conversations import Probe, load_probes, option_names
+from turnwise.analysis.conversations import Probe, load_probes, name_tokens, option_names
 from turnwise.analysis.counterexample import try_render
 from turnwise.analysis.form_table import HAS_WORDS, Verdict, is_worse, judge
 from turnwise.analysis.probe_chats import FormQuestion
@@ -29,11 +29,10 @@ from turnwise.analysis.wide_conversations import (
     option_values,
 )
 from turnwise.engine.program import compile_program
+from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
-from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TemplateLimitError, TurnwiseError
 from turnwise.repair.defects import Defect, drop_space, list_part_paths
-from turnwise.repair.trained_turns import name_tokens
 
 MAX_COMPILED = 3_000_000  # characters of all changed templates of one call
 
@@ -121,11 +120,8 @@ class WrittenSet:
 
 def write(renderer: Renderer, probe: Probe) -> str | None:
     """Return the text of a conversation; None if the template refuses it."""
-    try:
-        return renderer.render(probe.messages, **probe.arguments()).text
-    except TurnwiseError as error:
-        raise_if_call_ended(error)
-        return None
+    outcome = try_render(renderer, probe)
+    return outcome.text if isinstance(outcome, Rendering) else None
 
 
 class Proof:

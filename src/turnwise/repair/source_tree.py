@@ -18,9 +18,14 @@ Offsets are those of the text with `\\n` for every line end (`SourceTree.text`).
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from functools import cached_property
+from itertools import accumulate, chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from turnwise.engine.compiler.syntax import TokenScan, normalise_newlines, unpack_position
@@ -33,6 +38,7 @@ LOOSE = frozenset(["and", "or", "not", "is", "in", "==", "!=", "<", ">", "<=", "
 """What binds less than a sum, or is not joined by splitting."""
 JOINS = frozenset(["+", "~"])
 CLOSERS = frozenset(")]")
+INDENTED_TAG = re.compile(r"^([ \t]+)\{", re.MULTILINE)
 TAG_BEGINS = ("variable_begin", "block_begin")
 
 
@@ -73,9 +79,10 @@ class Operand(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """Operands that are joined with `+` or `~`."""
+    """Operands that are joined with `+` or `~`, the first of which is `sign`."""
 
     operands: tuple[Operand, ...]
+    sign: str
 
 
 Expression = Leaf | Choice | Sum
@@ -158,17 +165,22 @@ class SourceTree:
     Attributes:
         text: The source with `\\n` for every line end.
         tokens: All its tokens.
+        tags: All its tags, comments and raw blocks.
         body: Its items.
     """
 
     def __init__(self, source: str) -> None:
         self.text = normalise_newlines(source)
-        self.tokens = scan_tokens(self.text)
-        self._next = 0
-        self.body = self._read_body()[0]
         self._line_starts = list(
             accumulate((len(line) + 1 for line in self.text.split("\n")), initial=0)
         )
+        self.tokens = [
+            Token(kind, value, self.find_offset(*unpack_position(lineno)))
+            for lineno, kind, value in TokenScan(self.text).scan()
+        ]
+        self._next = 0
+        self.tags: list[Statement] = []
+        self.body = self._read_body()[0]
 
     def _read_body(self) -> tuple[list[Item], Statement | None]:
         """Read items up to a tag that belongs to the block around them; return it, too."""
@@ -203,7 +215,9 @@ class SourceTree:
             token for token in self.tokens[first : self._next] if token.kind != "whitespace"
         )
         name = inner[1].text if opening.kind == "block_begin" else opening.kind.partition("_")[0]
-        return Statement(opening.start, end.start + len(end.text.rstrip()), name, inner)
+        tag = Statement(opening.start, end.start + len(end.text.rstrip()), name, inner)
+        self.tags.append(tag)
+        return tag
 
     def _read_block(self, tag: Statement) -> Block:
         sections: list[Section] = []
@@ -219,24 +233,52 @@ class SourceTree:
         signs = tag.tokens[0].text[2:], tag.tokens[-1].text.partition("}")[0]
         return Output(tag.start, tag.end, signs, read_expression(tag.tokens[1:-1]))
 
+    @cached_property
+    def mark(self) -> str:
+        """The quotation mark that the template prefers."""
+        marks = Counter(token.text[0] for token in self.tokens if token.kind == "string")
+        return '"' if marks['"'] > marks["'"] else "'"
+
+    def with_own_quotes(self, text: str) -> str:
+        """Return text of a tag with the quotation marks of the template for single ones."""
+        return text.replace("'", self.mark)
+
+    def lay_out(self, tags: Sequence[str], indentation: str = "") -> list[str]:
+        """Return a line for each tag (`if x`) or quoted text, indented as the template's own are."""
+        found = INDENTED_TAG.search(self.text)
+        step = found[1] if found else "    "
+        lines, depth = [], 0
+        for tag in tags:
+            word = tag.partition(" ")[0]
+            depth -= word.startswith("end")
+            inner = depth - (word in SECTIONS)
+            shown = f"{{{{- {tag} }}}}" if tag[0] in "'\"" else f"{{%- {tag} %}}"
+            lines.append(f"{indentation}{step * inner}{shown}")
+            depth += word in OPENERS
+        return lines
+
     def find_offset(self, line: int, column: int) -> int:
         """Return where a position is in the text."""
         return self._line_starts[line - 1] + column - 1
 
+    @cached_property
+    def atoms(self) -> list[Atom]:
+        """The parts that write a text which is no value, in their order."""
+        found: list[Atom] = []
+        for item in walk_direct(self.body):
+            if isinstance(item, Output):
+                found += find_leaves(item.expression)
+            elif isinstance(item, Data):
+                found.append(item)
+        return found
+
+    def find_atom(self, offset: int) -> Atom | None:
+        """Return the atom at a place of the text."""
+        index = bisect_right(self.atoms, offset, key=attrgetter("start")) - 1
+        return self.atoms[index] if index >= 0 and offset < self.atoms[index].end else None
+
     def show(self, start: int, end: int) -> str:
         return self.text[start:end]
-
-
-def scan_tokens(text: str) -> list[Token]:
-    """Return the tokens of a text whose line ends are `\\n`."""
-    starts = [0]
-    for content in text.split("\n"):
-        starts.append(starts[-1] + len(content) + 1)
-    tokens = []
-    for lineno, kind, value in TokenScan(text).scan():
-        line, column = unpack_position(lineno)
-        tokens.append(Token(kind, value, starts[line - 1] + column - 1))
-    return tokens
 
 
 def _is_set_block(tag: Statement) -> bool:
@@ -246,7 +288,9 @@ def _is_set_block(tag: Statement) -> bool:
 
 def read_expression(tokens: Sequence[Token]) -> Expression:
     """Return an expression as the operands that are written one after the other."""
-    while len(tokens) > 2 and tokens[0].text == "(" and find_closing(tokens, 0) == len(tokens) - 1:
+    while (
+        len(tokens) > 2 and tokens[0].text == "(" and match_brackets(tokens)[0] == len(tokens) - 1
+    ):
         tokens = tokens[1:-1]
     outer = [(index, token.text) for index, token in _outer_tokens(tokens)]
     has_choice = any(text == "if" for _, text in outer)
@@ -273,7 +317,7 @@ def _read_sum(tokens: Sequence[Token], outer: Sequence[tuple[int, str]]) -> Sum 
     for start, end in zip([-1, *joins], [*joins, len(tokens)], strict=True):
         own = tokens[start + 1 : end]
         operands.append(Operand(own[0].start, own[-1].end, read_expression(own)))
-    return Sum(tuple(operands))
+    return Sum(tuple(operands), tokens[joins[0]].text)
 
 
 def _is_literal(tokens: Sequence[Token]) -> bool:
@@ -282,25 +326,23 @@ def _is_literal(tokens: Sequence[Token]) -> bool:
 
 def _outer_tokens(tokens: Sequence[Token]) -> Iterator[tuple[int, Token]]:
     """Yield the tokens outside of all brackets, with their indices."""
-    depth = 0
+    partners, end = match_brackets(tokens), -1
     for index, token in enumerate(tokens):
-        if token.kind == "operator" and token.text in "([{":
-            depth += 1
-        elif token.kind == "operator" and token.text in ")]}":
-            depth -= 1
-        elif not depth and token.kind != "string":
+        end = max(end, partners.get(index, end))
+        if index > end and token.kind != "string":
             yield index, token
 
 
-def find_closing(tokens: Sequence[Token], opening: int) -> int:
-    """Return the index of the bracket that closes the one at `opening`."""
-    depth = 0
-    for index in range(opening, len(tokens)):
-        if tokens[index].kind == "operator":
-            depth += (tokens[index].text in "([{") - (tokens[index].text in ")]}")
-        if not depth:
-            return index
-    return len(tokens)
+def match_brackets(tokens: Sequence[Token]) -> dict[int, int]:
+    """Return for the index of each bracket that of the one that belongs to it."""
+    partners, open_ones = {}, []
+    for index, token in enumerate(tokens):
+        if token.kind == "operator" and token.text in "([{":
+            open_ones.append(index)
+        elif token.kind == "operator" and token.text in ")]}":
+            partners[index] = open_ones.pop()
+            partners[partners[index]] = index
+    return partners
 
 
 def walk_direct(items: Sequence[Item]) -> Iterator[Item]:
@@ -346,7 +388,9 @@ class ReadFinder:
 
     def __init__(self, tree: SourceTree) -> None:
         self.tree = tree
-        self.tokens = list(_within_tags(tree.tokens))
+        tags = [tag.tokens for tag in tree.tags if tag.tokens[0].kind in TAG_BEGINS]
+        self.tokens = list(chain.from_iterable(tags))
+        self._partners = match_brackets(self.tokens)
 
     def find_key(self, key: str) -> list[Read]:
         """Return the reads of a key: `x.key`, `x['key']`, `x.get('key')`."""
@@ -369,19 +413,6 @@ class ReadFinder:
             if read is not None:
                 found.append(read)
         return found
-
-    def find_names_set_from(self, reads: Sequence[Read]) -> set[str]:
-        """Return the names that `{% set name = ... %}` gives to expressions with such reads."""
-        starts = {read.start for read in reads}
-        names = set()
-        for index, token in enumerate(self.tokens):
-            if token.kind == "name" and token.text == "set" and self._at(index + 2) == "=":
-                for inner in self.tokens[index + 3 :]:
-                    if inner.kind == "block_end":
-                        break
-                    if inner.start in starts:
-                        names.add(self.tokens[index + 1].text)
-        return names
 
     def _end_of_key(self, index: int, token: Token, key: str) -> int | None:
         """Return the index of the last token of a read whose key is at `index`."""
@@ -406,7 +437,7 @@ class ReadFinder:
         if following == "|":
             last = end + 2
             if self._at(last + 1) == "(":
-                last = find_closing(self.tokens, last + 1)
+                last = self._partners[last + 1]
             filter_end = self.tokens[last].end
             name = self.tree.text[self.tokens[end + 2].start : filter_end]
         return Read(start, stop, following == "is", name, filter_end)
@@ -417,7 +448,7 @@ class ReadFinder:
         while index >= 0:
             token = self.tokens[index]
             if token.kind == "operator" and token.text in CLOSERS:
-                index = self._match_back(index) - 1
+                index = self._partners[index] - 1
                 continue
             if token.kind != "name":
                 return None
@@ -425,18 +456,6 @@ class ReadFinder:
                 return index
             index -= 2
         return None
-
-    def _match_back(self, index: int) -> int:
-        """Return the index of the bracket that opens what the one at `index` closes."""
-        depth = 0
-        while index >= 0:
-            token = self.tokens[index]
-            if token.kind == "operator":
-                depth += (token.text in ")]}") - (token.text in "([{")
-            if not depth:
-                return index
-            index -= 1
-        return 0
 
     def _is_value(self, index: int) -> bool:
         """Whether something that can be indexed ends here."""
@@ -449,15 +468,3 @@ class ReadFinder:
 
     def _at(self, index: int) -> str:
         return self.tokens[index].text if 0 <= index < len(self.tokens) else ""
-
-
-def _within_tags(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens in tags, with the ends of the tags, and without white space, text and comments."""
-    is_tag = False
-    for token in tokens:
-        if token.kind in TAG_BEGINS:
-            is_tag = True
-        if is_tag and token.kind != "whitespace":
-            yield token
-        if token.kind in ("variable_end", "block_end"):
-            is_tag = False

@@ -18,13 +18,14 @@ from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import (
-    PROBE_TOKENS,
     MessageDict,
     Probe,
     conversations,
+    name_tokens,
     option_names,
     vary_options,
 )
+from turnwise.analysis.counterexample import try_render
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.compiler.history_proof import analyse_history
@@ -32,8 +33,6 @@ from turnwise.engine.provenance.piece_table import message_index
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
 from turnwise.engine.renderer import Renderer
-from turnwise.engine.runtime.limits import raise_if_call_ended
-from turnwise.errors import TurnwiseError
 from turnwise.tokens.boundaries import (
     Turn,
     TurnCache,
@@ -114,11 +113,8 @@ class TrainedTurns:
 
     def find(self, probe: Probe) -> TrainedText | None:
         """Return what is trained of a conversation; None if the template refuses it."""
-        arguments = probe.arguments()
-        try:
-            rendering = self.renderer.render(probe.messages, **arguments)
-        except TurnwiseError as error:
-            raise_if_call_ended(error)
+        rendering = try_render(self.renderer, probe)
+        if not isinstance(rendering, Rendering):
             return None
         spans = find_message_spans(rendering.piece_table)
         turns, untrained, diverging = self._find_turns(probe, rendering, spans)
@@ -191,12 +187,8 @@ class TrainedTurns:
 
     def _is_refused(self, probe: Probe, index: int) -> bool:
         """Whether the template refuses the prompt before a message: else it does not write the message itself."""
-        try:
-            self._render_prompt(probe, probe.messages[:index])
-        except TurnwiseError as error:
-            raise_if_call_ended(error)
-            return True
-        return False
+        asked = replace(probe, messages=probe.messages[:index], add_generation_prompt=True)
+        return not isinstance(try_render(self.renderer, asked), Rendering)
 
     def _leaves_out(self, probe: Probe, index: int, text: str) -> bool:
         """Whether a conversation is written in the same way without a message."""
@@ -239,15 +231,6 @@ def _list_fields(rendering: Rendering, index: int, span: TextSpan) -> Iterator[S
         path = leaf.path if isinstance(leaf, Field) else ()
         if message_index(path) == index and path[-1] not in ("role", "name"):
             yield start, end
-
-
-def name_tokens(renderer: Renderer) -> dict[str, str]:
-    """Return texts for the special tokens that a template reads and has no text for."""
-    return {
-        name: text
-        for name, text in PROBE_TOKENS.items()
-        if name in renderer.variables and not renderer.options.get(name)
-    }
 
 
 def list_training_probes(options: Sequence[str]) -> Iterator[Probe]:
@@ -306,9 +289,7 @@ def clip_spans(spans: Sequence[Span], away: Sequence[Span]) -> tuple[Span, ...]:
 
 def mask_of(renderer: Renderer, probe: Probe) -> tuple[str, tuple[Span, ...]] | None:
     """Return the text of a conversation and the spans in `{% generation %}` blocks; None if it is refused."""
-    try:
-        rendering = renderer.render(probe.messages, **probe.arguments())
-    except TurnwiseError as error:
-        raise_if_call_ended(error)
+    rendering = try_render(renderer, probe)
+    if not isinstance(rendering, Rendering):
         return None
     return rendering.text, join_spans(rendering.piece_table.generation_spans())
