@@ -40,6 +40,13 @@ class _ObjectDraft:
     def has_arguments(self) -> bool:
         return self.early_arguments is not None or self.call is not None
 
+    def add(self, span: str, value: Any) -> None:
+        """Add the value of a member if it is a name or an id."""
+        if span == "id":
+            self.id = str(value)
+        elif span == "name" and self.name is None and value and isinstance(value, str):
+            self.name = value
+
 
 class JsonCallParser(PartParser):
     """Parses calls that are JSON objects."""
@@ -128,10 +135,7 @@ class JsonCallParser(PartParser):
         # What the template does not write itself is no marker.
         if span == "raw" or (span == "marker" and not _is_written(spec, value)):
             self._builder.relabel_from(draft.member_start, "raw")
-        if span == "id":
-            draft.id = str(value)
-        elif span == "name" and draft.name is None and value and isinstance(value, str):
-            draft.name = value
+        draft.add(span, value)
         if draft.name is None and draft.early_arguments is None:
             # An object without an opener must show early that it is a call.
             is_doubtful = draft.is_bare and key not in (spec.id, "type")
