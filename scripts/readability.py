@@ -75,7 +75,6 @@ class Readability:
     lines: int = 0
     code_lines: int = 0
     nodes: int = 0
-    comments: int = 0
     functions: int = 0
     participles: list[str] = field(default_factory=list)
     types: dict[str, list[str]] = field(default_factory=dict)
@@ -90,10 +89,6 @@ class Readability:
     @property
     def nodes_per_line(self) -> float:
         return self.nodes / max(self.code_lines, 1)
-
-    @property
-    def comments_per_100(self) -> float:
-        return 100 * self.comments / max(self.code_lines, 1)
 
     @property
     def duplicate_types(self) -> dict[str, list[str]]:
@@ -117,21 +112,36 @@ class Readability:
 def measure(root: Path) -> Readability:
     """Measure a file, or all Python files below a folder."""
     found = Readability()
-    paths = [root] if root.is_file() else sorted(root.rglob("*.py"))
-    for path in paths:
+    for path in list_files(root):
         _measure_file(path, found)
     return found
 
 
+@cache
+def list_nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return the syntax nodes of a file, the module first; each file is parsed once."""
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))))
+
+
+def count_comments(root: Path) -> int:
+    """Count the comments of a file, or of all below a folder; to split them into tokens takes seconds."""
+    count = 0
+    for path in list_files(root):
+        with path.open("rb") as file:
+            tokens = tokenize.tokenize(file.readline)
+            count += sum(token.type == tokenize.COMMENT for token in tokens)
+    return count
+
+
+def list_files(root: Path) -> list[Path]:
+    return [root] if root.is_file() else sorted(root.rglob("*.py"))
+
+
 def _measure_file(path: Path, found: Readability) -> None:
-    text = path.read_text(encoding="utf-8")
-    nodes = list(ast.walk(ast.parse(text)))
-    found.lines += text.count("\n")
+    nodes = list_nodes(path)
+    found.lines += path.read_text(encoding="utf-8").count("\n")
     found.code_lines += len({node.lineno for node in nodes if hasattr(node, "lineno")})
     found.nodes += sum(not isinstance(node, NOT_COUNTED) for node in nodes)
-    with path.open("rb") as file:
-        tokens = tokenize.tokenize(file.readline)
-        found.comments += sum(token.type == tokenize.COMMENT for token in tokens)
     for node in nodes:
         if isinstance(node, Function):
             _measure_function(node, path, found)
@@ -173,13 +183,13 @@ def count_branches(function: ast.AST) -> int:
     return count
 
 
-def report(found: Readability) -> Iterator[str]:
+def report(found: Readability, comments: int) -> Iterator[str]:
     """Write the figures as lines of text."""
     largest = found.class_sizes().most_common(1)
     yield f"lines            {found.lines}"
     yield f"nodes            {found.nodes}"
     yield f"nodes per line   {found.nodes_per_line:.2f}"
-    yield f"comments per 100 {found.comments_per_100:.1f}"
+    yield f"comments per 100 {100 * comments / max(found.code_lines, 1):.1f}"
     yield f"participles      {found.participle_percent:.1f}% of {found.functions} functions"
     yield f"duplicate types  {len(found.duplicate_types)}"
     yield f"largest class    {largest[0] if largest else None}"
@@ -204,7 +214,10 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="name the places behind the figures")
     arguments = parser.parse_args()
     found = measure(arguments.path)
-    lines = [*report(found), *(list_offenders(found) if arguments.list else ())]
+    lines = [
+        *report(found, count_comments(arguments.path)),
+        *(list_offenders(found) if arguments.list else ()),
+    ]
     print("\n".join(lines))
 
 

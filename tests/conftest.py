@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 import corpus as corpus_files
 from turnwise.tokens.tokenizers import Tokenizer, tokenizer
@@ -31,6 +31,9 @@ settings.load_profile("turnwise")
 # tests as the process that started them.
 FIXED_ROWS, ROWS_OF_THE_DAY = 10, 4
 MANY_ROWS = 20
+# Of a property's examples the quick run takes a third, which are always the same; the laws take all.
+ALL_ROWS = 1_000_000
+LEAST_EXAMPLES = 25
 GOLDEN_RATIO = (1 + 5**0.5) / 2
 DAY = os.environ.setdefault("TURNWISE_TEST_DAY", date.today().isoformat())
 
@@ -78,12 +81,36 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize = parametrize_sample  # type: ignore[method-assign]
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Make a law of each property of hypothesis: all of its rows, and in the quick run fewer examples."""
+    if not is_property(item):
+        return
+    if item.get_closest_marker("law") is None:
+        item.add_marker(pytest.mark.law(ALL_ROWS))
+    if not item.config.getoption("--laws") and item.get_closest_marker("slow") is None:
+        shorten_property(item.obj)  # type: ignore[attr-defined]
+
+
+def is_property(item: pytest.Item) -> bool:
+    return is_hypothesis_test(getattr(item, "obj", None))
+
+
+def shorten_property(test: Any) -> None:
+    if hasattr(test, "all_examples"):  # another row of the same function
+        return
+    given = test._hypothesis_internal_use_settings
+    test.all_examples = given.max_examples
+    count = min(given.max_examples, max(LEAST_EXAMPLES, given.max_examples // 3))
+    test._hypothesis_internal_use_settings = settings(given, max_examples=count)
+
+
 @pytest.hookimpl(trylast=True)  # after what `-m` leaves out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave what is too much for this run to another.
 
-    For the quick run that is a law without rows, which is a long search, unless it takes the fixture `sample`; and most
-    rows of a law that is parametrised more than once. With `--laws` it is the other parts of laws with many rows.
+    For the quick run that is a law without rows, which is a long search, unless it takes the fixture `sample` or is a
+    property; and most rows of a law that is parametrised more than once. With `--laws` it is the other parts of laws
+    with many rows.
     """
     parts, takes_all = config.getoption("--parts"), config.getoption("--laws")
     if takes_all and parts <= 1:
@@ -98,7 +125,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if takes_all:
             step = parts if len(rows) >= MANY_ROWS else 1
             chosen = range(date.fromisoformat(DAY).toordinal() % step, len(rows), step)
-        elif hasattr(rows[0], "callspec") or "sample" in rows[0].fixturenames:  # type: ignore[attr-defined]
+        elif (
+            hasattr(rows[0], "callspec") or is_property(rows[0]) or "sample" in rows[0].fixturenames  # type: ignore[attr-defined]
+        ):
             chosen = choose_rows(len(rows), *rows[0].get_closest_marker("law").args)  # type: ignore[union-attr]
         left.update(set(rows) - {rows[index] for index in chosen})
     if left:
@@ -112,7 +141,7 @@ def choose_rows(count: int, fixed: int = FIXED_ROWS) -> list[int]:
     They are spread by the golden ratio: equal steps would meet one value only of what is repeated in the rows. Tests
     over the same rows take the same ones, so that what is compiled or loaded for one serves the others.
     """
-    of_the_day = min(ROWS_OF_THE_DAY, (fixed + 1) // 2)
+    of_the_day = min(ROWS_OF_THE_DAY, fixed // 2)
     if count <= fixed + of_the_day:
         return list(range(count))
     always = {int(index * GOLDEN_RATIO % 1 * count) for index in range(fixed)}

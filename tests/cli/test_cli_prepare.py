@@ -494,7 +494,7 @@ def test_inspect_without_its_tokenizer(out: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGINT")
 def test_ctrl_c_leaves_what_the_same_command_resumes(tmp_path: Path) -> None:
     path, folder = tmp_path / "rows.jsonl", tmp_path / "out"
-    path.write_text("\n".join(json.dumps(chat(number)) for number in range(800)))
+    path.write_text("\n".join(json.dumps(chat(number)) for number in range(300)))
     source = str(Path(turnwise.__file__).parents[1])
     code = (
         # a shell that runs the tests in the background lets all of them ignore the signal
@@ -515,4 +515,4 @@ def test_ctrl_c_leaves_what_the_same_command_resumes(tmp_path: Path) -> None:
     assert not list(folder.glob("train-*")) and not (folder / "manifest.json").exists()
     assert "no manifest.json" in bad("inspect", folder)
     resumed = subprocess.run(call, capture_output=True, text=True, check=True)
-    assert "800 read: 800 written" in resumed.stdout
+    assert "300 read: 300 written" in resumed.stdout

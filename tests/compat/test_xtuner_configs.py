@@ -14,6 +14,7 @@ import pytest
 import corpus
 import turnwise
 from corpus import needs_corpus
+from lazy_modules import LazyModule
 from originals import find_checkout, load_xtuner
 from turnwise.compat import xtuner
 from turnwise.compat.xtuner import (
@@ -24,7 +25,7 @@ from turnwise.compat.xtuner import (
 from turnwise.tokens.tokenizers import tokenizer as load_shipped_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of `datasets`
-datasets = pytest.importorskip("datasets")
+datasets = LazyModule("datasets")
 
 SOURCE = find_checkout("xtuner")
 """A checkout of XTuner whose configs are read, and whose code is run beside ours."""

@@ -45,7 +45,7 @@ def read_samples(folder: Path, split: str = "train") -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.law(2)
+@pytest.mark.law(1)
 @pytest.mark.parametrize(
     ("name", "counts"),
     [

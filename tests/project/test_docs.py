@@ -5,7 +5,8 @@ the lines under such a command, if any, are its output, in which a line `...` st
 one file are one story: they share a namespace and an empty folder in which only `examples/` is there, in the order
 of the page.
 
-Other commands (`$ make test`) are not run, nor are blocks in other languages.
+Other commands (`$ make test`) are not run, nor are blocks in other languages. A command that needs no shell runs inside
+of the test process. A translation with the same code as its original is a law: the quick run has one of them or two.
 
 A page that begins with `<!-- needs: trl, torch -->` is run only where those packages are: in an environment that
 `make integrations` builds for it.
@@ -13,6 +14,7 @@ A page that begins with `<!-- needs: trl, torch -->` is run only where those pac
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import importlib.util
@@ -28,8 +30,10 @@ from pathlib import Path
 
 import api_reference
 import pytest
+from click.testing import CliRunner
 
 import turnwise
+from turnwise import cli
 from turnwise.errors import TurnwiseWarning
 from turnwise.replies.events import STATUSES
 from turnwise.replies.parser.compiled_grammar import TOLERANCES
@@ -49,6 +53,8 @@ FILE_NAME = re.compile(r"`([\w./-]*/|[\w./-]+\.(?:py|toml|md))`")
 EXAMPLE_FILES = {"my-model.toml"}
 NEEDS = re.compile(r"<!-- needs: ([\w, ]+) -->")
 COMMAND = re.compile(r"(^|[|;&] *)turnwise\b")
+PLAIN_COMMAND = re.compile(r"turnwise [^|;&<>$*?`]*")
+LANGUAGE = re.compile(r"\.zh-CN\.md$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +71,58 @@ class Command:
     output: tuple[str, ...]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def name_page(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for found in FENCE.finditer(text):
+        body = found["body"].replace("\n" + found["indent"], "\n").removeprefix(found["indent"])
+        yield Block(found["language"].strip(), body, text.count("\n", 0, found.start()) + 1)
+
+
+def commands(block: Block) -> Iterator[Command]:
+    """The commands that are ours; a line that ends with a backslash goes on."""
+    lines = block.text.replace("\\\n", "").splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith("$ ")]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        text = lines[start].removeprefix("$ ")
+        if COMMAND.search(text):
+            yield Command(block.line + start + 1, text, tuple(lines[start + 1 : end]))
+
+
+def list_steps(page: Path) -> list[object]:
+    """Return what a page runs, without the comments in it."""
+    steps: list[object] = []
+    for block in blocks(page):
+        if block.language == "python":
+            steps.append(ast.dump(ast.parse(block.text)))
+        elif block.language == "console":
+            steps += [(command.text, command.output) for command in commands(block)]
+    return steps
+
+
+def repeats_its_original(page: Path) -> bool:
+    original = page.with_name(LANGUAGE.sub(".md", page.name))
+    return original != page and list_steps(original) == list_steps(page)
+
+
+REPEATS = [page for page in PAGES if repeats_its_original(page)]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in REPEATS], ids=name_page)
 def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_page(page, tmp_path, monkeypatch)
+
+
+@pytest.mark.law(1)
+@pytest.mark.parametrize("page", REPEATS, ids=name_page)
+def test_translated_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_page(page, tmp_path, monkeypatch)
+
+
+def run_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in needed_packages(page):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed: see `make integrations`")
@@ -97,7 +153,7 @@ def test_readme_opens_with_install_and_proof() -> None:
     assert proof.language == "python" and "assert " in proof.text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", PAGES, ids=name_page)
 def test_no_block_escapes(page: Path) -> None:
     """A language that only looks like python would not be run."""
     odd = {block.language for block in blocks(page)} & {
@@ -170,38 +226,32 @@ def needed_packages(page: Path) -> list[str]:
     return found[1].replace(",", " ").split() if found else []
 
 
-def blocks(page: Path) -> Iterator[Block]:
-    text = page.read_text(encoding="utf-8")
-    for found in FENCE.finditer(text):
-        body = found["body"].replace("\n" + found["indent"], "\n").removeprefix(found["indent"])
-        yield Block(found["language"].strip(), body, text.count("\n", 0, found.start()) + 1)
-
-
-def commands(block: Block) -> Iterator[Command]:
-    """The commands that are ours; a line that ends with a backslash goes on."""
-    lines = block.text.replace("\\\n", "").splitlines()
-    starts = [number for number, line in enumerate(lines) if line.startswith("$ ")]
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        text = lines[start].removeprefix("$ ")
-        if COMMAND.search(text):
-            yield Command(block.line + start + 1, text, tuple(lines[start + 1 : end]))
-
-
 def check(page: Path, command: Command) -> None:
-    plain = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"}
+    code, output = run_command(command.text)
+    where = f"{page.name}:{command.line}: $ {command.text}\n{output}"
+    assert code in ({0, 1} if command.output else {0}), where
+    if command.output:
+        assert matches(tuple(output.splitlines()), command.output), where
+
+
+def run_command(text: str) -> tuple[int, str]:
+    """Return the exit code of a command, and all that it wrote."""
+    plain = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"}
+    if PLAIN_COMMAND.fullmatch(text):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            result = CliRunner(env=plain).invoke(cli.app, shlex.split(text)[1:])
+        return result.exit_code, result.output
     done = subprocess.run(
-        ["sh", "-c", command.text],
-        env=plain,
+        ["sh", "-c", text],
+        env=os.environ | plain,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
         timeout=300,
     )
-    where = f"{page.name}:{command.line}: $ {command.text}\n{done.stdout}"
-    assert done.returncode in ({0, 1} if command.output else {0}), where
-    if command.output:
-        assert matches(tuple(done.stdout.splitlines()), command.output), where
+    return done.returncode, done.stdout
 
 
 def matches(actual: tuple[str, ...], expected: tuple[str, ...]) -> bool:

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from string import Formatter
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -64,10 +65,12 @@ def list_untranslated(texts: Iterable[str], language: str) -> list[str]:
     return [text for text in texts if translate(text, language) == text]
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("language", LANGUAGES[1:])
-def test_what_commands_show_is_translated(language: str) -> None:
+def test_what_commands_show_is_translated(language: str, sample: Any) -> None:
     texts = find_texts(NOT_SHOWN)
     assert len(texts) > 800  # else the reader of the source is broken
+    texts = dict(sample(texts.items(), 150))
     left = {fill(text): place for text, place in texts.items()}
     left = {text: left[text] for text in list_untranslated(left, language)}
     listed = "\n".join(f"{place}: {text}" for text, place in left.items())

@@ -148,8 +148,9 @@ def test_own_imports_stand_at_the_top() -> None:
     hidden = [
         f"{source.place}:{line}: {target} is imported inside of a function"
         for source in sources.package()
-        for function in source.functions()
-        for target, line in own_imports(source, function)
+        for functions in [list_lines_of_functions(source)]
+        for target, line in own_imports(source)
+        if line in functions
     ]
     assert not hidden, "\n".join(hidden)
 
@@ -169,7 +170,7 @@ def test_the_core_does_no_io(what: str, names: set[str], rooms: set[str]) -> Non
         for source in sources.package()
         if source.room not in rooms
         and not (names is FILES and source.module.startswith(FILE_ADAPTERS))
-        for name, line in mentions(source.tree, names)
+        for name, line in mentions(source, names)
         if (source.module, name) not in ALLOWED
     ]
     assert not wrong, "\n".join(wrong)
@@ -200,10 +201,22 @@ def room(module: str) -> str:
     return parts[1] if len(parts) > 1 else parts[0]
 
 
-def own_imports(source: Source, within: ast.AST | None = None) -> Iterator[tuple[str, int]]:
+def list_lines_of_functions(source: Source) -> set[int]:
+    lines: set[int] = set()
+    for function in source.functions():
+        lines.update(range(function.lineno, (function.end_lineno or 0) + 1))
+    return lines
+
+
+@functools.cache
+def list_modules() -> frozenset[str]:
+    return frozenset(source.module for source in sources.package())
+
+
+def own_imports(source: Source) -> Iterator[tuple[str, int]]:
     """Pairs of a module of this package and the line that imports it."""
-    modules = {other.module for other in sources.package()}
-    for node in sources.list_nodes(within or source.tree):
+    modules = list_modules()
+    for node in source.nodes:
         for name in list_imports(source, node):
             # `from turnwise.engine import limits` means the module, `from turnwise.engine import run` the package.
             target = name if name in modules else name.rpartition(".")[0]
@@ -247,33 +260,40 @@ def find_cycle(graph: dict[str, set[str]]) -> list[str]:
     return next((found for module in sorted(graph) if (found := visit(module, []))), [])
 
 
-def mentions(tree: ast.Module, names: set[str]) -> Iterator[tuple[str, int]]:
+def mentions(source: Source, names: set[str]) -> Iterator[tuple[str, int]]:
     """Uses of forbidden dotted names, whatever they were called on import; importing one is a use."""
-    called = import_names(tree)
-    for name, line in imports_of_others(tree):
+    for name, line in imports_of_others(source):
         if forbidden(name, names):
             yield name, line
-    own = bound_names(tree) - set(called)
-    for node in sources.list_nodes(tree):
+    yield from (use for use in list_uses(source) if use[0] in names)
+
+
+@functools.cache
+def list_uses(source: Source) -> list[tuple[str, int]]:
+    """Return the dotted names that a file reads and does not define, with their lines."""
+    called = import_names(source)
+    own = bound_names(source) - set(called)
+    uses = []
+    for node in source.nodes:
         first, _, rest = to_dotted(node).partition(".")
         if first and first not in own:
             full = called.get(first, first) + (f".{rest}" if rest else "")
-            if full in names:
-                yield full, node.lineno  # type: ignore[attr-defined]
+            uses.append((full, node.lineno))  # type: ignore[attr-defined]
+    return uses
 
 
-def imports_of_others(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    for node in sources.list_nodes(tree):
+def imports_of_others(source: Source) -> Iterator[tuple[str, int]]:
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
 
 
-def import_names(tree: ast.Module) -> dict[str, str]:
+def import_names(source: Source) -> dict[str, str]:
     """What a name in this file stands for: `{"np": "numpy", "datetime": "datetime.datetime"}`."""
     called: dict[str, str] = {}
-    for node in sources.list_nodes(tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             called.update({alias.asname: alias.name for alias in node.names if alias.asname})
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -283,9 +303,9 @@ def import_names(tree: ast.Module) -> dict[str, str]:
     return called
 
 
-def bound_names(tree: ast.Module) -> set[str]:
+def bound_names(source: Source) -> set[str]:
     """Names that the file gives to something of its own: a local called `input` is not the builtin."""
-    nodes = list(sources.list_nodes(tree))
+    nodes = source.nodes
     defined = {node.name for node in nodes if isinstance(node, Function | ast.ClassDef)}
     assigned = {
         node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)

@@ -41,8 +41,8 @@ pytestmark = pytest.mark.once
 
 SIZE = 100_000
 OWN_SIZE = 6_000  # of texts of the pattern's own parts, in the quick run: enough for what is not linear to show
-SAMPLE = 4  # classes for each pattern in the quick run
-OWN_SAMPLE = 16
+SAMPLE = 2  # classes for each pattern in the quick run
+OWN_SAMPLE = 8
 
 
 def make_parts() -> None:

@@ -13,7 +13,7 @@ import pytest
 import readability
 from readability import NOT_COUNTED
 
-from sources import PACKAGE, Function, everything, list_nodes, package
+from sources import PACKAGE, Function, everything, package
 
 pytestmark = pytest.mark.once
 
@@ -122,7 +122,7 @@ def test_rooms_keep_their_budgets() -> None:
     """A budget that is not needed any more is lowered, so that what was deleted does not grow back."""
     sizes = Counter[str]()
     for source in package():
-        counted = [node for node in list_nodes(source.tree) if not isinstance(node, NOT_COUNTED)]
+        counted = [node for node in source.nodes if not isinstance(node, NOT_COUNTED)]
         sizes[source.room] += len(counted)
     over = {room: size for room, size in sizes.items() if size > BUDGETS.get(room, 0)}
     assert not over, over

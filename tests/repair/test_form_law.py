@@ -62,7 +62,7 @@ def test_a_form_that_is_not_written_is_reported(name: str) -> None:
     assert reported & CHECKS == find_defects(template)
 
 
-@pytest.mark.law(4)
+@pytest.mark.law(2)
 @pytest.mark.parametrize("name", list_templates())
 @pytest.mark.parametrize("profile", [None, "chat", "agents"])
 def test_a_profile_reports_a_part_and_names_the_rest(name: str, profile: str | None) -> None:
@@ -73,7 +73,7 @@ def test_a_profile_reports_a_part_and_names_the_rest(name: str, profile: str | N
     assert not reported & set(report.others)
 
 
-@pytest.mark.law(4)
+@pytest.mark.law(2)
 @pytest.mark.parametrize("name", list(list_templates())[date.today().toordinal() % DAYS :: DAYS])
 def test_a_form_that_is_not_written_is_repaired_or_named(name: str) -> None:
     template = make_template(name)

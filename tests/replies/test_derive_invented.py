@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
@@ -113,7 +114,7 @@ def reports_unreached(grammar: Grammar) -> bool:
     return any(not note.startswith("reasoning") for note in grammar.unreached)
 
 
-def measure(seeds: range) -> tuple[Counter[str], Counter[str], list[str]]:
+def measure(seeds: Iterable[int]) -> tuple[Counter[str], Counter[str], list[str]]:
     """By layout: how many templates there are and how many hold; and those that break the law in silence."""
     total, held, silent = Counter[str](), Counter[str](), list[str]()
     for seed in seeds:
@@ -131,12 +132,15 @@ def table(total: Counter[str], held: Counter[str]) -> str:
     return "\n".join(["", *lines, f"{held.total():5} of {total.total():5}"])
 
 
-def test_invented_templates_are_read_back() -> None:
-    total, held, silent = measure(range(COUNT))
+@pytest.mark.law
+def test_invented_templates_are_read_back(sample: Any) -> None:
+    seeds = sample(range(COUNT), 16)
+    total, held, silent = measure(seeds)
     print(table(total, held))
     assert not silent, "\n".join(silent[:5])
-    assert held.total() >= SHARE * COUNT, table(total, held)
-    assert set(total) == set(LAYOUTS), "every layout is drawn"
+    assert held.total() >= SHARE * len(seeds), table(total, held)
+    if len(seeds) == COUNT:
+        assert set(total) == set(LAYOUTS), "every layout is drawn"
 
 
 @pytest.mark.slow

@@ -11,10 +11,11 @@ import pytest
 
 import corpus
 import turnwise
+from lazy_modules import LazyModule
 from published_templates import template_of
 from tool_calls import TOOLS, valid_messages
 
-llguidance = pytest.importorskip("llguidance")
+llguidance = LazyModule("llguidance")
 
 BYTES = llguidance.LLTokenizer("byte")
 HELLO = [{"role": "user", "content": "Hi"}]

@@ -17,13 +17,14 @@ import reply_vectors as replyvectors
 import turnwise
 from corpus import needs_corpus
 from gbnf_reader import read_gbnf
+from lazy_modules import LazyModule
 from tool_calls import SCHEMAS, TOOLS, mutants, plain_messages, valid_messages
 from turnwise.replies.grammar import Calls, Grammar, Marker, TaggedCall
 from turnwise.replies.grammar_parts import UNQUOTED
 from turnwise.replies.write import write
 
-llguidance = pytest.importorskip("llguidance")
-jsonschema = pytest.importorskip("jsonschema")
+llguidance = LazyModule("llguidance")
+jsonschema = LazyModule("jsonschema")
 
 BYTES = llguidance.LLTokenizer("byte")
 HELLO = [{"role": "user", "content": "Hi"}]

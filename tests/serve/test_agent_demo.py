@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("anthropic")
+from lazy_modules import LazyModule
+
+LazyModule("anthropic")
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,7 +15,7 @@ from sdk_requests import ASKED, FLAT, PATCH, REPLIES, TOOL
 from served import QUIET
 
 openai = LazyModule("openai")
-anthropic = pytest.importorskip("anthropic")
+anthropic = LazyModule("anthropic")
 
 pytestmark = QUIET
 

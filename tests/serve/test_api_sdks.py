@@ -18,7 +18,7 @@ from sdk_requests import ASKED, CHAT, MESSAGES, REPLIES, RESPONSES, TOOL
 from served import QUIET, TIDE, client_of, make_service, post
 
 openai = LazyModule("openai")
-anthropic = pytest.importorskip("anthropic")
+anthropic = LazyModule("anthropic")
 
 pytestmark = QUIET
 
@@ -73,6 +73,7 @@ def check_reply(kind: str, texts: list[str], thoughts: list[str], arguments: lis
     assert "".join(texts).strip() == rest.partition("<tool_call>")[0].strip()
 
 
+@pytest.mark.law(5)
 @pytest.mark.parametrize("name", MESSAGES)
 def test_messages_are_the_same_streamed_and_not(
     name: str, anthropic_client: Any, engine: ScriptedUpstream
@@ -98,6 +99,7 @@ def essence_of_message(message: Any) -> dict[str, Any]:
     return {k: v for k, v in found.items() if k not in ("id", "stop_details", "warnings")}
 
 
+@pytest.mark.law(5)
 @pytest.mark.parametrize("name", RESPONSES)
 def test_responses_are_the_same_streamed_and_not(
     name: str, openai_client: Any, engine: ScriptedUpstream
@@ -137,6 +139,7 @@ def essence(item: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.law(5)
 @pytest.mark.parametrize("name", CHAT)
 def test_chats_are_the_same_streamed_and_not(
     name: str, openai_client: Any, engine: ScriptedUpstream

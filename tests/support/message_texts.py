@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from functools import cache
 from itertools import product
 
-from sources import Function, Source, list_nodes, package
+from sources import Function, Source, package
 
 Places = tuple[int | str, ...]  # of arguments, by position or by name
 SINKS: dict[str, Places] = {
@@ -190,10 +190,7 @@ def all_sinks() -> dict[str, Places]:
     """Return the sinks: those that are listed, errors, and functions that pass a parameter on to a sink."""
     errors = {"TurnwiseError"}
     classes = [
-        node
-        for source in package()
-        for node in list_nodes(source.tree)
-        if isinstance(node, ast.ClassDef)
+        node for source in package() for node in source.nodes if isinstance(node, ast.ClassDef)
     ]
     for _ in range(4):  # as deep as the tree of errors is
         errors |= {one.name for one in classes if errors & {name_of(base) for base in one.bases}}

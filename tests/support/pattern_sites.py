@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sources import PACKAGE, Source, list_nodes, package
+from sources import PACKAGE, package
 
 METHODS = ("search", "match", "fullmatch", "finditer", "findall", "sub", "subn", "split")
 SCANS = {
@@ -58,23 +58,16 @@ def find_sites() -> list[Site]:
     methods = _find_methods()
     sites = []
     for source in package():
-        calls = [node for node in _list_nodes(source) if _is_call_of_re(node)]
+        calls = [node for node in source.nodes if _is_call_of_re(node)]
         if not calls:
             continue
-        parents = {
-            child: node for node in _list_nodes(source) for child in ast.iter_child_nodes(node)
-        }
+        parents = {child: node for node in source.nodes for child in ast.iter_child_nodes(node)}
         for node in calls:
             used = _find_use(node, parents, methods, source.module)
             path = str(source.path)
             pattern = _evaluate(node, path, source.module)
             sites.append(Site(path, node.lineno, node.end_lineno or 0, pattern, frozenset(used)))
     return sites
-
-
-@cache
-def _list_nodes(source: Source) -> list[Any]:
-    return list(list_nodes(source.tree))
 
 
 def _is_call_of_re(node: ast.AST) -> bool:
@@ -120,7 +113,7 @@ def _find_methods() -> dict[str, set[str]]:
     for source in package():
         owners = {}  # of names that are imported
         read, called = [], set()
-        for node in _list_nodes(source):
+        for node in source.nodes:
             if isinstance(node, ast.ImportFrom):
                 owners.update({alias.asname or alias.name: node.module for alias in node.names})
             elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import cast
+
+import readability
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "turnwise"
@@ -18,8 +21,16 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 class Source:
     path: Path
     module: str
-    tree: ast.Module
     lines: int
+
+    @property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of its nodes, the module first."""
+        return readability.list_nodes(self.path)
+
+    @property
+    def tree(self) -> ast.Module:
+        return cast(ast.Module, self.nodes[0])
 
     @property
     def place(self) -> str:
@@ -32,18 +43,11 @@ class Source:
         return parts[1] if len(parts) > 1 else parts[0]
 
     def functions(self) -> Iterator[Function]:
-        return (node for node in list_nodes(self.tree) if isinstance(node, Function))
+        return (node for node in self.nodes if isinstance(node, Function))
 
 
 def read(path: Path) -> Source:
-    text = path.read_text(encoding="utf-8")
-    return Source(path, module_name(path), ast.parse(text, str(path)), len(text.splitlines()))
-
-
-@cache
-def list_nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
-    """Return all nodes of a tree; each of them is walked through once."""
-    return tuple(ast.walk(tree))
+    return Source(path, module_name(path), len(path.read_text(encoding="utf-8").splitlines()))
 
 
 def module_name(path: Path) -> str:
