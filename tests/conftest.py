@@ -33,7 +33,7 @@ FIXED_ROWS, ROWS_OF_THE_DAY = 10, 4
 MANY_ROWS = 20
 # Of a property's examples the quick run takes a third, which are always the same; the laws take all.
 ALL_ROWS = 1_000_000
-LEAST_EXAMPLES = 25
+LEAST_EXAMPLES = 10
 GOLDEN_RATIO = (1 + 5**0.5) / 2
 DAY = os.environ.setdefault("TURNWISE_TEST_DAY", date.today().isoformat())
 

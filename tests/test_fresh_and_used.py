@@ -44,6 +44,7 @@ def _list_published() -> list[str]:
     return list(corpus.load_published())
 
 
+@pytest.mark.law(4)
 @pytest.mark.parametrize("verb", fresh_and_used.VERBS)
 def test_used_entries_answer_as_fresh_ones(verb: str) -> None:
     name = ENTRIES[list(fresh_and_used.VERBS).index(verb) % len(ENTRIES)]
@@ -51,6 +52,7 @@ def test_used_entries_answer_as_fresh_ones(verb: str) -> None:
     assert not list(found)
 
 
+@pytest.mark.law(4)
 @corpus.needs_corpus
 @pytest.mark.parametrize("verb", fresh_and_used.VERBS)
 def test_used_templates_answer_as_fresh_ones(verb: str) -> None:

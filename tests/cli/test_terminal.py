@@ -237,7 +237,7 @@ def test_every_command_is_here() -> None:
     assert {command[0] for command in COMMANDS} == set(cli.COMMANDS)
 
 
-@pytest.mark.law(5)
+@pytest.mark.law(3)
 @pytest.mark.parametrize(
     "command", COMMANDS + MISUSES, ids=lambda command: " ".join(command[::2])[:40]
 )

@@ -291,7 +291,10 @@ def test_tools_are_an_obstacle(dialect: str) -> None:
     assert disagreements(load("qwen2.5"), source, dialect) == []
 
 
-def test_the_smallest_conversation_is_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.law
+def test_the_smallest_conversation_is_the_smallest(
+    monkeypatch: pytest.MonkeyPatch, sample: Any
+) -> None:
     """Whatever is taken away from one that is shown, the two no longer differ as they did, or it is not well-formed."""
     left, refused = [], 0
 
@@ -312,19 +315,16 @@ def test_the_smallest_conversation_is_the_smallest(monkeypatch: pytest.MonkeyPat
         return smallest
 
     monkeypatch.setattr(verification, "shrink", shrinking)
-    for name in (
-        "qwen2.5",
-        "internlm2-tools",
-        "deepseek-r1",
-        "llama-3.1",
-        "chatglm2",
-        "gpt-oss",
+    names = [
+        *("qwen2.5", "internlm2-tools", "deepseek-r1", "llama-3.1", "chatglm2", "gpt-oss"),
         "mistral-v3",
-    ):
+    ]
+    taken = sample(names, 2)
+    for name in taken:
         for dialect in TARGETS:
             source = convert_or_error(load(name), dialect, eos_token="</s>")
             refused += isinstance(source, turnwise.SourceError)
-    assert refused >= 30 and left == []
+    assert refused >= 30 * len(taken) // len(names) and left == []
 
 
 def test_long_texts_are_no_trouble_for_fastchat() -> None:
@@ -489,7 +489,7 @@ def test_official_entries_are_written_or_the_obstacle_is_named(
 ) -> None:
     """A change of the numbers is worth a look: fewer is a loss; more is fine, since each result is rendered."""
     written: Counter[str] = Counter()
-    taken = sample(names, 2)
+    taken = sample(names, 1)
     for name in taken:
         template = load(name)
         assert (
@@ -522,7 +522,7 @@ def test_entries_of_llamafactory_are_written_or_the_obstacle_is_named(
     """Each of them has tools, which no other dialect can express; without, many can be written."""
     written: Counter[str] = Counter()
     names = list(entries(dialect="llamafactory"))[::every]
-    taken = sample(names, 2)
+    taken = sample(names, 1)
     for name in taken:
         for dialect in least:
             assert convert_or_name_obstacle(load(name), dialect) != "written", name
@@ -702,7 +702,7 @@ def test_the_jinja_works_in_minijinja(dialect: str, sample: Any) -> None:
         trim_blocks=True, lstrip_blocks=True, pycompat=True, globals=given
     )
     names = {"fastchat": FASTCHAT, "jinja": OFFICIAL[::8]}
-    for name in sample(names.get(dialect, entries(dialect=dialect)), 5):
+    for name in sample(names.get(dialect, entries(dialect=dialect)), 3):
         template = load(name)
         tokens = {"bos_token": "<bos>", "eos_token": "<eos>", **template.options}
         engine.add_template(name, without_generation(template.convert("jinja")))

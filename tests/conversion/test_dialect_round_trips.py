@@ -145,15 +145,18 @@ def test_llamafactory() -> None:
     )
 
 
+@pytest.mark.law
 @needs_corpus
-def test_paddlenlp() -> None:
+def test_paddlenlp(sample: Any) -> None:
     rows = [row for row in corpus.lines("golden/paddlenlp.jsonl") if row["kind"] == "template"]
     found: Counter[str] = Counter()
-    for row in rows:
+    taken = sample(rows, 5)
+    for row in taken:
         if row["t"] != "docs_custom_system":  # its Jinja is none
             found[come_back(turnwise.compile(row["config"], "paddlenlp"))[0]] += 1
-    assert found["same"] + found["alike"] >= 10 and sum(found.values()) == len(rows) - 1
-    assert found["it refuses alternating user and assistant messages"] == 3
+    if len(taken) == len(rows):
+        assert found["same"] + found["alike"] >= 10 and sum(found.values()) == len(rows) - 1
+        assert found["it refuses alternating user and assistant messages"] == 3
 
 
 # Stops

@@ -99,6 +99,7 @@ def read_rows(chunks: list[InputChunk]) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
+@pytest.mark.law(6)
 @pytest.mark.parametrize("name", FORMATS)
 def test_rows_do_not_depend_on_format_or_chunks(name: str, tmp_path: Path) -> None:
     path = tmp_path / name

@@ -69,6 +69,7 @@ def encode_directly(
     return template.encode(given.pop("messages"), "turnwise", **given)
 
 
+@pytest.mark.law(5)
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("policy", ["assistant", "last", "content", "all"])
 def test_ids_and_labels_are_those_of_encode(name: str, policy: str) -> None:
@@ -214,6 +215,7 @@ ODD_TALKS: list[Any] = [
 ]
 
 
+@pytest.mark.law(2)
 @pytest.mark.parametrize("samples", ["whole", "turns"])
 @pytest.mark.parametrize("name", ["mistral", "gemma2", "llama3.1"])
 def test_rows_do_not_depend_on_rows_before_them(name: str, samples: str) -> None:

@@ -164,6 +164,7 @@ def test_a_full_disk_is_reported_and_the_run_resumed(
     assert read_folder(small_disk / "out") == read_folder(tmp_path / "expected")
 
 
+@pytest.mark.law(2)
 @pytest.mark.parametrize("failing", [1, 2, 5, 12])
 def test_a_write_that_fails_is_reported_and_the_run_resumed(
     failing: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -220,6 +221,7 @@ def test_a_damaged_shard_is_noticed(data: Path, tmp_path: Path) -> None:
         prepare(recipe)
 
 
+@pytest.mark.law(3)
 @pytest.mark.parametrize("is_complete", [True, False])
 @pytest.mark.parametrize(
     ("values", "difference"),

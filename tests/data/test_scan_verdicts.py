@@ -102,6 +102,7 @@ class Messy:
         return [one if isinstance(one, bytes) else json.dumps(one).encode() for one in rows]
 
 
+@pytest.mark.law(4)
 @pytest.mark.parametrize("template", ["qwen3", "chatml", "qwen2.5"])
 @pytest.mark.parametrize(
     "values",

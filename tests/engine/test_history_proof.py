@@ -115,9 +115,11 @@ def check_corpus(names: list[str]) -> int:
     return count
 
 
+@pytest.mark.law
 @corpus.needs_corpus
-def test_proofs_hold_for_the_corpus() -> None:
-    assert check_corpus(list(corpus.load_published())[::EVERY]) > 10
+def test_proofs_hold_for_the_corpus(sample: Any) -> None:
+    names = sample(list(corpus.load_published())[::EVERY])
+    assert check_corpus(names) > min(10, len(names) // 4)
 
 
 @corpus.needs_corpus

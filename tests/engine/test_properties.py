@@ -440,9 +440,10 @@ SEES_ALL = (
 )
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("odd", range(len(ODDITIES)))
-def test_any_value_as_input(odd: int) -> None:
-    texts = [SEES_ALL, *(template.text for template in templates()[::3])]
+def test_any_value_as_input(odd: int, sample: Any) -> None:
+    texts = [SEES_ALL, *(template.text for template in sample(templates()[::3], 2))]
     for place in PLACES:
         for text in texts:
             survives(text, **place(ODDITIES[odd]()))

@@ -172,7 +172,7 @@ def find_own_loss(template: turnwise.Template, trace: Trace) -> int | None:
     return None if found is None else found[0]
 
 
-@pytest.mark.law
+@pytest.mark.law(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_prompts_only_grow(name: str) -> None:
     """The prompt of each request begins the next one, unless the template rewrites a plain conversation as well."""

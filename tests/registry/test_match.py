@@ -274,6 +274,7 @@ def many() -> list[str]:
     return found
 
 
+@pytest.mark.law(3)
 @pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("source", [None, *SOURCES])
 def test_ten_thousand_ids_in_a_second(source: str | None, long: bool) -> None:

@@ -125,6 +125,7 @@ def test_a_template_that_drops_a_reply_of_the_plain_chat_is_refused() -> None:
     assert repair.unfixed[0].reason
 
 
+@pytest.mark.law(3)
 @corpus.needs_corpus
 @pytest.mark.parametrize("name", [name for name, _ in list_templates()][::SAMPLE])
 def test_a_tagged_template_trains_every_reply(name: str) -> None:

@@ -130,11 +130,14 @@ def test_grammars_written_by_hand(example: Example) -> None:
     assert essence(found) == essence(ours)
 
 
+@pytest.mark.law
 @needs_corpus
-def test_parser_vectors() -> None:
+def test_parser_vectors(sample: Any) -> None:
     """Where both can be asked, transformers mostly says what we say."""
     asked, failed = 0, []
-    for row in replyvectors.rows():
+    rows = list(replyvectors.rows())
+    taken = sample(rows, 100)
+    for row in taken:
         name = replyvectors.template_name(row)
         exported = export_or_none(replyvectors.grammar(name)) if name else None
         settings = row["reasoning"] or {}
@@ -176,7 +179,8 @@ def test_parser_vectors() -> None:
             answer = {}
         if essence(answer).get("calls") != essence(ours).get("calls"):
             failed.append(row["id"])
-    assert asked > 30 and len(failed) <= (1 - AGREED) * asked, (asked, failed)
+    assert asked > 30 or len(taken) < len(rows)
+    assert len(failed) <= max(1, (1 - AGREED) * asked), (asked, failed)
 
 
 def test_a_chunk_at_a_time() -> None:

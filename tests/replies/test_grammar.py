@@ -307,10 +307,11 @@ def test_an_entry_declares_its_other_calls(name: str) -> None:
     assert [calls.call for calls in found.more] == [RawCall("code_interpreter", fenced=True)]
 
 
+@pytest.mark.law
 @needs_corpus
-def test_published_templates_stay_within_the_bounds() -> None:
+def test_published_templates_stay_within_the_bounds(sample: Any) -> None:
     """No answer is too long, no marker holds a word of a probe or is longer than markers are."""
-    for name in corpus.load_published():
+    for name in sample(corpus.load_published(), 60):
         found = derived_grammar_of(name)
         assert drop_invalid(found) == found, name
         assert not [

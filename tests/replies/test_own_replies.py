@@ -73,7 +73,7 @@ def accepts(matcher: Any, reply: str) -> bool:
     return bool(trial.try_consume_tokens(ids) == len(ids) and trial.is_accepting())
 
 
-@pytest.mark.law
+@pytest.mark.law(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_reply_that_a_template_writes_is_accepted(name: str) -> None:
     is_entry = name in turnwise.entries()

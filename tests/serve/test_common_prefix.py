@@ -31,7 +31,7 @@ def count_common(before: list[Any], after: list[Any]) -> int:
     )
 
 
-@pytest.mark.law(4)
+@pytest.mark.law(2)
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 @pytest.mark.parametrize("seed", range(TRACES))
 def test_common_tokens_are_those_of_a_comparison(client: TestClient, seed: int) -> None:

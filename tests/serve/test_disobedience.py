@@ -227,7 +227,7 @@ def test_a_disobedient_reply_is_an_error(
     assert not any(word in last for word in FINISHED)
 
 
-@pytest.mark.law
+@pytest.mark.law(2)
 @pytest.mark.parametrize("number", range(len(SCHEMAS)))
 def test_a_reply_that_obeys_is_passed_on(
     number: int, client: Any, engine: ScriptedUpstream

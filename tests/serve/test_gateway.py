@@ -50,6 +50,7 @@ def expect(name: str, reply: str, tools: Any, as_text: bool) -> dict[str, Any]:
     return message
 
 
+@pytest.mark.law(3)
 @pytest.mark.parametrize("name", KINDS[::2])
 def test_streams_and_messages_are_what_parse_says(name: str) -> None:
     check_replies(name, 4)

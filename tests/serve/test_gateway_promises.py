@@ -28,6 +28,7 @@ DISOBEDIENT = (
 )
 
 
+@pytest.mark.law(4)
 @pytest.mark.parametrize("kind", ["generate", "completions"])
 @pytest.mark.parametrize("name", ["qwen3", "llama-3.1", "chatml"])
 @pytest.mark.parametrize("streams", [False, True])

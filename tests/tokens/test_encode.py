@@ -110,9 +110,12 @@ def golden() -> Iterator[tuple[corpus.TokenRow, dict[str, Any]]]:
         yield row, {**chat.arguments, **known}
 
 
-def test_ids_are_those_of_the_golden_rows(tokenizers: Tokenizers) -> None:
+@pytest.mark.law
+def test_ids_are_those_of_the_golden_rows(tokenizers: Tokenizers, sample: Any) -> None:
     count: Counter[str] = Counter()
-    for row, arguments in golden():
+    rows = list(golden())
+    taken = sample(rows, 120)
+    for row, arguments in taken:
         chat, used, tokenizer = (
             corpus.chats()[row.chat],
             template(row.template, True),
@@ -129,7 +132,7 @@ def test_ids_are_those_of_the_golden_rows(tokenizers: Tokenizers) -> None:
         reason = "" if ours.input_ids == row.ids else why_different(ours, row.tokenizer)
         assert ours.input_ids == row.ids or reason, row
         count[reason or "same"] += 1
-    assert count == GOLDEN
+    assert count == GOLDEN or len(taken) < len(rows)
 
 
 # No row of the corpus meets a merged seam: its replies do not begin with white space.
@@ -243,6 +246,7 @@ def test_generated_conversations_agree_with_transformers(
     law()
 
 
+@pytest.mark.law(2)
 @pytest.mark.parametrize("name", corpus.TOKENIZERS)
 def test_probes_agree_with_transformers(name: str, tokenizers: Tokenizers) -> None:
     """Tools, calls, reasoning, parts: whatever templates tell apart."""
@@ -369,9 +373,10 @@ def test_missing_torch_is_reported(tokenizers: Tokenizers) -> None:
         assert found.torch()["input_ids"].tolist() == found.input_ids
 
 
-def test_the_same_question_has_the_same_answer(tokenizers: Tokenizers) -> None:
+@pytest.mark.law
+def test_the_same_question_has_the_same_answer(tokenizers: Tokenizers, sample: Any) -> None:
     """In another order, on a template and a tokenizer that have learned nothing yet."""
-    names = [chat.id for chat in corpus.chats().values()]
+    names = sample([chat.id for chat in corpus.chats().values()])
     first = [
         answer(template(used), name, tokenizers("qwen3"))
         for used in TEMPLATES[:3]

@@ -160,6 +160,7 @@ def check_law(template: Template, rows: Sequence[Any], known: Any, **more: Any) 
     return batch
 
 
+@pytest.mark.law(2)
 @pytest.mark.parametrize("name", ENTRIES)
 def test_each_row_is_encoded_as_it_is_alone(name: str) -> None:
     dice = random.Random(name)
@@ -181,6 +182,7 @@ def make_hostile_rows(dice: random.Random, texts: Sequence[str]) -> list[list[di
     return rows
 
 
+@pytest.mark.law(2)
 @pytest.mark.parametrize("name", ENTRIES)
 def test_hostile_contents(name: str) -> None:
     template = turnwise.load(name)
@@ -229,6 +231,7 @@ COLUMNS = ("input_ids", "labels", "weights", "owners", "offsets", "tokens", "con
 OF_TEXT = ("text", "turns", "untrained", "incomplete", "added_stop", "kept", "warnings", "defused")
 
 
+@pytest.mark.law(2)
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_conversation_with_a_known_layout_is_encoded_as_in_full(name: str) -> None:
     """`encode` returns the ids and labels of the layout, and all else when it is asked for."""

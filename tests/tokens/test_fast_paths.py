@@ -189,6 +189,7 @@ VOCABULARIES = (*lookalikes.KINDS, *vocabularies.REAL)
 SAMPLE = (*lookalikes.KINDS, *(name for name in vocabularies.REAL if name == "internlm2"))
 
 
+@pytest.mark.law(8)
 @pytest.mark.parametrize("vocabulary", SAMPLE)
 def test_fast_paths_give_the_ids_of_encode(vocabulary: str) -> None:
     entry = ENTRIES[7 * SAMPLE.index(vocabulary) % len(ENTRIES)]

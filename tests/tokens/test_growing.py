@@ -122,7 +122,7 @@ def check_growth(name: str, seed: int, kind: str) -> None:
             assert getattr(found, field) == getattr(wanted, field), (field, prompt, options)
 
 
-@pytest.mark.law
+@pytest.mark.law(5)
 @pytest.mark.parametrize("kind", ["", "wild", "calls", "reasoning", "wild calls reasoning"])
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_everything_is_as_without_growth(name: str, kind: str) -> None:

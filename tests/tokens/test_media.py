@@ -137,6 +137,7 @@ def test_vision_templates_name_their_parts(name: str) -> None:
     assert find_texts(template, [user(FORGED)]) == []
 
 
+@pytest.mark.law(4)
 @pytest.mark.parametrize("way", WAYS)
 def test_parts_are_known_however_they_are_written(way: str) -> None:
     loop = "{% for m in messages %}<|{{ m.role }}|>" + WAYS[way] + "{% endfor %}"
@@ -325,11 +326,12 @@ def check_expanded(before: Encoded, after: Encoded, counts: list[int]) -> None:
         assert {*after.input_ids[slice(*new_part.pad)]} == {before.input_ids[old_part.pad[0]]}  # type: ignore[index]
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("compatible", [False, True])
-def test_expanding_keeps_everything_together(compatible: bool) -> None:
+def test_expanding_keeps_everything_together(compatible: bool, sample: Any) -> None:
     template, vocabulary = turnwise.load("qwen2.5-vl"), vision()
 
-    @law(60)
+    @law(len(sample(range(60))))
     @given(ROUNDS, st.data())
     def check(rounds: list[tuple[list[Any], str]], data: st.DataObject) -> None:
         messages: list[Any] = []

@@ -163,7 +163,7 @@ def check_law(found: Encoded, source: Tokenizer) -> None:
         assert found.tokens[index] == "" or start < end
 
 
-@pytest.mark.law
+@pytest.mark.law(4)
 @pytest.mark.parametrize("compatible", [False, True])
 @pytest.mark.parametrize("kind", [*INVENTED, *OTHERS])
 def test_every_token_has_a_span(kind: str, compatible: bool) -> None:
@@ -190,6 +190,7 @@ def check_spans(kind: str, compatible: bool) -> None:
     check()
 
 
+@pytest.mark.law(3)
 @pytest.mark.parametrize("kind", INVENTED)
 def test_compatible_spans_of_invented_tokenizers(kind: str) -> None:
     check_compatible_spans(kind)

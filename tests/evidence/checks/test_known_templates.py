@@ -39,6 +39,7 @@ SENT: dict[str, list[dict[str, Any]]] = {
 }
 
 
+@pytest.mark.law(4)
 @pytest.mark.parametrize("name", GOOD)
 def test_good_templates_have_no_errors(name: str) -> None:
     template = turnwise.load(name)
@@ -64,6 +65,7 @@ FAMOUS = {
 }
 
 
+@pytest.mark.law(4)
 @pytest.mark.parametrize("name", FAMOUS)
 def test_famous_templates_have_no_errors(name: str) -> None:
     report = turnwise.check(name)
