@@ -136,6 +136,7 @@ def disagreements(
 # What can be written
 
 
+@pytest.mark.law(6)
 @pytest.mark.parametrize(("name", "dialect"), PLAIN)
 def test_plain_templates_are_written_in_every_dialect(name: str, dialect: str) -> None:
     lost = [*LOST.get(dialect, ()), *(["system text"] if name == "mistral" else [])]
@@ -341,6 +342,7 @@ def test_what_may_be_lost_has_a_name() -> None:
         load("qwen2.5").convert("ollama", without=["tool"])
 
 
+@pytest.mark.law(8)
 @pytest.mark.parametrize(
     ("name", "dialect", "feature", "turns"),
     [
@@ -601,7 +603,7 @@ def test_a_source_of_another_dialect_comes_back(source: Any) -> None:
     assert turnwise.compile(source, dialect).convert(dialect) == source
 
 
-@pytest.mark.law
+@pytest.mark.law(4)
 @pytest.mark.parametrize("name", entries(dialect="xtuner"))
 def test_xtuner_comes_back_from_its_jinja_alone(name: str) -> None:
     """Nothing but the Jinja of what XTuner does is known, with the bos token after each eos token."""

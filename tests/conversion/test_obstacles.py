@@ -47,6 +47,7 @@ def test_a_date_is_not_frozen() -> None:
     assert "Today Date: 26 Jul 2024" in source["system"]  # a given date can be written
 
 
+@pytest.mark.law(3)
 @pytest.mark.parametrize("form", ["%Y", "%m", "%d", "%H", "%M", "%S", "%B", "%A", "%d %b %Y"])
 def test_every_part_of_a_date_is_seen(form: str) -> None:
     assert NOW.strftime(form) != LATER.strftime(form)
@@ -104,6 +105,7 @@ def test_tokens_of_turns() -> None:
 # Options
 
 
+@pytest.mark.law(1)
 @pytest.mark.parametrize("dialect", TARGETS[:4])
 def test_an_option_that_is_lost_is_named(dialect: str) -> None:
     assert feature(turnwise.compile(THINKING), dialect) == "the option enable_thinking"
@@ -128,6 +130,7 @@ def test_any_option(option: str) -> None:
 # What is rare
 
 
+@pytest.mark.law(3)
 @pytest.mark.parametrize(
     "rare",
     [

@@ -68,6 +68,7 @@ GROWING: dict[str, str] = {
 }
 
 
+@pytest.mark.law(6)
 @BEYOND
 @pytest.mark.parametrize("name", COSTLY)
 def test_costly_trails(name: str) -> None:

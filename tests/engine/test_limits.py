@@ -58,6 +58,7 @@ def often(template: turnwise.Template) -> turnwise.Template:
     return template.with_limits(Limits(**spent, max_growth=0))
 
 
+@pytest.mark.law(6)
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("count", [1000, 9000])
 def test_a_verb_costs_as_much_as_a_few_renderings(verb: str, count: int) -> None:

@@ -169,7 +169,7 @@ HOSTILE = (
 )
 
 
-@pytest.mark.law(2)
+@pytest.mark.law(1)
 @pytest.mark.once
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))

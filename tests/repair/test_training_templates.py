@@ -67,6 +67,7 @@ def check(template: turnwise.Template) -> tuple[str, list[str]]:
     return "tagged", problems
 
 
+@pytest.mark.law(2)
 @pytest.mark.parametrize("shape", DIVERGING)
 def test_a_reply_that_diverges_from_its_prompt_is_in_a_block(shape: str) -> None:
     template = turnwise.compile(DIVERGING[shape])

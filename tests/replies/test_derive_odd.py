@@ -72,6 +72,7 @@ def write_reply(
     return (prompt, reply) if reply != whole and all(word in reply for word in words) else None
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", ODD)
 def test_parse_undoes_render(name: str) -> None:
     odd = ODD[name]
@@ -92,6 +93,7 @@ def test_parse_undoes_render(name: str) -> None:
     assert found == set(odd.kinds)
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", ODD)
 def test_the_grammar_says_what_it_reads(name: str) -> None:
     """Nothing that is read is reported as out of reach."""

@@ -114,6 +114,7 @@ def test_most_can_be_exported() -> None:
     )
 
 
+@pytest.mark.law(6)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.grammar)
 def test_grammars_written_by_hand(example: Example) -> None:
     grammar = GRAMMARS[example.grammar]

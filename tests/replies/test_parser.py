@@ -114,6 +114,7 @@ def test_examples(example: Example) -> None:
     assert message.stop is not None
 
 
+@pytest.mark.law(6)
 @EACH
 def test_every_cut(example: Example) -> None:
     reply = example.reply
@@ -165,6 +166,7 @@ def find_unopened(message: Message) -> set[Attempt]:
     return {attempt for attempt in message.attempts if attempt.status == "unopened"}
 
 
+@pytest.mark.law(6)
 @EACH
 def test_prefixes_are_monotone_and_never_raise(example: Example) -> None:
     last: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}

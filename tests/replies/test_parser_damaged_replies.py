@@ -104,6 +104,7 @@ def canonical(grammar: Grammar) -> str:
         return write(grammar, {**MESSAGE, "tool_calls": []})
 
 
+@pytest.mark.law(5)
 @pytest.mark.parametrize("name", sorted(GRAMMARS))
 def test_damage_to_replies_of_handwritten_grammars(name: str) -> None:
     for example in EXAMPLES:

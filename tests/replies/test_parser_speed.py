@@ -36,7 +36,7 @@ def stream(grammar, reply):
     parser.close()
 
 
-@pytest.mark.law
+@pytest.mark.law(5)
 @pytest.mark.parametrize("make", [small_calls, numbers, braces])
 @pytest.mark.parametrize("name", GRAMMARS)
 def test_time_grows_with_the_reply(name, make):
