@@ -93,6 +93,7 @@ def test_the_originals_take_what_is_written_for_them() -> None:
 # System texts
 
 
+@pytest.mark.law(6)
 @pytest.mark.parametrize("dialect", TARGETS)
 @pytest.mark.parametrize("name", ["gemma", "phi-4-reasoning", "mistral"])
 def test_a_system_text_is_where_render_puts_it(name: str, dialect: str) -> None:
@@ -193,6 +194,7 @@ def test_the_end_of_a_prompt_is_compared_to_the_letter() -> None:
 # What can be left out
 
 
+@pytest.mark.law(4)
 @pytest.mark.parametrize("name", ["deepseek-r1", "deepseek-v3.1"])
 @pytest.mark.parametrize("dialect", TARGETS)
 def test_tools_can_be_left_out_where_that_is_offered(name: str, dialect: str) -> None:

@@ -135,6 +135,7 @@ def test_golden_models() -> None:
 # -- the Jinja -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.law(8)
 @pytest.mark.parametrize("style", list(SeparatorStyle))
 def test_transformers_agrees(style: SeparatorStyle) -> None:
     """The same text, and the same spans to learn, in transformers; in both readings."""

