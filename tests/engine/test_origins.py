@@ -12,8 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections import Counter
-from collections.abc import Iterator
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -21,11 +23,140 @@ import pytest
 from markupsafe import escape
 
 import corpus
-import probe_words as probes
 import random_templates as grammar
 import turnwise
-from probe_words import Path, Probed
 from turnwise.engine.provenance.rendering import Piece, Rendering
+
+# Conversations whose every text is a word that stands nowhere else, so each place in an output has a known source.
+#
+# A probe has nine letters and digits, since some templates insist on call ids of that form. It replaces a text, or,
+# where a text is several runs between tags, or JSON, each run of it: templates look for `</think>` and parse arguments.
+# What steers a template (roles, types) is left as it is. Ids that were equal stay equal, as templates look calls up by
+# them; such a word then has several sources.
+
+Path = tuple[str | int, ...]
+Source = tuple[Path, bool]  # a path, and whether the word is its key
+
+WORD = re.compile(r"zq[0-9]{5}xk", re.IGNORECASE)
+RUNS = re.compile(r"(<[^<>]*>|\[/?[A-Z_]+\]|\n+)")
+STEERING = frozenset({"role", "type", "weight", "loss", "prefix"})
+IDS = frozenset({"id", "tool_call_id"})
+NAMED = frozenset({"arguments", "properties", "$defs", "parameters"})  # dicts with free keys
+SCHEMA_WORDS = frozenset(
+    {"type", "properties", "required", "additionalProperties", "$defs", "items", "description"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """Arguments for `Template.render` and what each word in them stands for."""
+
+    arguments: dict[str, Any]
+    sources: Mapping[str, set[Source]]
+
+    def value(self, path: Path) -> Any:
+        found: Any = self.arguments
+        for step in path:
+            found = found[step]
+        return found
+
+
+class Probing:
+    """Replaces texts by probes, and remembers where it put them."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, set[Source]] = defaultdict(set)
+        self.ids: dict[str, str] = {}
+        self.keys: dict[str, str] = {}
+        self.count = 0
+
+    def word(self, *sources: Source) -> str:
+        self.count += 1
+        word = f"Zq{self.count:05}Xk"
+        self.sources[word.lower()].update(sources)
+        return word
+
+    def replace(self, value: Any, path: Path) -> Any:
+        if isinstance(value, dict):
+            return self.mapping(value, path)
+        if isinstance(value, list):
+            return [self.replace(item, (*path, index)) for index, item in enumerate(value)]
+        if (
+            not isinstance(value, str)
+            or not value.strip()
+            or path[-1] in STEERING
+            or "type" in path[-2:]
+        ):
+            return value
+        if path[-1] in IDS:
+            return self.share_word(self.ids, value, (path, False))
+        if "required" in path[-2:]:
+            return self.share_word(self.keys, value, (path, False))
+        return self.text(value, path)
+
+    def mapping(self, value: dict[str, Any], path: Path) -> dict[str, Any]:
+        renames = any(step in NAMED for step in path[-1:]) or "arguments" in path[:-1]
+        renames = renames and not ("parameters" in path[-1:] and SCHEMA_WORDS & set(value))
+        result = {}
+        for key, item in value.items():
+            name = self.rename_key(key, path) if renames else key
+            result[name] = self.replace(item, (*path, name))
+        return result
+
+    def rename_key(self, key: str, path: Path) -> str:
+        """A new name for a key; `required` names the keys of `properties`, so the two share their words."""
+        word = self.keys.setdefault(key, self.word()) if path[-1] == "properties" else self.word()
+        self.sources[word.lower()].add(((*path, word), True))
+        return word
+
+    def share_word(self, known: dict[str, str], value: str, source: Source) -> str:
+        word = known.setdefault(value, "") or self.word()
+        known[value] = word
+        self.sources[word.lower()].add(source)
+        return word
+
+    def text(self, value: str, path: Path) -> str:
+        if path[-1] == "arguments":
+            return self.json_text(value, path)
+        return "".join(
+            run if RUNS.fullmatch(run) or not run.strip() else self.frame(run, path)
+            for run in RUNS.split(value)
+        )
+
+    def frame(self, run: str, path: Path) -> str:
+        """A word with the white space that was around the run."""
+        start, end = len(run) - len(run.lstrip()), len(run.rstrip())
+        return run[:start] + self.word((path, False)) + run[end:]
+
+    def json_text(self, value: str, path: Path) -> str:
+        """JSON inside of a text: all words in it are of that one text, its keys included."""
+        try:
+            inside = json.loads(value)
+        except ValueError:
+            return self.word((path, False))
+        return json.dumps(self.inside(inside, path))
+
+    def inside(self, value: Any, path: Path) -> Any:
+        if isinstance(value, dict):
+            return {self.word((path, False)): self.inside(item, path) for item in value.values()}
+        if isinstance(value, list):
+            return [self.inside(item, path) for item in value]
+        return self.word((path, False)) if isinstance(value, str) else value
+
+
+def probe_arguments(
+    arguments: Mapping[str, Any], keep: Callable[[str], bool] = lambda name: False
+) -> Probed:
+    """The arguments with a probe for every text; `keep` says which of them stay as they are."""
+    probing = Probing()
+    changed = {
+        name: value if keep(name) else probing.replace(value, (name,))
+        for name, value in arguments.items()
+    }
+    return Probed(changed, dict(probing.sources))
+
+
+# The tests
 
 SHOWN = 6
 PARTS = 4  # text from one field that was written several times in a row is one piece
@@ -146,7 +277,7 @@ def conversations() -> dict[str, Probed]:
         chat.id: {"messages": chat.messages, **chat.arguments} for chat in corpus.chats().values()
     }
     tokens = {"bos_token": "<s>", "eos_token": "</s>"}
-    return {name: probes.probe_arguments(tokens | chat) for name, chat in (chats | MADE).items()}
+    return {name: probe_arguments(tokens | chat) for name, chat in (chats | MADE).items()}
 
 
 @cache
@@ -162,7 +293,7 @@ def problems(rendering: Rendering, probed: Probed, found: Counter[str]) -> Itera
         yield "the pieces do not join to the text"
         return
     owners = [piece.origin for piece in rendering.pieces for _ in piece.text]
-    for match in probes.WORD.finditer(rendering.text):
+    for match in WORD.finditer(rendering.text):
         sources = probed.sources[match[0].lower()]
         origins = dict.fromkeys(owners[match.start() : match.end()])
         wrong = [origin for origin in origins if (origin.path, origin.key) not in sources]
@@ -174,7 +305,7 @@ def problems(rendering: Rendering, probed: Probed, found: Counter[str]) -> Itera
             yield f"{piece.text!r} is not from {piece.origin}"
 
 
-def names(sources: set[probes.Source]) -> str:
+def names(sources: set[Source]) -> str:
     return " or ".join(("key " if key else "") + ".".join(map(str, path)) for path, key in sources)
 
 
@@ -255,7 +386,7 @@ def test_probes(name: str) -> None:
 
 # ---- generated templates ----
 
-MIXED = probes.probe_arguments(
+MIXED = probe_arguments(
     {**MADE["nested_call"], **grammar.OPTIONS}, keep=lambda name: name == "tree"
 )
 
@@ -266,7 +397,7 @@ def find_lost(rendering: Rendering, probed: Probed) -> Iterator[str]:
         yield "the pieces do not join to the text"
         return
     owners = [piece.origin for piece in rendering.pieces for _ in piece.text]
-    for match in probes.WORD.finditer(rendering.text):
+    for match in WORD.finditer(rendering.text):
         sources = probed.sources.get(match[0].lower(), set())
         paths = [path for path, _ in sources]
         for origin in dict.fromkeys(owners[match.start() : match.end()]):
