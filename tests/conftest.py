@@ -76,6 +76,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if more.get("ids") is not None and not callable(more["ids"]):
             ids = list(more["ids"])
             more["ids"] = [ids[index] for index in chosen]
+            more["_param_mark"] = None  # which would give them to other tests that it marks
         parametrize(names, [rows[index] for index in chosen], *args, **more)
 
     metafunc.parametrize = parametrize_sample  # type: ignore[method-assign]
