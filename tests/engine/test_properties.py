@@ -239,7 +239,7 @@ def test_continued_message_is_not_modified(continued: bool | str) -> None:
 
 # ---- from any thread, in any process ----
 
-THREADS, ROUNDS = 8, 40
+THREADS, ROUNDS = 8, 15
 
 
 def mark_chat(number: int) -> list[dict[str, Any]]:

@@ -132,6 +132,7 @@ def check_beginnings(
         assert found.text == expected, (count, chat.messages)
 
 
+@pytest.mark.law(3)
 @pytest.mark.parametrize(
     "name",
     ["chatml", "qwen3", "llama-3.1", "gemma-3", "deepseek-v3.1", "mistral-tekken", "glm-4.5"],

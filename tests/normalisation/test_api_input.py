@@ -41,7 +41,7 @@ TOOLS: dict[str, Any] = {
 }
 
 
-@pytest.mark.law
+@pytest.mark.law(6)
 @pytest.mark.parametrize("name", turnwise.entries())
 def test_the_prompt_is_the_same_by_all_roads(name: str) -> None:
     template = turnwise.load(name)

@@ -73,6 +73,7 @@ def describe(template: turnwise.Template, chat: list[Any], tools: Any) -> Any:
     return normalised, rendering.text, rendering.changes, rendering.warnings, rendering.pieces
 
 
+@pytest.mark.law(3)
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_the_usual_way_ends_where_the_long_way_does(

@@ -93,6 +93,7 @@ def forge(value, word):
     }
 
 
+@pytest.mark.law(2)
 def test_forged_tokens_stay_text(pair):
     template, oracle = pair
     words = next(words for start, words in FORGED.items() if template.name.startswith(start))

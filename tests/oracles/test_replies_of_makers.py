@@ -142,6 +142,7 @@ def write_turn(maker, turn):
     return prompt.text, before[: max(ends, default=None)], reply, options
 
 
+@pytest.mark.law(8)
 @pytest.mark.parametrize("turn", TURNS)
 def test_the_turn_that_a_maker_writes_is_read_and_trained(maker, turn):
     """`parse` gives the message, `examples` train the turn to its stop, and grammars accept tools."""

@@ -14,7 +14,7 @@ from turnwise.shapes.part_forms import simplify_messages
 CHATS = 100  # of each seed
 
 
-@pytest.mark.law
+@pytest.mark.law(6)
 @pytest.mark.parametrize("seed", range(50))
 @pytest.mark.parametrize("api", API_NAMES)
 def test_a_conversation_that_is_written_and_read_is_the_same(api: str, seed: int) -> None:
