@@ -11,6 +11,7 @@ import pytest
 import corpus
 import turnwise
 from corpus import needs_corpus
+from loaded import load_entry
 from turnwise.analysis.prober import (
     ARGUMENTS,
     PLACEHOLDER_PATTERN,
@@ -60,7 +61,7 @@ def test_published_templates_have_one_set_of_stops(name: str) -> None:
 @pytest.mark.law
 @pytest.mark.parametrize("name", [name for name in turnwise.entries() if ":" not in name])
 def test_entries_have_one_set_of_stops(name: str) -> None:
-    check_stops(turnwise.load(name))
+    check_stops(load_entry(name))
 
 
 def test_a_role_word_does_not_end_a_reply() -> None:
@@ -131,7 +132,7 @@ def test_unnamed_tokens_leave_no_stop(name: str) -> None:
 
 
 def test_facts_are_printed_and_pickled() -> None:
-    facts = turnwise.load("qwen2.5").facts
+    facts = load_entry("qwen2.5").facts
     lines = str(facts).splitlines()
     assert lines[0] == r"generation prompt  '<|im_start|>assistant\n'"
     assert any(line.startswith("marker") and "<|im_start|>" in line for line in lines)

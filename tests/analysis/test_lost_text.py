@@ -13,6 +13,7 @@ from chatml import CHATML
 from corpus import NOW
 from data_batches import encode_rows, make_batch, make_recipe
 from label_law import full_tokenizer
+from loaded import load_entry
 from timing import processor_seconds
 from turnwise.analysis.conversations import Probe
 from turnwise.analysis.text_coverage import ComputedText, is_covered
@@ -240,7 +241,7 @@ def compile_content(expression: str) -> turnwise.Template:
 def test_reasoning_that_is_dropped_from_history(script: str) -> None:
     words = SCRIPTS[script]
     reply = {"role": "assistant", "content": words.answer, "reasoning_content": words.thought}
-    found = find_missing(turnwise.load("qwen3"), USER, reply, USER, reply)
+    found = find_missing(load_entry("qwen3"), USER, reply, USER, reply)
     assert found == [("reasoning",), ()]
 
 
@@ -260,7 +261,7 @@ def test_content_that_is_dropped_beside_a_call(script: str) -> None:
     calling = {"role": "assistant", "content": words.beside, "tool_calls": [call]}
     result = {"role": "tool", "content": words.found, "tool_call_id": "abcdefghi"}
     reply = {"role": "assistant", "content": words.answer}
-    found = find_missing(turnwise.load("llama-3.1"), USER, calling, result, reply)
+    found = find_missing(load_entry("llama-3.1"), USER, calling, result, reply)
     assert found == [("content",), ()]
 
 
@@ -293,9 +294,9 @@ def test_arguments_are_written_with_their_names(written: str, is_lost: bool, key
 )
 def test_equal_text_hides_no_loss(reasoning: str, content: str) -> None:
     reply = {"role": "assistant", "content": content, "reasoning_content": reasoning}
-    assert find_missing(turnwise.load("qwen3"), USER, reply, USER, reply)[0] == ("reasoning",)
+    assert find_missing(load_entry("qwen3"), USER, reply, USER, reply)[0] == ("reasoning",)
     with WarningLog(is_quiet=True):
-        rendering = turnwise.load("chatml").render([USER, reply])
+        rendering = load_entry("chatml").render([USER, reply])
     assert "messages[1].reasoning_content" in rendering.warnings[0]
 
 

@@ -11,6 +11,7 @@ import pytest
 import corpus
 import turnwise
 from corpus import needs_corpus
+from loaded import load_entry
 from turnwise.errors import TokenizerError, TurnwiseWarning
 from turnwise.tokens.stop_ids import Stops
 from turnwise.tokens.tokenizers import tokenizer
@@ -73,7 +74,7 @@ def test_stops_are_read_off_the_template(name: str) -> None:
 
 
 def test_stops_without_a_tokenizer_have_no_ids() -> None:
-    found = turnwise.load("qwen2.5").stops()
+    found = load_entry("qwen2.5").stops()
     assert isinstance(found, tuple) and found == ("<|im_end|>", "<|endoftext|>") and found.ids == ()
     assert pickle.loads(pickle.dumps(Stops(["a"], [1]))).ids == (1,)
 
@@ -82,7 +83,7 @@ def test_stops_without_a_tokenizer_have_no_ids() -> None:
 def test_stops_and_their_ids(tokenizers: Any) -> None:
     """The tokenizer's eos without being declared; ids for what is one token."""
     known = tokenizers("qwen3")
-    found = turnwise.load("qwen2.5").stops(known)
+    found = load_entry("qwen2.5").stops(known)
     assert found == ("<|im_end|>", "<|endoftext|>") and len(found.ids) == 2
     assert found.ids == tuple(known.id(text) for text in found)
     words = turnwise.compile(MARKED).stops(known)
@@ -211,12 +212,12 @@ def test_markers_that_a_real_model_has_in_words(tokenizers: Any) -> None:
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        (turnwise.load("vicuna"), ["USER:", "ASSISTANT:"]),
+        (load_entry("vicuna"), ["USER:", "ASSISTANT:"]),
         (turnwise.load("fastchat:alpaca"), ["### Instruction:", "### Response:"]),
         (turnwise.compile(BRACKETS), ["[USER]", "[ASSISTANT]", "[SYSTEM]"]),
         (turnwise.compile(BARE), ["user:", "assistant:", "system:"]),
-        (turnwise.load("llama-2"), []),  # the tokenizer has [INST] and <s>
-        (turnwise.load("gemma-3"), []),
+        (load_entry("llama-2"), []),  # the tokenizer has [INST] and <s>
+        (load_entry("gemma-3"), []),
     ],
     ids=["words", "headings", "brackets", "roles", "tokens", "tags"],
 )
@@ -237,7 +238,7 @@ def make_tokenizer(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_missing_markers_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     """To a tokenizer object, with a warning that they are untrained; to nothing else."""
-    template, known = turnwise.load("chatml"), make_tokenizer(monkeypatch)
+    template, known = load_entry("chatml"), make_tokenizer(monkeypatch)
     with pytest.warns(TurnwiseWarning, match=r"added .*<\|im_start\|>.*Resize .*untrained"):
         assert template.markers(known).add_missing_to(known) == ("<|im_start|>", "<|im_end|>")
     found = template.markers(known)
@@ -253,8 +254,8 @@ def test_missing_markers_are_added_to_transformers(monkeypatch: pytest.MonkeyPat
     transformers = pytest.importorskip("transformers")
     known = transformers.PreTrainedTokenizerFast(tokenizer_object=make_tokenizer(monkeypatch))
     with pytest.warns(TurnwiseWarning, match="untrained"):
-        turnwise.load("chatml").markers(known).add_missing_to(known)
-    assert turnwise.load("chatml").markers(known).missing == ()
+        load_entry("chatml").markers(known).add_missing_to(known)
+    assert load_entry("chatml").markers(known).missing == ()
     (id,) = known.encode("<|im_end|>", add_special_tokens=False)
     assert known.decode([id], skip_special_tokens=True) == ""
 
@@ -294,7 +295,7 @@ def marker_texts(template: turnwise.Template) -> set[str]:
 
 @pytest.mark.parametrize("name", ["qwen3", "hermes-3", "hermes-4", "granite-4.0"])
 def test_placeholders_of_instructions_are_no_markers(name: str) -> None:
-    found = marker_texts(turnwise.load(name))
+    found = marker_texts(load_entry(name))
     assert {"<tools>", "</tools>", "<tool_call>", "</tool_call>"} <= found
     assert not {text for text in found if "function-name" in text or "args-" in text}
 

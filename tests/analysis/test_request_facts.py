@@ -5,6 +5,7 @@ import warnings
 import pytest
 
 import turnwise
+from loaded import load_entry
 from turnwise.analysis.request_facts import LEVELS, MODES, SWITCHES, RequestFacts
 from turnwise.errors import MessageError, TurnwiseError, WarningLog
 
@@ -39,7 +40,7 @@ def prompt(template, **asked):
     ],
 )
 def test_a_request_is_said_in_the_words_of_the_template(name, asked, same):
-    template = turnwise.load(name)
+    template = load_entry(name)
     expected = template.renderer.render(CHAT, add_generation_prompt=True, **same).text
     assert prompt(template, **asked) == (expected, [])
 
@@ -59,7 +60,7 @@ def test_a_request_is_said_in_the_words_of_the_template(name, asked, same):
     ],
 )
 def test_what_the_template_cannot_express_is_a_warning(name, asked, warning):
-    _, warned = prompt(turnwise.load(name), **asked)
+    _, warned = prompt(load_entry(name), **asked)
     assert len(warned) == 1 and warning in warned[0]
 
 
@@ -69,22 +70,22 @@ def test_what_asks_for_nothing_is_silent():
         "response_format": {"type": "text"},
         "parallel_tool_calls": True,
     }
-    assert prompt(turnwise.load("qwen3"), **asked)[1] == []
-    assert prompt(turnwise.load("chatml"), reasoning="none")[1] == []
+    assert prompt(load_entry("qwen3"), **asked)[1] == []
+    assert prompt(load_entry("chatml"), reasoning="none")[1] == []
 
 
 def test_a_level_that_is_none_is_an_error():
     with pytest.raises(MessageError, match="no level 'hihg'"):
-        turnwise.load("qwen3").render(CHAT, reasoning="hihg")
+        load_entry("qwen3").render(CHAT, reasoning="hihg")
 
 
 def test_strict_makes_it_an_error():
     with pytest.raises(MessageError, match="no option"):
-        turnwise.load("chatml").render(CHAT, reasoning="high", strict=True)
+        load_entry("chatml").render(CHAT, reasoning="high", strict=True)
 
 
 def test_encode_and_session_do_as_render():
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         encoded = template.encode(CHAT, "turnwise", add_generation_prompt=True, reasoning="none")
@@ -96,7 +97,7 @@ def test_encode_and_session_do_as_render():
 
 def test_a_fact_beside_the_arguments_of_render():
     """`add_generation_prompt` is no variable that a fact is tried with."""
-    template = turnwise.load("deepseek-v4")
+    template = load_entry("deepseek-v4")
     asked = {"response_format": {"type": "json_object"}, "add_generation_prompt": True}
     encoded = template.encode(CHAT, "turnwise", **asked)
     assert encoded.text == template.render(CHAT, **asked).text
@@ -106,7 +107,7 @@ def test_a_fact_beside_the_arguments_of_render():
 @pytest.mark.parametrize("name", READERS)
 def test_no_request_is_lost_in_silence(name):
     """The prompt changes as asked, or the default is what was asked, or a warning says why not."""
-    template = turnwise.load(name)
+    template = load_entry(name)
     prompts = {}
     for level in (*LEVELS, True):
         try:

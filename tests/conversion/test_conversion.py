@@ -11,7 +11,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from functools import cache
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ import corpus
 import oracle
 import turnwise
 from corpus import needs_corpus
+from loaded import load_entry as load
 from target_texts import TARGETS, Target, find_differences
 from turnwise import dialects
 from turnwise.analysis import counterexample
@@ -106,11 +106,6 @@ def chats() -> Iterator[list[dict[str, str]]]:
         ]
         yield turns
         yield [{"role": "system", "content": "Be kind: 'yes'."}, *turns]
-
-
-@cache
-def load(name: str) -> turnwise.Template:
-    return turnwise.load(name)
 
 
 def bos(template: turnwise.Template) -> dict[str, str]:

@@ -18,6 +18,7 @@ import corpus
 import oracle
 import turnwise
 from corpus import needs_corpus
+from loaded import load_entry as load
 from turnwise.analysis.conversations import conversations
 from turnwise.analysis.counterexample import try_render
 from turnwise.conversion.verification import is_dialogue
@@ -42,11 +43,6 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 USER = {"role": "user", "content": "hi"}
 CHAT = [{"role": "system", "content": "S"}, USER, {"role": "assistant", "content": "ho"}, USER]
-
-
-@cache
-def load(name: str) -> turnwise.Template:
-    return turnwise.load(name)
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import turnwise
+from loaded import load_entry
 from turnwise.analysis.conversations import Probe, conversations
 from turnwise.analysis.counterexample import is_well_formed, shrink, smaller_probes
 from turnwise.analysis.wide_conversations import list_common_probes, rare_conversations
@@ -147,7 +148,7 @@ def test_the_coverage_is_reported() -> None:
 
 
 def test_names_are_loaded() -> None:
-    assert diff("chatml", turnwise.load("chatml")).equal and not diff("chatml", "vicuna").equal
+    assert diff("chatml", load_entry("chatml")).equal and not diff("chatml", "vicuna").equal
     with pytest.raises(turnwise.SourceError, match="diff compares templates, not NoneType"):
         diff("chatml", None)  # type: ignore[arg-type]
     with pytest.raises(turnwise.SourceError, match="chatmll"):

@@ -8,6 +8,7 @@ import pytest
 
 import corpus
 import turnwise
+from loaded import load_entry
 from random_chats import ChatDice, render_outcome
 from timing import assert_quick
 from turnwise.analysis.conversations import Probe, conversations, name_values
@@ -69,7 +70,7 @@ def test_a_watched_program_writes_the_same() -> None:
     published = [found.text for found in corpus.load_published().values()]
     texts = [
         *published[::40],
-        *(turnwise.load(name).text for name in list(turnwise.entries())[::80]),
+        *(load_entry(name).text for name in list(turnwise.entries())[::80]),
     ]
     for text in texts:
         template = turnwise.compile(text, "jinja")

@@ -15,6 +15,7 @@ import pytest
 
 import corpus
 import turnwise
+from loaded import load_entry
 from random_chats import find_difference
 from turnwise.evidence import diff
 
@@ -414,7 +415,7 @@ def choose_source(dice: random.Random) -> tuple[str, str]:
     """The name and text of a template of the corpus or of an entry."""
     published = corpus.load_published()
     name = dice.choice([*published, *turnwise.entries()])
-    return name, published[name].text if name in published else turnwise.load(name).text
+    return name, published[name].text if name in published else load_entry(name).text
 
 
 def edits_that_change_something(

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import turnwise
+from loaded import load_entry
 from stand_in_engine import Messages, StandIn
 from turnwise.cli import app
 from turnwise.cli.http_client import JsonClient
@@ -116,7 +117,7 @@ def test_arguments_are_text_on_the_wire() -> None:
         asked.append(body)
         return EngineReply(200, {"token_ids": [1], "tokens": [1]})
 
-    assert conform(turnwise.load("chatml"), Vllm(answer, "m"))
+    assert conform(load_entry("chatml"), Vllm(answer, "m"))
     sent = [body["messages"] for body in asked if "messages" in body]
     calls = [call for chat in sent for message in chat for call in message.get("tool_calls") or ()]
     assert calls and all(isinstance(call["function"]["arguments"], str) for call in calls)

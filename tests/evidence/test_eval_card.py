@@ -12,6 +12,7 @@ import pytest
 
 import turnwise
 from cli_runner import bad, good, run
+from loaded import load_entry
 from turnwise.analysis.conversations import load_probes
 from turnwise.evidence.eval_card import KIND, compare_cards, hash_values, make_card
 from turnwise.tokens.tokenizers import tokenizer
@@ -24,7 +25,7 @@ EDITIONS = {
 
 
 def card_of(name: str) -> Any:
-    return make_card(turnwise.load(name), tokenizer("turnwise"))
+    return make_card(load_entry(name), tokenizer("turnwise"))
 
 
 def test_conversations_of_an_edition_never_change() -> None:
@@ -48,7 +49,7 @@ def test_the_filters_of_other_threads_stay(
 
 
 def test_a_card_is_the_ids_of_encode() -> None:
-    card, template = card_of("qwen3"), turnwise.load("qwen3")
+    card, template = card_of("qwen3"), load_entry("qwen3")
     (row,) = [row for row in card["rows"] if row["conversation"] == "system and question"]
     chat = [{"role": "system", "content": "Rules"}, {"role": "user", "content": "First"}]
     encoded = template.encode(chat, "turnwise", add_generation_prompt=True, add_stop=False)
@@ -75,7 +76,7 @@ def test_a_refusal_is_a_row() -> None:
 
 
 def test_the_first_difference_is_shown() -> None:
-    text = turnwise.load("chatml").text
+    text = load_entry("chatml").text
     changed = turnwise.compile(text.replace("<|im_end|>", "<|im_end|> "), name="changed")
     assert changed.text != text
     found = compare_cards(card_of("chatml"), make_card(changed, tokenizer("turnwise")))
@@ -93,7 +94,7 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "model"
     made.mkdir()
     (made / "tokenizer.json").write_bytes((Path(SHIPPED) / "tokenizer.json").read_bytes())
-    (made / "chat_template.jinja").write_text(turnwise.load("qwen3").text)
+    (made / "chat_template.jinja").write_text(load_entry("qwen3").text)
     return made
 
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import turnwise
+from loaded import load_entry
 from turnwise.cli import app
 from turnwise.cli.json_lines import read_json_lines
 from turnwise.data.reasons import KINDS
@@ -86,7 +87,7 @@ def test_each_problem_is_found_in_its_place(kind: str, row: Any, field: str) -> 
 )
 def test_good_rows_have_no_problem(row: Any) -> None:
     assert not list(scan([row], "turnwise"))
-    assert not list(scan([row], "turnwise", turnwise.load("qwen2.5")))
+    assert not list(scan([row], "turnwise", load_entry("qwen2.5")))
 
 
 def test_a_template_tells_what_vanishes_and_what_it_refuses() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-import turnwise
+from loaded import load_entry
 from turnwise.cli import app
 from turnwise.evidence import scan
 
@@ -73,7 +73,7 @@ def test_rows_get_the_forms_that_the_template_takes(tmp_path: Path) -> None:
         {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yes"}]},
         {"messages": [parts, {**REPLY, "weight": 1}]},
     ]
-    template = turnwise.load("qwen2.5")
+    template = load_entry("qwen2.5")
     report, fixed, again = fix(rows, tmp_path, "-t", "qwen2.5", "-k", "turnwise")
     assert report["affected"] == report["unrepaired"] == 0 and report["repaired"] == len(fixed) > 0
     assert again[0].endswith("0 with a problem; 0 would be rejected")

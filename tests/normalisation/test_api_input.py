@@ -11,6 +11,7 @@ import pytest
 
 import turnwise
 from api_chats import API_NAMES, ChatMaker
+from loaded import load_entry
 from turnwise.errors import MessageError
 from turnwise.shapes import conversation, write
 
@@ -44,7 +45,7 @@ TOOLS: dict[str, Any] = {
 @pytest.mark.law(6)
 @pytest.mark.parametrize("name", turnwise.entries())
 def test_the_prompt_is_the_same_by_all_roads(name: str) -> None:
-    template = turnwise.load(name)
+    template = load_entry(name)
     if "tools" not in template.variables:
         return
     for seed in range(6):
@@ -96,7 +97,7 @@ def render(template: Any, arguments: dict[str, Any]) -> str:
 @pytest.mark.parametrize("api", TOOLS)
 @pytest.mark.parametrize("name", ["qwen3", "gpt-oss", "hermes-3", "llama-3.1"])
 def test_tools_of_other_apis_are_mapped(name: str, api: str) -> None:
-    template = turnwise.load(name)
+    template = load_entry(name)
     found = template.render(ASKED, tools=[TOOLS[api]])
     assert found.text == template.render(ASKED, tools=[USUAL]).text
     assert any(change.path == "tools[0]" for change in found.changes)
@@ -105,14 +106,14 @@ def test_tools_of_other_apis_are_mapped(name: str, api: str) -> None:
 @pytest.mark.parametrize("name", ["gpt-oss", "hermes-3"])
 def test_what_a_template_needs_of_a_tool_is_filled_in(name: str) -> None:
     bare = {"type": "function", "function": {"name": "tide"}}
-    found = turnwise.load(name).render(ASKED, tools=[bare])
+    found = load_entry(name).render(ASKED, tools=[bare])
     places = [change.path for change in found.changes]
     assert places == ["tools[0].function.description", "tools[0].function.parameters"]
 
 
 def test_what_a_template_does_not_need_is_not_filled_in() -> None:
     bare = {"type": "function", "function": {"name": "tide"}}
-    found = turnwise.load("qwen3").render(ASKED, tools=[bare])
+    found = load_entry("qwen3").render(ASKED, tools=[bare])
     assert not found.changes
     assert '{"type": "function", "function": {"name": "tide"}}' in found.text
 
@@ -120,7 +121,7 @@ def test_what_a_template_does_not_need_is_not_filled_in() -> None:
 def test_an_error_names_the_place_in_the_tools() -> None:
     nameless = {"type": "function", "function": {"description": "Tides."}}
     with pytest.raises(MessageError) as caught:
-        turnwise.load("gpt-oss").render(ASKED, tools=[nameless])
+        load_entry("gpt-oss").render(ASKED, tools=[nameless])
     assert caught.value.path == "tools[0].function.name"
 
 
@@ -146,7 +147,7 @@ def test_turns_of_other_apis_become_messages(api: str) -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "a", "content": "noon"},
     ]
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     found = template.render(TURNS[api], tools=[USUAL], add_generation_prompt=True)
     expected = template.render(usual, tools=[USUAL], add_generation_prompt=True)
     assert found.text == expected.text
@@ -156,5 +157,5 @@ def test_turns_of_other_apis_become_messages(api: str) -> None:
 def test_a_block_that_cannot_be_kept_is_an_error() -> None:
     block = {"type": "server_tool_use", "id": "a", "name": "web_search", "input": {}}
     with pytest.raises(MessageError) as caught:
-        turnwise.load("qwen3").render([*ASKED, {"role": "assistant", "content": [block]}])
+        load_entry("qwen3").render([*ASKED, {"role": "assistant", "content": [block]}])
     assert caught.value.path == "messages[1].content[0].type"

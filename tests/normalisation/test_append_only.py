@@ -22,6 +22,7 @@ from agent_traces import (
     user,
     without_late,
 )
+from loaded import load_entry
 from published_templates import template_of
 from turnwise.errors import MessageError, TurnwiseError
 
@@ -103,7 +104,7 @@ def test_an_image_of_a_moved_system_text_is_reported(policy: str) -> None:
     chat = [user("A"), reply("B"), moved, user("C")]
     for name in ("qwen3.6", "qwen2.5-vl", "gemma-3"):
         with pytest.raises(MessageError, match=r"nothing of messages\[2\].content\[1\]"):
-            turnwise.load(name).render(chat, strict=True, late_system=policy)
+            load_entry(name).render(chat, strict=True, late_system=policy)
 
 
 def test_a_policy_is_kept() -> None:
@@ -123,7 +124,7 @@ def test_a_policy_is_kept() -> None:
 
 def test_a_late_developer_is_placed_too() -> None:
     """The template of gpt-oss writes one developer message, at the front."""
-    template = turnwise.load("gpt-oss")
+    template = load_entry("gpt-oss")
     chat = [late("Be brief.", "developer"), user("A"), reply("B"), late("Rest.", "developer")]
     rendering = template.render([*chat, user("C")], strict=True)
     assert f"{MARKED}\n\nC" in rendering.text and "Be brief." in rendering.text
@@ -131,7 +132,7 @@ def test_a_late_developer_is_placed_too() -> None:
 
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 def test_all_verbs_have_the_policy() -> None:
-    template = turnwise.load("qwen2.5")
+    template = load_entry("qwen2.5")
     chat = [RULES, user("A"), reply("B"), late("Rest."), user("C")]
     for policy in ("user", "front"):
         text = template.render(chat, late_system=policy).text

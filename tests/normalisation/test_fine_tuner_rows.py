@@ -13,6 +13,7 @@ import pytest
 
 import turnwise
 from fine_tuner_rows import FineTunerRow, read, rows
+from loaded import load_entry
 from turnwise.errors import TurnwiseError, TurnwiseWarning
 
 TEMPLATES = ("qwen3", "llama-3.1", "gemma-2", "mistral-v3", "hermes-3")
@@ -46,7 +47,7 @@ def find_problem(template: turnwise.Template, row: FineTunerRow, verdicts: Count
 
 
 def check(name: str, count: int) -> Counter[str]:
-    template = turnwise.load(name)
+    template = load_entry(name)
     verdicts: Counter[str] = Counter()
     problems = []
     for number, row in enumerate(rows(count)):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import turnwise
+from loaded import load_entry
 from turnwise.errors import MessageError
 
 TEXT_ONLY = "{% for m in messages %}<{{ m.role }}>{{ m.content + '' }}</{{ m.role }}>{% endfor %}"
@@ -90,7 +91,7 @@ def test_arguments_that_are_no_json_stay_as_they_are() -> None:
 
 
 def test_a_message_that_went_through_json_renders_as_before() -> None:
-    template = turnwise.load("llama-3.1")
+    template = load_entry("llama-3.1")
     tools = [{"type": "function", "function": {"name": "tide", "parameters": {"type": "object"}}}]
     prompt = template.render([HI], tools=tools, add_generation_prompt=True)
     message = template.parse('{"name": "tide", "parameters": {"h": "A"}}<|eot_id|>', prompt, tools)
@@ -155,7 +156,7 @@ def test_a_system_text_goes_to_the_user_where_there_is_no_system() -> None:
 @pytest.mark.parametrize("name", ["mistral", "gemma-2"])
 def test_a_system_text_in_parts_goes_to_the_user_too(name: str) -> None:
     parts = [{"type": "text", "text": "Be brief."}]
-    text = turnwise.load(name).render([{**RULE, "content": parts}, HI], strict=True).text
+    text = load_entry(name).render([{**RULE, "content": parts}, HI], strict=True).text
     assert "Be brief.\n\nHi" in text
 
 
@@ -175,15 +176,13 @@ def test_a_second_system_text_is_joined_to_the_first() -> None:
     ("role", "meant"), [("usr", "user"), ("Assistant", "assistant"), ("bot", "assistant")]
 )
 def test_a_misspelt_role_is_reported(role: str, meant: str) -> None:
-    found = turnwise.Normaliser(turnwise.load("qwen3")).normalise([{"role": role, "content": "Hi"}])
+    found = turnwise.Normaliser(load_entry("qwen3")).normalise([{"role": role, "content": "Hi"}])
     assert found.problems == (f"messages[0] has the role '{role}'; did you mean '{meant}'?",)
     assert found.messages == [{"role": role, "content": "Hi"}]
 
 
 def test_a_message_without_a_role_is_reported() -> None:
-    found = turnwise.Normaliser(turnwise.load("chatml")).normalise(
-        [{"Role": "user", "content": "Hi"}]
-    )
+    found = turnwise.Normaliser(load_entry("chatml")).normalise([{"Role": "user", "content": "Hi"}])
     assert found.problems == ("messages[0] has no role; did you mean 'role' where it has 'Role'?",)
 
 
@@ -207,9 +206,9 @@ def test_a_template_that_costs_too_much_to_ask_gets_the_input_as_it_is() -> None
 @pytest.mark.parametrize("wrong", ["hello", 5, {"role": "user"}, [5]])
 def test_what_is_no_conversation_is_refused(wrong: Any) -> None:
     with pytest.raises(MessageError):
-        turnwise.Normaliser(turnwise.load("qwen3")).normalise(wrong)
+        turnwise.Normaliser(load_entry("qwen3")).normalise(wrong)
 
 
 def test_capabilities_are_printed() -> None:
-    table = str(turnwise.load("gemma-2").capabilities)
+    table = str(load_entry("gemma-2").capabilities)
     assert "system                         refused   there is no system role" in table

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import turnwise
+from loaded import load_entry
 
 ASKED = {"role": "user", "content": "Tides?"}
 ARGUMENTS = r"messages\[1\]\.tool_calls\[0\]\.function\.arguments "
@@ -25,7 +26,7 @@ def call(arguments: Any) -> list[dict[str, Any]]:
 @BY_ARGUMENT_FORM
 @pytest.mark.parametrize("blank", ["", " \n"])
 def test_empty_text_is_no_arguments(name: str, blank: str) -> None:
-    template = turnwise.load(name)
+    template = load_entry(name)
     rendering = template.render(call(blank), strict=True)
     assert str(rendering) == str(template.render(call({})))
     assert rendering.changes[0].path == "messages[1].tool_calls[0].function.arguments"
@@ -35,23 +36,23 @@ def test_empty_text_is_no_arguments(name: str, blank: str) -> None:
 @pytest.mark.parametrize("text", ['{"harbour": "Brest"', "[1,2]", '{"n": NaN}'])
 def test_text_that_is_no_object(name: str, text: str) -> None:
     with pytest.raises(turnwise.MessageError, match=ARGUMENTS + "is no JSON object"):
-        turnwise.load(name).render(call(text), strict=True)
+        load_entry(name).render(call(text), strict=True)
     with pytest.raises(turnwise.MessageError, match=ARGUMENTS + "is 7"):
-        turnwise.load(name).render(call(7), strict=True)
+        load_entry(name).render(call(7), strict=True)
 
 
 @pytest.mark.parametrize("value", ["1" * 5000, '{"n":' * 3000 + "1" + "}" * 3000])
 def test_objects_that_python_does_not_read(value: str) -> None:
     text = f'{{"n": {value}}}'
-    assert text in str(turnwise.load("qwen3").render(call(text), strict=True))
+    assert text in str(load_entry("qwen3").render(call(text), strict=True))
     with pytest.raises(turnwise.MessageError, match=ARGUMENTS + "has too long a number or is too"):
-        turnwise.load("qwen3.6").render(call(text), strict=True)
+        load_entry("qwen3.6").render(call(text), strict=True)
 
 
 @BY_ARGUMENT_FORM
 @pytest.mark.parametrize("odd", [{"type": "custom", "custom": {"input": "b"}}, {"id": "c"}, "tide"])
 def test_calls_without_a_name(name: str, odd: Any) -> None:
-    template = turnwise.load(name)
+    template = load_entry(name)
     with pytest.raises(turnwise.MessageError, match=r"messages\[1\]\.tool_calls\[0\]: a tool call"):
         template.render(make_chat([odd]), strict=True)
     with pytest.raises(turnwise.MessageError, match=r"messages\[1\]\.tool_calls is 'tide'"):
@@ -60,7 +61,7 @@ def test_calls_without_a_name(name: str, odd: Any) -> None:
 
 @BY_ARGUMENT_FORM
 def test_a_custom_call_is_one_of_a_function_with_a_text(name: str) -> None:
-    template = turnwise.load(name)
+    template = load_entry(name)
     custom = {
         "type": "custom",
         "custom": {"name": "patch", "description": "Edit.", "format": {"type": "text"}},
@@ -78,6 +79,6 @@ def test_a_custom_call_is_one_of_a_function_with_a_text(name: str) -> None:
 
 @BY_ARGUMENT_FORM
 def test_a_call_without_its_list(name: str) -> None:
-    template = turnwise.load(name)
+    template = load_entry(name)
     (one,) = call({"harbour": "Brest"})[1]["tool_calls"]
     assert str(template.render(make_chat(one))) == str(template.render(make_chat([one])))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import turnwise
+from loaded import load_entry
 
 ASKED = {"role": "user", "content": "Tides?"}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
@@ -29,21 +30,21 @@ def test_thinking_parts_are_reasoning(name: str) -> None:
     parts = [{"type": "thinking", "thinking": "Hmm."}, {"type": "text", "text": "At noon."}]
     reply = {"role": "assistant", "content": parts}
     plain = {"role": "assistant", "content": "At noon.", "reasoning_content": "Hmm."}
-    template = turnwise.load(name)
+    template = load_entry(name)
     assert render(template, ASKED, reply)[0] == render(template, ASKED, plain)[0]
 
 
 @pytest.mark.parametrize("name", ["llama-3.1", "gemma-2", "phi-4", "vicuna"])
 def test_thinking_that_has_no_place_is_reported(name: str) -> None:
     parts = [{"type": "thinking", "thinking": "Hmm."}, {"type": "text", "text": "At noon."}]
-    text, warned = render(turnwise.load(name), ASKED, {"role": "assistant", "content": parts})
+    text, warned = render(load_entry(name), ASKED, {"role": "assistant", "content": parts})
     assert "At noon." in text and "thinking" not in text
     assert "messages[1].reasoning_content" in warned[0]
 
 
 def test_media_in_a_result_that_has_no_place_are_reported() -> None:
     result = {"role": "tool", "content": [IMAGE, {"type": "text", "text": "07:41"}]}
-    text, warned = render(turnwise.load("glm-4.5"), ASKED, result)
+    text, warned = render(load_entry("glm-4.5"), ASKED, result)
     assert "07:41" in text and "image_url" not in text
     assert "messages[1].content[0]" in warned[0]
 
@@ -51,14 +52,14 @@ def test_media_in_a_result_that_has_no_place_are_reported() -> None:
 @pytest.mark.parametrize("name", ["gemma-2", "phi-4", "vicuna", "llama-3.1"])
 def test_unknown_parts_are_reported(name: str) -> None:
     parts = [{"type": "text", "text": "Tides?"}, {"type": "poll", "poll": "Yes?"}]
-    text, warned = render(turnwise.load(name), {"role": "user", "content": parts})
+    text, warned = render(load_entry(name), {"role": "user", "content": parts})
     assert "Tides?" in text and "poll" not in text
     assert "messages[0].content[1]" in warned[0]
 
 
 @pytest.mark.parametrize("name", ["gemma-2", "llama-3.1", "glm-4.5", "qwen3"])
 def test_a_part_without_its_list(name: str) -> None:
-    template = turnwise.load(name)
+    template = load_entry(name)
     alone = render(template, {"role": "user", "content": {"type": "text", "text": "Tides?"}})
     assert alone == (render(template, ASKED)[0], [])
 
@@ -66,7 +67,7 @@ def test_a_part_without_its_list(name: str) -> None:
 @pytest.mark.parametrize("role", ["user", "tool"])
 def test_null_of_any_role_is_no_word(role: str) -> None:
     chat = [ASKED, {"role": role, "content": None}, {"role": "assistant", "content": "At noon."}]
-    text, _ = render(turnwise.load("hermes-4"), *chat)
+    text, _ = render(load_entry("hermes-4"), *chat)
     assert "None" not in text and "At noon." in text
 
 
@@ -85,24 +86,24 @@ def test_what_is_printed_by_mistake_is_reported() -> None:
 def test_arguments_that_are_no_object_are_reported() -> None:
     function = {"name": "tide", "arguments": '{"harbour": Brest'}
     call = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": function}]}
-    _, warned = render(turnwise.load("hermes-4"), ASKED, call)
+    _, warned = render(load_entry("hermes-4"), ASKED, call)
     assert "messages[1].tool_calls[0].function.arguments is no JSON object" in warned[0]
 
 
 def test_a_refusal_is_the_content() -> None:
     refused = {"role": "assistant", "content": None, "refusal": "I cannot."}
     answered = {"role": "assistant", "content": "I cannot."}
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     assert render(template, ASKED, refused) == render(template, ASKED, answered)
 
 
 def test_the_transcript_of_a_spoken_reply_is_its_content() -> None:
     asked = {"role": "user", "content": "Hi"}
     spoken = {"role": "assistant", "content": None, "audio": {"id": "a", "transcript": "Hello."}}
-    rendering = turnwise.load("qwen3").render([asked, spoken])
+    rendering = load_entry("qwen3").render([asked, spoken])
     assert "Hello." in rendering.text and rendering.changes[0].path == "messages[1].audio"
     with pytest.raises(turnwise.MessageError, match=r"nothing of messages\[1\].audio"):
-        turnwise.load("qwen3").render([asked, {**spoken, "audio": {"id": "a"}}], strict=True)
+        load_entry("qwen3").render([asked, {**spoken, "audio": {"id": "a"}}], strict=True)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3.6"])
@@ -117,7 +118,7 @@ def test_the_transcript_of_a_spoken_reply_is_its_content() -> None:
     ],
 )
 def test_results_that_are_data_become_json(name: str, result: Any, text: str) -> None:
-    template = turnwise.load(name)
+    template = load_entry(name)
     rendering = template.render([ASKED, {"role": "tool", "content": result}], strict=True)
     assert str(rendering) == str(template.render([ASKED, {"role": "tool", "content": text}]))
     assert rendering.changes[0].path.startswith("messages[1].content")
@@ -126,7 +127,7 @@ def test_results_that_are_data_become_json(name: str, result: Any, text: str) ->
 @pytest.mark.parametrize("name", ["qwen3", "qwen3.6", "chatml"])
 @pytest.mark.parametrize("odd", [7, True, 22.5])
 def test_contents_that_are_no_text_are_refused(name: str, odd: Any) -> None:
-    template = turnwise.load(name)
+    template = load_entry(name)
     with pytest.raises(turnwise.MessageError, match=r"messages\[0\]\.content: content is a text"):
         template.render([{"role": "user", "content": odd}])
     with pytest.raises(turnwise.MessageError, match=r"messages\[0\]\.content\[0\] is "):
@@ -136,7 +137,7 @@ def test_contents_that_are_no_text_are_refused(name: str, odd: Any) -> None:
 def test_a_number_that_is_not_written_is_lost() -> None:
     chat = [{"role": "user", "content": 7}]
     with pytest.raises(turnwise.MessageError, match=r"nothing of messages\[0\]\.content"):
-        turnwise.load("qwen3").render(chat, normalise=False, strict=True)
+        load_entry("qwen3").render(chat, normalise=False, strict=True)
     plain = turnwise.compile("{{ messages[0].content }}")
     assert str(plain.render(chat, normalise=False, strict=True)) == "7"
 
@@ -152,25 +153,25 @@ def test_a_number_that_is_not_written_is_lost() -> None:
 def test_a_second_text_is_reported(more: dict[str, Any], warned: str) -> None:
     reply = {"role": "assistant", "content": "At noon."}
     with pytest.raises(turnwise.MessageError, match=warned):
-        turnwise.load("qwen3").render([ASKED, {**reply, **more}], strict=True)
+        load_entry("qwen3").render([ASKED, {**reply, **more}], strict=True)
 
 
 def test_the_same_text_twice_is_no_loss() -> None:
     texts = {"content": "At noon.", "refusal": "At noon.", "audio": {"transcript": "At noon."}}
     thought = {"reasoning": "Hm.", "reasoning_content": "Hm."}
-    turnwise.load("qwen3").render([ASKED, {"role": "assistant", **texts, **thought}], strict=True)
+    load_entry("qwen3").render([ASKED, {"role": "assistant", **texts, **thought}], strict=True)
 
 
 def test_a_role_is_a_text() -> None:
     with pytest.raises(
         turnwise.MessageError, match=r"messages\[0\]\.role is 3, and a role is a text"
     ):
-        turnwise.load("qwen3.6").render([{"role": 3, "content": "Tides?"}], strict=True)
+        load_entry("qwen3.6").render([{"role": 3, "content": "Tides?"}], strict=True)
 
 
 def test_no_message() -> None:
     with pytest.raises(turnwise.TemplateError) as caught:
-        turnwise.load("qwen3").render([])
+        load_entry("qwen3").render([])
     assert "the conversation is empty: give at least one message" in str(caught.value)
 
 

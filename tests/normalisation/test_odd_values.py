@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import turnwise
+from loaded import load_entry
 
 ODD = ([], ["a"], {"a": 1}, 7, None, True)
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -27,7 +28,7 @@ def make_chats(odd: Any) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 @pytest.mark.parametrize("name", ["chatml", "qwen3", "mistral-v3"])
 def test_only_our_errors(name: str) -> None:
-    template = turnwise.load(name)
+    template = load_entry(name)
     for odd in ODD:
         for chat, strict in product(make_chats(odd).values(), (False, True)):
             for verb in (

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import turnwise
+from loaded import load_entry
 from turnwise.errors import MessageError, TurnwiseWarning
 
 HI = {"role": "user", "content": "Hi"}
@@ -74,7 +75,7 @@ def test_parts_that_are_printed_as_a_list_are_joined() -> None:
 
 
 def test_encode_warns_about_a_reply_after_a_later_system_text() -> None:
-    template = turnwise.load("gemma-2")
+    template = load_entry("gemma-2")
     chat = [HI, YES, LATE, HI, YES]
     moved = r"messages\[2\], a system text, was moved to before messages\[1\]"
     with pytest.warns(TurnwiseWarning, match=moved):
@@ -84,7 +85,7 @@ def test_encode_warns_about_a_reply_after_a_later_system_text() -> None:
 
 
 def test_a_last_reply_after_all_system_texts_is_fine() -> None:
-    template = turnwise.load("gemma-2")
+    template = load_entry("gemma-2")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TurnwiseWarning)
         chat = [HI, YES, LATE, HI, YES]
@@ -103,7 +104,7 @@ def test_a_last_reply_after_all_system_texts_is_fine() -> None:
 )
 def test_what_is_no_conversation_gets_a_remedy(given: Any, hint: str) -> None:
     with pytest.raises(MessageError, match="a conversation is a list of messages, not") as caught:
-        turnwise.load("qwen3").render(given)
+        load_entry("qwen3").render(given)
     assert (caught.value.hint or "").startswith(hint)
 
 
@@ -111,7 +112,7 @@ def test_a_message_without_role_is_reported_with_the_roles() -> None:
     with pytest.warns(
         TurnwiseWarning, match="has no role, so templates leave it out; give it one of 'system'"
     ):
-        turnwise.load("qwen3").render([{"content": "Hi"}])
+        load_entry("qwen3").render([{"content": "Hi"}])
 
 
 def test_a_row_whose_messages_are_null() -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import corpus
 import turnwise
 from corpus import needs_corpus
+from loaded import load_entry
 from reply_messages import UNREADABLE
 from reply_vectors import template
 from turnwise import MessageError, TurnwiseError, TurnwiseWarning
@@ -63,7 +64,7 @@ def quietly(chosen: Any, chat: list[Any], **more: Any) -> Any:
 
 
 def test_results_are_put_into_the_order_of_the_calls() -> None:
-    qwen = turnwise.load("qwen3")
+    qwen = load_entry("qwen3")
     chat = [ASK, calling("a", "b"), result("b", "9.9 m"), result("a", "1.1 m"), MORE]
     rendering = qwen.render(chat)
     assert rendering.text.index("1.1 m") < rendering.text.index("9.9 m")
@@ -77,7 +78,7 @@ def test_results_are_put_into_the_order_of_the_calls() -> None:
 
 
 def test_each_round_is_ordered_by_itself() -> None:
-    qwen = turnwise.load("qwen3")
+    qwen = load_entry("qwen3")
     first = [calling("a", "b"), result("b"), result("a")]
     second = [calling("c", "d"), result("d"), result("c")]
     text = qwen.render([ASK, *first, *second, MORE]).text
@@ -87,7 +88,7 @@ def test_each_round_is_ordered_by_itself() -> None:
 
 
 def test_a_result_without_id_belongs_to_the_call_that_is_left() -> None:
-    qwen = turnwise.load("qwen3")
+    qwen = load_entry("qwen3")
     for id in (None, ""):
         chat = [ASK, calling("a", "b"), result("b", "9.9 m"), result(id, "1.1 m"), MORE]
         rendering = qwen.render(chat)
@@ -96,7 +97,7 @@ def test_a_result_without_id_belongs_to_the_call_that_is_left() -> None:
 
 
 def test_a_call_before_a_last_reply_has_no_result() -> None:
-    qwen, reply = turnwise.load("qwen3"), {"role": "assistant", "content": "Done."}
+    qwen, reply = load_entry("qwen3"), {"role": "assistant", "content": "Done."}
     assert quietly(qwen, [ASK, calling("a")]).warnings == ()
     assert quietly(qwen, [ASK, calling("a"), calling("b")]).warnings == ()
     (warning,) = quietly(qwen, [ASK, calling("a"), reply]).warnings
@@ -104,7 +105,7 @@ def test_a_call_before_a_last_reply_has_no_result() -> None:
 
 
 def test_the_same_id_in_two_rounds() -> None:
-    qwen = turnwise.load("qwen3")
+    qwen = load_entry("qwen3")
     rounds = [calling("a", "b"), result("b", "1b"), result("a", "1a")]
     again = [calling("a", "b"), result("b", "2b"), result("a", "2a")]
     text = qwen.render([ASK, *rounds, *again, MORE]).text
@@ -113,7 +114,7 @@ def test_the_same_id_in_two_rounds() -> None:
 
 
 def test_encoding_names_messages_as_the_caller_does() -> None:
-    qwen = turnwise.load("qwen3")
+    qwen = load_entry("qwen3")
     reply = {"role": "assistant", "content": "Low at both."}
     chat = [ASK, calling("a", "b"), result("b", "9.9 m"), result("a", "1.1 m"), reply]
     in_order = [*chat[:2], chat[3], chat[2], reply]
@@ -131,7 +132,7 @@ def test_encoding_names_messages_as_the_caller_does() -> None:
 
 
 def test_a_late_system_text_and_results_out_of_order() -> None:
-    chosen = turnwise.load("qwen3.5")
+    chosen = load_entry("qwen3.5")
     late = {"role": "system", "content": "Be brief."}
     reply = {"role": "assistant", "content": "Aye."}
     first = [ASK, reply, late, MORE, calling("a", "b"), result("b"), result("a"), reply]
@@ -144,7 +145,7 @@ def test_a_late_system_text_and_results_out_of_order() -> None:
 
 
 def test_a_system_text_between_calls_and_results_parts_them_not() -> None:
-    chosen = turnwise.load("kimi-k3")
+    chosen = load_entry("kimi-k3")
     late = {"role": "system", "content": "Be brief."}
     with WarningLog(is_quiet=True) as log:
         found, expected = (
@@ -156,7 +157,7 @@ def test_a_system_text_between_calls_and_results_parts_them_not() -> None:
 
 
 def test_a_session_orders_the_results_of_a_reply() -> None:
-    qwen = turnwise.load("qwen3")
+    qwen = load_entry("qwen3")
     call = '<tool_call>\n{{"name": "tide", "arguments": {{"town": "{}"}}}}\n</tool_call>'
     ids = []
     for is_swapped in (False, True):
@@ -203,7 +204,7 @@ REPORTED: dict[str, tuple[list[Any], str]] = {
 @pytest.mark.parametrize("name", REPORTED)
 def test_calls_and_results_without_a_partner_are_reported(name: str) -> None:
     messages, expected = REPORTED[name]
-    qwen = turnwise.load("qwen3")
+    qwen = load_entry("qwen3")
     with pytest.warns(TurnwiseWarning, match=expected):
         qwen.render([ASK, *messages])
     with pytest.raises(MessageError, match=expected):
@@ -253,7 +254,7 @@ def test_odd_input_raises_no_other_error(data: st.DataObject) -> None:
     )
     messages = [ASK, *data.draw(st.lists(results | calls | odd | st.just(MORE), max_size=6))]
     with suppress(TurnwiseError):
-        quietly(turnwise.load("qwen3"), messages)
+        quietly(load_entry("qwen3"), messages)
 
 
 @settings(max_examples=500, deadline=None)

@@ -8,6 +8,7 @@ from typing import Any, Literal, Optional, Union
 import pytest
 
 import turnwise
+from loaded import load_entry
 from turnwise.errors import MessageError
 from turnwise.messages import InputReader
 
@@ -74,7 +75,7 @@ def test_a_function_has_the_schema_of_transformers(function: Any) -> None:
     expected = transformers.utils.get_json_schema(function)
     found = InputReader().read_tools([function])
     assert json.dumps(found) == json.dumps([expected])
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     assert template.render(HI, tools=[function]).text == template.render(HI, tools=[expected]).text
 
 
@@ -87,7 +88,7 @@ def test_a_pydantic_model_is_a_function_of_its_name() -> None:
     assert tool["function"]["name"] == "Tide"
     assert tool["function"]["description"] == "Tides of a harbour."
     assert tool["function"]["parameters"]["required"] == ["harbour"]
-    assert "Its name." in turnwise.load("llama-3.1").render(HI, tools=[Tide]).text
+    assert "Its name." in load_entry("llama-3.1").render(HI, tools=[Tide]).text
 
 
 def without_hint(harbour):  # type: ignore[no-untyped-def]
@@ -112,13 +113,13 @@ def without_docstring(harbour: str) -> None: ...
 )
 def test_what_is_no_tool_is_refused(tool: Any, problem: str) -> None:
     with pytest.raises(MessageError, match=problem) as caught:
-        turnwise.load("qwen3").render(HI, tools=[tool])
+        load_entry("qwen3").render(HI, tools=[tool])
     assert caught.value.path == "tools[0]"
 
 
 def test_tools_that_are_no_list_are_refused_with_a_remedy() -> None:
     with pytest.raises(MessageError, match=r"tools are a list, not dict: \{") as caught:
-        turnwise.load("qwen3").render(HI, tools={"type": "function"})  # type: ignore[arg-type]
+        load_entry("qwen3").render(HI, tools={"type": "function"})  # type: ignore[arg-type]
     assert caught.value.hint == "Put it into a list."
 
 
@@ -128,4 +129,4 @@ def test_values_that_are_no_json_are_refused(odd: object) -> None:
     with pytest.raises(
         turnwise.MessageError, match=r"tools\[0\]\.function\.parameters\.enum: a value"
     ):
-        turnwise.load("qwen3").render([{"role": "user", "content": "Hi"}], tools=[tool])
+        load_entry("qwen3").render([{"role": "user", "content": "Hi"}], tools=[tool])

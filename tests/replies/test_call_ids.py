@@ -6,12 +6,12 @@ import pickle
 
 import pytest
 
-import turnwise
+from loaded import load_entry
 from turnwise.errors import TurnwiseError
 from turnwise.replies import call_ids
 from turnwise.replies.call_ids import CallIds, collect_call_ids
 
-TEMPLATE = turnwise.load("qwen3")
+TEMPLATE = load_entry("qwen3")
 CALL = '<tool_call>\n{"name": "tide", "arguments": {}}\n</tool_call>'
 
 
@@ -54,7 +54,7 @@ def test_ids_that_the_conversation_uses_are_left_out():
 
 
 def test_an_id_that_the_model_wrote_is_kept_and_not_made_again():
-    template = turnwise.load("mistral-nemo")
+    template = load_entry("mistral-nemo")
     reply = (
         '[TOOL_CALLS][{"name": "tide", "arguments": {}, "id": "call00001"},'
         ' {"name": "tide", "arguments": {}}]'
@@ -82,7 +82,7 @@ def test_what_makes_no_ids_is_an_error(wrong):
 
 
 def test_a_call_that_breaks_off_has_an_id_too():
-    template = turnwise.load("mistral-nemo")
+    template = load_entry("mistral-nemo")
     parser = template.parser()
     events = parser.feed('[TOOL_CALLS][{"name": "tide", "arguments": {"day": 1')
     message = parser.close()

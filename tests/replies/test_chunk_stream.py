@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import turnwise
+from loaded import load_entry
 from reply_grammars import EXAMPLES, GRAMMARS
 from turnwise import ChunkStream
 from turnwise.replies.parser import Parser
@@ -64,7 +65,7 @@ def test_the_chunks_accumulate_to_the_message(example, size):
 
 
 def test_the_role_comes_first_and_no_delta_but_the_last_is_empty():
-    chunks, _ = stream_chunks(turnwise.load("qwen3").parser(), "On it.\n" + CALL + "<|im_end|>")
+    chunks, _ = stream_chunks(load_entry("qwen3").parser(), "On it.\n" + CALL + "<|im_end|>")
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     assert deltas[0] == {"role": "assistant", "content": ""}
     assert all(deltas[:-1]) and deltas[-1] == {}
@@ -72,13 +73,13 @@ def test_the_role_comes_first_and_no_delta_but_the_last_is_empty():
 
 
 def test_a_stream_without_any_text_has_a_role_and_an_end():
-    chunks, message = stream_chunks(turnwise.load("qwen3").parser(), "")
+    chunks, message = stream_chunks(load_entry("qwen3").parser(), "")
     assert len(chunks) == 2 and finish_reason(chunks) == "stop"
     assert message["content"] == ""
 
 
 def test_the_part_of_the_message_that_the_prompt_holds_is_streamed():
-    template = turnwise.load("chatml")
+    template = load_entry("chatml")
     prompt = template.render([{"role": "user", "content": "?"}], add_generation_prompt=True)
     chunks, message = stream_chunks(template.parser(str(prompt) + "Aye"), ", aye.<|im_end|>")
     assert message["content"] == "Aye, aye."
@@ -99,7 +100,7 @@ def test_the_part_of_the_message_that_the_prompt_holds_is_streamed():
     ],
 )
 def test_the_reason_is_what_the_text_shows(reply, reason):
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     assert template.parse(reply).finish_reason == reason
     for was_cut, known in ((None, reason), (True, "length")):
         assert finish_reason(stream_chunks(template.parser(), reply, was_cut=was_cut)[0]) == known
@@ -108,7 +109,7 @@ def test_the_reason_is_what_the_text_shows(reply, reason):
 
 
 def test_ids_are_unique_in_a_stream_and_given_once():
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     chunks, message = stream_chunks(template.parser(call_ids="call_"), "\n".join([CALL] * 12))
     calls = [
         call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", ())
@@ -119,11 +120,11 @@ def test_ids_are_unique_in_a_stream_and_given_once():
 
 
 def test_several_choices_have_numbers():
-    stream = ChunkStream(turnwise.load("chatml").parser(), id="x", model="m", index=2)
+    stream = ChunkStream(load_entry("chatml").parser(), id="x", model="m", index=2)
     assert {chunk["choices"][0]["index"] for chunk in stream.feed("Aye.")} == {2}
     assert stream.close() and stream.close() == []
 
 
 def test_what_is_no_parser_is_refused():
     with pytest.raises(turnwise.TurnwiseError, match="the chunks of a parser"):
-        ChunkStream(turnwise.load("chatml"), id="c", model="m")
+        ChunkStream(load_entry("chatml"), id="c", model="m")

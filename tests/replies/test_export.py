@@ -12,6 +12,7 @@ import corpus
 import reply_vectors as replyvectors
 import turnwise
 from corpus import needs_corpus
+from loaded import load_entry
 from parsing import parse
 from reply_grammars import EXAMPLES, GRAMMARS, Example
 from reply_messages import MESSAGES, TOOLS
@@ -185,7 +186,7 @@ def test_parser_vectors(sample: Any) -> None:
 
 
 def test_a_chunk_at_a_time() -> None:
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     prompt = str(template.render(HELLO, add_generation_prompt=True))
     reply = write(template.grammar, MESSAGES["reasoning and call"], prompt)
     parser = theirs().ResponseParser(
@@ -197,12 +198,12 @@ def test_a_chunk_at_a_time() -> None:
 
 
 def test_it_is_plain_data() -> None:
-    exported = turnwise.load("qwen3").grammar.to_response_template()
+    exported = load_entry("qwen3").grammar.to_response_template()
     assert json.loads(json.dumps(exported)) == exported
 
 
 def test_several_ways_are_refused_unless_one_will_do() -> None:
-    grammar = turnwise.load("internlm2-tools").grammar
+    grammar = load_entry("internlm2-tools").grammar
     with pytest.raises(turnwise.TurnwiseError, match="more than one way") as caught:
         grammar.to_response_template()
     assert "partly=True" in (caught.value.hint or "")
@@ -211,4 +212,4 @@ def test_several_ways_are_refused_unless_one_will_do() -> None:
 
 def test_a_reason_is_given() -> None:
     with pytest.raises(turnwise.TurnwiseError, match="begins without a marker"):
-        turnwise.load("llama-3.1").grammar.to_response_template(partly=True)
+        load_entry("llama-3.1").grammar.to_response_template(partly=True)

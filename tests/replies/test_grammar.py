@@ -18,6 +18,7 @@ import pytest
 import corpus
 import turnwise
 from corpus import needs_corpus
+from loaded import load_entry
 from published_templates import compile_published, derived_grammar_of, template_of
 from turnwise.analysis.conversations import NOW, make_tool
 from turnwise.analysis.segment import Segment, common_prefix, common_suffix, split_between
@@ -354,7 +355,7 @@ def test_case_templates_hold_the_law() -> None:
 
 
 def test_the_table_says_where_markers_come_from() -> None:
-    table = str(derive(turnwise.load("qwen3").facts)).splitlines()
+    table = str(derive(load_entry("qwen3").facts)).splitlines()
     assert any(
         line.startswith("reasoning open") and "'<think>\\n'" in line and "template " in line
         for line in table
@@ -422,7 +423,7 @@ def test_every_declaration_can_be_read() -> None:
         assert stated.calls or stated.more or stated.reasoning, name
     for name, entry in turnwise.entries().items():
         if entry.replies:
-            merge_declaration(derive(turnwise.load(name).facts), entry.replies, name)
+            merge_declaration(derive(load_entry(name).facts), entry.replies, name)
 
 
 @needs_corpus
@@ -446,7 +447,7 @@ def test_what_a_template_never_writes_is_declared(name: str, opens: str) -> None
 
 @pytest.mark.parametrize("name", ["internlm2", "internlm2-tools"])
 def test_an_entry_declares_its_other_calls(name: str) -> None:
-    found = turnwise.load(name).grammar
+    found = load_entry(name).grammar
     assert found.calls is not None
     assert found.calls.each.open.core == "<|action_start|><|plugin|>"
     assert [calls.call for calls in found.more] == [RawCall("code_interpreter", fenced=True)]

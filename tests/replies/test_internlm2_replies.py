@@ -19,6 +19,7 @@ import turnwise
 import vocabularies
 from corpus import needs_corpus
 from internlm2_page import blocks
+from loaded import load_entry
 from turnwise.dialects.internlm2 import IDS, SPELLINGS
 from turnwise.replies.events import Message
 from turnwise.replies.write import write
@@ -99,7 +100,7 @@ def test_the_seeds_turns_as_text(spelling: str) -> None:
 def test_the_seeds_turns_with_the_entries(entry: str) -> None:
     """One entry writes `arguments`, as vLLM does; what the model writes is read all the same."""
     for turn in all_turns("current"):
-        check(turnwise.load(entry).parse(turn.reply), turn)
+        check(load_entry(entry).parse(turn.reply), turn)
 
 
 @needs_corpus
@@ -240,7 +241,7 @@ def test_the_token_tells_the_kind() -> None:
 
 @pytest.mark.parametrize("entry", ["internlm2-tools", "lmdeploy:internlm2"])
 def test_code_comes_back_with_the_entries(entry: str) -> None:
-    found = turnwise.load(entry)
+    found = load_entry(entry)
     for run in (RUN, RUN.replace("python", "javascript"), RUN.replace("```python\n", "")):
         message = found.parse(f"So:{run}<|im_end|>")
         text = found.render([USER, json.loads(json.dumps(message))]).text
@@ -336,7 +337,7 @@ ACTING = 'I look it up.\nAction: get_weather\nAction Input: {"city": "Oslo"}<|im
 
 
 def test_react_is_text_unless_it_is_declared() -> None:
-    template = turnwise.load("internlm2-tools")
+    template = load_entry("internlm2-tools")
     assert "tool_calls" not in template.parse(ACTING)
     found = template.parse(ACTING, declared=REACT)
     (call,) = found["tool_calls"]
@@ -346,4 +347,4 @@ def test_react_is_text_unless_it_is_declared() -> None:
 
 def test_a_declaration_that_is_none_is_refused() -> None:
     with pytest.raises(turnwise.SourceError, match="declared"):
-        turnwise.load("chatml").parse("x", declared={"mor": []})
+        load_entry("chatml").parse("x", declared={"mor": []})

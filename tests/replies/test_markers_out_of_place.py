@@ -17,6 +17,7 @@ import pytest
 import corpus
 import turnwise
 from corpus import needs_corpus
+from loaded import load_entry
 from reply_messages import UNREADABLE
 from reply_vectors import template
 from timing import assert_linear
@@ -47,7 +48,7 @@ def traces(message: Message) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", ORPHANS.split())
 def test_text_before_an_unopened_closer_is_reasoning(name: str) -> None:
-    chosen = turnwise.load(name)
+    chosen = load_entry(name)
     closer = chosen.grammar.reasoning.close.core
     reply = f"Plan it.{closer}Answer."
     whole, streamed = chosen.parse(reply, ""), stream(chosen, reply, "")
@@ -59,7 +60,7 @@ def test_text_before_an_unopened_closer_is_reasoning(name: str) -> None:
 
 @pytest.mark.parametrize("name", ORPHANS.split())
 def test_a_prompt_may_be_assumed_to_open_reasoning(name: str) -> None:
-    chosen = turnwise.load(name)
+    chosen = load_entry(name)
     region = chosen.grammar.reasoning
     reply = f"Plan it.{region.close.text}Answer."
     for prompt in (None, ""):
@@ -71,20 +72,20 @@ def test_a_prompt_may_be_assumed_to_open_reasoning(name: str) -> None:
 
 
 def test_the_white_space_is_that_of_the_section() -> None:
-    qwen = turnwise.load("qwen3")
+    qwen = load_entry("qwen3")
     whole = qwen.parse("\nPlan it.\n</think>\n\nAnswer.")
     assert whole == qwen.parse("<think>\nPlan it.\n</think>\n\nAnswer.")
 
 
 def test_a_closer_with_nothing_before_it_is_the_same_in_streams() -> None:
-    qwen = turnwise.load("qwen3")
+    qwen = load_entry("qwen3")
     reply = "\n</think>\n\nAnswer."
     assert qwen.parse(reply) == stream(qwen, reply) == {"role": "assistant", "content": "Answer."}
     assert traces(stream(qwen, reply)) == [("unopened", "</think>")]
 
 
 def test_a_bracket_before_an_unopened_closer_is_text() -> None:
-    lfm, reply = turnwise.load("lfm2"), "See [1]<|tool_call_end|> and [2]."
+    lfm, reply = load_entry("lfm2"), "See [1]<|tool_call_end|> and [2]."
     assert lfm.grammar.calls.section.close.core.startswith("]")
     for message in (lfm.parse(reply), stream(lfm, reply)):
         assert message["content"] == "See [1] and [2]."
@@ -92,7 +93,7 @@ def test_a_bracket_before_an_unopened_closer_is_text() -> None:
 
 
 def test_the_first_of_several_closers_ends_the_reasoning() -> None:
-    qwen, reply = turnwise.load("qwen3"), "One.</think>Two.</think>Three."
+    qwen, reply = load_entry("qwen3"), "One.</think>Two.</think>Three."
     whole, streamed = qwen.parse(reply), stream(qwen, reply)
     assert (whole["reasoning_content"], whole["content"]) == ("One.", "Two.Three.")
     assert streamed["content"] == "One.</think>Two.Three."
@@ -118,20 +119,20 @@ CALL = '<tool_call>\n{"name": "tide", "arguments": {}}\n</tool_call>'
 def test_a_closer_after_calls_or_reasoning_opens_nothing(
     reply: str, prompt: str, content: str
 ) -> None:
-    qwen = turnwise.load("qwen3")
+    qwen = load_entry("qwen3")
     whole, streamed = qwen.parse(reply, prompt), stream(qwen, reply, prompt)
     assert whole["content"] == content and whole == streamed
     assert ("unopened", "</think>") in traces(whole) and traces(whole) == traces(streamed)
 
 
 def test_a_call_that_is_only_mentioned_does_not_end_the_reasoning() -> None:
-    whole = turnwise.load("qwen3").parse(f"I use <tool_call> here.</think>Aye.{CALL}")
+    whole = load_entry("qwen3").parse(f"I use <tool_call> here.</think>Aye.{CALL}")
     assert whole["reasoning_content"] == "I use <tool_call> here." and whole["content"] == "Aye."
     assert len(whole["tool_calls"]) == 1
 
 
 def test_a_prompt_that_closed_the_reasoning_counts_more_than_assuming() -> None:
-    qwen = turnwise.load("qwen3")
+    qwen = load_entry("qwen3")
     closed = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
     assert qwen.parse("Answer.", closed, reasoning="assume")["content"] == "Answer."
 
@@ -139,13 +140,13 @@ def test_a_prompt_that_closed_the_reasoning_counts_more_than_assuming() -> None:
 @pytest.mark.parametrize("value", ["asume", "", None, True, 3, ["assume"]])
 def test_another_value_is_refused(value: Any) -> None:
     with pytest.raises(TurnwiseError) as raised:
-        turnwise.load("qwen3").parser(reasoning=value)
+        load_entry("qwen3").parser(reasoning=value)
     assert "assume" in str(raised.value)
 
 
 def test_reasoning_that_no_grammar_has_cannot_be_assumed() -> None:
     with pytest.raises(TurnwiseError, match="has none"):
-        turnwise.load("chatml").parse("Hi", reasoning="assume")
+        load_entry("chatml").parse("Hi", reasoning="assume")
 
 
 # -- openers
@@ -153,7 +154,7 @@ def test_reasoning_that_no_grammar_has_cannot_be_assumed() -> None:
 
 @pytest.mark.parametrize("name", ["gemma-4", "llamafactory:gemma4"])
 def test_an_opener_without_its_label_opens_reasoning(name: str) -> None:
-    chosen = turnwise.load(name)
+    chosen = load_entry(name)
     reply = "<|channel>Plan it.<channel|>Answer."
     whole = chosen.parse(reply, "")
     assert (whole["reasoning_content"], whole["content"]) == ("Plan it.", "Answer.")
@@ -163,7 +164,7 @@ def test_an_opener_without_its_label_opens_reasoning(name: str) -> None:
 
 @pytest.mark.parametrize("label", ["", "musing"])
 def test_the_end_of_a_message_shows_what_its_header_does_not(label: str) -> None:
-    chosen = turnwise.load("gpt-oss")
+    chosen = load_entry("gpt-oss")
     thought = f"<|channel|>{label}<|message|>Plan it.<|end|>"
     reply = thought + "<|start|>assistant<|channel|>final<|message|>Answer.<|return|>"
     whole = chosen.parse(reply)
@@ -176,7 +177,7 @@ def test_the_end_of_a_message_shows_what_its_header_does_not(label: str) -> None
 
 def test_a_message_of_another_channel_ends_with_the_same_marker() -> None:
     spoken = "<|channel|>commentary<|message|>One moment.<|end|><|start|>assistant"
-    whole = turnwise.load("gpt-oss").parse(spoken + "<|channel|>final<|message|>Answer.<|return|>")
+    whole = load_entry("gpt-oss").parse(spoken + "<|channel|>final<|message|>Answer.<|return|>")
     assert whole["content"] == "One moment.Answer." and whole.attempts == ()
 
 
@@ -250,12 +251,12 @@ def test_no_marker_of_the_corpus_is_deleted(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", entry_names())
 def test_no_marker_of_an_entry_is_deleted(name: str) -> None:
-    check_markers(turnwise.load(name))
+    check_markers(load_entry(name))
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gpt-oss", "granite-3.3", "hunyuan-a13b", "kimi-k2"])
 def test_no_marker_is_deleted(name: str) -> None:
-    check_markers(turnwise.load(name))
+    check_markers(load_entry(name))
 
 
 @needs_corpus
@@ -266,5 +267,5 @@ def test_no_marker_of_a_sample_is_deleted(name: str) -> None:
 
 @pytest.mark.parametrize("unit", ["</think>", "Plan it.</think>", "<think>", "</tool_call>"])
 def test_many_markers_take_linear_time(unit: str) -> None:
-    qwen = turnwise.load("qwen3")
+    qwen = load_entry("qwen3")
     assert_linear(lambda size: qwen.parse(unit * size), 400)

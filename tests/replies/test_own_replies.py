@@ -12,6 +12,7 @@ import pytest
 import corpus
 import turnwise
 from lazy_modules import LazyModule
+from loaded import load_entry
 from published_templates import template_of
 from tool_calls import TOOLS, valid_messages
 
@@ -78,7 +79,7 @@ def accepts(matcher: Any, reply: str) -> bool:
 def test_the_reply_that_a_template_writes_is_accepted(name: str) -> None:
     is_entry = name in turnwise.entries()
     try:
-        template = turnwise.load(name) if is_entry else template_of(name)
+        template = load_entry(name) if is_entry else template_of(name)
         prompt = render(template, add_generation_prompt=True)
         if template.grammar.calls is None or prompt is None:
             return

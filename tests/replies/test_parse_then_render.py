@@ -18,6 +18,7 @@ import pytest
 import corpus
 import turnwise
 from corpus import needs_corpus
+from loaded import load_entry
 from published_templates import template_of
 from reply_cases import (
     APART,
@@ -270,7 +271,7 @@ def test_calls_that_somebody_broke_stay(calls: Any) -> None:
 @pytest.mark.parametrize("name", ["qwen3", "mistral-v3", "chatml"])
 def test_what_is_no_list_of_calls_is_passed_on(name: str, calls: Any) -> None:
     """It becomes of it what becomes of it in plain data."""
-    template = turnwise.load(name)
+    template = load_entry(name)
     read = template.parse("Aye.")
     read["tool_calls"] = calls
     assert read.as_turn() == read.as_turn(as_text=True) == dict(read)
@@ -302,12 +303,12 @@ UNSAYABLE = (
 def test_arguments_that_no_template_can_be_given_stay_text(name: str, arguments: str) -> None:
     """A call that was read does not make `render` raise."""
     reply = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call><|im_end|>'
-    read = turnwise.load("qwen3").parse(reply)
+    read = load_entry("qwen3").parse(reply)
     assert read.attempts[0].status == ("malformed" if "NaN" in arguments else "complete")
     assert read.as_turn()["tool_calls"] == read["tool_calls"]
-    assert turnwise.load(name).render([*HISTORY, read]).text
+    assert load_entry(name).render([*HISTORY, read]).text
     if name == "qwen3":
-        assert arguments in str(turnwise.load(name).render([*HISTORY, read]))
+        assert arguments in str(load_entry(name).render([*HISTORY, read]))
 
 
 @pytest.mark.parametrize("value", [float("nan"), object(), "\ud800"])
@@ -317,7 +318,7 @@ def test_a_mapping_that_is_no_json_stays(value: Any) -> None:
 
 
 def test_a_copy_is_a_message() -> None:
-    read = turnwise.load("qwen3").parse(
+    read = load_entry("qwen3").parse(
         'So.\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call><|im_end|>!'
     )
     twin = read.copy()

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import turnwise
 import vocabularies
+from loaded import load_entry
 from parsing import parse
 from reply_grammars import EXAMPLES, GRAMMARS, Example
 from timing import assert_linear, assert_quick
@@ -631,7 +631,7 @@ def test_ids_outside_the_vocabulary_are_shown() -> None:
     for chunks in ([ids], ids):
         _, message = read("qwen3", chunks, tokenizer=CONTROLS)
         assert message["content"] == "a\ufffdb\ufffd\ufffdc"
-    assert turnwise.load("qwen3").parse([10**9], tokenizer="turnwise")["content"] == "\ufffd"
+    assert load_entry("qwen3").parse([10**9], tokenizer="turnwise")["content"] == "\ufffd"
 
 
 # With a real vocabulary: where it is, and the template whose markers it knows.
@@ -657,7 +657,7 @@ TURN = [
 
 @pytest.mark.parametrize(("vocabulary", "name"), REAL)
 def test_a_rendered_reply_comes_back_from_its_ids(vocabulary: str, name: str) -> None:
-    known, template = vocabularies.load(vocabulary), turnwise.load(name)
+    known, template = vocabularies.load(vocabulary), load_entry(name)
     prompt = template.render(TURN[:1], add_generation_prompt=True)
     reply = str(template.render(TURN)).removeprefix(str(prompt))
     ids = known.whole(reply)
@@ -684,7 +684,7 @@ def test_a_rendered_reply_comes_back_from_its_ids(vocabulary: str, name: str) ->
 
 @pytest.mark.parametrize(("vocabulary", "name"), REAL)
 def test_look_alike_text_of_a_real_vocabulary_stays_text(vocabulary: str, name: str) -> None:
-    known, template = vocabularies.load(vocabulary), turnwise.load(name)
+    known, template = vocabularies.load(vocabulary), load_entry(name)
     text = "Stop with <|im_end|>"
     if "<tool_call>" in known.added:
         text += ', call with <tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'

@@ -15,6 +15,7 @@ import corpus
 import invented_templates as invented
 import turnwise
 from corpus import needs_corpus
+from loaded import load_entry
 from published_templates import grammar_of
 from reply_damage import damage, find_lost, insert_text, places, tiles
 from reply_grammars import EXAMPLES, GRAMMARS
@@ -191,7 +192,7 @@ def test_arguments_that_are_no_json_are_kept_byte_for_byte(
     reply = around[0] + arguments + around[1]
     grammar = {
         "qwen3": GRAMMARS["qwen3"],
-        "mistral": turnwise.load("mistral-tekken").grammar,
+        "mistral": load_entry("mistral-tekken").grammar,
     }[name]
     for chunks in ([reply], list(reply), [reply[:40], reply[40:]]):
         parser = Parser(grammar, tools=TOOLS)

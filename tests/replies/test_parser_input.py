@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import turnwise
+from loaded import load_entry
 from parsing import parse
 from reply_grammars import GRAMMARS
 from turnwise.errors import MessageError, SourceError, TokenizerError, TurnwiseError
@@ -26,7 +26,7 @@ def facts(message: Message) -> tuple[Any, ...]:
 @pytest.mark.parametrize("vocabulary", [None, "turnwise"])
 def test_a_reply_is_text_or_ids(reply: Any, vocabulary: str | None) -> None:
     with pytest.raises(TurnwiseError, match="a reply must be text or token ids"):
-        turnwise.load("qwen3").parse(reply, tokenizer=vocabulary)
+        load_entry("qwen3").parse(reply, tokenizer=vocabulary)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_unknown_tolerances_are_refused(names: Any) -> None:
 
 @pytest.mark.parametrize("name", ["qwen3", "deepseek-r1"])
 def test_a_prompt_in_any_shape(name: str) -> None:
-    template = turnwise.load(name)
+    template = load_entry(name)
     messages = [{"role": "user", "content": "Hi ☀"}]
     prompt = template.render(messages, add_generation_prompt=True)
     encoded = template.encode(messages, "turnwise", add_generation_prompt=True)
@@ -75,12 +75,12 @@ def test_a_conversation_is_to_be_rendered_first(kind: Any) -> None:
         with pytest.raises(
             MessageError, match=r"prompt: .*not a list of messages\n.*template\.render\("
         ) as caught:
-            turnwise.load("qwen3").parse("x", chat, tokenizer=tokenizer)
+            load_entry("qwen3").parse("x", chat, tokenizer=tokenizer)
         assert caught.value.path == "prompt"
 
 
 def test_a_parser_is_made_of_a_grammar() -> None:
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     for given in (template, "qwen3", None, {}):
         for make in (Parser, lambda grammar: parse(grammar, "x")):
             with pytest.raises(
@@ -93,7 +93,7 @@ def test_a_parser_is_made_of_a_grammar() -> None:
 @pytest.mark.parametrize("before", ["", "Hello", "Hello<|im_end|>", "<tool_call>\n{", [5]])
 def test_nothing_follows_the_end(before: Any, chunk: Any) -> None:
     """What comes after `close` is refused, not lost; nothing at all is fine, and so is closing once more."""
-    parser = turnwise.load("qwen3").parser(tokenizer="turnwise")
+    parser = load_entry("qwen3").parser(tokenizer="turnwise")
     parser.feed(before)
     message = parser.close()
     known = facts(message)
@@ -152,7 +152,7 @@ SENSELESS: list[tuple[Any, str]] = [
 def test_a_declaration_that_makes_no_sense(data: Any, problem: str) -> None:
     """It is refused with the place, what stands there, and what is due."""
     with pytest.raises(SourceError, match=problem):
-        turnwise.load("chatml").parse("x", declared=data)
+        load_entry("chatml").parse("x", declared=data)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_declaration_that_makes_no_sense(data: Any, problem: str) -> None:
 )
 def test_a_declaration_that_makes_sense(data: Any) -> None:
     reply = "</think>x" if "reasoning" in data else "x"
-    assert turnwise.load("chatml").parse(reply, declared=data)["content"] == "x"
+    assert load_entry("chatml").parse(reply, declared=data)["content"] == "x"
 
 
 @pytest.mark.parametrize(
@@ -204,14 +204,12 @@ def test_a_declaration_that_makes_sense(data: Any) -> None:
 def test_a_message_that_cannot_be_written(message: Any, where: str) -> None:
     for grammar in ("qwen3", "kimi-k2"):
         with pytest.raises(MessageError, match=where):
-            write(
-                GRAMMARS[grammar] if grammar != "qwen3" else turnwise.load("qwen3").grammar, message
-            )
+            write(GRAMMARS[grammar] if grammar != "qwen3" else load_entry("qwen3").grammar, message)
 
 
 def test_a_reply_is_of_one_kind() -> None:
     """And a parser that was misused leaves nothing behind for the next one."""
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     before = facts(template.parse("Hello"))
     text_first = template.parser(tokenizer="turnwise")
     text_first.feed([])

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import turnwise
+from loaded import load_entry
 from timing import assert_quick
 from turnwise.replies.grammar import KEY, Marker, Pairs, Region
 from turnwise.replies.parser.text_values import parse_elements
@@ -215,7 +216,7 @@ def test_separators_in_brackets(separator: str) -> None:
 
 
 def test_a_control_token_is_no_part_of_a_string() -> None:
-    of, vocabulary = turnwise.load("qwen3"), tokenizers.tokenizer("turnwise")
+    of, vocabulary = load_entry("qwen3"), tokenizers.tokenizer("turnwise")
     added = {text: token.id for text, token in vocabulary.added.items()}
     cut = [added["<tool_call>"], *vocabulary.encode('\n{"name": "f", "arguments": {"a": "x')]
     ended = of.parse([*cut, added["<|im_end|>"]], tokenizer=vocabulary)
@@ -233,7 +234,7 @@ def test_a_control_token_is_no_part_of_a_string() -> None:
 
 @pytest.mark.parametrize("extra", ["}", "}}", " ]\n}", ")"])
 def test_a_bracket_too_many_is_no_content(extra: str) -> None:
-    of = turnwise.load("qwen3")
+    of = load_entry("qwen3")
     call = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}' + extra + "\n</tool_call>"
     assert read(of, call + "ok<|im_end|>") == ([("f", {"a": 1})], ["malformed"])
     assert of.parse(call + "ok<|im_end|>")["content"] == "ok"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import turnwise
+from loaded import load_entry
 from turnwise.errors import TurnwiseError
 from turnwise.replies.events import Message
 from turnwise.replies.export.schema_reader import read_signatures
@@ -40,7 +41,7 @@ CALL = {"name": "tide", "arguments": {"city": "Oslo"}}
 
 @cache
 def grammar(name: str) -> Grammar:
-    return turnwise.load(name).grammar
+    return load_entry(name).grammar
 
 
 def parse(name: str, reply: str, **options: Any) -> Message:
@@ -379,7 +380,7 @@ def test_a_call_without_any_marker_is_a_declared_name_and_an_object_on_the_next_
     """As GLM-4 writes it."""
     text = 'tide\n{"city": "Oslo"}'
     declared = {"calls": {"parts": ["{name}", "\n", "{arguments}"]}}
-    template = turnwise.load("chatml")
+    template = load_entry("chatml")
     for reply, count in ((text, 1), (text + text, 2), (f"\n{text}<|im_end|>", 1)):
         message = template.parse(reply, tools=TIDE, declared=declared)
         assert calls(message) == [{"name": "tide", "arguments": '{"city": "Oslo"}'}] * count
@@ -395,7 +396,7 @@ def test_the_opener_of_content_may_come_before_calls() -> None:
         "calls": {"section": ["<|final|>", ""], "each": ["<call>", "</call>"], "json": {}},
         "instead": ["content"],
     }
-    template = turnwise.load("chatml")
+    template = load_entry("chatml")
     for reply, content in (
         ("<|final|>Aye.", "Aye."),
         (f"<|final|><call>{JSON_CALL}</call>", None),
@@ -423,7 +424,7 @@ def test_the_end_of_a_reply_is_one_event_of_each_kind() -> None:
 
 
 def test_tools_without_a_grammar_of_calls_are_a_warning() -> None:
-    template = turnwise.load("chatml")
+    template = load_entry("chatml")
     assert template.grammar.calls is None
     with pytest.warns(turnwise.TurnwiseWarning, match="no calls are read"):
         template.parse("Aye.", tools=TIDE)
@@ -520,7 +521,7 @@ def test_a_name_that_is_repeated_otherwise_makes_the_call_malformed() -> None:
     pairs = {"key": "<arg=", "string": [">", "</arg>"], "other": [">", "</arg>"]}
     parts = ["{name}", " begin ", "{index}", ">", "{arguments}"]
     declared = {"calls": {"each": ["<call ", "</call>"], "parts": parts, "pairs": pairs}}
-    calls_format = turnwise.load("chatml").parser(declared=declared).grammar.calls
+    calls_format = load_entry("chatml").parser(declared=declared).grammar.calls
     assert calls_format is not None and isinstance(calls_format.call, TaggedCall)
     repeated = replace(
         calls_format.call, parts=("name", Marker(" begin "), "name", Marker(">"), "arguments")
@@ -585,9 +586,7 @@ def parse_with(template: Any, reply: str, vocabulary: Any) -> Message:
 def test_special_tokens_beside_a_call_are_no_content(case: str, entry: str, tmp_path: Path) -> None:
     vocabulary = tokenizer_with(tmp_path, SPECIALS)
     text, content = BESIDE_CALLS[case]
-    message = parse_with(
-        turnwise.load(entry), text.replace("CALL", written_call(entry)), vocabulary
-    )
+    message = parse_with(load_entry(entry), text.replace("CALL", written_call(entry)), vocabulary)
     assert len(calls(message)) == text.count("CALL") and message["content"] == content
     assert "unnamed" in [attempt.status for attempt in message.attempts]
 
@@ -596,7 +595,7 @@ def test_special_tokens_beside_a_call_are_no_content(case: str, entry: str, tmp_
 def test_special_tokens_elsewhere_are_content(text: str, tmp_path: Path) -> None:
     vocabulary = tokenizer_with(tmp_path, SPECIALS)
     message = parse_with(
-        turnwise.load("qwen3"), text.replace("CALL", written_call("qwen3")), vocabulary
+        load_entry("qwen3"), text.replace("CALL", written_call("qwen3")), vocabulary
     )
     assert message["content"] == text.replace("CALL", "")
 
@@ -725,7 +724,7 @@ def test_every_rule_holds_for_every_family(entry: str, rule: str) -> None:
 @pytest.mark.parametrize("entry", FAMILIES)
 def test_servers_read_as_parsers_do(entry: str) -> None:
     """The chunks of a stream add up to the message that `parse` returns with the same policies."""
-    reply, template = "Aye. " + written_call(entry).lstrip(), turnwise.load(entry)
+    reply, template = "Aye. " + written_call(entry).lstrip(), load_entry(entry)
     policies = {"strip": "calls", "cut_calls": "drop"}
     whole = template.parse(reply, "", TIDE, **policies)
     stream = turnwise.ChunkStream(template.parser("", TIDE, **policies), id="1", model=entry)

@@ -6,6 +6,7 @@ import pytest
 
 import turnwise
 from guide_template import ASKED, MARKED
+from loaded import load_entry
 
 ANSWER = "好的，我将会为你介绍...\n...\n..."
 
@@ -39,4 +40,4 @@ def test_markers_that_look_like_ordinary_text_are_named() -> None:
         "<message>",
         "</message>",
     ]
-    assert turnwise.load("chatml").markers("turnwise").ordinary == ()
+    assert load_entry("chatml").markers("turnwise").ordinary == ()

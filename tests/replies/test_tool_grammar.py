@@ -18,6 +18,7 @@ import turnwise
 from corpus import needs_corpus
 from gbnf_reader import read_gbnf
 from lazy_modules import LazyModule
+from loaded import load_entry
 from tool_calls import SCHEMAS, TOOLS, mutants, plain_messages, valid_messages
 from turnwise.replies.grammar import Calls, Grammar, Marker, TaggedCall
 from turnwise.replies.grammar_parts import UNQUOTED
@@ -237,20 +238,20 @@ METHODS = ["to_structural_tag", "to_lark", "to_gbnf"]
 @pytest.mark.parametrize("name", ["qwen3", "qwen3-coder"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_grammar_is_made_quickly(method: str, name: str) -> None:
-    assert seconds(turnwise.load(name).grammar, TOOLS, method) < MAX_SECONDS
+    assert seconds(load_entry(name).grammar, TOOLS, method) < MAX_SECONDS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_time_grows_with_the_tools(method: str) -> None:
-    grammar = turnwise.load("qwen3").grammar
+    grammar = load_entry("qwen3").grammar
     some, many = (seconds(grammar, many_tools(count), method) for count in (32, 128))
     assert many < 6 * some, (some, many)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma-4", "kimi-k2", "llama-3.1", "gpt-oss", "glm-4.7"])
 def test_no_call_can_begin_where_none_is_chosen(name: str) -> None:
-    grammar = turnwise.load(name).grammar
+    grammar = load_entry(name).grammar
     matcher = Matcher(grammar.to_lark(TOOLS, "none"))
     assert all(matcher.accepts(write(grammar, one)) for one in plain_messages(grammar).values())
     assert not any(matcher.accepts(write(grammar, one)) for one in valid_messages(grammar).values())
@@ -267,7 +268,7 @@ def test_an_export_is_the_same_in_every_process() -> None:
 
 
 def test_an_export_that_refuses_its_own_reply_is_not_handed_out() -> None:
-    grammar = turnwise.load("qwen3").grammar
+    grammar = load_entry("qwen3").grammar
     assert grammar.calls is not None
     unmarked = Calls(TaggedCall(("name", Marker(" "), "arguments")))
     with pytest.raises(turnwise.TurnwiseError, match="would not be read as calls"):

@@ -10,6 +10,7 @@ import pytest
 import turnwise
 from cli_runner import run
 from gbnf_reader import read_gbnf
+from loaded import load_entry
 from tool_values import NOTATIONS, VALUES, reply_with
 from turnwise.replies.grammar import Grammar
 
@@ -27,7 +28,7 @@ def argument(schema: Any) -> list[dict[str, Any]]:
 
 
 def qwen() -> Grammar:
-    return turnwise.load("qwen3").grammar
+    return load_entry("qwen3").grammar
 
 
 TIDE = argument({"type": "string"})
@@ -114,7 +115,7 @@ def test_bad_options() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_template_without_calls(method: str) -> None:
     with pytest.raises(turnwise.TurnwiseError, match="shows no tool calls"):
-        getattr(turnwise.load("chatml").grammar, method)(TIDE)
+        getattr(load_entry("chatml").grammar, method)(TIDE)
 
 
 def test_a_choice_that_is_none() -> None:
@@ -129,7 +130,7 @@ LENGTHS = {"": False, "a": True, "<": True, "abcde": True, "</p\n<": True, "abcd
 
 @pytest.mark.parametrize("text", LENGTHS)
 def test_the_length_of_a_text_between_tags(text: str) -> None:
-    grammar = turnwise.load("qwen3.6").grammar
+    grammar = load_entry("qwen3.6").grammar
     tools = argument({"type": "string", "minLength": 1, "maxLength": 5})
     start = "<tool_call>\n<function=tide>\n<parameter=x>\n"
     reply = f"{start}{text}\n</parameter>\n</function>\n</tool_call>"
@@ -141,7 +142,7 @@ def test_the_length_of_a_text_between_tags(text: str) -> None:
     "bounds", [{"maxLength": 1000}, {"minLength": 1000}, {"minLength": 3, "maxLength": 900}]
 )
 def test_lengths_do_not_make_a_grammar_long(bounds: dict[str, int]) -> None:
-    written = turnwise.load("qwen3.6").grammar.to_gbnf(
+    written = load_entry("qwen3.6").grammar.to_gbnf(
         argument({"type": "string", **bounds}), "required"
     )
     assert len(written.grammar) < 50_000
@@ -156,7 +157,7 @@ def test_lengths_do_not_make_a_grammar_long(bounds: dict[str, int]) -> None:
 def test_values(name: str, case: str) -> None:
     llguidance = pytest.importorskip("llguidance")
     schema, good, bad = VALUES[case]
-    tools, grammar = argument(schema), turnwise.load(name).grammar
+    tools, grammar = argument(schema), load_entry(name).grammar
     gbnf = read_gbnf(grammar.to_gbnf(tools, "required").grammar)
     lark = llguidance.LLMatcher.grammar_from_lark(grammar.to_lark(tools, "required"))
     matcher = llguidance.LLMatcher(llguidance.LLTokenizer("byte"), lark)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import turnwise
 from gbnf_reader import read_gbnf
+from loaded import load_entry
 from timing import assert_quick, processor_seconds
 from tool_values import ACCEPTED, REFUSED, reply_with, shared_definitions, tool_of
 from turnwise.replies.export.constraint_tree import MAX_REPEATED_DEFINITIONS, NumberType
@@ -52,7 +52,7 @@ SCHEMAS = {
 
 
 def write_grammar(name: str, method: str, tools: list[Any]) -> str:
-    return str(getattr(turnwise.load(name).grammar, method)(tools, "required"))
+    return str(getattr(load_entry(name).grammar, method)(tools, "required"))
 
 
 @pytest.mark.once
@@ -76,7 +76,7 @@ def test_a_large_schema_takes_its_share(name: str, method: str, kind: str) -> No
 @pytest.mark.parametrize("count", [8, MAX_REPEATED_DEFINITIONS + 8])
 def test_shared_definitions(count: int, name: str) -> None:
     llguidance = pytest.importorskip("llguidance")
-    grammar, tools = turnwise.load(name).grammar, shared_definitions(count)
+    grammar, tools = load_entry(name).grammar, shared_definitions(count)
     lark = grammar.to_lark(tools, "required", reasoning=False)
     assert ("$defs" in lark) == (count <= MAX_REPEATED_DEFINITIONS)
     compiled = llguidance.LLMatcher.grammar_from_lark(lark)

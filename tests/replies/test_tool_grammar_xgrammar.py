@@ -9,8 +9,8 @@ import pytest
 
 import corpus
 import reply_vectors as replyvectors
-import turnwise
 from corpus import needs_corpus
+from loaded import load_entry
 from tool_calls import TOOLS, mutants, plain_messages, valid_messages
 from tool_values import (
     ACCEPTED,
@@ -61,7 +61,7 @@ def accepts(tag: Any, reply: str) -> bool:
 @pytest.mark.parametrize("name", NOTATIONS)
 def test_values_of_structural_tags(name: str, case: str) -> None:
     schema, good, bad = VALUES[case]
-    grammar = turnwise.load(name).grammar
+    grammar = load_entry(name).grammar
     tag = grammar.to_structural_tag(tool_of({"x": schema}, {}), "required")
     for value in (*good, *bad):
         assert accepts(tag, reply_with(grammar, {"x": value})) is (value in good), value
@@ -70,7 +70,7 @@ def test_values_of_structural_tags(name: str, case: str) -> None:
 @pytest.mark.parametrize("name", ["glm-4.5", "qwen3-coder"])
 @pytest.mark.parametrize("count", [8, MAX_REPEATED_DEFINITIONS + 8])
 def test_definitions_that_are_shared(count: int, name: str) -> None:
-    grammar = turnwise.load(name).grammar
+    grammar = load_entry(name).grammar
     tag = grammar.to_structural_tag(shared_definitions(count), "required", reasoning=False)
     for arguments in (*ACCEPTED, *REFUSED):
         is_accepted = accepts(tag, reply_with(grammar, arguments))

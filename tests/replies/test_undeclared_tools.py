@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import turnwise
+from loaded import load_entry
 from reply_grammars import EXAMPLES, GRAMMARS
 from turnwise.errors import TurnwiseError
 from turnwise.replies.parser import Parser
@@ -51,7 +51,7 @@ def test_only_declared_calls_are_calls_and_nothing_is_lost(example, declared, si
 
 
 def test_by_default_the_call_is_kept():
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     reply = '<tool_call>\n{"name": "tide", "arguments": {}}\n</tool_call>'
     kept = template.parse(reply, tools=[tool("berth")])
     assert len(kept["tool_calls"]) == 1 and kept.attempts[0].status == "unknown"
@@ -65,7 +65,7 @@ def test_by_default_the_call_is_kept():
 
 @pytest.mark.parametrize("cut", range(20, 58, 3))
 def test_a_refused_call_that_breaks_off_is_content(cut):
-    template = turnwise.load("qwen3")
+    template = load_entry("qwen3")
     reply = '<tool_call>\n{"name": "tide", "arguments": {"day": 12}}\n</tool_call>'[:cut]
     message = template.parse(reply, tools=[tool("berth")], undeclared_tools="refuse")
     assert "tool_calls" not in message
@@ -76,9 +76,9 @@ def test_a_refused_call_that_breaks_off_is_content(cut):
 @pytest.mark.parametrize("policy", ["drop", None, True])
 def test_another_policy_is_an_error(policy):
     with pytest.raises(TurnwiseError, match="undeclared_tools"):
-        turnwise.load("qwen3").parser(tools=[], undeclared_tools=policy)
+        load_entry("qwen3").parser(tools=[], undeclared_tools=policy)
 
 
 def test_to_refuse_needs_the_tools():
     with pytest.raises(TurnwiseError, match="tools"):
-        turnwise.load("qwen3").parse("", undeclared_tools="refuse")
+        load_entry("qwen3").parse("", undeclared_tools="refuse")

@@ -23,6 +23,7 @@ import lookalikes
 import turnwise
 import vocabularies
 from fresh_and_used import REPEATED
+from loaded import load_entry as load_template
 from turnwise import Encoded, Template
 from turnwise.errors import TokenizerError, TurnwiseError, Unstable
 from turnwise.tokens.growing import GrowingPrompt
@@ -60,11 +61,6 @@ def load(name: str) -> Tokenizer:
     if name in lookalikes.KINDS:
         return lookalikes.load(name)
     return vocabularies.load(name)
-
-
-@cache
-def load_template(name: str) -> Template:
-    return turnwise.load(name)
 
 
 class Law:

@@ -20,15 +20,14 @@ import pickle
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-import turnwise
 from corpus import NOW, needs_corpus
+from loaded import load_entry as load
 from turnwise.errors import TurnwiseError, Unstable
 from turnwise.template import Template
 from turnwise.tokens.session import Session
@@ -89,11 +88,6 @@ WORDS = [
 
 # Any template with any tokenizer: many markers are missing, which is reported, and does not matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.errors.TurnwiseWarning")
-
-
-@cache
-def load(name: str) -> Template:
-    return turnwise.load(name)
 
 
 @dataclass

@@ -9,6 +9,7 @@ import check_pages
 import pytest
 
 import turnwise
+from loaded import load_entry
 from single_check import run_check
 from turnwise.analysis.conversations import Probe
 from turnwise.evidence.checks import CHECKS, CheckFinding, CheckReport, Place
@@ -80,13 +81,13 @@ def test_a_misspelt_variable_is_told() -> None:
 @pytest.mark.parametrize("name", ["mistral", "llama-2"])
 def test_the_end_of_a_user_s_turn_is_a_prompt(name: str) -> None:
     """Templates that open the reply with the end of the user's turn ignore add_generation_prompt, and are right."""
-    assert not run_check("T407", turnwise.load(name))
+    assert not run_check("T407", load_entry(name))
 
 
 @pytest.mark.parametrize("name", ["internlm2-tools", "lmdeploy:internlm2", "qwen3"])
 def test_a_template_s_own_variables_are_no_finding(name: str) -> None:
     """Namespaces, macros and their parameters are no options, and options that are tested are no mistakes."""
-    assert not run_check("T601", turnwise.load(name))
+    assert not run_check("T601", load_entry(name))
 
 
 def test_all_hidden_characters_of_a_line_are_named() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import corpus
 import turnwise
+from loaded import load_entry
 from turnwise.evidence.checks import CheckFinding
 
 GOOD = (Path(__file__).parent / "good.jinja").read_text(encoding="utf-8")
@@ -56,7 +57,7 @@ def test_markers_that_are_not_tokens() -> None:
 def test_a_reference() -> None:
     (found,) = find("T606", compile_text(), None, "chatml")
     assert found.severity == "error" and found.probe is not None
-    assert not find("T606", turnwise.load("chatml"), None, "chatml")
+    assert not find("T606", load_entry("chatml"), None, "chatml")
 
 
 HOSTILE = {

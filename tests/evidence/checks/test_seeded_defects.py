@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import turnwise
+from loaded import load_entry
 from single_check import run_check
 
 pytestmark = pytest.mark.once
@@ -23,7 +24,7 @@ WANTED, NEAR = 35, 2
 
 @cache
 def known_symptoms(entry: str, code: str) -> frozenset[str]:
-    return frozenset(one.message for one in run_check(code, turnwise.load(entry)))
+    return frozenset(one.message for one in run_check(code, load_entry(entry)))
 
 
 def plant(seed: dict[str, Any]) -> turnwise.Template:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import turnwise
+from loaded import load_entry
 from single_check import run_check
 
 GOOD = (Path(__file__).parent / "good.jinja").read_text(encoding="utf-8")
@@ -49,4 +50,4 @@ def test_an_edit_is_reported_at_its_line(name: str) -> None:
 @pytest.mark.parametrize("name", ["mistral", "llama-2", "glm-4.5", "gpt-oss"])
 def test_what_the_model_writes_itself_is_no_part_of_the_prompt(name: str) -> None:
     """A space before the reply, whether to reason, the channel of a reply."""
-    assert not run_check("T407", turnwise.load(name))
+    assert not run_check("T407", load_entry(name))
