@@ -34,7 +34,9 @@ $(TESTING): $(PACKAGE)
 demo: $(PACKAGE)  ## the whole circle: a prompt and its origins, tokens and loss, an attack, a reply read back
 	@$(BIN)/turnwise demo
 
-test: lint types tests  ## lint, types and the tests: laws on a sample of their rows, without the slow ones
+# The types beside the tests: mypy works for a minute on one processor, which the tests would leave idle.
+test: lint  ## lint, types and the tests: laws on a sample of their rows, without the slow ones
+	@$(MAKE) --no-print-directory -j 2 types tests
 
 tests: $(TESTING)  ## the tests alone, on two processes
 	$(BIN)/python -m pytest -n 2 --dist worksteal
