@@ -230,6 +230,12 @@ def test_reasoning_that_only_its_api_reads_is_given_back() -> None:
     assert write(found, "anthropic")["messages"] == turns
 
 
+def test_a_message_of_a_tool_in_a_request_of_responses_is_one() -> None:
+    """Its results are items of their own, but rows have messages of tools, too."""
+    found = conversation({"input": [{"role": "tool", "content": "x"}]})
+    assert found.shape == "responses" and found.messages == [{"role": "tool", "content": "x"}]
+
+
 def test_keys_of_gemini_may_be_in_snake_case() -> None:
     schema = {"type": "OBJECT", "properties": {"at": {"type": "INTEGER"}}}
     body = {

@@ -155,9 +155,7 @@ def read_items(api: ApiForms, items: Any, path: Path) -> Iterator[tuple[int, Row
         if turn is not None and _begins_turn(turn, role, found):
             yield first, turn.build()
             turn = None
-        if role == "tool":
-            yield index, found[0].value
-        elif role != "assistant":
+        if role != "assistant":
             yield from ((index, one) for one in join_items(role, found, _read_others(item)))
         else:
             if turn is None:
