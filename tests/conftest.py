@@ -29,9 +29,9 @@ settings.load_profile("turnwise")
 # How many rows of a law the quick run takes: some that never change, and some that change from day to day; fewer of a
 # law with costly rows, as in `law(2)`. The day is kept in the environment, so that worker processes collect the same
 # tests as the process that started them.
-FIXED_ROWS, ROWS_OF_THE_DAY = 10, 4
+FIXED_ROWS, ROWS_OF_THE_DAY = 10, 2
 MANY_ROWS = 20
-# Of a property's examples the quick run takes a third, which are always the same; the laws take all.
+# Of a property's examples the quick run takes a quarter, which are always the same; the laws take all.
 ALL_ROWS = 1_000_000
 LEAST_EXAMPLES = 10
 GOLDEN_RATIO = (1 + 5**0.5) / 2
@@ -101,7 +101,7 @@ def shorten_property(test: Any) -> None:
         return
     given = test._hypothesis_internal_use_settings
     test.all_examples = given.max_examples
-    count = min(given.max_examples, max(LEAST_EXAMPLES, given.max_examples // 3))
+    count = min(given.max_examples, max(LEAST_EXAMPLES, given.max_examples // 4))
     test._hypothesis_internal_use_settings = settings(given, max_examples=count)
 
 
@@ -154,7 +154,7 @@ def choose_rows(count: int, fixed: int = FIXED_ROWS) -> list[int]:
 def sample(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
     """Chooses among the rows that a law goes through by itself: all of them, or some in the quick run.
 
-    `sample(rows)` takes ten fixed rows and four by the day, `sample(rows, 30)` thirty fixed ones. For a number of
+    `sample(rows)` takes ten fixed rows and two by the day, `sample(rows, 30)` thirty fixed ones. For a number of
     random examples: `len(sample(range(100)))`.
     """
 

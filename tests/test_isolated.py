@@ -159,6 +159,7 @@ def test_a_template_is_loaded_with_limits(pool: WorkerPool) -> None:
         template.with_limits(5)  # type: ignore[arg-type]
 
 
+@pytest.mark.law(2)
 @pytest.mark.parametrize("word", HARM)
 def test_a_worker_is_killed_and_replaced(pool: WorkerPool, word: str) -> None:
     template = pool.compile(TEMPLATE)

@@ -500,6 +500,7 @@ def test_a_reader_that_leaves(here: Path) -> None:
     )
 
 
+@pytest.mark.law(1)
 @pytest.mark.skipif(sys.platform == "win32", reason="needs pipes that break")
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_output_that_cannot_be_written(here: Path, more: list[str]) -> None:

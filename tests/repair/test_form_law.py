@@ -54,7 +54,7 @@ def find_defects(template: turnwise.Template) -> set[str]:
     return {check for check in CHECKS if forms.find_defects(check)}
 
 
-@pytest.mark.law
+@pytest.mark.law(5)
 @pytest.mark.parametrize("name", list_templates())
 def test_a_form_that_is_not_written_is_reported(name: str) -> None:
     template = make_template(name)

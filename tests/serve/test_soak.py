@@ -196,6 +196,7 @@ def soak(seconds: float, clients: int) -> tuple[Counter[str], list[float], list[
     return counts, health, sizes
 
 
+@pytest.mark.law
 @pytest.mark.once
 def test_a_short_soak() -> None:
     counts, health, _ = soak(2.5, 16)
