@@ -166,7 +166,6 @@ def find_unopened(message: Message) -> set[Attempt]:
     return {attempt for attempt in message.attempts if attempt.status == "unopened"}
 
 
-@pytest.mark.law(6)
 @EACH
 def test_prefixes_are_monotone_and_never_raise(example: Example) -> None:
     last: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
