@@ -257,6 +257,12 @@ def test_odd_input_raises_no_other_error(data: st.DataObject) -> None:
         quietly(load_entry("qwen3"), messages)
 
 
+@pytest.mark.parametrize("ids", [("", ""), ("", "a"), (None, "a")])
+def test_results_of_some_calls_are_no_case_for_the_fast_path(ids: tuple[str | None, ...]) -> None:
+    assert answers_calls_in_order([calling(*ids), *map(result, ids)])
+    assert not answers_calls_in_order([calling(*ids), result(ids[0])])
+
+
 @settings(max_examples=500, deadline=None)
 @given(st.data())
 def test_the_fast_path_accepts_only_what_stays(data: st.DataObject) -> None:

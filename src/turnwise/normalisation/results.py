@@ -128,7 +128,7 @@ def answers_calls_in_order(messages: Iterable[Mapping[str, Any]]) -> bool:
         elif message["role"] == "tool":
             return False
     # Of calls without ids, all or none must have a result.
-    return not (is_answered and None in waiting)
+    return not (is_answered and waiting)
 
 
 class _OpenCall(NamedTuple):
