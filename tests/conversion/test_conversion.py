@@ -249,6 +249,7 @@ def test_a_token_whose_text_is_asked_for() -> None:
         assert "</s>" in str(source) and disagreements(default, source, dialect) == []
 
 
+@pytest.mark.law(2)
 @pytest.mark.parametrize("dialect", TARGETS)
 def test_the_jinja_of_what_was_written_works_in_transformers(dialect: str) -> None:
     source = load("yi").convert(dialect, without=LOST.get(dialect, ()))

@@ -116,6 +116,7 @@ def test_a_task_that_kills_its_workers_is_named(data: Path, tmp_path: Path) -> N
     assert "was killed by signal 9 (out of memory?), 3 times" in caught.value.message
 
 
+@pytest.mark.law
 @pytest.mark.once
 def test_an_interrupt_leaves_a_folder_that_is_resumed(data: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"

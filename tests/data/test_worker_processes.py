@@ -153,6 +153,7 @@ def test_a_folder_in_which_nothing_was_written_may_be_used_again(
     assert report.rows["out"] > 0 and report.rows["rejected"] == 0
 
 
+@pytest.mark.law
 def test_one_thread_of_several_prepares(data: Path, tmp_path: Path) -> None:
     problems: list[Exception] = []
 

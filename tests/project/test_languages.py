@@ -304,7 +304,7 @@ def list_untranslated(texts: Iterable[str], language: str) -> list[str]:
     return [text for text in texts if translate(text, language) == text]
 
 
-@pytest.mark.law
+@pytest.mark.law(0)
 @pytest.mark.parametrize("language", LANGUAGES[1:])
 def test_what_commands_show_is_translated(language: str, sample: Any) -> None:
     texts = find_texts(NOT_SHOWN)
@@ -317,6 +317,7 @@ def test_what_commands_show_is_translated(language: str, sample: Any) -> None:
     assert len(left) <= (1 - MIN_COVERED) * len(texts), listed
 
 
+@pytest.mark.law(0)
 @pytest.mark.parametrize("language", LANGUAGES[1:])
 def test_no_pattern_is_unused(language: str) -> None:
     known = {anonymise(text) for text in find_texts(NOT_SHOWN)}

@@ -96,6 +96,7 @@ def run_mypy(*files: Path) -> str:
     return found.stdout + found.stderr
 
 
+@pytest.mark.law
 @pytest.mark.once
 def test_mypy_finds_misspelt_values_and_knows_the_types(tmp_path: Path) -> None:
     check_lines(run_mypy(write_calls(tmp_path)))

@@ -201,6 +201,7 @@ def soak(
     return counts, health, sizes
 
 
+@pytest.mark.law
 @pytest.mark.once
 def test_a_short_soak_of_all_apis() -> None:
     counts, _, _ = soak(2.5, 12)

@@ -30,6 +30,7 @@ def find_container(name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.law(1)
 @pytest.mark.parametrize("name", ["compose.yaml", "kubernetes.yaml", "sidecar.yaml"])
 def test_the_command_starts(name: str, tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")

@@ -19,6 +19,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(turnwise.__file__).parents[1]))
 
 
+@pytest.mark.law
 def test_the_page_is_opened_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[bytes]] = []
 

@@ -232,6 +232,7 @@ MOST_RENDERINGS = {
 }
 
 
+@pytest.mark.law(3)
 @pytest.mark.filterwarnings("ignore:.*trained as the model would write it")
 @pytest.mark.parametrize(("name", "limit"), MOST_RENDERINGS)
 def test_examples_render_each_turn_a_few_times(
