@@ -10,12 +10,16 @@ the type of every expression is known before anything is rendered:
     $call.Function.Arguments.city    any: whatever the JSON has there
 
 A struct lists its fields in Go's order, in which they print. Where a value is missing, Go has the
-zero of its type. The types are those of Ollama's packages `template` and `api`.
+zero of its type. The types are those of Ollama's packages `template` and `api`; they are
+listed in `ollama_types.json`, with the fields of the root.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,105 +51,23 @@ class GoType:
         return next((field for field in self.fields if field.name == name), None)
 
 
-MESSAGE = (
-    GoField("Role", "role", "string"),
-    GoField("Content", "content", "string"),
-    GoField("Thinking", "reasoning_content", "string"),
-    GoField("Images", "images", "images"),
-    GoField("ToolCalls", "tool_calls", "calls"),
-    GoField("ToolName", "name", "string"),
-    GoField("ToolCallID", "tool_call_id", "string"),
-)
-CALL = (GoField("ID", "id", "string"), GoField("Function", "function", "called"))
-CALLED = (
-    GoField("Index", "index", "int"),
-    GoField("Name", "name", "string"),
-    GoField("Arguments", "arguments", "arguments"),
-)
-TOOL = (
-    GoField("Type", "type", "string", "type"),
-    GoField("Items", "items", "any", "items", omits_empty=True),
-    GoField("Function", "function", "function", "function"),
-)
-FUNCTION = (
-    GoField("Name", "name", "string", "name"),
-    GoField("Description", "description", "string", "description"),
-    GoField("Parameters", "parameters", "parameters", "parameters"),
-)
-PARAMETERS = (
-    GoField("Type", "type", "string", "type"),
-    GoField("Defs", "$defs", "any", "$defs", omits_empty=True),
-    GoField("Items", "items", "any", "items", omits_empty=True),
-    GoField("Required", "required", "strings", "required", omits_empty=True),
-    GoField("Properties", "properties", "properties", "properties"),
-)
-PROPERTY = (
-    GoField("AnyOf", "anyOf", "property_list", "anyOf", omits_empty=True),
-    GoField("Type", "type", "property_type", "type", omits_empty=True),
-    GoField("Items", "items", "any", "items", omits_empty=True),
-    GoField("Description", "description", "string", "description", omits_empty=True),
-    GoField("Enum", "enum", "anys", "enum", omits_empty=True),
-    GoField("Properties", "properties", "nested", "properties", omits_empty=True),
-    GoField("Required", "required", "strings", "required", omits_empty=True),
-)
+def _read_type(name: str, row: dict[str, Any]) -> GoType:
+    fields = tuple(GoField(**field) for field in row.pop("fields", ()))
+    return GoType(name, fields=fields, **row)
 
-TYPES = {
-    type_.name: type_
-    for type_ in (
-        GoType("string", "string", "string"),
-        GoType("int", "int", "int"),
-        GoType("float", "float64", "float"),
-        GoType("bool", "bool", "bool"),
-        GoType("nil", "<nil>", "nil"),
-        GoType("any", "interface {}", "any"),
-        GoType("root", "map[string]interface {}", "root"),
-        GoType("strings", "[]string", "list", "string"),
-        GoType("anys", "[]interface {}", "list", "any"),
-        GoType("messages", "[]*template.templateMessage", "list", "message", is_made=True),
-        GoType("message", "*template.templateMessage", "struct", fields=MESSAGE),
-        GoType("images", "[]api.ImageData", "list", "image"),
-        GoType("image", "api.ImageData", "bytes"),
-        GoType("calls", "[]template.templateToolCall", "list", "call", is_made=True),
-        GoType("call", "template.templateToolCall", "struct", fields=CALL),
-        GoType("called", "template.templateToolCallFunction", "struct", fields=CALLED),
-        GoType("arguments", "template.templateArgs", "map", "any", prints_json=True),
-        GoType("tools", "template.templateTools", "list", "tool", prints_json=True),
-        GoType("tool", "template.templateTool", "struct", fields=TOOL, prints_json=True),
-        GoType("function", "template.templateToolFunction", "struct", fields=FUNCTION),
-        GoType(
-            "parameters", "template.templateToolFunctionParameters", "struct", fields=PARAMETERS
-        ),
-        GoType("properties", "template.templateProperties", "map", "property", prints_json=True),
-        GoType("property", "api.ToolProperty", "struct", fields=PROPERTY),
-        GoType("property_list", "[]api.ToolProperty", "list", "property"),
-        GoType("property_type", "api.PropertyType", "list", "string"),
-        GoType("nested", "*api.ToolPropertiesMap", "map", "property", is_ordered=True),
-    )
-}  # fmt: skip
 
-THINKING = {
-    "Think": ("think", "bool"),
-    "ThinkLevel": ("think_level", "string"),
-    "IsThinkSet": ("think_is_set", "bool"),
-}
-CHAT_FIELDS = {
-    "System": ("system", "string"),
-    "Response": ("''", "string"),
-    "Messages": ("chat", "messages"),
-    "Tools": ("tools", "tools"),
-    **THINKING,
-}
-"""Field of the root: its Jinja and its type, where the template sees the whole conversation."""
+_DATA = json.loads(
+    files("turnwise.dialects").joinpath("ollama_types.json").read_text(encoding="utf-8")
+)
+TYPES: dict[str, GoType] = {name: _read_type(name, row) for name, row in _DATA["types"].items()}
 
-ROUND_FIELDS = {
-    "System": ("ns.system", "string"),
-    "Prompt": ("ns.prompt", "string"),
-    "Response": ("ns.response", "string"),
-    **THINKING,
-}
+RootFields = dict[str, tuple[str, str]]
+"""Fields of the root: the Jinja of each, and its type."""
+CHAT_FIELDS: RootFields = _DATA["chat"] | _DATA["thinking"]
+"""Those of a template that sees the whole conversation."""
+ROUND_FIELDS: RootFields = _DATA["round"] | _DATA["thinking"]
 """The same where it sees one round."""
-
-SUFFIX_FIELDS = {"Prompt": ("prompt", "any"), "Suffix": ("suffix", "any")}
+SUFFIX_FIELDS: RootFields = _DATA["suffix"]
 """More of them, if the template asks for a suffix."""
 
 ROOT_FIELDS = {**CHAT_FIELDS, **ROUND_FIELDS, **SUFFIX_FIELDS}
