@@ -28,6 +28,7 @@ EQUALITIES = ("eq", "ne")
 MEMBERSHIPS = ("in", "notin")
 EQUAL_TESTS = ("equalto", "eq", "==", "ne", "in", "sameas", "gt", "lt", "ge", "le")
 SEARCHES = ("startswith", "endswith", "split", "rsplit", "replace", "find", "strip", "count")
+MESSAGE_TEXTS = ("content", "text", "reasoning_content", "thinking", "arguments")
 ELEMENT_FILTERS = ("selectattr", "rejectattr", "map", "groupby", "sort", "join")
 
 
@@ -88,6 +89,13 @@ class TemplateConstants:
             constants = [value for value in self.constants_of(field) if value is not None]
             guessed[field] = (constants or [self.guess_mapping(field, depth - 1) or "text"])[0]
         return guessed
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """The texts that are searched for, or that the text of a message is compared with."""
+        asked = [q for q in self.questions if q.how == "contains" or q.subject in MESSAGE_TEXTS]
+        texts = [q.constant for q in asked if isinstance(q.constant, str) and q.constant.strip()]
+        return tuple(dict.fromkeys(texts))
 
     @property
     def keys(self) -> tuple[str, ...]:

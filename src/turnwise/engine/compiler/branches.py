@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import Code
-from turnwise.engine.compiler.context import CompileContext
+from turnwise.engine.compiler.context import CompileContext, CompilerPart
 from turnwise.engine.compiler.syntax import unpack_position
 from turnwise.engine.compiler.tree import find_start
 
@@ -107,11 +107,11 @@ class WatchedTree:
         self.points.append(BranchPoint(kind, node, *unpack_position(start)))
 
 
-class BranchCompiler:
+class BranchCompiler(CompilerPart):
     """Compiles the nodes that note outcomes."""
 
     def __init__(self, context: CompileContext, watched: WatchedTree) -> None:
-        self.context = context
+        super().__init__(context)
         self.watched = watched
 
     def visit_MarkSafe(self, node: nodes.MarkSafe, trail: bool) -> Code:

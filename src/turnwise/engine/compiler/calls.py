@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import Code, Kind, scalar
-from turnwise.engine.compiler.context import CompileContext
+from turnwise.engine.compiler.context import CompileContext, CompilerPart
 from turnwise.engine.compiler.lookups import LookupCompiler
 from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.runtime.costs import TEXT_FILTERS
@@ -34,14 +34,12 @@ class Arguments(NamedTuple):
     source: str  # all of them: `, (value, trail), *more, **{'name': (value, trail)}, **more`
 
 
-class CallCompiler:
+class CallCompiler(CompilerPart):
     """Compiles filters, tests, and calls of functions, methods and macros."""
 
     def __init__(self, context: CompileContext, lookups: LookupCompiler) -> None:
-        self.context = context
+        super().__init__(context)
         self.lookups = lookups
-        self.writer = context.writer
-        self.variables = context.variables
 
     # ---- filters and tests ----
 

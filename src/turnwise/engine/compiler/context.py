@@ -1,6 +1,6 @@
 """State that all parts of the compiler share, and the dispatch of nodes to the part that compiles them.
 
-A part is an object with a method `visit_Filter`, `visit_If` ... for each node type of jinja2 that it compiles. An
+A part (`CompilerPart`) has a method `visit_Filter`, `visit_If` ... for each node type of jinja2 that it compiles. An
 expression is compiled by `compile(node)`, which writes the lines it needs and returns a `Code`. With `trail=False`
 (conditions, comparisons) nothing is spent on trails. Frequent and cheap operations become plain Python: a field of a
 dict, a comparison with a constant, a test. Everything else is a call into the runtime.
@@ -30,7 +30,7 @@ class CompileContext:
         self.has_slices = any(type(node) is nodes.Slice for node in self.nodes)
         self.variables = Variables(self.writer, self.nodes, shadowed)
         self.costs = StepCosts()
-        self.parts: list[object] = []
+        self.parts: list[CompilerPart] = []
         self._visitors: dict[type, Callable[..., Any]] = {}
 
     def release_parts(self) -> None:
@@ -69,3 +69,16 @@ class CompileContext:
         with self.variables.use_frame(frame):
             self.variables.define_names()
             self.compile_body(body)
+
+
+class CompilerPart:
+    """A part of the compiler: methods `visit_...` for the nodes that it compiles.
+
+    Args:
+        context: the state that all parts share.
+    """
+
+    def __init__(self, context: CompileContext) -> None:
+        self.context = context
+        self.writer = context.writer
+        self.variables = context.variables

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, scalar, trail_of
-from turnwise.engine.compiler.context import CompileContext
+from turnwise.engine.compiler.context import CompileContext, CompilerPart
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Undefined
 from turnwise.errors import short_repr
@@ -45,13 +45,11 @@ class Lookup(NamedTuple):
     key: str = ""  # identifies the lookup among those of its owner; empty if it may change
 
 
-class LookupCompiler:
+class LookupCompiler(CompilerPart):
     """Compiles attributes, items and slices."""
 
     def __init__(self, context: CompileContext) -> None:
-        self.context = context
-        self.writer = context.writer
-        self.variables = context.variables
+        super().__init__(context)
 
     def find_loop(self, node: nodes.Expr) -> str | None:
         """Return the number of the loop whose `loop` this node is, if the loop has no object."""

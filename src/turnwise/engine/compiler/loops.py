@@ -29,7 +29,7 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.assignments import AssignmentCompiler
 from turnwise.engine.compiler.codegen import Code, Kind
-from turnwise.engine.compiler.context import CompileContext
+from turnwise.engine.compiler.context import CompileContext, CompilerPart
 from turnwise.engine.compiler.cost import MACRO_CALL_STEPS
 from turnwise.engine.compiler.lookups import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
 from turnwise.engine.compiler.scopes import CompileError, Frame
@@ -64,14 +64,12 @@ class ForLoop:
         self.has_output = _has_output(node.body)
 
 
-class LoopCompiler:
+class LoopCompiler(CompilerPart):
     """Compiles loops."""
 
     def __init__(self, context: CompileContext, assignments: AssignmentCompiler) -> None:
-        self.context = context
+        super().__init__(context)
         self.assignments = assignments
-        self.writer = context.writer
-        self.variables = context.variables
 
     def visit_For(self, node: nodes.For) -> None:
         if node.recursive:

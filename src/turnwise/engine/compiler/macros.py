@@ -13,7 +13,7 @@ from jinja2.compiler import find_undeclared
 
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Code, trail_of
-from turnwise.engine.compiler.context import CompileContext
+from turnwise.engine.compiler.context import CompileContext, CompilerPart
 from turnwise.engine.compiler.scopes import CompileError, KnownMacro
 from turnwise.engine.compiler.tree import find_assigned_names
 from turnwise.engine.runtime.values import Undefined
@@ -22,14 +22,12 @@ SPECIAL_NAMES = ("caller", "kwargs", "varargs")
 MacroNode = nodes.Macro | nodes.CallBlock
 
 
-class MacroCompiler:
+class MacroCompiler(CompilerPart):
     """Compiles everything whose body is run by a call."""
 
     def __init__(self, context: CompileContext, calls: CallCompiler) -> None:
-        self.context = context
+        super().__init__(context)
         self.calls = calls
-        self.writer = context.writer
-        self.variables = context.variables
         self._value_lines: dict[str, int] = {}  # where a known macro becomes a value
         self._assigned_names = Counter(find_assigned_names(context.nodes))
 
@@ -121,7 +119,6 @@ class MacroCompiler:
 
     def _compile_defaults(self, node: MacroNode, parameters: list[str]) -> None:
         """Give arguments that are missing their defaults.
-
         All of them are undefined first, since a default may name any argument.
         """
         writer = self.writer

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, join_pairs, scalar
-from turnwise.engine.compiler.context import CompileContext
+from turnwise.engine.compiler.context import CompileContext, CompilerPart
 from turnwise.engine.compiler.tree import flatten_chain
 from turnwise.engine.runtime.measures import free_search_length
 
@@ -22,13 +22,11 @@ MAX_COUNTER = 1 << 40  # integers up to here are calculated inline; larger ones 
 NO_ELSE = "the inline if-expression evaluated to false and no else section was defined."
 
 
-class OperatorCompiler:
+class OperatorCompiler(CompilerPart):
     """Compiles operators; the operands are left to the expression compiler."""
 
     def __init__(self, context: CompileContext) -> None:
-        self.context = context
-        self.writer = context.writer
-        self.variables = context.variables
+        super().__init__(context)
 
     # ---- logic ----
 

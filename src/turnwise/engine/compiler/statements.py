@@ -9,22 +9,20 @@ from jinja2 import nodes
 from turnwise.engine.compiler.assignments import AssignmentCompiler
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Kind, join_pairs, text_condition
-from turnwise.engine.compiler.context import CompileContext
+from turnwise.engine.compiler.context import CompileContext, CompilerPart
 from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.compiler.tree import flatten_chain, walk
 
 
-class StatementCompiler:
+class StatementCompiler(CompilerPart):
     """Compiles statements, except for assignments, loops and macros."""
 
     def __init__(
         self, context: CompileContext, calls: CallCompiler, assignments: AssignmentCompiler
     ) -> None:
-        self.context = context
+        super().__init__(context)
         self.calls = calls
         self.assignments = assignments
-        self.writer = context.writer
-        self.variables = context.variables
 
     # ---- output ----
 
@@ -160,7 +158,6 @@ class StatementCompiler:
 
 def _is_constant_slice(node: nodes.Node) -> bool:
     """Whether an expression has a slice, and jinja2 can evaluate it while compiling.
-
     That is so without names. It is also so for `none[1:] and name`: jinja2 stops at what is false, as a slice is that
     fails there. Where a name is sliced too, it is not known whether jinja2 gets that far, and the slice is evaluated
     with the others.

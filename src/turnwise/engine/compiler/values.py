@@ -7,7 +7,7 @@ import re
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind
-from turnwise.engine.compiler.context import CompileContext
+from turnwise.engine.compiler.context import CompileContext, CompilerPart
 from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.runtime.limits import MAX_INTEGER_BITS
 
@@ -15,12 +15,11 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 FREE_KEYS = (Kind.LITERAL, Kind.TEXT)  # their hashes do not collide
 
 
-class ValueCompiler:
+class ValueCompiler(CompilerPart):
     """Compiles constants, lists, tuples, dicts and names."""
 
     def __init__(self, context: CompileContext) -> None:
-        self.context = context
-        self.writer = context.writer
+        super().__init__(context)
 
     def visit_Const(self, node: nodes.Const | nodes.TemplateData, trail: bool) -> Code:
         value = node.data if isinstance(node, nodes.TemplateData) else node.value
