@@ -1,13 +1,12 @@
 """Filters, tests and calls.
 
-Arguments are passed as pairs of value and trail: `filter_replace(rt, t1, o1, ('a', 4), ('b', 5))`. Methods that
-templates call on every message (`strip`, `split`, `startswith`, `get`) are written inline for short texts.
+Arguments are passed as pairs of value and trail: `filter_replace(rt, t1, o1, ('a', 4), ('b', 5))`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import nodes
 
@@ -18,20 +17,8 @@ from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.runtime.costs import TEXT_FILTERS
 from turnwise.engine.runtime.filters import FILTERS, WITHHELD
 from turnwise.engine.runtime.jinja_tests import INLINE, TESTS
-from turnwise.engine.runtime.measures import MAX_FREE_LENGTH, free_search_length
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.errors import did_you_mean
-
-CUT_RULES = {"strip": "STRIPPED", "lstrip": "LSTRIPPED", "rstrip": "RSTRIPPED", "split": "SPLIT"}
-MAX_FREE_PARTS = 32  # that a text may be split into inline
-PREFIX_METHODS = ("startswith", "endswith")  # cost no more than their argument is long
-
-
-class Arguments(NamedTuple):
-    """The arguments of a call."""
-
-    positional: list[Code]
-    source: str  # all of them: `, (value, trail), *more, **{'name': (value, trail)}, **more`
 
 
 class CallCompiler(CompilerPart):
@@ -60,11 +47,8 @@ class CallCompiler(CompilerPart):
             return self._compile_unknown(node, "filter", sorted(FILTERS))
         if name == "length" and not node.args and not node.kwargs:
             return self._compile_length(value)
-        source = self.compile_arguments(node).source
+        source = self.compile_arguments(node)
         self.writer.lineno = node.lineno
-        if name == "trim" and not source:
-            call = f"filter_trim(rt, {value.pair})"
-            return self._cut_inline(value, "strip()", "STRIPPED", call, Kind.TEXT)
         if name == "tojson":  # its punctuation counts as text of the template, at this position
             source += f", node={self.writer.add_text_position(node.lineno)}"
         kind = Kind.TEXT if name in TEXT_FILTERS else Kind.ANY
@@ -113,11 +97,10 @@ class CallCompiler(CompilerPart):
 
     # ---- calls ----
 
-    def compile_arguments(self, node: Any) -> Arguments:
-        """Compile the arguments of a call, filter or test."""
+    def compile_arguments(self, node: Any) -> str:
+        """Return the arguments of a call or filter: `, (value, trail), *more, **{'name': (value, trail)}, **more`."""
         compile_ = self.context.compile
-        positional = [compile_(argument) for argument in node.args or ()]
-        source = "".join(f", ({code.pair})" for code in positional)
+        source = "".join(f", ({compile_(argument).pair})" for argument in node.args or ())
         if node.dyn_args is not None:
             source += f", *spread_arguments(rt, {compile_(node.dyn_args).pair})"
         keywords = [
@@ -127,7 +110,7 @@ class CallCompiler(CompilerPart):
             source += f", **{{{', '.join(keywords)}}}"
         if node.dyn_kwargs is not None:
             source += f", **spread_keywords(rt, {compile_(node.dyn_kwargs).pair})"
-        return Arguments(positional, source)
+        return source
 
     def visit_Call(self, node: nodes.Call, trail: bool) -> Code:
         macro_call = self.compile_macro_call(node)
@@ -147,14 +130,14 @@ class CallCompiler(CompilerPart):
         callee = self.context.compile(callee_node)
         function = self.variables.functions.get(callee.value)
         if function is not None:
-            source = self.compile_arguments(node).source
+            source = self.compile_arguments(node)
             self.writer.lineno = node.lineno
             return self.writer.store_pair(f"{function}(rt{source})")
         return self.call_value(callee, node)
 
     def call_value(self, callee: Code, node: nodes.Call, more: str = "") -> Code:
         """Call any value by the runtime, with `more` arguments that the template does not write."""
-        source = self.compile_arguments(node).source
+        source = self.compile_arguments(node)
         self.writer.lineno = node.lineno
         result = self.writer.store_pair(f"call_value(rt, {callee.pair}{source}{more})")
         self.writer.reads.forget_changeable()
@@ -186,66 +169,10 @@ class CallCompiler(CompilerPart):
     def _compile_method_call(self, method: nodes.Getattr, node: nodes.Call) -> Code:
         name = method.attr
         owner = self.writer.store_value(self.context.compile(method.node))
-        arguments = self.compile_arguments(node)
+        source = self.compile_arguments(node)
         self.writer.lineno = method.lineno
-        call = f"call_method(rt, {owner.pair}, {name!r}{arguments.source})"
-        if not (node.kwargs or node.dyn_args or node.dyn_kwargs):
-            code = self._compile_inline_method(owner, name, arguments.positional, call)
-            if code is not None:
-                return code
+        call = f"call_method(rt, {owner.pair}, {name!r}{source})"
         if name in METHODS[str] and name not in METHODS[dict]:
             guard = f"{owner.value}.__class__ is str"
-            call = f"str_{name}(rt, {owner.pair}{arguments.source}) if {guard} else {call}"
+            call = f"str_{name}(rt, {owner.pair}{source}) if {guard} else {call}"
         return self.writer.store_pair(call)
-
-    def _compile_inline_method(
-        self, owner: Code, name: str, arguments: list[Code], call: str
-    ) -> Code | None:
-        """Compile a frequent method with literal arguments; None for any other."""
-        if name == "get" and len(arguments) in (1, 2) and arguments[0].kind is Kind.LITERAL:
-            default = arguments[1] if len(arguments) == 2 else Code("None")
-            return self._compile_get(owner, arguments[0].value, default, call)
-        if any(argument.kind is not Kind.LITERAL for argument in arguments):
-            return None
-        if len(arguments) == 1 and name in PREFIX_METHODS:
-            operation = f"{owner.value}.{name}({arguments[0].value})"
-            return scalar(f"({operation} if {owner.value}.__class__ is str else {call}[0])")
-        if name not in CUT_RULES:
-            return None
-        if not arguments and name != "split":
-            return self._cut_inline(owner, f"{name}()", CUT_RULES[name], call)
-        if len(arguments) == 1 and arguments[0].literal:
-            operation = f"{name}({arguments[0].value})"
-            length = len(str(arguments[0].literal))
-            limit = free_search_length(length)
-            if name == "split":
-                limit = min(limit, MAX_FREE_PARTS * length)
-            return self._cut_inline(owner, operation, CUT_RULES[name], call, limit=limit)
-        return None
-
-    def _cut_inline(
-        self,
-        owner: Code,
-        operation: str,
-        rule: str,
-        call: str,
-        kind: Kind = Kind.ANY,
-        limit: int = MAX_FREE_LENGTH,
-    ) -> Code:
-        """Strip or split a text shorter than `limit` inline; the call charges for a longer one."""
-        text = self.writer.store_value(owner)
-        result = self.writer.new_pair(kind)
-        trail = f"{rule}, {text.pair}"
-        if rule == "SPLIT":
-            trail += f", {result.value}"
-        guard = f"{text.value}.__class__ is str and len({text.value}) < {limit}"
-        cut = f"{result.value} = {text.value}.{operation}; {result.trail} = ({trail})"
-        self.writer.line(f"if {guard}: {cut}")
-        self.writer.line(f"else: {result.pair} = {call}")
-        return result
-
-    def _compile_get(self, owner: Code, key: str, default: Code, call: str) -> Code:
-        """Compile `mapping.get("key", default)`."""
-        field = f"({owner.value}[{key}], ({owner.trail}, {key})) if {key} in {owner.value}"
-        guard = f"{owner.value}.__class__ is dict"
-        return self.writer.store_pair(f"({field} else ({default.pair})) if {guard} else {call}")

@@ -24,14 +24,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
 
 from turnwise.engine.compiler.syntax import TemplateTooLarge
 from turnwise.engine.compiler.tree import find_start
-from turnwise.engine.provenance.text_rules import JOINED
 from turnwise.engine.runtime.limits import MAX_PROGRAM_CHARACTERS, MAX_PROGRAM_LINES
 
 NO_TRAIL = "None"
@@ -332,28 +330,12 @@ class CodeWriter:
             return
         codes, self.pending = self.pending, []
         condition = text_condition(codes)
-        parts = join_pairs(self.fuse_literals(codes))
+        parts = join_pairs(codes)
         if not condition:
             self.line(f"{self.out} += ({parts})")
         else:
             self.line(f"if {condition}: {self.out} += ({parts})")
             self.line(f"else: {self.out} += to_texts(rt, ({parts}))")
-
-    def fuse_literals(self, codes: Sequence[Code]) -> list[Code]:
-        """Join neighbouring literals to one text, whose trail still lists them one by one."""
-        result: list[Code] = []
-        for is_literal, group in groupby(codes, lambda code: code.kind is Kind.LITERAL):
-            neighbours = list(group)
-            if not is_literal or len(neighbours) == 1:
-                result += neighbours
-                continue
-            texts_and_trails: list[str | int] = []
-            for code in neighbours:
-                texts_and_trails += (str(code.literal), int(code.trail))
-            joined = "".join(str(code.literal) for code in neighbours)
-            trail = self.share_constant("J", (JOINED, texts_and_trails))
-            result.append(Code(self.quote(joined), trail, Kind.LITERAL))
-        return result
 
 
 def text_condition(codes: Sequence[Code]) -> str:

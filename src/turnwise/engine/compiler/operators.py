@@ -10,15 +10,13 @@ from contextlib import ExitStack
 
 from jinja2 import nodes
 
-from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, join_pairs, scalar
+from turnwise.engine.compiler.codegen import Code, Kind, join_pairs, scalar
 from turnwise.engine.compiler.context import CompileContext, CompilerPart
 from turnwise.engine.compiler.tree import flatten_chain
 from turnwise.engine.runtime.measures import free_search_length
 
 EQUALITIES = {"eq": "==", "ne": "!="}
 ORDERINGS = {"lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
-COUNTER_SIGNS: dict[type, str] = {nodes.Sub: "-", nodes.Mod: "%", nodes.FloorDiv: "//"}
-MAX_COUNTER = 1 << 40  # integers up to here are calculated inline; larger ones are charged for
 NO_ELSE = "the inline if-expression evaluated to false and no else section was defined."
 
 
@@ -116,13 +114,9 @@ class OperatorCompiler(CompilerPart):
 
     def _compare_order(self, left: Code, operator: str, right: Code) -> str:
         inline = f"{left.value} {ORDERINGS[operator]} {right.value}"
-        call = f"compare(rt, {operator!r}, {left.value}, {right.value})"
-        others = [code.value for code in (left, right) if code.kind is not Kind.INT]
-        if not others:
+        if left.kind is right.kind is Kind.INT:
             return f"({inline})"
-        if len(others) == 1 and others[0].isidentifier():
-            return f"({inline} if {others[0]}.__class__ is int else {call})"
-        return call
+        return f"compare(rt, {operator!r}, {left.value}, {right.value})"
 
     def _compile_membership(self, left: Code, container: nodes.Expr, right: Code) -> str:
         inline = f"{left.value} in {right.value}"
@@ -148,13 +142,7 @@ class OperatorCompiler(CompilerPart):
         self.writer.lineno = node.lineno
         if all(code.kind is Kind.INT for code in codes):
             return scalar(f"({' + '.join(code.value for code in codes)})", Kind.INT)
-        is_count = len(codes) == 2 and codes[1].kind is Kind.INT
-        if is_count:
-            codes[0] = self.writer.store_value(codes[0])
-        call = f"add_values(rt, ({join_pairs(codes)}))"
-        if is_count:
-            return self._calculate(codes[0], "+", codes[1], call)
-        return self.writer.store_pair(call)
+        return self.writer.store_pair(f"add_values(rt, ({join_pairs(codes)}))")
 
     def visit_Sub(self, node: nodes.BinExpr, trail: bool) -> Code:
         left = self.context.compile(node.left)
@@ -162,26 +150,9 @@ class OperatorCompiler(CompilerPart):
         self.writer.lineno = node.lineno
         if isinstance(node, nodes.Sub) and left.kind is right.kind is Kind.INT:
             return scalar(f"({left.value} - {right.value})", Kind.INT)
-        sign = COUNTER_SIGNS.get(type(node), "")
-        is_count = sign and right.kind is Kind.INT and right.literal != 0
-        if is_count:
-            left = self.writer.store_value(left)
-        call = f"do_{type(node).__name__}(rt, {left.pair}, {right.pair})"
-        if is_count:
-            return self._calculate(left, sign, right, call)
-        return self.writer.store_pair(call)
+        return self.writer.store_pair(f"do_{type(node).__name__}(rt, {left.pair}, {right.pair})")
 
     visit_Mul = visit_Div = visit_FloorDiv = visit_Mod = visit_Pow = visit_Sub
-
-    def _calculate(self, left: Code, sign: str, right: Code, call: str) -> Code:
-        """Calculate inline while the left side, a variable, is a small int, as counters are."""
-        result = self.writer.new_pair()
-        number = left.value
-        is_counter = f"{number}.__class__ is int and -{MAX_COUNTER} < {number} < {MAX_COUNTER}"
-        inline = f"{result.value} = {number} {sign} {right.value}; {result.trail} = {NO_TRAIL}"
-        self.writer.line(f"if {is_counter}: {inline}")
-        self.writer.line(f"else: {result.pair} = {call}")
-        return result
 
     def visit_Concat(self, node: nodes.Concat, trail: bool) -> Code:
         codes = [self.context.compile(part) for part in node.nodes]

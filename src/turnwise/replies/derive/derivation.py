@@ -34,7 +34,7 @@ from turnwise.analysis.prober import (
     replace_placeholders,
 )
 from turnwise.analysis.segment import EMPTY, Segment, leading_space
-from turnwise.engine.compiler.searched import searched_strings
+from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.errors import TemplateLimitError
 from turnwise.replies.derive.call_sections import CallDerivation, Notes
 from turnwise.replies.derive.calls import WrittenCalls
@@ -338,7 +338,7 @@ def _derive_searched_reasoning(
 ) -> ReasoningLayout:
     content_open = before_content = results.text_before_content(header)
     texts = results.prober.renderer.texts
-    searched = [text for source in texts for text in searched_strings(source)]
+    searched = [text for source in texts for text in TemplateConstants.read(source).searched]
     region = find_searched_region(searched, results.prompts, before_content, results.prompt_tail)
     region = region or matching_tag(searched, results.resumed_prompts())
     if region is None:
