@@ -112,28 +112,21 @@ def _has_padding(probe: Probe) -> bool:
 # -- topics ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """Something beyond plain rounds that a template may support."""
-
-    words: tuple[str, ...]  # a template that supports it contains one of them
-    concerns: ProbeTest  # the probes that are about it
-
-
-TOPICS: dict[str, Topic] = {
-    "tools": Topic(
-        ("tool",),
-        lambda probe: probe.tools is not None or _has_calls(probe) or _has_results(probe),
-    ),
-    "reasoning": Topic(
-        ("think", "reasoning"),
-        lambda probe: probe.about == "reasoning" or _has_reasoning(probe),
-    ),
-    "images": Topic(("image",), _has_images),
-    "audio": Topic(("audio",), _has_audio),
-    "documents": Topic(("documents",), lambda probe: bool(probe.documents)),
-    "names": Topic(("name",), _has_names),
+TOPICS: dict[str, tuple[str, ...]] = {
+    "tools": ("tool",),
+    "reasoning": ("think", "reasoning"),
+    "images": ("image",),
+    "audio": ("audio",),
+    "documents": ("documents",),
+    "names": ("name",),
 }
+"""What a template may support beyond plain rounds; one that does so contains one of these words."""
+
+
+def is_about_topic(topic: str, probe: Probe) -> bool:
+    """Return True if a probe has something of a topic."""
+    tests = [test for obstacle, test in CONTENTS if obstacle.loss == topic]
+    return probe.about == topic or any(test(probe) for test in tests)
 
 
 # -- contents --------------------------------------------------------------------------------------

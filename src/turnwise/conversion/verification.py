@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 from turnwise.analysis.conversations import (
@@ -47,6 +47,7 @@ from turnwise.conversion.features import (
     has_empty_text,
     has_late_system,
     has_system_text,
+    is_about_topic,
     list_texts,
 )
 from turnwise.conversion.observed_turns import CLOCK
@@ -204,10 +205,10 @@ class Verification:
     @cached_property
     def _skipped_topics(self) -> list[ProbeTest]:
         skipped = [is_lost for name, is_lost in LOST_PROBES.items() if name in self.without]
-        for name, topic in TOPICS.items():
-            is_supported = any(word in self._text for word in topic.words)
+        for name, words in TOPICS.items():
+            is_supported = any(word in self._text for word in words)
             if name in self.without or not is_supported:
-                skipped.append(topic.concerns)
+                skipped.append(partial(is_about_topic, name))
         return skipped
 
     def _as_sent(self, probe: Probe) -> Probe:

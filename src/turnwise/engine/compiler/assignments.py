@@ -74,27 +74,12 @@ class AssignmentCompiler(CompilerPart):
         writer = self.writer
         writer.flush()  # output that waits may be the namespace, with its old attribute
         namespace = self.variables.read(target.name).value
-        call = f"assign_attribute({namespace}, {target.attr!r}, {code.pair})"
-        if target.attr.startswith("_"):  # refused by the runtime
-            writer.line(call)
-        else:
-            inline = f"{namespace}.pairs[{target.attr!r}] = ({code.pair})"
-            writer.line(f"if {namespace}.__class__ is Namespace: {inline}")
-            writer.line(f"else: {call}")
+        writer.line(f"assign_attribute({namespace}, {target.attr!r}, {code.pair})")
         writer.reads.forget_changeable()
 
     def _unpack(self, target: nodes.Tuple | nodes.List, code: Code) -> None:
         writer = self.writer
         parts = [writer.new_pair() for _ in target.items]
-        call = f"{join_pairs(parts)}= unpack_values(rt, {code.pair}, {len(parts)})"
-        if len(parts) == 2 and code.value.isidentifier():
-            # Most often these are the items of a dict.
-            key, value = parts
-            writer.line(f"if {code.value}.__class__ is tuple and len({code.value}) == 2:")
-            writer.line(f"    {key.value}, {value.value} = {code.value}")
-            writer.line(f"    {key.trail} = ({code.trail}, 0); {value.trail} = ({code.trail}, 1)")
-            writer.line(f"else: {call}")
-        else:
-            writer.line(call)
+        writer.line(f"{join_pairs(parts)}= unpack_values(rt, {code.pair}, {len(parts)})")
         for item, part in zip(target.items, parts, strict=True):
             self.bind(item, part)

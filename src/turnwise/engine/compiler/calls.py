@@ -55,11 +55,7 @@ class CallCompiler(CompilerPart):
         return self.writer.store_pair(f"filter_{name}(rt, {value.pair}{source})", kind)
 
     def _compile_length(self, value: Code) -> Code:
-        name = self.writer.store_value(value).value
-        if value.kind is Kind.MESSAGES:
-            return scalar(f"len({name})", Kind.INT)
-        guard = f"{name}.__class__ is list or {name}.__class__ is str"
-        return scalar(f"(len({name}) if {guard} else length(rt, {name}, None)[0])", Kind.INT)
+        return scalar(f"length(rt, {self.writer.store_value(value).value}, None)[0]", Kind.INT)
 
     def visit_Test(self, node: nodes.Test, trail: bool) -> Code:
         value = self.context.compile(node.node, False)

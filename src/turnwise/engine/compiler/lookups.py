@@ -1,7 +1,7 @@
 """Lookups: `owner.name`, `owner["name"]`, `owner[index]`, slices, and the attributes of `loop`.
 
-A field of a dict and an element of a list are read inline, guarded by a test of the owner's class; every other owner
-takes the runtime call. What was read stays available in its variable, so a second `message.role` costs nothing.
+A field of a dict is read inline, guarded by a test of the owner's class; every other owner takes the runtime call. What
+was read stays available in its variable, so a second `message.role` costs nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Lookup(NamedTuple):
     inline: str
     inline_trail: str
     call: str  # the runtime call for all other owners; returns value and trail
-    key: str = ""  # identifies the lookup among those of its owner; empty if it may change
+    key: str  # identifies the lookup among those of its owner
 
 
 class LookupCompiler(CompilerPart):
@@ -97,12 +97,8 @@ class LookupCompiler(CompilerPart):
         ):
             return self._read_field(owner, name, call, trail)
         # A loop over a range looks its messages up by number, which shows where each one begins.
-        in_number_loop = self.variables.frame.in_number_loop
-        if key.kind is Kind.INT:
-            code = self._read_element(owner, key, trail or in_number_loop)
-        else:
-            code = self.writer.store_pair(call)
-        if in_number_loop and not key.is_literal:
+        code = self.writer.store_pair(call)
+        if self.variables.frame.in_number_loop and not key.is_literal:
             self.writer.emit_binding(code.trail)
         return code
 
@@ -129,42 +125,17 @@ class LookupCompiler(CompilerPart):
         )
         return self._read_once(lookup, trail)
 
-    def _read_element(self, owner: Code, index: Code, trail: bool) -> Code:
-        length = f"len({owner.value})"
-        number = index.literal
-        may_be_negative = not index.value.isidentifier()  # loop counters are not
-        if isinstance(number, int):
-            may_be_negative = number < 0
-            guard = f"{length} >= {-number}" if number < 0 else f"{index.value} < {length}"
-        else:
-            index = self.writer.name_value(index)
-            guard = f"-{length} <= {index.value} < {length}"
-        if owner.kind is not Kind.MESSAGES:
-            guard = f"{owner.value}.__class__ is list and {guard}"
-        # A trail counts from the front.
-        place = f"{index.value} % {length}" if may_be_negative else index.value
-        lookup = Lookup(
-            owner=owner.value,
-            guard=guard,
-            inline=f"{owner.value}[{index.value}]",
-            inline_trail=f"({owner.trail}, {place})",
-            call=f"get_item(rt, {owner.pair}, {index.value})",
-            key=index.value if index.is_literal else "",
-        )
-        return self._read_once(lookup, trail)
-
     def _read_once(self, lookup: Lookup, trail: bool) -> Code:
         """Look a value up, unless it is available from an earlier lookup."""
         reads = self.writer.reads
-        known = reads.recall(lookup.owner, lookup.key) if lookup.key else None
+        known = reads.recall(lookup.owner, lookup.key)
         if known is None:
             code = self._write_lookup(lookup, trail)
         elif trail and known.trail == NO_TRAIL:
             code = self._add_trail(lookup, known.value)
         else:
             return known
-        if lookup.key:
-            reads.remember(lookup.owner, lookup.key, code)
+        reads.remember(lookup.owner, lookup.key, code)
         return code
 
     def _write_lookup(self, lookup: Lookup, trail: bool) -> Code:
