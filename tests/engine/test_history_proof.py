@@ -14,7 +14,7 @@ import pytest
 import corpus
 import turnwise
 from published_templates import template_of
-from turnwise.engine.compiler.history_proof import analyse_history
+from turnwise.engine.compiler.history_proof import only_appends
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 
 EVERY = 6
@@ -65,12 +65,12 @@ NOT_PROVEN = {
 
 @pytest.mark.parametrize("name", PROVEN)
 def test_templates_that_append_are_recognised(name: str) -> None:
-    assert analyse_history(PROVEN[name]).appends
+    assert only_appends(PROVEN[name])
 
 
 @pytest.mark.parametrize("name", NOT_PROVEN)
 def test_nothing_is_claimed_of_templates_that_look_ahead(name: str) -> None:
-    assert not analyse_history(NOT_PROVEN[name]).appends
+    assert not only_appends(NOT_PROVEN[name])
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_nothing_is_claimed_of_templates_that_look_ahead(name: str) -> None:
 def test_a_prompt_that_depends_on_messages_is_not_constant(prompt: str) -> None:
     loop = "{% for m in messages %}{{ m.content }}{% set flags.seen = m.role %}{% endfor %}"
     source = "{% set flags = namespace(seen='') %}" + loop + prompt
-    assert not analyse_history(source).appends
+    assert not only_appends(source)
 
 
 def is_stable(template: turnwise.Template, messages: list[dict[str, Any]], **given: Any) -> bool:
@@ -105,7 +105,7 @@ def check_corpus(names: list[str]) -> int:
     count = 0
     for name in names:
         template = template_of(name)
-        if not analyse_history(template.text).appends:
+        if not only_appends(template.text):
             continue
         count += 1
         for chat in corpus.chats().values():

@@ -15,7 +15,7 @@ import pytest
 import corpus
 import turnwise
 from published_templates import compile_published
-from turnwise.engine.compiler.history_proof import analyse_history
+from turnwise.engine.compiler.history_proof import analyse_prompts
 from turnwise.tokens.boundaries import TurnCache, find_message_spans
 
 EVERY = 12
@@ -113,7 +113,7 @@ def check_prompts(
     template: turnwise.Template, messages: list[dict[str, Any]], **given: Any
 ) -> set[str]:
     """Return the generation prompts before the turns that the proof speaks of; each must end what is up to its turn."""
-    cache = TurnCache(analyse_history(*template.renderer.texts).least)
+    cache = TurnCache(analyse_prompts(*template.renderer.texts))
     try:
         whole = template.render(messages, normalise=False, **given)
     except turnwise.TurnwiseError:
@@ -132,7 +132,7 @@ def check_prompts(
 
 @pytest.mark.parametrize("name", PROVEN)
 def test_constant_prompts_are_recognised(name: str) -> None:
-    assert analyse_history(PROVEN[name]).least > 0
+    assert analyse_prompts(PROVEN[name]) > 0
     template, prompts = turnwise.compile(PROVEN[name]), set()
     for roles in product(ROLES, repeat=4):
         for texts in product(TEXTS, repeat=2):
@@ -145,14 +145,14 @@ def test_constant_prompts_are_recognised(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOT_PROVEN)
 def test_nothing_is_claimed_of_prompts_that_depend_on_more(name: str) -> None:
-    assert not analyse_history(NOT_PROVEN[name]).least
+    assert not analyse_prompts(NOT_PROVEN[name])
 
 
 def _check_corpus(names: list[str]) -> int:
     count = 0
     for name in names:
         template = compile_published(name)
-        if not analyse_history(template.text).least:
+        if not analyse_prompts(template.text):
             continue
         prompts: dict[str, set[str]] = defaultdict(set)  # by options
         for chat in corpus.chats().values():
@@ -180,4 +180,4 @@ def test_proofs_hold_for_all_of_the_corpus() -> None:
     "name", ["chatml", "qwen2.5", "llama-3", "llama-3.1", "mistral", "gemma-2", "gemma-3", "phi-4"]
 )
 def test_common_templates_are_proven(name: str) -> None:
-    assert analyse_history(*turnwise.load(name).renderer.texts).least
+    assert analyse_prompts(*turnwise.load(name).renderer.texts)

@@ -176,11 +176,11 @@ def smaller_probes(probe: Probe) -> Iterator[Probe]:
     """Every probe that is one step smaller; at least one message stays."""
     if len(probe.messages) > 1:
         for index in range(len(probe.messages)):
-            yield replace(probe, messages=_without(probe.messages, index))
+            yield replace(probe, messages=_replace_item(probe.messages, index))
     if len(probe.messages) > 2:
         # A call goes with its result: one without the other is odd.
         for index in range(len(probe.messages) - 1):
-            fewer = _without(_without(probe.messages, index), index)
+            fewer = _replace_item(_replace_item(probe.messages, index), index)
             yield replace(probe, messages=fewer)
     if probe.add_generation_prompt:
         yield replace(probe, add_generation_prompt=False)
@@ -194,7 +194,7 @@ def smaller_probes(probe: Probe) -> Iterator[Probe]:
     for index, message in enumerate(probe.messages):
         for smaller in _smaller_values(message):
             if smaller.get("role") == message.get("role"):
-                yield replace(probe, messages=_with_item(probe.messages, index, smaller))
+                yield replace(probe, messages=_replace_item(probe.messages, index, smaller))
 
 
 def _smaller_values(value: Any) -> Iterator[Any]:
@@ -204,10 +204,10 @@ def _smaller_values(value: Any) -> Iterator[Any]:
         yield from (value[:half], value[half:], value[1:], value[:-1])
     elif isinstance(value, list):
         for index in range(len(value)):
-            yield _without(value, index)
+            yield _replace_item(value, index)
         for index, item in enumerate(value):
             for smaller in _smaller_values(item):
-                yield _with_item(value, index, smaller)
+                yield _replace_item(value, index, smaller)
     elif isinstance(value, dict):
         for key in value:
             yield _without_key(value, key)
@@ -229,12 +229,8 @@ def _smaller_json(text: str) -> Iterator[str]:
         yield from (json.dumps(smaller, ensure_ascii=False) for smaller in _smaller_values(value))
 
 
-def _without(values: list[Any], index: int) -> list[Any]:
-    return [*values[:index], *values[index + 1 :]]
-
-
-def _with_item(values: list[Any], index: int, item: Any) -> list[Any]:
-    return [*values[:index], item, *values[index + 1 :]]
+def _replace_item(values: list[Any], index: int, *items: Any) -> list[Any]:
+    return [*values[:index], *items, *values[index + 1 :]]
 
 
 def _without_key(values: dict[str, Any], key: str) -> dict[str, Any]:

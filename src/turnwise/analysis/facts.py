@@ -25,7 +25,7 @@ from turnwise.analysis.markers import MarkerFinder, WrittenMarker
 from turnwise.analysis.prober import ARGUMENTS as CALL_ARGUMENTS
 from turnwise.analysis.prober import SYSTEM, CallShape, Prober, replace_placeholders
 from turnwise.analysis.stops import StopFinder
-from turnwise.engine.compiler.history_proof import analyse_history
+from turnwise.engine.compiler.history_proof import only_appends
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
@@ -84,7 +84,7 @@ class Facts:
         """Whether history is stable, as far as the source proves it: a turn is written in the same way whatever
         follows it, after the prompt that was served. Then one sample trains every turn.
         """
-        return analyse_history(*self.renderer.texts).appends
+        return only_appends(*self.renderer.texts)
 
     # Stops
 

@@ -154,14 +154,3 @@ def kind_of_message(message: MessageDict) -> str | None:
     if role == "assistant" and message.get("tool_calls"):
         return CALLS
     return role if role in FOLLOWS else None
-
-
-__all__ = [
-    "KINDS",
-    "NEXT_RESULT",
-    "REPLY",
-    "Growth",
-    "distinct_growths",
-    "growing_conversations",
-    "is_growth",
-]

@@ -76,13 +76,8 @@ class Profile:
 
     def describe(self) -> str:
         """Return what the template is for, in a few words."""
-        found = []
-        if self._writes(*TOOL_FORMS):
-            found.append("tools")
-        if self._writes("reasoning"):
-            found.append("reasoning")
-        if self._writes(*IMAGE_FORMS):
-            found.append("images")
+        kinds = {"tools": TOOL_FORMS, "reasoning": ("reasoning",), "images": IMAGE_FORMS}
+        found = [kind for kind, forms in kinds.items() if self._writes(*forms)]
         if not self._writes("system"):
             found.append("no system message")
         kind = "text and " + ", ".join(found) if found else "text only"

@@ -79,7 +79,8 @@ class TemplateConstants:
     def constants_of(self, subject: str) -> list[Any]:
         """Return what a field or option is compared with, in the order of the template."""
         asked = [q for q in self.questions if q.subject == subject and q.how != "reads"]
-        return _unique(q.constant for q in asked)
+        # `1` and `True` are two values.
+        return list({(type(q.constant), q.constant): q.constant for q in asked}.values())
 
     def guess_mapping(self, subject: str, depth: int = 2) -> dict[str, Any]:
         """Return a mapping with the fields that are read from a subject, each with a value that is asked for."""
@@ -101,11 +102,6 @@ class TemplateConstants:
     def keys(self) -> tuple[str, ...]:
         """The names of all fields and variables that are read."""
         return tuple(dict.fromkeys(question.subject for question in self.questions))
-
-
-def _unique(values: Iterable[Any]) -> list[Any]:
-    """Return values without repetitions; `1` and `True` are two values."""
-    return list({(type(value), value): value for value in values}.values())
 
 
 def _find_aliases(found: Iterable[nodes.Node]) -> dict[str, frozenset[str]]:
@@ -239,14 +235,11 @@ def _ask_comparison(left: nodes.Node, operator: str, right: nodes.Node) -> Itera
         return
     for asked, other in ((left, right), (right, left)):
         for constant in _constants_in([other]):
-            is_size = operator not in EQUALITIES or _is_length(asked)
+            is_length = isinstance(asked, nodes.Filter) and asked.name in ("length", "count")
+            is_size = operator not in EQUALITIES or is_length
             is_part = isinstance(asked, nodes.Getitem) and isinstance(asked.arg, nodes.Slice)
             how = "size" if is_size else "contains" if is_part else "equals"
             yield Question(_name_of(asked), constant, how)
-
-
-def _is_length(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.Filter) and node.name in ("length", "count")
 
 
 def _ask_call(node: nodes.Call) -> Iterator[Question]:

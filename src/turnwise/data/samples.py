@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from turnwise.data.lengths import fit_conversation
 from turnwise.data.recipe import Recipe
 from turnwise.data.records import Record, UnusableRow, describe_error
-from turnwise.engine.compiler.history_proof import analyse_history
+from turnwise.engine.compiler.history_proof import analyse_prompts
 from turnwise.errors import (
     TemplateError,
     TemplateLimitError,
@@ -125,7 +125,7 @@ class SampleMaker:
     def _is_proven(self) -> bool:
         """Whether the source of the template proves that it only appends, and what its prompts are."""
         texts = self.template.renderer.texts
-        return self.template.facts.appends and analyse_history(*texts).least > 0
+        return self.template.facts.appends and analyse_prompts(*texts) > 0
 
     def make(self, record: Record, flaw: UnusableRow | None = None) -> RowResult:
         """Encode a row.

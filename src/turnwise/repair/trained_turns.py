@@ -28,7 +28,7 @@ from turnwise.analysis.conversations import (
 from turnwise.analysis.counterexample import try_render
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.wide_conversations import with_text_arguments
-from turnwise.engine.compiler.history_proof import analyse_history
+from turnwise.engine.compiler.history_proof import analyse_prompts
 from turnwise.engine.provenance.piece_table import message_index
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
@@ -94,7 +94,7 @@ class TrainedTurns:
         self.renderer = renderer
         self.tokens = name_tokens(renderer)
         self._stops = frozenset(facts.stops_for(self.tokens))
-        self._least = analyse_history(*renderer.texts).least
+        self._least = analyse_prompts(*renderer.texts)
 
     def list_texts(self) -> Iterator[TrainedText]:
         """Yield the conversations in which an assistant speaks, as far as the template takes them."""

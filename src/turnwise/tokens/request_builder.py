@@ -21,7 +21,7 @@ from turnwise.analysis.unnamed_tokens import (
     find_unnamed_tokens,
     needs_tokens,
 )
-from turnwise.engine.compiler.history_proof import analyse_history
+from turnwise.engine.compiler.history_proof import analyse_prompts
 from turnwise.engine.option_names import RENDER_ARGUMENTS, SPECIAL_TOKENS
 from turnwise.engine.renderer import SCALARS
 from turnwise.errors import MessageError, TokenizerError, note_warning, short_repr, warn_caller
@@ -188,7 +188,7 @@ class RequestBuilder:
         key = make_digest((has_tools, probed, sorted(read, key=itemgetter(0))))
         cache = self._turn_caches.find(key)
         if cache is None:
-            cache = TurnCache(analyse_history(*self.renderer.texts).least)
+            cache = TurnCache(analyse_prompts(*self.renderer.texts))
             self._turn_caches.keep(key, cache, TURN_CACHE_BYTES)
         return cache
 

@@ -18,7 +18,7 @@ Both are true if every statement does the same for the shorter conversation as f
   constant, too.
 
 A prompt is proven for a message with the role `assistant` after one of another role, with at least so many messages
-before it as `History.least` says.
+before it as `analyse_prompts` says.
 
 Not covered: templates that read the messages through a filter (`messages|selectattr(...)`).
 """
@@ -67,15 +67,19 @@ class _NotProven(Exception):
     """Raised at the first node that spoils the proof."""
 
 
-def analyse_history(*texts: str) -> History:
-    """Return what the source of a template proves.
+def only_appends(*texts: str) -> bool:
+    """Return whether history is proven to be appended to only, in a template and the named ones beside it."""
+    return all(HISTORIES.get(text).appends for text in texts)
+
+
+def analyse_prompts(*texts: str) -> int:
+    """Return how many messages there must be before a turn, so that its prompt is proven; 0 if it never is.
 
     Args:
         texts: a template, and the named ones beside it, of which each may be taken.
     """
-    found = [HISTORIES.get(text) for text in texts]
-    least = [history.least for history in found]
-    return History(all(history.appends for history in found), max(least) if all(least) else 0)
+    least = [HISTORIES.get(text).least for text in texts]
+    return max(least) if all(least) else 0
 
 
 def _analyse_history(text: str) -> History:
