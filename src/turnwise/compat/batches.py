@@ -13,6 +13,7 @@ from operator import index as as_int
 from typing import Any
 
 from turnwise.errors import MessageError, TokenizerError, did_you_mean, short_repr
+from turnwise.messages import JsonObject
 
 NO_LIMIT = 10**20  # transformers' value for a tokenizer without a maximum length
 PADDING: Mapping[Any, str] = {
@@ -24,8 +25,11 @@ TRUNCATION: Mapping[Any, bool] = {
     **dict.fromkeys((False, None, "do_not_truncate"), False),
     **dict.fromkeys((True, "longest_first", "only_first"), True),
 }
-TENSOR_LIBRARIES = {"np": "numpy", "pt": "torch", "pd": "paddle"}
-TENSOR_FUNCTIONS = {"numpy": "asarray", "torch": "tensor", "paddle": "to_tensor"}
+TENSOR_LIBRARIES = {
+    "np": ("numpy", "asarray"),
+    "pt": ("torch", "tensor"),
+    "pd": ("paddle", "to_tensor"),
+}
 PADDING_VALUES = {"attention_mask": 0, "token_type_ids": 0, "assistant_masks": 0}
 """What each column is padded with; `input_ids` with the pad token."""
 
@@ -33,7 +37,7 @@ TokenRow = dict[str, list[int]]
 """The ids of one conversation and the columns beside them."""
 
 
-class AttributeDict(dict[str, Any]):
+class AttributeDict(JsonObject):
     """A dict whose keys are attributes too."""
 
     def __getattr__(self, name: str) -> Any:
@@ -74,9 +78,9 @@ class BatchLayout:
     def make_batch(self, rows: Sequence[TokenRow], single: bool) -> Encoding:
         """Return the columns of the rows, truncated and padded; a `single` row without tensors stays one list."""
         rows = self._pad([self.truncate(row) for row in rows])
-        columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+        columns: JsonObject = {name: [row[name] for row in rows] for name in rows[0]}
         if self.return_tensors is not None:
-            return Encoding(_make_tensors(columns, _tensor_library(self.return_tensors)))
+            return Encoding(_make_tensors(columns, self.return_tensors))
         if single:
             columns = {name: column[0] for name, column in columns.items()}
         return Encoding(columns)
@@ -84,11 +88,9 @@ class BatchLayout:
     @property
     def limit(self) -> int | None:
         """The length to which rows are truncated, if that is wanted."""
-        if self.max_length is not None:
-            return self.max_length
-        if self.model_max_length is None or self.model_max_length >= NO_LIMIT:
-            return None
-        return self.model_max_length
+        own = self.model_max_length
+        usual = None if own is None or own >= NO_LIMIT else own
+        return usual if self.max_length is None else self.max_length
 
     def _truncates(self) -> bool:
         return bool(_look_up(TRUNCATION, self.truncation, "truncation"))
@@ -112,13 +114,17 @@ class BatchLayout:
         if not strategy:
             return rows
         if self.pad_id is None:
-            problem = "padding needs a pad token, and the tokenizer has none"
-            raise TokenizerError(problem, hint="Name one, or say padding=False.")
+            raise TokenizerError(
+                "padding needs a pad token, and the tokenizer has none",
+                hint="Name one, or say padding=False.",
+            )
         multiple = self.pad_to_multiple_of
         if multiple:
             if self._truncates() and (self.limit or 0) % multiple:
-                problem = f"the length {self.limit} is not a multiple of {multiple}"
-                raise MessageError(problem, path="pad_to_multiple_of")
+                raise MessageError(
+                    f"the length {self.limit} is not a multiple of {multiple}",
+                    path="pad_to_multiple_of",
+                )
             length = -(-length // multiple) * multiple  # rounded up
         return [self._pad_row(row, length, self.pad_id) for row in rows]
 
@@ -131,6 +137,11 @@ class BatchLayout:
         return padded
 
 
+def are_texts(values: Any) -> bool:
+    """Return True for a list of texts."""
+    return isinstance(values, list | tuple) and all(isinstance(value, str) for value in values)
+
+
 def check_length(value: Any, path: str) -> int:
     """Return a length as an int; numpy's integers are accepted, negative numbers and booleans are not."""
     try:
@@ -138,8 +149,9 @@ def check_length(value: Any, path: str) -> int:
     except TypeError:
         length = -1
     if length < 0:
-        problem = f"a length is a whole number from 0 up, not {short_repr(value)}"
-        raise MessageError(problem, path=path)
+        raise MessageError(
+            f"a length is a whole number from 0 up, not {short_repr(value)}", path=path
+        )
     return length
 
 
@@ -147,30 +159,35 @@ def _look_up(table: Mapping[Any, Any], value: Any, path: str) -> Any:
     """Return the meaning of a setting; enumerations of transformers count by their values."""
     value = getattr(value, "value", value)
     if not isinstance(value, str | bool | None) or value not in table:
-        hint = f"Accepted: {', '.join(map(str, table))}."
-        raise MessageError(f"unknown value {short_repr(value)}", path=path, hint=hint)
+        raise MessageError(
+            f"unknown value {short_repr(value)}",
+            path=path,
+            hint=f"Accepted: {', '.join(map(str, table))}.",
+        )
     return table[value]
 
 
-def _tensor_library(return_tensors: Any) -> str:
+def _make_tensors(columns: Mapping[str, list[list[int]]], return_tensors: Any) -> dict[str, Any]:
     name = getattr(return_tensors, "value", return_tensors)
     if not isinstance(name, str) or name not in TENSOR_LIBRARIES:
-        hint = f"Accepted: {', '.join(TENSOR_LIBRARIES)}, or None for lists."
-        problem = f"there are no tensors called {short_repr(name)}"
-        raise MessageError(problem, path="return_tensors", hint=hint)
-    return TENSOR_LIBRARIES[name]
-
-
-def _make_tensors(columns: Mapping[str, list[list[int]]], library: str) -> dict[str, Any]:
+        raise MessageError(
+            f"there are no tensors called {short_repr(name)}",
+            path="return_tensors",
+            hint=f"Accepted: {', '.join(TENSOR_LIBRARIES)}, or None for lists.",
+        )
+    library, function = TENSOR_LIBRARIES[name]
     try:
         module = import_module(library)
     except ImportError:
-        hint = "Install it, or say return_tensors='np' or None."
-        problem = f"{library} is not installed, so it cannot make tensors"
-        raise TokenizerError(problem, hint=hint) from None
+        raise TokenizerError(
+            f"{library} is not installed, so it cannot make tensors",
+            hint="Install it, or say return_tensors='np' or None.",
+        ) from None
     if len({len(row) for row in columns["input_ids"]}) > 1:
-        problem = "conversations of different lengths do not make one tensor"
-        raise MessageError(problem, hint="Say padding=True, and truncation=True.")
-    make_tensor = getattr(module, TENSOR_FUNCTIONS[library])
+        raise MessageError(
+            "conversations of different lengths do not make one tensor",
+            hint="Say padding=True, and truncation=True.",
+        )
+    make_tensor = getattr(module, function)
     dtype = module.int64 if library == "torch" else "int64"
     return {name: make_tensor(column, dtype=dtype) for name, column in columns.items()}

@@ -60,8 +60,6 @@ __all__ = [
 
 Adapter = TypeVar("Adapter", bound="type[BaseModelAdapter]")
 
-BASE_ADAPTER = "BaseModelAdapter"
-
 
 class AlreadyRegistered(SourceError, AssertionError):
     """The name is taken; FastChat raises AssertionError."""
@@ -125,22 +123,14 @@ def get_conv_template(name: str) -> Conversation:
         >>> get_conv_template("vicuna_v1.1").roles
         ('USER', 'ASSISTANT')
     """
-    found = None
-    if isinstance(name, str):
-        lower = {known.lower(): known for known in conv_templates}
-        found = conv_templates.get(name) or conv_templates.get(lower.get(name.lower(), name))
-    if found is None:
-        raise UnknownTemplate(
-            f"no conversation template is called {short_repr(name)}", hint=_suggest_name(str(name))
-        )
-    return found.copy()
-
-
-def _suggest_name(name: str) -> str | None:
-    """Return a hint: names that contain the wrong one come first."""
-    lower = name.lower()
-    similar = [known for known in conv_templates if lower and lower in known.lower()]
-    return did_you_mean(name, [*similar, *conv_templates][:50], "Registered are")
+    wanted = str(name).lower()
+    lower = {known.lower(): known for known in conv_templates}
+    if not isinstance(name, str) or wanted not in lower:
+        # Names that contain the wrong one come first.
+        similar = [known for known in conv_templates if wanted and wanted in known.lower()]
+        hint = did_you_mean(str(name), [*similar, *conv_templates][:50], "Registered are")
+        raise UnknownTemplate(f"no conversation template is called {short_repr(name)}", hint=hint)
+    return (conv_templates.get(name) or conv_templates[lower[wanted]]).copy()
 
 
 # -- model adapters --------------------------------------------------------------------------------------------------
@@ -169,11 +159,10 @@ class BaseModelAdapter:
 
     def load_model(self, model_path: str, from_pretrained_kwargs: Any = None) -> Any:
         """Refuse to load a model; an adapter of your own may do it."""
-        hint = "Load it with transformers, or with FastChat itself."
-        problem = (
-            f"turnwise has the templates of models, and does not load {short_repr(model_path)}"
+        raise ModelsNotLoaded(
+            f"turnwise has the templates of models, and does not load {short_repr(model_path)}",
+            hint="Load it with transformers, or with FastChat itself.",
         )
-        raise ModelsNotLoaded(problem, hint=hint)
 
     def load_compress_model(
         self, model_path: str, device: str, torch_dtype: Any, revision: str = "main"
@@ -212,22 +201,17 @@ def _rules(exact: bool) -> dict[str, registry.AdapterRule]:
     return {rule.adapter: rule for rule in registry.rules(exact)}
 
 
-def _make_adapter(name: str) -> type[BaseModelAdapter]:
-    """Return the class of one of FastChat's adapters."""
-    if name == BASE_ADAPTER:
-        return BaseModelAdapter
-    fields = {"rule_name": name, "__module__": __name__, "__doc__": f"FastChat's {name}."}
-    return type(name, (RuleAdapter,), fields)
-
-
-ADAPTERS = {name: _make_adapter(name) for name in _rules(True)}
+ADAPTERS: dict[str, type[BaseModelAdapter]] = {
+    name: type(name, (RuleAdapter,), {"rule_name": name, "__doc__": f"FastChat's {name}."})
+    for name in _rules(True)
+}
 """FastChat's adapters by name."""
+ADAPTERS[BaseModelAdapter.__name__] = BaseModelAdapter
 model_adapters: list[Any] = [adapter() for adapter in ADAPTERS.values()]
 """All adapters, in the order in which they are tried."""
 
 
 def _list_models(adapter: str) -> tuple[str, ...]:
-    """Return the models that an adapter has by their whole names."""
     pattern = _rules(True)[adapter].pattern.text
     names = pattern.removeprefix("(?-i:^(?:").removesuffix(")$)")
     return tuple(names.replace("\\", "").split("|"))
@@ -248,15 +232,13 @@ def register_model_adapter(cls: Adapter) -> Adapter:
     """
     methods = ("match", "get_default_conv_template")
     if not isinstance(cls, type) or not all(callable(getattr(cls, name, None)) for name in methods):
-        problem = f"an adapter is a class with {' and '.join(methods)}, not {short_repr(cls)}"
-        raise SourceError(problem, hint="Inherit from BaseModelAdapter.")
-    base = next((at for at, known in enumerate(model_adapters) if _is_base(known)), None)
-    model_adapters.insert(len(model_adapters) if base is None else base, cls())
+        raise SourceError(
+            f"an adapter is a class with {' and '.join(methods)}, not {short_repr(cls)}",
+            hint="Inherit from BaseModelAdapter.",
+        )
+    kinds = [*map(type, model_adapters), BaseModelAdapter]
+    model_adapters.insert(kinds.index(BaseModelAdapter), cls())
     return cls
-
-
-def _is_base(adapter: Any) -> bool:
-    return type(adapter) is BaseModelAdapter
 
 
 def get_model_adapter(model_path: str) -> Any:
@@ -273,24 +255,17 @@ def get_model_adapter(model_path: str) -> Any:
 
 
 def _find_adapter(path: str, exact: bool) -> Any:
+    own = [adapter for adapter in model_adapters if type(adapter) is not BaseModelAdapter]
     name = os.path.basename(os.path.normpath(path))
-    for adapter in model_adapters:
-        if not _is_base(adapter) and _matches(adapter, name, exact):
-            return adapter
-    for adapter in model_adapters:
-        if _matches(adapter, path, exact):
+    tries = [
+        *((adapter, name) for adapter in own),
+        *((adapter, path) for adapter in model_adapters),
+    ]
+    for adapter, text in tries:
+        is_rule = type(adapter) in ADAPTERS.values() and isinstance(adapter, RuleAdapter)
+        if adapter.match_rule(text, exact) if is_rule else adapter.match(text):
             return adapter
     raise NoModelAdapter(f"no model adapter takes {short_repr(path)}")
-
-
-def _matches(adapter: Any, path: str, exact: bool) -> bool:
-    if _is_fastchats(adapter) and not _is_base(adapter):
-        return bool(adapter.match_rule(path, exact))
-    return bool(adapter.match(path))
-
-
-def _is_fastchats(adapter: Any) -> bool:
-    return type(adapter) in ADAPTERS.values()
 
 
 def _check_path(model_path: Any) -> str:
@@ -317,12 +292,14 @@ def get_conversation_template(model_path: str, strict_fastchat: bool | None = No
     exact = _is_exact() if strict_fastchat is None else strict_fastchat
     path = _check_path(model_path)
     adapter = _find_adapter(path, exact)
-    if _is_fastchats(adapter):
+    if type(adapter) in ADAPTERS.values():
         return get_conv_template(registry.match_path(path, exact).template)
     found = adapter.get_default_conv_template(path)
     if not hasattr(found, "get_prompt"):
-        hint = "Its get_default_conv_template returns what get_conv_template returns."
-        raise SourceError(f"an adapter returned {short_repr(found)}, no Conversation", hint=hint)
+        raise SourceError(
+            f"an adapter returned {short_repr(found)}, no Conversation",
+            hint="Its get_default_conv_template returns what get_conv_template returns.",
+        )
     template: Conversation = found
     return template
 

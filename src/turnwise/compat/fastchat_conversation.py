@@ -34,9 +34,8 @@ from turnwise.dialects.fastchat_jinja import IMAGE_PLACEHOLDER, translate_spec
 from turnwise.dialects.fastchat_styles import STYLES, SeparatorStyle
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import MessageError, SourceError, TurnwiseError, short_repr
+from turnwise.messages import JsonObject
 from turnwise.template import Template, compile_jinja
-
-JsonObject = dict[str, Any]
 
 IMAGE_PLACEHOLDER_STR = IMAGE_PLACEHOLDER
 MAX_FILLED = 1_000_000
@@ -152,8 +151,9 @@ class Conversation:
     def _pairs(self) -> list[tuple[str, Any]]:
         """Return the messages as (role, text); raise MessageError for anything else."""
         if not isinstance(self.messages, list | tuple):
-            problem = f"must be a list of [role, text], not {short_repr(self.messages)}"
-            raise MessageError(problem, path="messages")
+            raise MessageError(
+                f"must be a list of [role, text], not {short_repr(self.messages)}", path="messages"
+            )
         for number, item in enumerate(self.messages):
             if not isinstance(item, list | tuple) or len(item) != 2 or not isinstance(item[0], str):
                 raise MessageError(

@@ -30,6 +30,7 @@ from turnwise.dialects import lmdeploy
 from turnwise.dialects.lmdeploy_jinja import write_jinja
 from turnwise.dialects.translation import object_in
 from turnwise.errors import SourceError, did_you_mean, short_repr, warn_caller
+from turnwise.messages import JsonObject
 from turnwise.registry import load
 from turnwise.registry.lmdeploy import find_template
 from turnwise.schema import check_table
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 ModelClass = TypeVar("ModelClass", bound="type[BaseModel]")
-Messages = str | list[dict[str, Any]]
+Messages = str | list[JsonObject]
 
 POSITIONS = (
     *("system", "meta_instruction", "eosys", "user", "eoh", "assistant", "eoa"),
@@ -71,7 +72,7 @@ class RegisteredName(SourceError, KeyError):
 class BaseModel:
     """A model without a chat template: a string is its own prompt."""
 
-    own_fields: dict[str, Any] = {"style": "completion"}
+    own_fields: JsonObject = {"style": "completion"}
     names: tuple[str, ...] = ()
 
     def __init__(self, **fields: Any) -> None:
@@ -88,8 +89,10 @@ class BaseModel:
         known = [name for name in lmdeploy.CAPABILITIES if name != "voice"]
         capability = self.__dict__["capability"]
         if capability not in known:
-            problem = f"CodeLlama has no capability {short_repr(capability)}"
-            raise UnknownCapability(problem, hint=f"It has: {', '.join(known)}.")
+            raise UnknownCapability(
+                f"CodeLlama has no capability {short_repr(capability)}",
+                hint=f"It has: {', '.join(known)}.",
+            )
         if capability == "infilling" and self.__dict__["stop_words"] is None:
             self.stop_words = ["<EOT>"]
 
@@ -152,7 +155,7 @@ class BaseModel:
 class BaseChatTemplate(BaseModel):
     """A chat template: a header and an end for each role."""
 
-    own_fields: dict[str, Any] = {}
+    own_fields: JsonObject = {}
 
     def __init__(self, *texts: Any, **fields: Any) -> None:
         super().__init__(**dict(zip(POSITIONS, texts, strict=False)), **fields)
@@ -189,21 +192,13 @@ def _compile_fields(fields_json: str) -> Template:
 # -- templates by name -----------------------------------------------------------------------------------------------
 
 
-class ChatTemplateRegistry:
+class ChatTemplateRegistry(JsonObject):
     """LMDeploy's `MODELS`: classes of templates by name, with the calls of mmengine's registry."""
 
-    def __init__(self) -> None:
-        self.module_dict: dict[str, Any] = {}
-
-    def __len__(self) -> int:
-        return len(self.module_dict)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.module_dict
-
-    def get(self, name: str) -> Any:
-        """Return the class of a name; None if there is none, as in mmengine."""
-        return self.module_dict.get(name)
+    @property
+    def module_dict(self) -> JsonObject:
+        """The classes by name, as mmengine calls them."""
+        return self
 
     def register_module(
         self,
@@ -219,17 +214,18 @@ class ChatTemplateRegistry:
 
         def add(added: ModelClass) -> ModelClass:
             for key in [name or added.__name__] if not isinstance(name, list) else name:
-                if not force and key in self.module_dict:
-                    problem = f"{short_repr(key)} is already registered"
-                    raise RegisteredName(problem, hint="Pass force=True to replace it.")
-                self.module_dict[key] = added
+                if not force and key in self:
+                    raise RegisteredName(
+                        f"{short_repr(key)} is already registered",
+                        hint="Pass force=True to replace it.",
+                    )
+                self[key] = added
             return added
 
         return add if module is None else add(module)
 
 
 def _make_class(name: str, names: list[str]) -> type[BaseModel]:
-    """Return the class of one of LMDeploy's templates."""
     own = lmdeploy.read_data()["entries"][names[0]]
     own_fields = {key: value for key, value in own.items() if key != "model_name"}
     fields = {"own_fields": own_fields, "names": tuple(names), "__module__": __name__}
@@ -253,7 +249,7 @@ def best_match_model(query: str) -> str | None:
         >>> best_match_model("internlm/internlm2-chat-7b")
         'internlm2'
     """
-    for model in dict.fromkeys(MODELS.module_dict.values()):
+    for model in dict.fromkeys(MODELS.values()):
         name: str | None = model.match(query)
         if name:
             return name
@@ -294,7 +290,7 @@ class ChatTemplateConfig:
         name = fields.pop("model_name")
         if name not in MODELS:
             problem = f"LMDeploy has no template {short_repr(name)}: a template of these fields alone is used"
-            warn_caller(f"{problem}. {did_you_mean(str(name), MODELS.module_dict, 'It has')}")
+            warn_caller(f"{problem}. {did_you_mean(str(name), MODELS, 'It has')}")
         return (MODELS.get(name) or BaseChatTemplate)(**fields)
 
     def to_json(self, file_path: str | None = None) -> str:
@@ -318,8 +314,10 @@ class ChatTemplateConfig:
             except (OSError, ValueError) as error:
                 fields = error
         if not isinstance(fields, dict):
-            problem = f"must be the path of a file or JSON, not {short_repr(file_or_string)}"
-            raise InvalidConfig(problem, hint='For example: {"model_name": "internlm2"}.')
+            raise InvalidConfig(
+                f"must be the path of a file or JSON, not {short_repr(file_or_string)}",
+                hint='For example: {"model_name": "internlm2"}.',
+            )
         rules = {name: lmdeploy.RULES[name] for name in cls.__dataclass_fields__}
         fields = check_table(fields, rules, skip_nulls=True)
         name = fields.setdefault("model_name", uuid.uuid4().hex)

@@ -31,8 +31,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -56,6 +55,7 @@ from turnwise.compat.paddlenlp_training import (
 from turnwise.compat.tokenizer_shim import call_tokenizer, encode_text, with_calls
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, short_repr
 from turnwise.local_files import error_reason, is_present, read_file
+from turnwise.messages import JsonObject
 from turnwise.registry import load
 from turnwise.template import Template, compile_jinja
 from turnwise.tokens.tokenizers.hub_cache import find_cached_model
@@ -107,9 +107,10 @@ class ChatTemplateMixin:
         elif isinstance(chat_template, str) and (self.exact or re.search(r"{[{%]", chat_template)):
             self.chat_template = _compile_text(chat_template)
         else:
-            hint = "Accepted: a path, the dict that the file holds, or Jinja text."
-            problem = f"this is not a chat template: {short_repr(chat_template)}"
-            raise InvalidTemplate(problem, hint=hint)
+            raise InvalidTemplate(
+                f"this is not a chat template: {short_repr(chat_template)}",
+                hint="Accepted: a path, the dict that the file holds, or Jinja text.",
+            )
 
     def apply_chat_template(
         self,
@@ -151,7 +152,7 @@ class ChatTemplateMixin:
         context_data: Context = None,
         tokenize: bool = True,
         **kwargs: Any,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Render finished rounds for training.
 
         Args:
@@ -170,13 +171,15 @@ class ChatTemplateMixin:
         if isinstance(template, ChatTemplate):
             parts = template.render_parts(conversations, context_data)
         else:
-            messages = _finished_messages(conversations)
+            messages = as_messages(conversations)
+            if len(messages) != 2 * len(conversations):
+                raise InvalidRounds("for training every round is [user, bot]", path="rounds")
             prompt = kwargs.pop("add_generation_prompt", True)
             parts = {"conversations": self._split_by_prefix(template, messages, prompt)}
         if not tokenize:
             return parts
         tokenizer = self._require_tokenizer("encode_chat_inputs")
-        result: dict[str, Any] = {}
+        result: JsonObject = {}
         if parts.get("system") is not None:
             result["system"] = encode_text(tokenizer, parts["system"])
         result["conversations"] = [
@@ -194,8 +197,10 @@ class ChatTemplateMixin:
             asked = self._render(template, messages[:answer], prompt)
             answered = self._render(template, messages[: answer + 1], False)
             if not asked.startswith(before) or not answered.startswith(asked):
-                problem = "with this template an answer does not continue its prompt"
-                raise MessageError(problem, path=f"rounds[{answer // 2}]")
+                raise MessageError(
+                    "with this template an answer does not continue its prompt",
+                    path=f"rounds[{answer // 2}]",
+                )
             parts.append([asked.removeprefix(before), answered.removeprefix(asked)])
             before = answered
         return parts
@@ -220,8 +225,9 @@ class ChatTemplateMixin:
 
     def _require_template(self) -> ChatTemplate | Template:
         if self.chat_template is None:
-            hint = "Call init_chat_template first."
-            raise InvalidTemplate("there is no chat template", hint=hint)
+            raise InvalidTemplate(
+                "there is no chat template", hint="Call init_chat_template first."
+            )
         return self.chat_template
 
     def _require_tokenizer(self, call: str) -> Any:
@@ -315,9 +321,12 @@ class PaddleChat(ChatTemplateMixin):
         if not hasattr(tokenizer, "truncation_side"):
             return call_tokenizer(tokenizer, text, *args, **kwargs)
         # An argument of PaddleNLP's call is an attribute in transformers.
-        side = kwargs.pop("truncation_side", tokenizer.truncation_side)
-        with _set_attribute(tokenizer, "truncation_side", side):
+        usual = tokenizer.truncation_side
+        tokenizer.truncation_side = kwargs.pop("truncation_side", usual)
+        try:
             return call_tokenizer(tokenizer, text, *args, **kwargs)
+        finally:
+            tokenizer.truncation_side = usual
 
     def encode(self, text: Any, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """Return the ids of a text under `input_ids`, as PaddleNLP does, where transformers returns the list."""
@@ -351,19 +360,11 @@ AutoTokenizer = PaddleChat
 
 
 def _no_tokenizer(call: str) -> MessageError:
-    hint = (
-        "Say tokenize=False for the text, give one with from_pretrained(id, tokenizer=...), "
-        "or put the model's tokenizer into the Hugging Face cache."
+    return MessageError(
+        f"{call} needs a tokenizer, and there is none",
+        hint="Say tokenize=False for the text, give one with from_pretrained(id, tokenizer=...), "
+        "or put the model's tokenizer into the Hugging Face cache.",
     )
-    return MessageError(f"{call} needs a tokenizer, and there is none", hint=hint)
-
-
-def _finished_messages(conversations: Rounds) -> list[dict[str, str]]:
-    """Return finished rounds as messages."""
-    messages = as_messages(conversations)
-    if len(messages) != 2 * len(conversations):
-        raise InvalidRounds("for training every round is [user, bot]", path="rounds")
-    return messages
 
 
 def _compile_text(text: Any) -> Template:
@@ -383,7 +384,7 @@ def _text_of(template: Template) -> str:
     return template.text.removesuffix("\n").removesuffix("\r")
 
 
-def _config_of(folder: Path) -> dict[str, Any]:
+def _config_of(folder: Path) -> JsonObject:
     """Return the content of the `tokenizer_config.json` of a folder; {} without one."""
     path = folder / CONFIG_NAME
     if not is_present(path):
@@ -401,8 +402,10 @@ def _config_of(folder: Path) -> dict[str, Any]:
 
 def _require_paddle() -> None:
     if find_spec("paddle") is None:
-        problem = "return_tensors='pd' needs Paddle, which is not installed"
-        raise MessageError(problem, hint="Others: 'np', 'pt', None.")
+        raise MessageError(
+            "return_tensors='pd' needs Paddle, which is not installed",
+            hint="Others: 'np', 'pt', None.",
+        )
 
 
 def _is_path(place: Any) -> bool:
@@ -413,13 +416,3 @@ def _is_path(place: Any) -> bool:
         return os.path.exists(place)
     except ValueError:  # a text with a null character is not a path
         return False
-
-
-@contextmanager
-def _set_attribute(target: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(target, name)
-    setattr(target, name, value)
-    try:
-        yield
-    finally:
-        setattr(target, name, before)

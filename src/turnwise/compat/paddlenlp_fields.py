@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 from warnings import warn
 
+from turnwise.compat.batches import are_texts
 from turnwise.compat.jinja_errors import raise_jinja_errors
 from turnwise.dialects import paddlenlp
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean, short_repr
 from turnwise.local_files import error_reason, read_file
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template, compile_jinja
 
@@ -28,7 +30,7 @@ MESSAGE_VARIABLES = ("user", "bot", "query", "index")
 """Variables that the messages set."""
 
 Rounds = Sequence[Sequence[str]]
-Context = Mapping[str, Any] | None
+Context = JsonMapping | None
 
 
 class InvalidRounds(MessageError, AssertionError, ValueError):
@@ -54,7 +56,7 @@ class ChatTemplate:
         paddlenlp.check_fields(self.to_dict())
 
     @classmethod
-    def from_dict(cls, config: Mapping[str, Any], exact: bool = False) -> ChatTemplate:
+    def from_dict(cls, config: JsonMapping, exact: bool = False) -> ChatTemplate:
         """Return the template of the content of a file."""
         return cls(**paddlenlp.check_fields(config), exact=exact)
 
@@ -72,7 +74,7 @@ class ChatTemplate:
         except SourceError as error:
             raise error.within(str(path)) from None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the fields that are set."""
         fields = {"system": self.system, "conversation": self.conversation, "query": self.query}
         return {key: value for key, value in fields.items() if value is not None}
@@ -95,16 +97,16 @@ class ChatTemplate:
     ) -> list[str]:
         """Return the user's and the bot's part of one finished round, `[user, bot]` or `{"user": ..., "bot": ...}`."""
         if self.conversation is None:
-            problem = (
+            raise InvalidRounds(
                 "this chat template has no `conversation`, which writes the rounds before the last"
             )
-            raise InvalidRounds(problem)
         data = conversation_data
         if isinstance(data, list | tuple) and len(data) == 2:
             data = {"user": data[0], "bot": data[1], "index": index}
         if not isinstance(data, Mapping) or not {"user", "bot"} <= data.keys():
-            problem = f"a finished round is [user, bot], not {short_repr(data)}"
-            raise InvalidRounds(problem, path=f"rounds[{index}]")
+            raise InvalidRounds(
+                f"a finished round is [user, bot], not {short_repr(data)}", path=f"rounds[{index}]"
+            )
         values = {**data, **self._check_context(context_data)}
         return [
             self._render_field(text, f"conversation[{number}]", values)
@@ -118,8 +120,10 @@ class ChatTemplate:
         values = self._check_context(context_data)
         for name in ("query", "index"):
             if name in values:
-                problem = f"the context may not give {name!r}: it is an argument"
-                raise MessageError(problem, path=f"context_data.{name}")
+                raise MessageError(
+                    f"the context may not give {name!r}: it is an argument",
+                    path=f"context_data.{name}",
+                )
         return self._render_field(self.query, "query", {**values, "query": query, "index": index})
 
     def __call__(self, conversations: str | Rounds, context_data: Context = None) -> str:
@@ -128,9 +132,11 @@ class ChatTemplate:
         context = self._check_context(context_data)
         *history, last = rounds
         if len(last) != 1 and not self.exact:
-            hint = "Leave the answer out, or use encode_chat_inputs for training."
-            problem = f"the last round is one question, [user]; found {len(last)} texts"
-            raise InvalidRounds(problem, path=f"rounds[{len(history)}]", hint=hint)
+            raise InvalidRounds(
+                f"the last round is one question, [user]; found {len(last)} texts",
+                path=f"rounds[{len(history)}]",
+                hint="Leave the answer out, or use encode_chat_inputs for training.",
+            )
         with_length = {**context, "length": len(rounds)}
         text = self.render_system(context if self.exact else with_length)
         flags: dict[str, bool] = {}
@@ -141,11 +147,13 @@ class ChatTemplate:
             flags = {"is_first": not history, "is_last": True}
         return text + self.render_query(last[0], len(history), {**with_length, **flags})
 
-    def render_parts(self, conversations: Rounds, context_data: Context = None) -> dict[str, Any]:
+    def render_parts(self, conversations: Rounds, context_data: Context = None) -> JsonObject:
         """Return the system text and the `[user, bot]` of each finished round; the bot's part is trained."""
         if not isinstance(conversations, list | tuple):
-            problem = f"finished rounds are a list of [user, bot], not {short_repr(conversations)}"
-            raise InvalidRounds(problem, path="rounds")
+            raise InvalidRounds(
+                f"finished rounds are a list of [user, bot], not {short_repr(conversations)}",
+                path="rounds",
+            )
         context = self._check_context(context_data)
         last = len(conversations) - 1
         if not self.exact:
@@ -157,7 +165,7 @@ class ChatTemplate:
             rounds.append(self.render_conversation(turn, index, {**context, **flags}))
         return {"system": system, "conversations": rounds}
 
-    def _render_field(self, text: str, where: str, values: Mapping[str, Any]) -> str:
+    def _render_field(self, text: str, where: str, values: JsonMapping) -> str:
         with raise_jinja_errors():
             template, written_names = _compile_field(text, where, self.exact)
             rendered = template.render([], **values).text
@@ -165,7 +173,7 @@ class ChatTemplate:
             _warn_of_unknown_names(written_names, where, values)
         return rendered
 
-    def _check_context(self, given: Any) -> dict[str, Any]:
+    def _check_context(self, given: Any) -> JsonObject:
         """Return a copy of the context with the default of `is_training`; refuse names that mean something else."""
         given = {} if given is None else given
         if not isinstance(given, Mapping):
@@ -176,23 +184,26 @@ class ChatTemplate:
             if not isinstance(name, str):
                 raise MessageError(problem, path="context_data", hint="Names are texts.")
             if name in ARGUMENT_NAMES:
-                hint = "It is an argument of the renderer."
-                raise MessageError(problem, path="context_data", hint=hint)
+                raise MessageError(
+                    problem, path="context_data", hint="It is an argument of the renderer."
+                )
             if name in MESSAGE_VARIABLES and not self.exact:
-                hint = "It would hide what the messages say."
-                raise MessageError(problem, path=f"context_data.{name}", hint=hint)
+                raise MessageError(
+                    problem,
+                    path=f"context_data.{name}",
+                    hint="It would hide what the messages say.",
+                )
         return {"is_training": False, **given}
 
 
 @cache
 def _compile_field(text: str, where: str, exact: bool) -> tuple[Template, frozenset[str]]:
-    """Return a compiled field, and the variables that it writes as they are."""
     parse = paddlenlp.PaddleNLPField.of if exact else paddlenlp.parse_field
     field = parse(text, where)
     return compile_jinja(field.tags, name=where), field.written_names
 
 
-def _warn_of_unknown_names(names: frozenset[str], where: str, values: Mapping[str, Any]) -> None:
+def _warn_of_unknown_names(names: frozenset[str], where: str, values: JsonMapping) -> None:
     """Tell of variables that a field writes and nobody gives: a misspelt one would lose its text silently."""
     # The flags are known, and have no value in some calls.
     unknown = sorted(names - values.keys() - set(paddlenlp.FLAGS))
@@ -209,23 +220,22 @@ def as_rounds(conversation: Any) -> list[Sequence[str]]:
     if isinstance(conversation, str):
         return [[conversation]]
     if not isinstance(conversation, list | tuple) or not conversation:
-        problem = f"a conversation is a text or a list of rounds, not {short_repr(conversation)}"
-        raise InvalidRounds(problem)
+        raise InvalidRounds(
+            f"a conversation is a text or a list of rounds, not {short_repr(conversation)}"
+        )
     for index, turn in enumerate(conversation):
         path = f"rounds[{index}]"
         if isinstance(turn, str):
-            hint = 'One conversation at a time: a text, or [["question", "answer"], ["question"]].'
-            problem = "a list of texts is a batch of conversations"
-            raise InvalidRounds(problem, path=path, hint=hint)
+            raise InvalidRounds(
+                "a list of texts is a batch of conversations",
+                path=path,
+                hint='One conversation at a time: a text, or [["question", "answer"], ["question"]].',
+            )
         if not are_texts(turn) or not 1 <= len(turn) <= 2:
-            problem = f"a round is [user, bot] or [user], not {short_repr(turn)}"
-            raise InvalidRounds(problem, path=path)
+            raise InvalidRounds(
+                f"a round is [user, bot] or [user], not {short_repr(turn)}", path=path
+            )
     return list(conversation)
-
-
-def are_texts(values: Any) -> bool:
-    """Return True for a list of texts."""
-    return isinstance(values, list | tuple) and all(isinstance(value, str) for value in values)
 
 
 def as_messages(conversation: Any) -> list[dict[str, str]]:
@@ -245,9 +255,11 @@ def as_messages(conversation: Any) -> list[dict[str, str]]:
     rounds = as_rounds(conversation)
     for index, turn in enumerate(rounds):
         if len(turn) == 1 and index < len(rounds) - 1:
-            problem = f"a finished round is [user, bot], not {short_repr(turn)}"
-            hint = "Only the last round may lack an answer."
-            raise InvalidRounds(problem, path=f"rounds[{index}]", hint=hint)
+            raise InvalidRounds(
+                f"a finished round is [user, bot], not {short_repr(turn)}",
+                path=f"rounds[{index}]",
+                hint="Only the last round may lack an answer.",
+            )
         for role, text in zip(("user", "assistant"), turn, strict=False):
             messages.append({"role": role, "content": text})
     return messages

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from turnwise.compat import MissingKey
-from turnwise.compat.batches import check_length
-from turnwise.compat.paddlenlp_fields import InvalidRounds, are_texts
+from turnwise.compat.batches import are_texts, check_length
+from turnwise.compat.paddlenlp_fields import InvalidRounds
 from turnwise.errors import MessageError, short_repr
+from turnwise.messages import JsonMapping, JsonObject
 
 
 class RoundsEncoder(Protocol):
@@ -21,12 +22,12 @@ class RoundsEncoder(Protocol):
 
     def encode_chat_inputs(
         self, conversations: Any, context_data: Any = None, **kwargs: Any
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Return the ids of the system part and of each round."""
 
 
 def truncate_rounds(
-    parts: Mapping[str, Any], max_length: int, src_length: int, exact: bool = False
+    parts: JsonMapping, max_length: int, src_length: int, exact: bool = False
 ) -> list[tuple[Any, bool]]:
     """Keep the system part, which is never cut, and as many of the newest rounds as fit.
 
@@ -49,8 +50,9 @@ def truncate_rounds(
     rounds = _finished_rounds(parts)
     system = parts.get("system") or rounds[0][0][:0]
     if len(system) >= max_length:
-        problem = f"the system part has length {len(system)}, which must be under max_length, {max_length}"
-        raise InvalidRounds(problem)
+        raise InvalidRounds(
+            f"the system part has length {len(system)}, which must be under max_length, {max_length}"
+        )
     room = max_length - len(system)
     kept: list[tuple[Any, bool]] = []
     for user, bot in reversed(rounds):
@@ -68,25 +70,24 @@ def truncate_rounds(
 
 
 def _finished_rounds(parts: Any) -> Sequence[Any]:
-    """Return the rounds of what `encode_chat_inputs` returned."""
     if not isinstance(parts, Mapping) or "conversations" not in parts:
-        problem = (
+        raise MissingKey(
             f"there are no conversations, as encode_chat_inputs returns them: {short_repr(parts)}"
         )
-        raise MissingKey(problem)
     rounds = parts["conversations"]
     if not isinstance(rounds, list | tuple) or not rounds:
         raise MessageError("there are no rounds", path="conversations")
     for index, turn in enumerate(rounds):
         if not isinstance(turn, list | tuple) or len(turn) != 2:
-            problem = f"a round is [user, bot], not {short_repr(turn)}"
-            raise MessageError(problem, path=f"conversations[{index}]")
+            raise MessageError(
+                f"a round is [user, bot], not {short_repr(turn)}", path=f"conversations[{index}]"
+            )
     return rounds
 
 
 def tokenize_rounds_example(
-    tokenizer: RoundsEncoder, example: Mapping[str, Any], data_args: Any, **kwargs: Any
-) -> tuple[dict[str, Any], list[int]]:
+    tokenizer: RoundsEncoder, example: JsonMapping, data_args: Any, **kwargs: Any
+) -> tuple[JsonObject, list[int]]:
     """Encode a row of training data, truncated by `truncate_rounds`.
 
     Args:
@@ -116,15 +117,16 @@ def tokenize_rounds_example(
     return inputs, labels
 
 
-def _context_of(example: Mapping[str, Any]) -> Mapping[str, Any]:
+def _context_of(example: JsonMapping) -> JsonMapping:
     context = example.get("context") if isinstance(example, Mapping) else None
     if context is not None and not isinstance(context, Mapping):
-        problem = f"must be a mapping of names to values, not {short_repr(context)}"
-        raise MessageError(problem, path="context")
+        raise MessageError(
+            f"must be a mapping of names to values, not {short_repr(context)}", path="context"
+        )
     return context or {}
 
 
-def training_rounds(example: Mapping[str, Any]) -> list[list[str]]:
+def training_rounds(example: JsonMapping) -> list[list[str]]:
     """Return the rounds of `src` and `tgt`, each a text or a list of texts.
 
     Raises:
@@ -137,15 +139,19 @@ def training_rounds(example: Mapping[str, Any]) -> list[list[str]]:
     sides = []
     for key in ("src", "tgt"):
         if not isinstance(example, Mapping) or key not in example:
-            problem = f"a row of PaddleNLP's data has src and tgt: {short_repr(example)}"
-            raise MissingKey(problem, path=key)
+            raise MissingKey(
+                f"a row of PaddleNLP's data has src and tgt: {short_repr(example)}", path=key
+            )
         side = [example[key]] if isinstance(example[key], str) else example[key]
         if not are_texts(side):
-            problem = f"must be a text or a list of texts, not {short_repr(side)}"
-            raise MessageError(problem, path=key)
+            raise MessageError(
+                f"must be a text or a list of texts, not {short_repr(side)}", path=key
+            )
         sides.append(side)
     src, tgt = sides
     if len(src) != len(tgt):
-        problem = f"src and tgt have the same number of texts; found {len(src)} and {len(tgt)}"
-        raise InvalidRounds(problem, path="src")
+        raise InvalidRounds(
+            f"src and tgt have the same number of texts; found {len(src)} and {len(tgt)}",
+            path="src",
+        )
     return [list(pair) for pair in zip(src, tgt, strict=True)]

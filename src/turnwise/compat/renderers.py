@@ -25,14 +25,14 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
 from typing import Any
 
 from turnwise.errors import MessageError, SourceError, TurnwiseError, short_repr
-from turnwise.messages import InputReader, message_tool_calls
+from turnwise.messages import InputReader, JsonMapping, JsonObject, message_tool_calls
 from turnwise.replies.events import Attempt, Message
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.shapes.row import ARGUMENT_NAMES
@@ -56,7 +56,7 @@ __all__ = [
 NOT_OPTIONS = ARGUMENT_NAMES - {"now", "normalise", "strict", "late_system"}
 NO_MESSAGE = -1  # the message index of tokens that belong to no message
 SESSION_CACHE_SIZE = 16  # sets of tools whose made-up conversations are kept
-QUESTION: tuple[Mapping[str, Any], ...] = ({"role": "user", "content": "Is it?"},)
+QUESTION: tuple[JsonMapping, ...] = ({"role": "user", "content": "Is it?"},)
 MADE_UP_CHATS = (
     QUESTION,
     (
@@ -71,8 +71,8 @@ REPLY_WITH_REASONING = {
     "reasoning_content": "Let me see.",
 }
 
-Messages = Sequence[Mapping[str, Any]]
-Tools = Sequence[Mapping[str, Any]] | None
+Messages = Sequence[JsonMapping]
+Tools = Sequence[JsonMapping] | None
 
 
 @dataclass
@@ -116,7 +116,7 @@ class ParsedToolCall:
 
     raw: str  # without the tokens that open and close it
     name: str | None = None
-    arguments: dict[str, Any] | str | None = None
+    arguments: JsonObject | str | None = None
     token_span: tuple[int, int] | None = None
     status: ToolCallParseStatus = ToolCallParseStatus.OK
     id: str | None = None  # as the model wrote it
@@ -200,7 +200,7 @@ class TokenRenderer:
         Raises:
             MessageError: If there is no message, or one is wrong.
         """
-        messages = _require_messages(self.template.codec.to_input(messages))
+        messages = self._read_messages(messages)
         encoded = self.template.encode(
             messages,
             self.tokenizer,
@@ -228,9 +228,16 @@ class TokenRenderer:
         self, messages: Messages, *, tools: Tools = None, add_generation_prompt: bool = False
     ) -> list[int]:
         """Encode messages and return only the ids, which is faster; the arguments are those of `render`."""
-        messages = _require_messages(self.template.codec.to_input(messages))
+        messages = self._read_messages(messages)
         given = {"tools": tools, "add_generation_prompt": add_generation_prompt, **self.options}
         return self.template.encode(messages, self.tokenizer, train_nothing, **given).input_ids
+
+    def _read_messages(self, messages: Any) -> list[JsonMapping]:
+        given = self.template.codec.to_input(messages)
+        chat = to_plain_messages([] if given is None else given)
+        if not chat:
+            raise MessageError("there are no messages to render", path="messages")
+        return chat
 
     def get_stop_token_ids(self) -> list[int]:
         """Return the ids that end a reply."""
@@ -374,20 +381,11 @@ Renderer = TokenRenderer
 
 
 def _token_texts(ids: list[int], tokenizer: Tokenizer) -> list[str]:
-    """Return what each id adds to the text."""
     detokenizer = IncrementalDetokenizer(tokenizer)
     texts = [detokenizer.decode([id]) for id in ids]
     if texts:
         texts[-1] += detokenizer.flush()
     return texts
-
-
-def _require_messages(messages: Any) -> list[Mapping[str, Any]]:
-    """Return the messages as plain data; MessageError if there is none."""
-    chat = to_plain_messages(messages if messages is not None else [])
-    if not chat:
-        raise MessageError("there are no messages to render", path="messages")
-    return chat
 
 
 def _roles(messages: Messages) -> list[str]:
@@ -396,15 +394,13 @@ def _roles(messages: Messages) -> list[str]:
 
 def _tool_names(messages: Messages) -> list[str | None]:
     """Return for each message the tool whose result it is: its own `name`, or that of the call it answers."""
-    called: dict[str, Any] = {}
+    called: JsonObject = {}
     for message in messages:
         for call in message_tool_calls(message, strict=False):
             called[repr(call.id)] = call.name
-    names = []
-    for message in messages:
-        name = None
-        if message.get("role") == "tool":
-            call_id = message.get("tool_call_id", NO_MESSAGE)
-            name = message.get("name") or called.get(repr(call_id))
-        names.append(name)
-    return names
+    return [
+        message.get("name") or called.get(repr(message.get("tool_call_id", NO_MESSAGE)))
+        if message.get("role") == "tool"
+        else None
+        for message in messages
+    ]

@@ -18,13 +18,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from turnwise.compat.batches import BatchLayout, Encoding
+from turnwise.compat.batches import BatchLayout, Encoding, are_texts
 from turnwise.errors import TokenizerError, TurnwiseError, short_repr
 from turnwise.token_ids import to_token_ids
 from turnwise.tokens.tokenizers import Tokenizer, tokenizer
 
 TOKENIZER_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
+SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token")
 
 
 class TokenizerShim:
@@ -41,55 +42,37 @@ class TokenizerShim:
         """The special tokens by name."""
         return self.known.named
 
-    @property
-    def bos_token_id(self) -> int | None:
-        """The id of the bos token; None if there is none."""
-        return self._special_id("bos_token")
-
-    @property
-    def eos_token_id(self) -> int:
-        """The id of the eos token."""
-        found = self._special_id("eos_token")
-        if found is None:
-            hint = "Name it in the tokenizer_config.json beside the tokenizer."
-            raise TokenizerError(f"{self.known.name} has no eos token", hint=hint)
+    def __getattr__(self, name: str) -> Any:
+        """The special tokens and their ids, `bos_token` and `bos_token_id`; None if there is none, but for eos."""
+        token = name.removesuffix("_id")
+        if token not in SPECIAL_TOKENS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        text = self.known.named.get(token)
+        if name == token:
+            return text
+        found = self.known.id(text or "")
+        if found is None and token == "eos_token":
+            raise TokenizerError(
+                f"{self.known.name} has no eos token",
+                hint="Name it in the tokenizer_config.json beside the tokenizer.",
+            )
         return found
-
-    @property
-    def pad_token_id(self) -> int | None:
-        """The id of the pad token; None if there is none."""
-        return self._special_id("pad_token")
-
-    @property
-    def bos_token(self) -> str | None:
-        """The text of the bos token; None if there is none."""
-        return self.known.named.get("bos_token")
-
-    @property
-    def eos_token(self) -> str | None:
-        """The text of the eos token; None if there is none."""
-        return self.known.named.get("eos_token")
-
-    @property
-    def pad_token(self) -> str | None:
-        """The text of the pad token; None if there is none."""
-        return self.known.named.get("pad_token")
-
-    def _special_id(self, name: str) -> int | None:
-        return self.known.id(self.known.named.get(name, ""))
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Return the ids of a text; special tokens are added only if that is asked for."""
-        before, behind = self._special_tokens_around(text) if add_special_tokens else ([], [])
+        before, behind = self._special_tokens_around(text, add_special_tokens)
         return [*before, *self.known.whole(text), *behind]
 
-    def _special_tokens_around(self, text: str) -> tuple[list[int], list[int]]:
-        """Return the special tokens that the `tokenizer.json` adds before and behind a text."""
+    def _special_tokens_around(self, text: str, is_wanted: bool) -> tuple[list[int], list[int]]:
+        """Return the special tokens that the `tokenizer.json` adds before and behind a text, if they are wanted."""
+        if not is_wanted:
+            return [], []
         file = _find_tokenizer_file(self.given)
         if file is None:
-            problem = f"{self.known.name} does not know which special tokens to add"
-            hint = "Say add_special_tokens=False, or give a tokenizer of transformers."
-            raise TokenizerError(problem, hint=hint)
+            raise TokenizerError(
+                f"{self.known.name} does not know which special tokens to add",
+                hint="Say add_special_tokens=False, or give a tokenizer of transformers.",
+            )
         library = _load_library(file, file.stat().st_mtime_ns)
         alone = library.encode(text, add_special_tokens=False).ids
         ids = library.encode(text).ids
@@ -127,8 +110,10 @@ class TokenizerShim:
         """Copy the tokenizer's file, and write the special tokens to a `tokenizer_config.json`."""
         file = _find_tokenizer_file(self.given)
         if file is None:
-            hint = "Give the path of its tokenizer.json, or a tokenizer of transformers."
-            raise TokenizerError(f"{self.known.name} has no file to save", hint=hint)
+            raise TokenizerError(
+                f"{self.known.name} has no file to save",
+                hint="Give the path of its tokenizer.json, or a tokenizer of transformers.",
+            )
         target, config = Path(save_directory) / file.name, Path(save_directory) / CONFIG_NAME
         old = file.parent / CONFIG_NAME
         if not target.exists() or not target.samefile(file):
@@ -152,7 +137,7 @@ class TokenizerShim:
             batch = BatchLayout(pad_id=self.pad_token_id, **layout)
         except TypeError as error:
             raise TokenizerError(f"unknown argument: {error}") from None
-        before, behind = self._special_tokens_around(text) if add_special_tokens else ([], [])
+        before, behind = self._special_tokens_around(text, add_special_tokens)
         # Special tokens are not truncated, so the text has what room they leave.
         room = batch
         if batch.limit is not None:
@@ -174,8 +159,7 @@ def with_calls(given: Any) -> Any:
 
 
 def _check_tokens(tokens: Any) -> list[str]:
-    is_list = isinstance(tokens, list | tuple)
-    if not is_list or not all(isinstance(token, str) for token in tokens):
+    if not are_texts(tokens):
         raise TokenizerError(f"tokens are a list of texts, not {short_repr(tokens)}")
     return list(tokens)
 
@@ -205,18 +189,18 @@ def call_tokenizer(function: Callable[..., Any], text: Any, *more: Any, **argume
     except TurnwiseError:
         raise
     except Exception as error:  # raised by the caller's code or by another library
-        problem = f"the tokenizer failed at {short_repr(text)}: {error!r:.200}"
-        raise TokenizerError(problem) from error
+        raise TokenizerError(
+            f"the tokenizer failed at {short_repr(text)}: {error!r:.200}"
+        ) from error
 
 
 def encode_text(tokenizer: Any, text: str) -> list[int]:
     """Return the ids of a text; PaddleNLP's `encode` returns a mapping, others the ids."""
     encode = getattr(tokenizer, "encode", None)
     if not callable(encode):
-        problem = (
+        raise TokenizerError(
             f"ids are made with a tokenizer, which has `encode`; this is {short_repr(tokenizer)}"
         )
-        raise TokenizerError(problem)
     ids = call_tokenizer(encode, text, add_special_tokens=False)
     if isinstance(ids, Mapping):
         ids = ids.get("input_ids")

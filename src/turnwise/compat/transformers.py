@@ -28,6 +28,7 @@ from warnings import warn
 from turnwise.compat.batches import BatchLayout, Encoding, TokenRow
 from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean, short_repr
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.registry import load
 from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.sized_cache import SizedCache
@@ -83,7 +84,7 @@ class TransformersChat:
         return_tensors: Any = None,
         return_dict: bool = True,
         return_assistant_tokens_mask: bool = False,
-        tokenizer_kwargs: dict[str, Any] | None = None,
+        tokenizer_kwargs: JsonObject | None = None,
         **kwargs: Any,
     ) -> Any:
         """Render and encode one conversation, or each of several; the arguments are those of transformers.
@@ -99,14 +100,18 @@ class TransformersChat:
         chats, single = _split_conversations(conversation)
         wants_mask = return_assistant_tokens_mask
         if wants_mask and not (tokenize and return_dict):
-            problem = "the mask comes with ids in a dict"
-            raise MessageError(problem, path="return_assistant_tokens_mask")
+            raise MessageError(
+                "the mask comes with ids in a dict", path="return_assistant_tokens_mask"
+            )
         if wants_mask and continue_final_message:
-            problem = "a message that is continued has no mask"
-            raise MessageError(problem, path="return_assistant_tokens_mask")
+            raise MessageError(
+                "a message that is continued has no mask", path="return_assistant_tokens_mask"
+            )
         if sanitize_control_tokens and not tokenize:
-            problem = "control tokens are kept out of ids; a text has none"
-            raise MessageError(problem, path="sanitize_control_tokens")
+            raise MessageError(
+                "control tokens are kept out of ids; a text has none",
+                path="sanitize_control_tokens",
+            )
         template = _with_variables(self._find_template(chat_template, tools), kwargs)
         arguments = {
             **self._special_tokens(template),
@@ -143,9 +148,8 @@ class TransformersChat:
         return batch if return_dict else batch["input_ids"]
 
     def _encode(
-        self, template: Template, chat: Any, arguments: dict[str, Any], safe: bool, wants_mask: bool
+        self, template: Template, chat: Any, arguments: JsonObject, safe: bool, wants_mask: bool
     ) -> TokenRow:
-        """Return the ids of one conversation, and its assistant mask if wanted."""
         tokenizer = self.require_tokenizer()
         if not safe and not wants_mask:
             return {"input_ids": tokenizer.whole(template.render(chat, **arguments).text)}
@@ -166,35 +170,40 @@ class TransformersChat:
         warn(problem, TurnwiseWarning, stacklevel=5)
         return train_nothing
 
-    def _special_tokens(self, template: Template) -> dict[str, Any]:
-        """Return the tokenizer's special tokens that the template reads."""
+    def _special_tokens(self, template: Template) -> JsonObject:
         named = self.tokenizer.named if self.tokenizer else {}
         return {name: text for name, text in named.items() if name in template.variables}
 
     def require_tokenizer(self) -> Tokenizer:
         """Return the tokenizer; MessageError if there is none."""
         if self.tokenizer is None:
-            hint = "Say tokenize=False for the text, or give TransformersChat(template, tokenizer)."
-            raise MessageError("ids are made with a tokenizer, and there is none", hint=hint)
+            raise MessageError(
+                "ids are made with a tokenizer, and there is none",
+                hint="Say tokenize=False for the text, or give TransformersChat(template, tokenizer).",
+            )
         return self.tokenizer
 
-    def _check_tokenizer_kwargs(self, given: Any) -> Mapping[str, Any]:
+    def _check_tokenizer_kwargs(self, given: Any) -> JsonMapping:
         given = given or {}
         if not isinstance(given, Mapping):
-            problem = f"must be a mapping of names to values, not {short_repr(given)}"
-            raise MessageError(problem, path="tokenizer_kwargs")
+            raise MessageError(
+                f"must be a mapping of names to values, not {short_repr(given)}",
+                path="tokenizer_kwargs",
+            )
         accepted = (*LAYOUT_KWARGS, "return_attention_mask")
         for name in given:
             if name not in (*accepted, "verbose"):
-                hint = did_you_mean(name, accepted, "Accepted")
-                problem = f"unknown argument {name!r}"
-                raise MessageError(problem, path="tokenizer_kwargs", hint=hint)
+                raise MessageError(
+                    f"unknown argument {name!r}",
+                    path="tokenizer_kwargs",
+                    hint=did_you_mean(name, accepted, "Accepted"),
+                )
         return {name: value for name, value in given.items() if name != "verbose"}
 
-    def _make_layout(self, settings: Mapping[str, Any], **call: Any) -> BatchLayout:
+    def _make_layout(self, settings: JsonMapping, **call: Any) -> BatchLayout:
         """Return the layout of the ids: the tokenizer's attributes, overridden by `tokenizer_kwargs`."""
         tokenizer = self.require_tokenizer()
-        layout: dict[str, Any] = {}
+        layout: JsonObject = {}
         for name in SIDES:
             if isinstance(getattr(self.given, name, None), str):
                 layout[name] = getattr(self.given, name)
@@ -218,8 +227,9 @@ class TransformersChat:
             default = "tool_use" if tools is not None and "tool_use" in own else "default"
             chosen = own.get(chosen or default)
             if chosen is None:
-                problem = "several templates and none is called default"
-                raise SourceError(problem, hint="Say chat_template=...")
+                raise SourceError(
+                    "several templates and none is called default", hint="Say chat_template=..."
+                )
         elif chosen is None:
             chosen = own
         if isinstance(chosen, Template):
@@ -227,10 +237,11 @@ class TransformersChat:
         if isinstance(chosen, str):
             return TEMPLATES.get(chosen)
         if chosen is None:
-            hint = "Say chat_template=..., or TransformersChat(template, tokenizer)."
-            raise SourceError("there is no chat template", hint=hint)
-        problem = f"a chat template is a Template or Jinja text, not {short_repr(chosen)}"
-        raise SourceError(problem)
+            raise SourceError(
+                "there is no chat template",
+                hint="Say chat_template=..., or TransformersChat(template, tokenizer).",
+            )
+        raise SourceError(f"a chat template is a Template or Jinja text, not {short_repr(chosen)}")
 
 
 Chat = TransformersChat
@@ -272,11 +283,11 @@ def _to_chat(given: Any) -> TransformersChat:
     return TransformersChat(None, given)
 
 
-def _is_key(name: Any, templates: Mapping[str, Any]) -> bool:
+def _is_key(name: Any, templates: JsonMapping) -> bool:
     return isinstance(name, str) and name in templates
 
 
-def _with_variables(template: Template, given: Mapping[str, Any]) -> Template:
+def _with_variables(template: Template, given: JsonMapping) -> Template:
     """Return the template with the variables that have the names of our own arguments set as options."""
     named = {name: value for name, value in given.items() if name in VARIABLE_NAMES}
     return template.with_options(named) if named else template
@@ -290,12 +301,12 @@ TEMPLATES = SizedCache(_compile_text, lambda template: template.program.measure_
 
 
 def _split_conversations(given: Any) -> tuple[list[Any], bool]:
-    """Return the conversations, and whether there is just one."""
     single = True
     if isinstance(given, list | tuple):
         if not given:
-            problem = "there is no message"
-            raise MessageError(problem, path="conversation", hint="Give at least one.")
+            raise MessageError(
+                "there is no message", path="conversation", hint="Give at least one."
+            )
         single = not isinstance(given[0], list | tuple) and not hasattr(given[0], "messages")
     chats = [given] if single else list(given)
     return [getattr(chat, "messages", chat) for chat in chats], single

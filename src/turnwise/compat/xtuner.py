@@ -124,8 +124,10 @@ def load(
     if isinstance(system, str) and system in SYSTEM_TEMPLATE:
         system = SYSTEM_TEMPLATE[system]
     elif system is not None and (not isinstance(system, str) or system.isidentifier()):
-        hint = did_you_mean(str(system), SYSTEM_TEMPLATE, "SYSTEM_TEMPLATE has")
-        raise SourceError(f"there is no system text {short_repr(system)}", hint=hint)
+        raise SourceError(
+            f"there is no system text {short_repr(system)}",
+            hint=did_you_mean(str(system), SYSTEM_TEMPLATE, "SYSTEM_TEMPLATE has"),
+        )
     translation = xtuner.read(fields, exact=exact, system=system)
     return compile_jinja(
         translation.jinja,

@@ -22,9 +22,10 @@ from turnwise.compat.xtuner_rows import (
 )
 from turnwise.compat.xtuner_tables import DEFAULT_IMAGE_TOKEN, SYSTEM_TEMPLATE
 from turnwise.errors import MessageError, short_repr
+from turnwise.messages import JsonObject
 
 Row = Mapping[str, Any]
-MappedRow = dict[str, list[dict[str, Any]]]
+MappedRow = dict[str, list[JsonObject]]
 
 # -- one round from the fields of a row ------------------------------------------------------------------------------
 
@@ -41,7 +42,7 @@ class FieldMap:
 
     def __call__(self, example: Row) -> MappedRow:
         """Convert a row."""
-        turn: dict[str, Any] = {}
+        turn: JsonObject = {}
         if self.system is not None:
             turn["system"] = SYSTEM_TEMPLATE[self.system]
         if isinstance(self.input, str):
@@ -125,7 +126,7 @@ def openai_map_fn(example: Row) -> MappedRow:
         'yes'
     """
     system = text = ""
-    rounds: list[dict[str, Any]] = []
+    rounds: list[JsonObject] = []
     for role, message, path in read_turns(example, "messages", "role", "assistant"):
         content = require_text(message, "content", path)
         if role == "system":
@@ -145,7 +146,7 @@ def openai_map_fn(example: Row) -> MappedRow:
 def _map_sharegpt(example: Row, read_question: Callable[[str, str], str]) -> MappedRow:
     """Return the rounds of `conversations` of `{from, value}`; questions in a row are joined."""
     text = ""
-    rounds: list[dict[str, Any]] = []
+    rounds: list[JsonObject] = []
     for role, message, path in read_turns(example, "conversations", "from", "gpt"):
         value = require_text(message, "value", path)
         if role == "human":
@@ -188,8 +189,10 @@ def llava_image_only_map_fn(example: Row) -> MappedRow:
 
 def _image_alone(value: str, path: str) -> str:
     if DEFAULT_IMAGE_TOKEN not in value:
-        problem = f"a question has {DEFAULT_IMAGE_TOKEN} here; found {short_repr(value)}"
-        raise InvalidRow(problem, path=f"{path}.value")
+        raise InvalidRow(
+            f"a question has {DEFAULT_IMAGE_TOKEN} here; found {short_repr(value)}",
+            path=f"{path}.value",
+        )
     return DEFAULT_IMAGE_TOKEN
 
 

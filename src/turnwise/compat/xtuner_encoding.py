@@ -23,6 +23,7 @@ from turnwise.compat.xtuner_tables import (
 )
 from turnwise.dialects import xtuner
 from turnwise.errors import MessageError, TokenizerError, did_you_mean, short_repr
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.template import Template, compile_jinja
 from turnwise.token_ids import to_token_ids
 
@@ -45,19 +46,21 @@ class InputSegment(TrainingSegment):
     """The input of a round, which alone may have an image."""
 
 
-def find_fields(template: Mapping[str, Any] | str) -> Mapping[str, Any]:
+def find_fields(template: JsonMapping | str) -> JsonMapping:
     """Return a template's dict: itself, or by name or path (`xtuner.utils.PROMPT_TEMPLATE.internlm_chat`)."""
     if not isinstance(template, str):
         return xtuner.to_dict(template)
     name = template.rpartition(".")[2]
     if name not in PROMPT_TEMPLATE:
-        hint = did_you_mean(name, PROMPT_TEMPLATE, "PROMPT_TEMPLATE has")
-        raise MessageError(f"there is no prompt template {short_repr(name)}", hint=hint)
-    fields: Mapping[str, Any] = PROMPT_TEMPLATE[name]
+        raise MessageError(
+            f"there is no prompt template {short_repr(name)}",
+            hint=did_you_mean(name, PROMPT_TEMPLATE, "PROMPT_TEMPLATE has"),
+        )
+    fields: JsonMapping = PROMPT_TEMPLATE[name]
     return fields
 
 
-def template_map_fn(example: dict[str, Any], template: Mapping[str, Any] | str) -> dict[str, Any]:
+def template_map_fn(example: JsonObject, template: JsonMapping | str) -> JsonObject:
     """Render the `input` and `output` of each round, in place, and add what `encode_fn` needs.
 
     Args:
@@ -103,8 +106,8 @@ def _text_of(turn: Any, key: str, index: int) -> str:
 
 
 def template_map_fn_factory(
-    template: Mapping[str, Any] | str,
-) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    template: JsonMapping | str,
+) -> Callable[[JsonObject], JsonObject]:
     """Return `template_map_fn` for one template.
 
     Example:
@@ -121,7 +124,7 @@ def _compile_prompt(jinja: str) -> Template:
 
 
 def segments(
-    example: Mapping[str, Any], bos: bool = True, with_output: bool = True
+    example: JsonMapping, bos: bool = True, with_output: bool = True
 ) -> list[TrainingSegment]:
     """Return the segments that the encoder writes for mapped rounds; each text is encoded by itself.
 
@@ -140,8 +143,9 @@ def segments(
     """
     rounds = require_list(example, "conversation")
     if len(rounds) > 1 and not with_output:
-        problem = "several rounds cannot be encoded without their outputs"
-        raise InvalidRow(problem, path="conversation")
+        raise InvalidRow(
+            "several rounds cannot be encoded without their outputs", path="conversation"
+        )
     parts = []
     needs_bos = bos
     for index, turn in enumerate(rounds):
@@ -164,7 +168,7 @@ def segments(
 
 
 def encode_fn(
-    example: Mapping[str, Any],
+    example: JsonMapping,
     tokenizer: Any,
     max_length: int,
     input_ids_with_output: bool = True,
@@ -219,12 +223,12 @@ def _bos_ids(tokenizer: Any) -> list[int]:
 
 
 def _special_ids(tokenizer: Any, name: str) -> list[int]:
-    """Return the id or the ids that a tokenizer has under a name; none if it is null."""
     try:
         ids = getattr(tokenizer, name)
     except AttributeError:
-        problem = f"a tokenizer has {name!r}, and {short_repr(tokenizer)} has not"
-        raise TokenizerError(problem) from None
+        raise TokenizerError(
+            f"a tokenizer has {name!r}, and {short_repr(tokenizer)} has not"
+        ) from None
     if ids is None:
         return []
     return to_token_ids(ids, f"{name} is an id", allow_one=True)

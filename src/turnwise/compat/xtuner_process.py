@@ -10,7 +10,7 @@ mmengine's: call the type with the other fields.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -20,6 +20,7 @@ from turnwise.compat.tokenizer_shim import with_calls
 from turnwise.compat.xtuner_encoding import encode_fn
 from turnwise.compat.xtuner_packing import Packer
 from turnwise.errors import SourceError, did_you_mean
+from turnwise.messages import JsonMapping
 
 
 class InvalidArguments(SourceError, AssertionError):
@@ -158,22 +159,24 @@ def _encode_rows(
         packer = Packer(max_length or 0, use_varlen_attn=use_varlen_attn)
         rows = rows.map(packer, batched=True, num_proc=map_num_proc)
     if not len(rows):
-        hint = "A row needs an answer that starts before max_length."
-        raise InvalidArguments("no row is left to train on", hint=hint)
+        raise InvalidArguments(
+            "no row is left to train on",
+            hint="A row needs an answer that starts before max_length.",
+        )
     rows = rows.map(_add_length, num_proc=map_num_proc)
     rows.length = rows["length"]
     return rows
 
 
-def _has_rounds(row: Mapping[str, Any]) -> bool:
+def _has_rounds(row: JsonMapping) -> bool:
     return len(row["conversation"]) > 0
 
 
-def _has_labels(row: Mapping[str, Any]) -> bool:
+def _has_labels(row: JsonMapping) -> bool:
     return any(label >= 0 for label in row["labels"])
 
 
-def _add_length(row: Mapping[str, Any]) -> dict[str, int]:
+def _add_length(row: JsonMapping) -> dict[str, int]:
     return {"length": len(row["input_ids"])}
 
 
@@ -189,8 +192,10 @@ def _choose_split(dataset: Any, split: str | None) -> Any:
     if split is None:
         return datasets.concatenate_datasets(list(dataset.values()))
     if split not in dataset:
-        hint = did_you_mean(split, map(str, dataset), "It has")
-        raise SourceError(f"the dataset has no split {split!r}", hint=hint)
+        raise SourceError(
+            f"the dataset has no split {split!r}",
+            hint=did_you_mean(split, map(str, dataset), "It has"),
+        )
     return dataset[split]
 
 
@@ -198,8 +203,9 @@ def _import_datasets() -> Any:
     try:
         return import_module("datasets")
     except ImportError:
-        hint = "pip install datasets"
-        raise SourceError("process_hf_dataset needs the library `datasets`", hint=hint) from None
+        raise SourceError(
+            "process_hf_dataset needs the library `datasets`", hint="pip install datasets"
+        ) from None
 
 
 def _run_on_one_rank(steps: Callable[[], Any]) -> Any:

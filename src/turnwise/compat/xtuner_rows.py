@@ -22,8 +22,11 @@ def require_value(value: Any, key: str, path: str = "") -> Any:
     if not isinstance(value, Mapping):
         raise MessageError(f"must be a mapping with {key!r}, not {short_repr(value)}", path=path)
     if key not in value:
-        hint = did_you_mean(key, value, "It has") or "It is empty."
-        raise MissingKey(f"there is no {key!r}", path=path, hint=hint)
+        raise MissingKey(
+            f"there is no {key!r}",
+            path=path,
+            hint=did_you_mean(key, value, "It has") or "It is empty.",
+        )
     return value[key]
 
 
@@ -60,5 +63,6 @@ def read_turns(
 
 def unknown_role(role: Any, path: str, roles: str) -> UnknownRole:
     """Return the error for a role that a map function does not know."""
-    hint = f"Roles: {roles}."
-    return UnknownRole(f"XTuner does not know the role {short_repr(role)}", path=path, hint=hint)
+    return UnknownRole(
+        f"XTuner does not know the role {short_repr(role)}", path=path, hint=f"Roles: {roles}."
+    )

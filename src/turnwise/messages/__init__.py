@@ -23,7 +23,12 @@ from turnwise.messages.input_reader import (
     find_plain_kind,
     has_no_reasoning,
 )
-from turnwise.messages.inspection import contains_text, find_lone_surrogate, measure_input
+from turnwise.messages.inspection import (
+    contains_text,
+    find_lone_surrogate,
+    iterate_texts,
+    measure_input,
+)
 from turnwise.messages.paths import Path, format_path
 from turnwise.messages.tools_cache import NO_TOOLS, PreparedTools, prepared_tools
 from turnwise.messages.types import (
@@ -36,6 +41,8 @@ from turnwise.messages.types import (
     DeltaCall,
     FunctionCall,
     FunctionDefinition,
+    JsonMapping,
+    JsonObject,
     Messages,
     Reply,
     ReplyFunction,
@@ -64,6 +71,8 @@ __all__ = [
     "FunctionDefinition",
     "InputReader",
     "InvalidValue",
+    "JsonMapping",
+    "JsonObject",
     "Messages",
     "Path",
     "PlainKind",
@@ -84,6 +93,7 @@ __all__ = [
     "find_plain_kind",
     "format_path",
     "has_no_reasoning",
+    "iterate_texts",
     "measure_input",
     "message_reasoning",
     "message_text",

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, short_repr
+from turnwise.messages.types import JsonMapping
 
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 """The keys of reasoning.
@@ -37,7 +38,7 @@ class CallFields(NamedTuple):
     """True for code that a code interpreter runs, False for a call of a tool."""
 
 
-def message_text(message: Mapping[str, Any]) -> str:
+def message_text(message: JsonMapping) -> str:
     """Return the content as one text; images and other parts without text are left out.
 
     Raises:
@@ -58,7 +59,7 @@ def message_text(message: Mapping[str, Any]) -> str:
     return "".join(texts)
 
 
-def message_reasoning(message: Mapping[str, Any]) -> str:
+def message_reasoning(message: JsonMapping) -> str:
     """Return the reasoning, "" if there is none.
 
     Raises:
@@ -70,7 +71,7 @@ def message_reasoning(message: Mapping[str, Any]) -> str:
     return ""
 
 
-def message_tool_calls(message: Mapping[str, Any], *, strict: bool = True) -> list[CallFields]:
+def message_tool_calls(message: JsonMapping, *, strict: bool = True) -> list[CallFields]:
     """Return the tool calls in their order.
 
     Args:

@@ -20,6 +20,7 @@ from turnwise.errors import MessageError, short_repr
 from turnwise.messages.fields import REASONING_KEYS
 from turnwise.messages.paths import format_path
 from turnwise.messages.tool_schemas import to_tool
+from turnwise.messages.types import JsonObject
 
 SCALARS = (str, int, float, bool, type(None))
 MAX_DEPTH = 420  # containers within containers; a schema has two for each level of its own
@@ -88,7 +89,7 @@ class ReadMessages(NamedTuple):
             if it is written once.
     """
 
-    messages: list[dict[str, Any]]
+    messages: list[JsonObject]
     aliases: dict[tuple[int, str], str]
     plain_kind: PlainKind = ""
     has_parts: bool = False
@@ -121,8 +122,9 @@ class InputReader:
             raise
         # the caller's objects may run code of their own when they are read
         except Exception as error:
-            problem = f"{type(value).__name__} cannot be read: {error!r:.200}"
-            raise MessageError(problem, path=format_path(path)) from error
+            raise MessageError(
+                f"{type(value).__name__} cannot be read: {error!r:.200}", path=format_path(path)
+            ) from error
 
     def copy_value(self, value: Any, depth: int) -> Any:
         """Return a plain copy of a value inside of `depth` containers, or raise InvalidValue."""
@@ -195,7 +197,7 @@ class InputReader:
             raise InvalidValue(f"a value of type {name} is not JSON", "use a list, or text")
         return f"<{name}>"
 
-    def read_messages(self, messages: Any) -> list[dict[str, Any]]:
+    def read_messages(self, messages: Any) -> list[JsonObject]:
         """Return the messages as plain data, each with its reasoning under the keys that templates
         read.
 
@@ -227,11 +229,12 @@ class InputReader:
             elif isinstance(messages, Mapping) and "role" in messages:
                 hint = "put the message into a list"
             found = f"{type(messages).__name__}: {short_repr(messages)}"
-            problem = f"a conversation is a list of messages, not {found}"
-            raise MessageError(problem, path="messages", hint=hint)
+            raise MessageError(
+                f"a conversation is a list of messages, not {found}", path="messages", hint=hint
+            )
         return messages
 
-    def read_message(self, message: Any, index: int) -> dict[str, Any]:
+    def read_message(self, message: Any, index: int) -> JsonObject:
         """Return one message as plain data; `index` is only for errors."""
         plain = self.to_plain(message, "messages", index)
         if type(plain) is not dict:
@@ -242,7 +245,7 @@ class InputReader:
             )
         return plain
 
-    def with_reasoning_aliases(self, message: dict[str, Any], index: int) -> dict[str, Any]:
+    def with_reasoning_aliases(self, message: JsonObject, index: int) -> JsonObject:
         """Put reasoning under both keys that templates read, and record its own key."""
         given = next((key for key in REASONING_KEYS if message.get(key) is not None), None)
         if given is None:
@@ -277,8 +280,9 @@ class InputReader:
             return None
         if not isinstance(values, (list, tuple)):
             found = f"{type(values).__name__}: {short_repr(values)}"
-            hint = "Put it into a list."
-            raise MessageError(f"{name} are a list, not {found}", path=name, hint=hint)
+            raise MessageError(
+                f"{name} are a list, not {found}", path=name, hint="Put it into a list."
+            )
         plain = [self.to_plain(value, name, index) for index, value in enumerate(values)]
         for index, (value, copy) in enumerate(zip(values, plain, strict=True)):
             if not isinstance(copy, Mapping):

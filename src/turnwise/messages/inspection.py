@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turnwise.errors import MessageError
@@ -31,19 +32,22 @@ def measure_input(value: Any) -> tuple[int, int]:
     return containers, characters
 
 
-def contains_text(value: Any, substring: str) -> bool:
-    """Return whether some text of an input contains `substring`; keys are not searched."""
+def iterate_texts(value: Any) -> Iterator[str]:
+    """Yield the texts of an input; keys are not among them."""
     waiting = [value]
     while waiting:
         item = waiting.pop()
         if isinstance(item, str):
-            if substring in item:
-                return True
-        elif isinstance(item, dict):
-            waiting += item.values()
+            yield item
         elif isinstance(item, (list, tuple)):
             waiting += item
-    return False
+        elif isinstance(item, Mapping):
+            waiting += item.values()
+
+
+def contains_text(value: Any, substring: str) -> bool:
+    """Return whether some text of an input contains `substring`; keys are not searched."""
+    return any(substring in text for text in iterate_texts(value))
 
 
 def find_lone_surrogate(value: Any, path: Path) -> MessageError | None:

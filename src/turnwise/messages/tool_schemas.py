@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from turnwise.errors import MessageError, short_repr
+from turnwise.messages.types import JsonObject
 
 TYPE_NAMES = {
     int: "integer",
@@ -53,25 +54,27 @@ def to_tool(value: Any, path: str) -> Any:
         try:
             return _describe_function(value)
         except (TypeError, ValueError, NameError, AttributeError) as error:
-            problem = f"no JSON schema can be made of the function {value.__name__}: {error}"
-            hint = "give each parameter a type hint and a line under `Args:` in the docstring"
-            raise MessageError(problem, path=path, hint=hint) from None
+            raise MessageError(
+                f"no JSON schema can be made of the function {value.__name__}: {error}",
+                path=path,
+                hint="give each parameter a type hint and a line under `Args:` in the docstring",
+            ) from None
     return value
 
 
-def _describe_model(model: Any) -> dict[str, Any]:
+def _describe_model(model: Any) -> JsonObject:
     parameters = dict(model.model_json_schema())
     parameters.pop("title", None)
     description = parameters.pop("description", "")
     return _make_tool(model.__name__, description, parameters)
 
 
-def _make_tool(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
+def _make_tool(name: str, description: str, parameters: JsonObject) -> JsonObject:
     function = {"name": name, "description": description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
-def _describe_function(function: Callable[..., Any]) -> dict[str, Any]:
+def _describe_function(function: Callable[..., Any]) -> JsonObject:
     sections = _read_docstring(inspect.getdoc(function) or "")
     described = _read_arguments(sections["Args:"])
     hints = get_type_hints(function)
@@ -87,7 +90,7 @@ def _describe_function(function: Callable[..., Any]) -> dict[str, Any]:
         properties[name] = _describe_parameter(hints[name], described[name])
         if parameter.default is parameter.empty:
             required.append(name)
-    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    schema: JsonObject = {"type": "object", "properties": properties}
     if required:
         schema["required"] = required
     tool = _make_tool(function.__name__, sections[""], schema)
@@ -128,7 +131,7 @@ def _read_arguments(text: str) -> dict[str, str]:
     return {name: " ".join(lines).strip() for name, lines in found.items()}
 
 
-def _describe_parameter(hint: Any, description: str) -> dict[str, Any]:
+def _describe_parameter(hint: Any, description: str) -> JsonObject:
     schema = to_schema(hint)
     choices = CHOICES.match(description)
     if choices is not None:
@@ -139,7 +142,7 @@ def _describe_parameter(hint: Any, description: str) -> dict[str, Any]:
     return schema
 
 
-def to_schema(hint: Any) -> dict[str, Any]:
+def to_schema(hint: Any) -> JsonObject:
     """Return the JSON schema of a type hint, as transformers gives it.
 
     Raises:
@@ -164,10 +167,10 @@ def to_schema(hint: Any) -> dict[str, Any]:
     raise ValueError(f"the type hint {short_repr(hint)} has no JSON schema")
 
 
-def _join_schemas(hints: tuple[Any, ...]) -> dict[str, Any]:
+def _join_schemas(hints: tuple[Any, ...]) -> JsonObject:
     """Return the schema of a union; a null among others is `nullable`."""
     schemas = [to_schema(hint) for hint in hints if hint is not type(None)]
-    joined: dict[str, Any]
+    joined: JsonObject
     if len(schemas) == 1:
         joined = schemas[0]
     elif all(schema.keys() == {"type"} and isinstance(schema["type"], str) for schema in schemas):

@@ -37,6 +37,10 @@ from typing import (
     overload,
 )
 
+JsonObject = dict[str, Any]
+"""A JSON object."""
+JsonMapping = Mapping[str, Any]
+"""A JSON object that is only read."""
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 """The usual roles.
 

@@ -30,7 +30,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.messages import Path, format_path
+from turnwise.messages import JsonMapping, Path, format_path
 from turnwise.shapes import anthropic, fastchat, gemini, plain, responses, rounds, sharegpt
 from turnwise.shapes.part_forms import simplify_messages
 from turnwise.shapes.row import (
@@ -106,9 +106,7 @@ REPLY_WRITERS: dict[str, Callable[..., Row]] = {
 }
 
 
-def conversation(
-    row: Mapping[str, Any] | Sequence[Any] | str, shape: str | None = None
-) -> ParsedRow:
+def conversation(row: JsonMapping | Sequence[Any] | str, shape: str | None = None) -> ParsedRow:
     """Read one row of data as a conversation.
 
     Args:
@@ -135,8 +133,11 @@ def conversation(
     if isinstance(row, Mapping):
         empty = [column for column in TURN_COLUMNS if column in row and row[column] is None]
         if empty:
-            problem = f"{empty[0]!r} is null, so there is no conversation in this row"
-            raise MessageError(problem, path=empty[0], hint="leave such rows out, or fill them")
+            raise MessageError(
+                f"{empty[0]!r} is null, so there is no conversation in this row",
+                path=empty[0],
+                hint="leave such rows out, or fill them",
+            )
         raise MessageError("there is no conversation in this row", hint=_explain_columns(row))
     accepted = "; ".join(f"{name}: {example}" for name, example in EXAMPLES.items())
     raise MessageError(f"a conversation is not {describe(row)}", hint=f"Accepted: {accepted}.")
@@ -161,18 +162,26 @@ def write(conversation: ParsedRow, shape: str) -> Any:
         {'conversations': [{'from': 'human', 'value': 'hi'}]}
     """
     target = _get_shape(shape)
-    _check_parsed(conversation)
+    given: object = conversation
+    if not isinstance(given, ParsedRow):
+        raise MessageError(
+            f"write takes a ParsedRow, not {type(given).__name__}",
+            hint="Read it first: turnwise.shapes.conversation(row).",
+        )
     row = target.write(conversation)
     ours, theirs = (_essential(one, shape) for one in (conversation, target.read(row)))
     lost = _find_difference(ours, theirs, ())
     if lost is not None:
-        hint = f"An example of its rows: {EXAMPLES[shape]}."
-        raise MessageError(f"{shape} data cannot hold this", path=format_path(lost), hint=hint)
+        raise MessageError(
+            f"{shape} data cannot hold this",
+            path=format_path(lost),
+            hint=f"An example of its rows: {EXAMPLES[shape]}.",
+        )
     return row
 
 
 def write_reply(
-    message: Mapping[str, Any], shape: str, finish_reason: str = "stop", **fields: Any
+    message: JsonMapping, shape: str, finish_reason: str = "stop", **fields: Any
 ) -> Row:
     """Write a message of an assistant as the answer of an API; `conversation` reads it.
 
@@ -190,15 +199,11 @@ def write_reply(
         [{'type': 'text', 'text': 'Noon.'}]
     """
     if shape not in REPLY_WRITERS:
-        hint = did_you_mean(str(shape), REPLY_WRITERS, "One of")
-        raise MessageError(f"there are no replies of the shape {short_repr(shape)}", hint=hint)
+        raise MessageError(
+            f"there are no replies of the shape {short_repr(shape)}",
+            hint=did_you_mean(str(shape), REPLY_WRITERS, "One of"),
+        )
     return REPLY_WRITERS[shape](dict(message), finish_reason, **fields)
-
-
-def _check_parsed(value: object) -> None:
-    if not isinstance(value, ParsedRow):
-        problem = f"write takes a ParsedRow, not {type(value).__name__}"
-        raise MessageError(problem, hint="Read it first: turnwise.shapes.conversation(row).")
 
 
 def are_rows(value: Any) -> bool:
@@ -217,30 +222,31 @@ def are_rows(value: Any) -> bool:
 
 def _get_shape(shape: str) -> DataShape:
     if not isinstance(shape, str) or shape not in SHAPES:
-        hint = did_you_mean(str(shape), SHAPES, "Shapes")
-        raise MessageError(f"there is no shape {short_repr(shape)}", hint=hint)
+        raise MessageError(
+            f"there is no shape {short_repr(shape)}",
+            hint=did_you_mean(str(shape), SHAPES, "Shapes"),
+        )
     return SHAPES[shape]
 
 
 def _refuse_other_data(row: Any) -> None:
-    """Raise MessageError for data that looks like a conversation and is not one."""
     if isinstance(row, Mapping) and ("chosen" in row or "rejected" in row):
-        hint = "Choose: {'messages': row['chosen']}, or {'prompt': row['prompt'], 'completion': row['chosen']}."
-        problem = "a preference holds two conversations, `chosen` and `rejected`"
-        raise MessageError(problem, hint=hint)
-    if isinstance(row, str) and any(marker in row for marker in TRANSCRIPT_MARKERS):
-        hint = (
-            "turnwise.shapes.parse_transcript reads InternLM2's. As a question: shape='paddlenlp'."
+        raise MessageError(
+            "a preference holds two conversations, `chosen` and `rejected`",
+            hint="Choose: {'messages': row['chosen']}, or {'prompt': row['prompt'], 'completion': row['chosen']}.",
         )
-        problem = f"this is rendered text, not a conversation: {short_repr(row)}"
-        raise MessageError(problem, hint=hint)
+    if isinstance(row, str) and any(marker in row for marker in TRANSCRIPT_MARKERS):
+        raise MessageError(
+            f"this is rendered text, not a conversation: {short_repr(row)}",
+            hint="turnwise.shapes.parse_transcript reads InternLM2's. As a question: shape='paddlenlp'.",
+        )
     if are_rows(row):
-        problem = f"this is a list of {len(row)} conversations, not one"
-        raise MessageError(problem, hint="Give one of its rows.")
+        raise MessageError(
+            f"this is a list of {len(row)} conversations, not one", hint="Give one of its rows."
+        )
 
 
-def _explain_columns(row: Mapping[str, Any]) -> str:
-    """Return a hint for a mapping of unknown shape."""
+def _explain_columns(row: JsonMapping) -> str:
     if not row:
         return "It is empty."
     if "role" in row:

@@ -7,6 +7,7 @@ become messages of their own. Reasoning that is signed or encrypted is kept as i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from turnwise.errors import MessageError, short_repr
@@ -52,7 +53,7 @@ REQUEST_KEYS = frozenset(["anthropic_version", "anthropic_beta", "stop_sequences
 REPLY_KEYS = ("id", "type", "role", "content", "model", "stop_reason", "stop_sequence", "usage")
 
 
-def _read_source(value: Any, path: Path, data_key: str, url_key: str) -> Row:
+def _read_source(data_key: str, url_key: str, api: ApiForms, value: Any, path: Path) -> Row:
     source = value if isinstance(value, Mapping) else {}
     match source.get("type"):
         case "base64":
@@ -63,20 +64,13 @@ def _read_source(value: Any, path: Path, data_key: str, url_key: str) -> Row:
             return {"file_id": source.get("file_id")}
         case "text" | "content" if data_key != url_key:
             return {"source": dict(source)}
-    problem = f"a source of type {short_repr(source.get('type'))} cannot be kept"
-    raise MessageError(problem, path=format_path((*path, "type")))
-
-
-def _read_image_source(api: ApiForms, value: Any, path: Path) -> Row:
-    return _read_source(value, path, "url", "url")
-
-
-def _read_file_source(api: ApiForms, value: Any, path: Path) -> Row:
-    return _read_source(value, path, "file_data", "file_url")
+    raise MessageError(
+        f"a source of type {short_repr(source.get('type'))} cannot be kept",
+        path=format_path((*path, "type")),
+    )
 
 
 def _write_source(api: ApiForms, value: Any, path: Path) -> Row:
-    """Return the source of an image or a file."""
     if isinstance(value, str):
         value = {"url": value}
     if not isinstance(value, Mapping) or len(value) != 1:
@@ -100,14 +94,19 @@ FORMS = (
     PartForm(
         "image",
         IMAGE,
-        {"source": KeyForm("image_url", _read_image_source, _write_source)},
+        {"source": KeyForm("image_url", partial(_read_source, "url", "url"), _write_source)},
         kept=(*CACHE, "transformations"),
         required=("source",),
     ),
     PartForm(
         "document",
         FILE,
-        {"title": "file.filename", "source": KeyForm("file", _read_file_source, _write_source)},
+        {
+            "title": "file.filename",
+            "source": KeyForm(
+                "file", partial(_read_source, "file_data", "file_url"), _write_source
+            ),
+        },
         kept=(*CACHE, "citations", "context"),
         required=("source",),
     ),
@@ -181,13 +180,10 @@ def _is_turn(turn: Any) -> bool:
 def has_own_block(turn: Any) -> bool:
     """Return True for a turn with a block that Chat Completions does not have."""
     content = turn.get("content") if _is_turn(turn) else None
-    if not is_list(content):
-        return False
-    return any(is_own_block(block) for block in content)
+    return is_list(content) and any(map(_is_own_block, content))
 
 
-def is_own_block(block: Any) -> bool:
-    """Return True for a block that Chat Completions does not have."""
+def _is_own_block(block: Any) -> bool:
     if not isinstance(block, Mapping):
         return False
     kind = block.get("type")

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.messages import JsonMapping
 from turnwise.shapes.row import (
     ParsedRow,
     Row,
@@ -60,7 +61,7 @@ def _letters(name: str) -> str:
 
 def read(row: Any) -> ParsedRow:
     """Read pairs of a role's name and a text, bare or in a mapping."""
-    columns: Mapping[str, Any] = {} if is_list(row) else row
+    columns: JsonMapping = {} if is_list(row) else row
     if is_list(row):
         column, pairs = "messages", row
     else:
@@ -84,12 +85,14 @@ def read(row: Any) -> ParsedRow:
     return build_row("fastchat", columns, (column, "roles", "system_message"), messages, options)
 
 
-def _read_roles(columns: Mapping[str, Any]) -> Sequence[str]:
+def _read_roles(columns: JsonMapping) -> Sequence[str]:
     roles: Sequence[str] = columns.get("roles") or ()
     are_texts = is_list(roles) and all(isinstance(name, str) for name in roles)
     if not are_texts or len(roles) == 1:
-        problem = f"must be the names of the user and the assistant, not {short_repr(roles)}"
-        raise MessageError(problem, path="roles")
+        raise MessageError(
+            f"must be the names of the user and the assistant, not {short_repr(roles)}",
+            path="roles",
+        )
     return roles
 
 
@@ -108,14 +111,16 @@ def _read_role(name: str, index: int, roles: Sequence[str], path: str) -> str:
 
 
 def _read_content(value: Any, path: str) -> Any:
-    """Return text as it is, and (text, images) as parts."""
     if isinstance(value, str):
         return value
     is_pair = is_list(value) and len(value) == 2
     if not is_pair or not isinstance(value[0], str) or not _are_texts(value[1]):
         hint = "null is accepted for the assistant's last text only." if value is None else None
-        problem = f"must be text or (text, [address of an image]), not {short_repr(value)}"
-        raise MessageError(problem, path=path, hint=hint)
+        raise MessageError(
+            f"must be text or (text, [address of an image]), not {short_repr(value)}",
+            path=path,
+            hint=hint,
+        )
     images = [{"type": "image_url", "image_url": {"url": image}} for image in value[1]]
     return [{"type": "text", "text": value[0]}, *images]
 
@@ -147,11 +152,13 @@ def _write_content(message: Row, index: int) -> Any:
     text = parts[0].get("text")
     urls = [_image_url(part) for part in parts[1:]]
     if not isinstance(text, str) or not _are_texts(urls):
-        problem = "fastchat data has one text, then addresses of images"
-        raise MessageError(problem, path=f"messages[{index}].content")
+        raise MessageError(
+            "fastchat data has one text, then addresses of images",
+            path=f"messages[{index}].content",
+        )
     return [text, urls]
 
 
-def _image_url(part: Mapping[str, Any]) -> Any:
+def _image_url(part: JsonMapping) -> Any:
     image = part.get("image_url")
     return image.get("url") if isinstance(image, Mapping) else None

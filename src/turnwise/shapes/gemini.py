@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnwise.errors import MessageError
-from turnwise.messages import Path, format_path
+from turnwise.messages import JsonMapping, Path, format_path
 from turnwise.shapes.part_forms import (
     AUDIO,
     CALL,
@@ -51,12 +51,12 @@ OUTPUT_KEYS = ("output", "result")  # under which a result may be
 AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mp3"}
 
 
-def _to_camel(value: Mapping[str, Any]) -> Row:
+def _to_camel(value: JsonMapping) -> Row:
     """Return the keys of a mapping in camel case, those within it as they are."""
     return {SNAKE.sub(lambda found: found[1].upper(), key): item for key, item in value.items()}
 
 
-def _open_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
+def _open_part(part: JsonMapping) -> JsonMapping:
     """Return a part with a type: its data, and what is beside it."""
     part = _to_camel(part)
     for key in (*DATA_KEYS, *OTHER_DATA):
@@ -122,7 +122,7 @@ FORMS = (
 )
 
 
-def _read_own(part: Mapping[str, Any]) -> Item | None:
+def _read_own(part: JsonMapping) -> Item | None:
     """Return a thought or media, which need more than other names; None for another part."""
     if part.get("thought") and part["type"] == "text":
         block = {key: value for key, value in part.items() if key != "type"}
@@ -157,8 +157,7 @@ def _write_media(api: ApiForms, item: Item, path: Path) -> Row | None:
     return {"fileData": {"mimeType": kind, "fileUri": media[url_key], **names}, **beside}
 
 
-def _read_media(part: Mapping[str, Any]) -> Item:
-    """Return an image, a sound or a file."""
+def _read_media(part: JsonMapping) -> Item:
     beside = {key: part[key] for key in BESIDE if key in part}
     kind, data = str(part.get("mimeType", "")), part.get("data")
     names = {"filename": part["displayName"]} if "displayName" in part else {}
@@ -236,12 +235,16 @@ def _drop_known_names(messages: list[Row]) -> None:
 
 def _read_turn(api: ApiForms, turn: Any, path: Path) -> list[Row]:
     if not isinstance(turn, Mapping) or not is_list(turn.get("parts")):
-        problem = f"a turn has a role and parts; this is {describe(turn)}"
-        raise MessageError(problem, path=format_path(path))
+        raise MessageError(
+            f"a turn has a role and parts; this is {describe(turn)}", path=format_path(path)
+        )
     role = READ_ROLES.get(str(turn.get("role") or "user"))
     if role is None:
-        problem = f"unknown role {turn.get('role')!r}"
-        raise MessageError(problem, path=format_path((*path, "role")), hint="user or model")
+        raise MessageError(
+            f"unknown role {turn.get('role')!r}",
+            path=format_path((*path, "role")),
+            hint="user or model",
+        )
     others = {key: value for key, value in turn.items() if key not in ("role", "parts")}
     return list(join_items(role, api.read_content(turn["parts"], (*path, "parts")), others))
 

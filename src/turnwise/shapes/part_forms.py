@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.messages import REASONING_KEYS, Path, format_path
+from turnwise.messages import REASONING_KEYS, JsonMapping, Path, format_path, iterate_texts
 from turnwise.shapes.row import ParsedRow, Row, describe, is_list, translate_role
 
 TEXT, IMAGE, AUDIO, FILE, REFUSAL = "text", "image_url", "input_audio", "file", "refusal"
@@ -50,6 +50,11 @@ class Item(NamedTuple):
 
     kind: str
     value: Row
+
+
+def make_text(text: str) -> Item:
+    """Return the item that a text is."""
+    return Item(TEXT, {"type": TEXT, "text": text})
 
 
 class KeyForm(NamedTuple):
@@ -82,11 +87,11 @@ class PartForm:
     kept: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: JsonMapping = field(default_factory=dict)
     roles: tuple[str, ...] = ()
     unwritten: tuple[str, ...] = ()
 
-    def read(self, api: ApiForms, part: Mapping[str, Any], path: Path) -> Item:
+    def read(self, api: ApiForms, part: JsonMapping, path: Path) -> Item:
         """Return the item that a part of the API is.
 
         Raises:
@@ -94,9 +99,11 @@ class PartForm:
         """
         for key in self.required:
             if part.get(key) is None:
-                hint = did_you_mean(key, part, "It has")
-                problem = f"a part of type {self.type} needs {key!r}"
-                raise MessageError(problem, path=format_path(path), hint=hint)
+                raise MessageError(
+                    f"a part of type {self.type} needs {key!r}",
+                    path=format_path(path),
+                    hint=did_you_mean(key, part, "It has"),
+                )
         found: Row = dict(FIXED.get(self.kind, {}))
         for key, value in part.items():
             if key == "type" or key in self.dropped or value in (None, self.defaults.get(key)):
@@ -143,7 +150,7 @@ class PartForm:
         return {key: KeyForm(one) if isinstance(one, str) else one for key, one in forms}
 
 
-def _list_paths(value: Mapping[str, Any]) -> Iterator[str]:
+def _list_paths(value: JsonMapping) -> Iterator[str]:
     for key, item in value.items():
         yield key
         if isinstance(item, Mapping):
@@ -193,9 +200,9 @@ class ApiForms:
 
     name: str
     forms: tuple[PartForm, ...] = ()
-    open_part: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    open_part: Callable[[JsonMapping], JsonMapping] = dict
     close_part: Callable[[Row], Row] = dict
-    read_own: Callable[[Mapping[str, Any]], Item | None] = lambda part: None
+    read_own: Callable[[JsonMapping], Item | None] = lambda part: None
     write_own: Callable[[ApiForms, Item, Path], Row | None] = lambda api, item, path: None
     is_thought: Callable[[Row], bool] = bool
     make_thought: Callable[[str], Row] = lambda text: {}
@@ -214,10 +221,12 @@ class ApiForms:
         if content is None:
             return []
         if isinstance(content, str):
-            return [Item(TEXT, {"type": TEXT, "text": content})]
+            return [make_text(content)]
         if not is_list(content):
-            problem = f"content is a text or a list of parts, not {describe(content)}"
-            raise MessageError(problem, path=format_path(path))
+            raise MessageError(
+                f"content is a text or a list of parts, not {describe(content)}",
+                path=format_path(path),
+            )
         return [self.read_part(part, (*path, index)) for index, part in enumerate(content)]
 
     def read_part(self, part: Any, path: Path) -> Item:
@@ -227,10 +236,9 @@ class ApiForms:
             MessageError: it is of a type that cannot be kept, or malformed.
         """
         if isinstance(part, str):
-            return Item(TEXT, {"type": TEXT, "text": part})
+            return make_text(part)
         if not isinstance(part, Mapping):
-            problem = f"a part is a mapping, not {describe(part)}"
-            raise MessageError(problem, path=format_path(path))
+            raise MessageError(f"a part is a mapping, not {describe(part)}", path=format_path(path))
         opened = self.open_part(part)
         own = self.read_own(opened)
         if own is not None:
@@ -239,10 +247,11 @@ class ApiForms:
         for form in self.forms:
             if form.type == name:
                 return form.read(self, opened, path)
-        types = [form.type for form in self.forms]
-        problem = f"a part of type {short_repr(name)} cannot be kept"
-        hint = did_you_mean(str(name), types, "Types that can")
-        raise MessageError(problem, path=format_path((*path, "type")), hint=hint)
+        raise MessageError(
+            f"a part of type {short_repr(name)} cannot be kept",
+            path=format_path((*path, "type")),
+            hint=did_you_mean(str(name), [form.type for form in self.forms], "Types that can"),
+        )
 
     def write_item(self, item: Item, path: Path, role: str = "") -> Row:
         """Return an item as a part of the API.
@@ -285,24 +294,10 @@ class ApiForms:
 
     def note_unknown(self, key: str, value: Any, form: PartForm, path: Path) -> None:
         """Note a key that is not known and holds text, once for each type of part."""
-        if key not in form.kept and _holds_text(value):
+        if key not in form.kept and any(map(str.strip, iterate_texts(value))):
             shown = format_path((*path, key))
             note = f"{shown} is no key of {self.name} that is known; it was kept"
             self.notes.setdefault(f"{form.type}.{key}", note)
-
-
-def _holds_text(value: Any) -> bool:
-    waiting = [value]
-    while waiting:
-        found = waiting.pop()
-        if isinstance(found, str):
-            if found.strip():
-                return True
-        elif isinstance(found, Mapping):
-            waiting += found.values()
-        elif is_list(found):
-            waiting += found
-    return False
 
 
 # -- turns
@@ -357,7 +352,7 @@ class TurnBuilder:
         return self.parts
 
 
-def make_thought(text: str, detail: Mapping[str, Any], *, is_opaque: bool) -> Item:
+def make_thought(text: str, detail: JsonMapping, *, is_opaque: bool) -> Item:
     """Return reasoning: its text, and the block as it came, which is kept if only the API can read it."""
     return Item(THOUGHT, {"text": text, "detail": dict(detail), "is_opaque": is_opaque})
 
@@ -420,11 +415,9 @@ def split_content(content: Any) -> list[Item]:
     """Return the items of a content in the form of the middle."""
     if content is None or content == "":
         return []
-    if isinstance(content, str):
-        return [Item(TEXT, {"type": TEXT, "text": content})]
     items = []
     for part in content if is_list(content) else [content]:
-        value = {"type": TEXT, "text": part} if isinstance(part, str) else _require(part, "a part")
+        value = make_text(part).value if isinstance(part, str) else _require(part, "a part")
         items.append(Item(str(value.get("type")), value))
     return items
 
@@ -435,7 +428,7 @@ def _require(value: Any, what: str) -> Row:
     return dict(value)
 
 
-def split_message(message: Mapping[str, Any]) -> tuple[list[tuple[Item, Path]], Row]:
+def split_message(message: JsonMapping) -> tuple[list[tuple[Item, Path]], Row]:
     """Return the content, refusal and calls of a message as items with their paths, and its other fields.
 
     Reasoning is not among the items: each API has its own blocks for it.
@@ -541,8 +534,7 @@ def read_arguments(api: ApiForms, value: Any, path: Path) -> Any:
     """Return arguments that are data, or the JSON text of data."""
     if isinstance(value, (str, Mapping)):
         return value
-    problem = f"arguments are an object, not {describe(value)}"
-    raise MessageError(problem, path=format_path(path))
+    raise MessageError(f"arguments are an object, not {describe(value)}", path=format_path(path))
 
 
 def write_data(api: ApiForms, value: Any, path: Path) -> Any:

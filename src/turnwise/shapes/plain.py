@@ -41,16 +41,22 @@ def _read_message(value: Any, *path: str | int) -> Row:
     message = InputReader().to_plain(value, *path)
     where = format_path(path)
     if not isinstance(message, dict):
-        hint = 'for example {"role": "user", "content": "Hello!"}'
-        raise MessageError(f"a message is a mapping, not {describe(value)}", path=where, hint=hint)
+        raise MessageError(
+            f"a message is a mapping, not {describe(value)}",
+            path=where,
+            hint='for example {"role": "user", "content": "Hello!"}',
+        )
     require_text(message, "role", path)
     if not message.keys() & {"content", "tool_calls", "function_call", *REASONING_KEYS}:
-        similar = did_you_mean("content", message, "It has")
-        raise MessageError("there is no 'content'", path=where, hint=similar)
+        raise MessageError(
+            "there is no 'content'", path=where, hint=did_you_mean("content", message, "It has")
+        )
     content = message.get("content")
     if isinstance(content, int | float):
-        problem = f"must be text, a list of parts, or null; not {describe(content)}"
-        raise MessageError(problem, path=f"{where}.content")
+        raise MessageError(
+            f"must be text, a list of parts, or null; not {describe(content)}",
+            path=f"{where}.content",
+        )
     return message
 
 
@@ -95,8 +101,7 @@ def read_prompt(row: Any) -> ParsedRow:
     """Read TRL's prompt and completion; only the completion is trained, so replies in the prompt get weight 0."""
     row = require_mapping(row, "prompt")
     if row.get("prompt") is None:
-        hint = did_you_mean("prompt", row, "It has")
-        raise MessageError("there is no 'prompt'", hint=hint)
+        raise MessageError("there is no 'prompt'", hint=did_you_mean("prompt", row, "It has"))
     messages = _read_side(row["prompt"], "prompt", "user")
     columns = ["prompt"]
     completion = next((name for name in COMPLETION_COLUMNS if row.get(name) is not None), None)
@@ -118,8 +123,9 @@ def _read_side(value: Any, column: str, role: str) -> list[Row]:
     if isinstance(value, str):
         return [make_message(role, value)]
     if not is_list(value):
-        problem = f"must be text or a list of messages, not {describe(value)}"
-        raise MessageError(problem, path=column)
+        raise MessageError(
+            f"must be text or a list of messages, not {describe(value)}", path=column
+        )
     return _read_messages(value, column)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.messages import Path, format_path
+from turnwise.messages import JsonMapping, Path, format_path
 from turnwise.shapes.part_forms import (
     AUDIO,
     CALL,
@@ -27,6 +27,7 @@ from turnwise.shapes.part_forms import (
     PartForm,
     TurnBuilder,
     join_items,
+    make_text,
     make_thought,
     read_arguments,
     read_result,
@@ -152,10 +153,13 @@ def read_items(api: ApiForms, items: Any, path: Path) -> Iterator[tuple[int, Row
     for index, item in enumerate(items):
         found = list(_read_item(api, item, (*path, index)))
         role = _find_role(item)
-        if turn is not None and _begins_turn(turn, role, found):
+        is_reply = role == "assistant"
+        is_call = bool(found) and found[0].kind in (CALL, CUSTOM_CALL)
+        # A message or reasoning after a message or a call is no more of the reply before it.
+        if turn and not (is_reply and (is_call or not (turn.parts or turn.calls))):
             yield first, turn.build()
             turn = None
-        if role != "assistant":
+        if not is_reply:
             yield from ((index, one) for one in join_items(role, found, _read_others(item)))
         else:
             if turn is None:
@@ -167,20 +171,13 @@ def read_items(api: ApiForms, items: Any, path: Path) -> Iterator[tuple[int, Row
         yield first, turn.build()
 
 
-def _begins_turn(turn: TurnBuilder, role: str, found: list[Item]) -> bool:
-    """Return whether an item is no more of the reply before it."""
-    is_call = bool(found) and found[0].kind in (CALL, CUSTOM_CALL)
-    return role != "assistant" or (bool(turn.parts or turn.calls) and not is_call)
-
-
 def _find_role(item: Any) -> str:
-    """Return the role of the message that an item is part of."""
     if item.get("type", "message") == "message":
         return str(item.get("role"))
     return "tool" if str(item["type"]).endswith("_output") else "assistant"
 
 
-def _read_others(item: Mapping[str, Any]) -> Row:
+def _read_others(item: JsonMapping) -> Row:
     if item.get("type", "message") != "message":
         return {}
     known = ("type", "role", "content", *SERVER_KEYS)
@@ -202,12 +199,14 @@ def _read_item(api: ApiForms, item: Any, path: Path) -> Iterator[Item]:
     elif kind in ITEM_TYPES:
         yield api.read_part(item, path)
     else:
-        problem = f"an item of type {short_repr(kind)} cannot be kept"
-        hint = did_you_mean(str(kind), ITEM_TYPES, "Types that can")
-        raise MessageError(problem, path=format_path((*path, "type")), hint=hint)
+        raise MessageError(
+            f"an item of type {short_repr(kind)} cannot be kept",
+            path=format_path((*path, "type")),
+            hint=did_you_mean(str(kind), ITEM_TYPES, "Types that can"),
+        )
 
 
-def _read_reasoning(item: Mapping[str, Any]) -> Item:
+def _read_reasoning(item: JsonMapping) -> Item:
     texts = [part.get("text", "") for part in item.get("content") or ()]
     summary = [part.get("text", "") for part in item.get("summary") or ()]
     is_opaque = bool(item.get("encrypted_content") or summary or len(texts) > 1)
@@ -297,9 +296,8 @@ def write_reply(message: Row, finish_reason: str = "stop", **fields: Any) -> Row
         if item["type"] == "message":
             if not item["content"]:
                 continue
-            content = item["content"]
-            if isinstance(content, str):
-                text = Item(TEXT, {"type": TEXT, "text": content})
+            if isinstance(item["content"], str):
+                text = make_text(item["content"])
                 item["content"] = [API.write_item(text, ("message",), "assistant")]
         output.append({**item, "status": state if item["type"] != "reasoning" else "completed"})
     return {

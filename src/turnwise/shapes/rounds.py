@@ -47,9 +47,11 @@ def _split_rounds(messages: Sequence[Row], shape: str) -> list[dict[str, Row]]:
         role = message.get("role")
         accepted = NEXT_ROLES[previous]
         if role not in accepted:
-            problem = f"{shape} data has {' or '.join(accepted)} here, not {short_repr(role)}"
-            hint = f"An example: {EXAMPLES[shape]}."
-            raise MessageError(problem, path=f"messages[{index}].role", hint=hint)
+            raise MessageError(
+                f"{shape} data has {' or '.join(accepted)} here, not {short_repr(role)}",
+                path=f"messages[{index}].role",
+                hint=f"An example: {EXAMPLES[shape]}.",
+            )
         require_text_content(message, index, shape)
         if role == "system" or (role == "user" and previous != "system"):
             rounds.append({})
@@ -79,20 +81,26 @@ def read_xtuner(row: Any) -> ParsedRow:
             messages.append(make_message("assistant", output))
             messages[-1].update(_read_weight(turn.get("output_with_loss"), path))
         elif index < len(turns) - 1:
-            where = format_path((*path, "output"))
-            raise MessageError("only the last turn may lack its output", path=where)
+            raise MessageError(
+                "only the last turn may lack its output", path=format_path((*path, "output"))
+            )
     return build_row("xtuner", row, (column,), messages)
 
 
 def _check_xtuner_turn(turn: Any, path: Path) -> None:
     if not isinstance(turn, Mapping):
-        hint = f"Its keys: {', '.join(XTUNER_KEYS)}."
-        problem = f"a turn is a mapping, not {describe(turn)}"
-        raise MessageError(problem, path=format_path(path), hint=hint)
+        raise MessageError(
+            f"a turn is a mapping, not {describe(turn)}",
+            path=format_path(path),
+            hint=f"Its keys: {', '.join(XTUNER_KEYS)}.",
+        )
     for key in turn:
         if key not in XTUNER_KEYS:
-            similar = did_you_mean(str(key), XTUNER_KEYS, "Accepted")
-            raise MessageError(f"unknown key {str(key)!r}", path=format_path(path), hint=similar)
+            raise MessageError(
+                f"unknown key {str(key)!r}",
+                path=format_path(path),
+                hint=did_you_mean(str(key), XTUNER_KEYS, "Accepted"),
+            )
 
 
 def _read_weight(value: Any, path: Path) -> Row:
@@ -100,8 +108,10 @@ def _read_weight(value: Any, path: Path) -> Row:
     if value is None:
         return {}
     if value not in (True, False):
-        where = format_path((*path, "output_with_loss"))
-        raise MessageError(f"must be true or false, not {short_repr(value)}", path=where)
+        raise MessageError(
+            f"must be true or false, not {short_repr(value)}",
+            path=format_path((*path, "output_with_loss")),
+        )
     return {"weight": int(value)}
 
 
@@ -139,8 +149,9 @@ def read_alpaca(row: Any) -> ParsedRow:
     history = row.get("history")
     if history is not None:
         if not is_list(history):
-            problem = f"must be a list of [question, answer], not {short_repr(history)}"
-            raise MessageError(problem, path="history")
+            raise MessageError(
+                f"must be a list of [question, answer], not {short_repr(history)}", path="history"
+            )
         messages += _read_pairs(history, "history", open_end=False)
     question = [require_text(row, "instruction", ()), optional_text(row, "input")]
     messages.append(make_message("user", "\n".join(filter(None, question))))
@@ -177,8 +188,9 @@ def _read_pairs(pairs: Sequence[Any], path: str, open_end: bool) -> list[Row]:
         sizes = (1, 2) if is_open else (2,)
         if not is_list(pair) or len(pair) not in sizes:
             accepted = "[question, answer] or [question]" if is_open else "[question, answer]"
-            problem = f"must be {accepted}, not {short_repr(pair)}"
-            raise MessageError(problem, path=f"{path}[{index}]")
+            raise MessageError(
+                f"must be {accepted}, not {short_repr(pair)}", path=f"{path}[{index}]"
+            )
         for number, text in enumerate(pair):
             role = "assistant" if number else "user"
             messages.append(make_message(role, check_text(text, (path, index, number))))
@@ -204,9 +216,11 @@ def read_paddlenlp(row: Any) -> ParsedRow:
     answers = _read_side(row, "tgt") if row.get("tgt") is not None else []
     counts = len(questions), len(answers)
     if not questions or counts[0] - counts[1] not in (0, 1):
-        hint = "Accepted: as many of both, or one src more than tgt."
-        problem = f"there are {counts[0]} src and {counts[1]} tgt"
-        raise MessageError(problem, path="src", hint=hint)
+        raise MessageError(
+            f"there are {counts[0]} src and {counts[1]} tgt",
+            path="src",
+            hint="Accepted: as many of both, or one src more than tgt.",
+        )
     context = dict(check_options(row.get("context") or {}, "context"))
     messages = []
     if system := optional_text(context, "system", "context"):
@@ -220,7 +234,6 @@ def read_paddlenlp(row: Any) -> ParsedRow:
 
 
 def _read_side(row: Mapping[str, Any], key: str) -> list[str]:
-    """Return the texts of `src` or `tgt`, each a text or a list of texts."""
     if not is_list(row.get(key)):
         return [require_text(row, key, ())]
     return [check_text(text, (key, index)) for index, text in enumerate(row[key])]

@@ -158,8 +158,9 @@ def parse_json(text: str, path: str, accepted: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        problem = f"is not JSON ({error}): {short_repr(text)}"
-        raise MessageError(problem, path=path, hint=f"Accepted: {accepted}.") from None
+        raise MessageError(
+            f"is not JSON ({error}): {short_repr(text)}", path=path, hint=f"Accepted: {accepted}."
+        ) from None
 
 
 def find_turns(row: Any, shape: str, what: str) -> tuple[str, Sequence[Any]]:
@@ -167,14 +168,16 @@ def find_turns(row: Any, shape: str, what: str) -> tuple[str, Sequence[Any]]:
     row = require_mapping(row, shape)
     column = _turn_column(row)
     if column is None:
-        hint = did_you_mean("conversations", row, "It has")
-        raise MessageError(f"a row of {what} has no turns", hint=hint)
+        raise MessageError(
+            f"a row of {what} has no turns", hint=did_you_mean("conversations", row, "It has")
+        )
     turns = row[column]
     if not is_list(turns):
         raise MessageError(f"{what} is a list of turns, not {describe(turns)}", path=column)
     if not turns and shape != "openai":
-        hint = f"An example: {EXAMPLES[shape]}."
-        raise MessageError(f"{what} has no turns here", path=column, hint=hint)
+        raise MessageError(
+            f"{what} has no turns here", path=column, hint=f"An example: {EXAMPLES[shape]}."
+        )
     return column, turns
 
 
@@ -212,16 +215,21 @@ def describe(value: Any) -> str:
 def require_mapping(row: Any, shape: str) -> Mapping[str, Any]:
     """Return the row if it is a mapping, else raise MessageError."""
     if not isinstance(row, Mapping):
-        problem = f"a row of {shape} data is a mapping, not {describe(row)}"
-        raise MessageError(problem, hint=f"An example: {EXAMPLES[shape]}.")
+        raise MessageError(
+            f"a row of {shape} data is a mapping, not {describe(row)}",
+            hint=f"An example: {EXAMPLES[shape]}.",
+        )
     return row
 
 
 def require_text(turn: Mapping[str, Any], key: str, path: Path) -> str:
     """Return a text that a turn must have."""
     if key not in turn:
-        hint = did_you_mean(key, turn, "It has") or "It is empty."
-        raise MessageError(f"there is no {key!r}", path=format_path(path), hint=hint)
+        raise MessageError(
+            f"there is no {key!r}",
+            path=format_path(path),
+            hint=did_you_mean(key, turn, "It has") or "It is empty.",
+        )
     return check_text(turn[key], (*path, key))
 
 
@@ -284,9 +292,11 @@ def translate_role(message: Row, index: int, shape: str, names: Mapping[str, str
     """Return the name that a shape has for the role of a message."""
     role = str(message.get("role"))
     if role not in names:
-        hint = did_you_mean(role, names, "Roles that it has")
-        problem = f"{shape} data has no role {short_repr(role)}"
-        raise MessageError(problem, path=f"messages[{index}].role", hint=hint)
+        raise MessageError(
+            f"{shape} data has no role {short_repr(role)}",
+            path=f"messages[{index}].role",
+            hint=did_you_mean(role, names, "Roles that it has"),
+        )
     return names[role]
 
 
@@ -294,8 +304,10 @@ def require_text_content(message: Row, index: int, shape: str) -> str:
     """Return the content of a message, which must be text in this shape."""
     content = message.get("content")
     if not isinstance(content, str):
-        problem = f"{shape} data has a text here, not {describe(content)}"
-        raise MessageError(problem, path=f"messages[{index}].content")
+        raise MessageError(
+            f"{shape} data has a text here, not {describe(content)}",
+            path=f"messages[{index}].content",
+        )
     return content
 
 

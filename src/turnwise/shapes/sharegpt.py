@@ -57,21 +57,28 @@ def read(row: Any) -> ParsedRow:
         if messages[0]["role"] != "system":
             messages.insert(0, make_message("system", system))
         elif messages[0]["content"] != system:
-            problem = "the first turn is a system text too, and another one"
-            raise MessageError(problem, path="system")
+            raise MessageError(
+                "the first turn is a system text too, and another one", path="system"
+            )
     return build_row("sharegpt", row, (column, "system"), messages)
 
 
 def _read_turn(turn: Any, path: Path) -> Row:
     where = format_path(path)
     if not isinstance(turn, Mapping):
-        hint = 'for example {"from": "human", "value": "Hello!"}'
-        raise MessageError(f"a turn is a mapping, not {describe(turn)}", path=where, hint=hint)
+        raise MessageError(
+            f"a turn is a mapping, not {describe(turn)}",
+            path=where,
+            hint='for example {"from": "human", "value": "Hello!"}',
+        )
     name = require_text(turn, "from", path)
     role = ROLES.get(name.lower())
     if role is None:
-        similar = did_you_mean(name.lower(), ROLES, "Accepted")
-        raise MessageError(f"unknown role {short_repr(name)}", path=f"{where}.from", hint=similar)
+        raise MessageError(
+            f"unknown role {short_repr(name)}",
+            path=f"{where}.from",
+            hint=did_you_mean(name.lower(), ROLES, "Accepted"),
+        )
     if role is CALL_TURN:
         message = make_message("assistant", None)
         message["tool_calls"] = _read_calls(turn, path)
@@ -100,16 +107,23 @@ def _read_calls(turn: Mapping[str, Any], path: Path) -> list[Row]:
 def _read_call(call: Any, path: Path) -> Row:
     where = format_path(path)
     if not isinstance(call, Mapping):
-        problem = f"is not a tool call: {short_repr(call)}"
-        raise MessageError(problem, path=where, hint=f"Accepted: {ACCEPTED_CALLS}.")
+        raise MessageError(
+            f"is not a tool call: {short_repr(call)}",
+            path=where,
+            hint=f"Accepted: {ACCEPTED_CALLS}.",
+        )
     for key in ("name", "arguments"):
         if key not in call:
-            hint = did_you_mean(key, call, "It has")
-            raise MessageError(f"a call has no {key!r}", path=where, hint=hint)
+            raise MessageError(
+                f"a call has no {key!r}", path=where, hint=did_you_mean(key, call, "It has")
+            )
     for key in call:
         if key not in CALL_KEYS:
-            hint = did_you_mean(str(key), CALL_KEYS, "Accepted")
-            raise MessageError(f"unknown key {str(key)!r} in a call", path=where, hint=hint)
+            raise MessageError(
+                f"unknown key {str(key)!r} in a call",
+                path=where,
+                hint=did_you_mean(str(key), CALL_KEYS, "Accepted"),
+            )
     name = check_text(call["name"], (*path, "name"))
     found: Row = {"id": call["id"]} if "id" in call else {}
     found |= {"type": "function", "function": {"name": name, "arguments": call["arguments"]}}

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from turnwise.errors import MessageError, short_repr
-from turnwise.messages import Path, format_path
+from turnwise.messages import JsonMapping, Path, format_path
 from turnwise.shapes.part_forms import CUSTOM_TOOL, TOOL, ApiForms, KeyForm, PartForm
 from turnwise.shapes.row import ParsedRow, Row, build_row, extra_columns, is_list
 
@@ -84,7 +84,7 @@ def is_custom(tool: Any) -> bool:
     return isinstance(tool, Mapping) and tool.get("type") == "custom" and "input_schema" not in tool
 
 
-def make_function(tool: Mapping[str, Any]) -> Row:
+def make_function(tool: JsonMapping) -> Row:
     """Return the function that a custom tool of Chat Completions is for a template: its text is an argument."""
     custom = tool["custom"]
     about, form = custom.get("description") or "", custom.get("format") or {}
@@ -158,9 +158,11 @@ def read_api_tools(tools: Any) -> list[Row]:
         for one, _ in read_tool(tool, path):
             if not isinstance(one, Mapping) or not one.keys() & {"function", "custom"}:
                 kind = one.get("type") if isinstance(one, Mapping) else one
-                problem = f"a tool of type {short_repr(kind)} cannot be kept: it has no JSON schema"
-                hint = "Such tools run on the servers of the API; leave it out."
-                raise MessageError(problem, path=format_path(path), hint=hint)
+                raise MessageError(
+                    f"a tool of type {short_repr(kind)} cannot be kept: it has no JSON schema",
+                    path=format_path(path),
+                    hint="Such tools run on the servers of the API; leave it out.",
+                )
             found.append(dict(one))
     return found
 
@@ -189,7 +191,7 @@ def write_tools(tools: Any, api: str) -> list[Row]:
 
 
 def build_api_row(
-    api: ApiForms, row: Mapping[str, Any], used: Iterable[str], messages: list[Row]
+    api: ApiForms, row: JsonMapping, used: Iterable[str], messages: list[Row]
 ) -> ParsedRow:
     """Return a request of an API as a conversation; `used` are the columns that were read."""
     columns = {key: value for key, value in row.items() if key != "tools"}

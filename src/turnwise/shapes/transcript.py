@@ -27,6 +27,7 @@ from itertools import takewhile
 from typing import Any
 
 from turnwise.errors import MessageError, short_repr
+from turnwise.shapes.row import Row
 
 SPELLINGS: dict[str, tuple[str, ...]] = {
     "current": (
@@ -82,17 +83,17 @@ class Transcript:
         """True if the last turn has a header and nothing else."""
         return bool(self.turns) and not self.turns[-1].closed and not self.turns[-1].body
 
-    def messages(self) -> list[dict[str, Any]]:
+    def messages(self) -> list[Row]:
         """Return messages that the dialect's Jinja renders to the same text."""
         turns = self.turns[:-1] if self.has_generation_prompt else self.turns
         return list(map(self._to_message, turns))
 
-    def to_openai(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+    def to_openai(self) -> tuple[list[Row], list[Row] | None]:
         """Return messages and tools in OpenAI's shape; see the function `to_openai`."""
         return to_openai(self.messages())
 
-    def _to_message(self, turn: TranscriptTurn) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": turn.role}
+    def _to_message(self, turn: TranscriptTurn) -> Row:
+        message: Row = {"role": turn.role}
         _, _, action_start, action_end, interpreter, plugin = SPELLINGS[self.spelling]
         kinds = {interpreter: "interpreter", plugin: "plugin"}
         if turn.name is not None:
@@ -175,7 +176,7 @@ def _parse_header(header: str, line_end: str, index: int, spelling: str) -> Tran
     return TranscriptTurn(role=found[1], name=found[2])
 
 
-def _to_tool_call(kind: str, body: str) -> dict[str, Any]:
+def _to_tool_call(kind: str, body: str) -> Row:
     """Return a call as its kind says.
 
     It has `verbatim` if writing it again would change a byte, or if it cannot be parsed.
@@ -207,16 +208,16 @@ def parse_lenient_json(text: str) -> tuple[Any, bool]:
 
 
 def to_openai(
-    messages: list[dict[str, Any]],
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+    messages: list[Row],
+) -> tuple[list[Row], list[Row] | None]:
     """Return messages and tools in OpenAI's shape.
 
     The tools of the last system message before the conversation become `tools`, for that is where
     templates write them; others stay where they are. Results of calls become `tool` messages with
     the id of their call; what else the environment says stays.
     """
-    chat: list[dict[str, Any]] = []
-    tools: list[dict[str, Any]] | None = None
+    chat: list[Row] = []
+    tools: list[Row] | None = None
     unanswered_ids: list[str] = []
     last_system = len(list(takewhile(lambda message: message["role"] == "system", messages))) - 1
     for index, message in enumerate(messages):
