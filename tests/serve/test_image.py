@@ -65,7 +65,7 @@ def test_the_health_check_of_the_image(image: tuple[Path, dict[str, Any]]) -> No
 
 
 def test_the_file_system_is_read_only(image: tuple[Path, dict[str, Any]]) -> None:
-    code = "open('/tmp/x', 'w')"
+    code = "open('/written', 'w')"
     words = check_image.run_in(*image, "/usr/bin/python3", "-c", code)
     found = subprocess.run(words, check=False, capture_output=True, text=True)
     assert found.returncode == 1 and "Read-only file system" in found.stderr

@@ -21,7 +21,7 @@ import turnwise
 from served import QUIET, client_of, listening, make_service, post, start_command
 from timing import assert_quick
 from turnwise.errors import MessageError
-from turnwise.serve.app import Gatekeeper, Server, create_app
+from turnwise.serve.app import Gatekeeper, Server
 from turnwise.serve.bodies import RequestError, is_deeper, parse_body, read_fields
 from turnwise.serve.operations import JsonLog
 from turnwise.serve.request_types import PassedSampling
@@ -373,7 +373,7 @@ def test_health_models_metrics_and_description(client: TestClient) -> None:
 def test_the_log_has_one_line_for_each_request_and_no_content() -> None:
     stream = io.StringIO()
     service = make_service()
-    with TestClient(create_app(service, JsonLog(stream))) as client:
+    with TestClient(Server(service, JsonLog(stream)).application()) as client:
         wait_until_ready(client)
         secret = [{"role": "user", "content": "the secret word"}]
         post(client, RENDER, {"messages": secret})
@@ -388,7 +388,7 @@ def test_the_log_has_one_line_for_each_request_and_no_content() -> None:
 def test_a_defect_is_reported_without_its_innards(monkeypatch: pytest.MonkeyPatch) -> None:
     service, stream = make_service(), io.StringIO()
     monkeypatch.setattr(service.renderer, "encode", lambda *_: {}["secret"])
-    app = create_app(service, JsonLog(stream))
+    app = Server(service, JsonLog(stream)).application()
     with TestClient(app, raise_server_exceptions=False) as client:
         error = refuse(client, {"messages": HI}, 500)
         assert "secret" not in error["message"] and error["request_id"]
@@ -518,7 +518,7 @@ def test_a_server_that_is_interrupted_shuts_down_in_order() -> None:
         sent.append(message["type"])
 
     async def interrupt() -> None:
-        app = create_app(make_service(), JsonLog(io.StringIO()))
+        app = Server(make_service(), JsonLog(io.StringIO())).application()
         task = asyncio.create_task(app({"type": "lifespan", "state": {}}, receive, send))
         while not sent:
             await asyncio.sleep(0.01)

@@ -21,7 +21,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import turnwise
-from turnwise.serve.app import create_app
+from turnwise.serve.app import Server
 from turnwise.serve.models import ServedModels, load_model
 from turnwise.serve.operations import JsonLog
 from turnwise.serve.running import make_server
@@ -69,7 +69,7 @@ def make_service(names: Sequence[str] = ("qwen3",), **changes: Any) -> Service:
 
 @contextmanager
 def client_of(service: Service, upstream: Any = None) -> Iterator[TestClient]:
-    app = create_app(service, JsonLog(io.StringIO()), upstream)
+    app = Server(service, JsonLog(io.StringIO()), upstream).application()
     with TestClient(app, raise_server_exceptions=False) as client:
         yield client
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from turnwise.errors import TurnwiseError, short_repr, warn_caller
+from turnwise.errors import short_repr, warn_caller
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.serve.bodies import (
     Body,
     Bounds,
@@ -20,7 +21,7 @@ from turnwise.serve.bodies import (
     read_fields,
     refuse_fields,
 )
-from turnwise.serve.operations import error_body, explain_failure, status_of
+from turnwise.serve.operations import error_body, explain_failure
 from turnwise.serve.request_types import Flag, Limit, ListedObjects, Messages, Object, Share, Text
 from turnwise.shapes import anthropic, responses
 from turnwise.shapes.row import ParsedRow
@@ -34,12 +35,12 @@ class CountBody(RequestBody):
 
     model: Text = None
     messages: Messages
-    system: str | list[dict[str, Any]] | None = None
+    system: str | list[JsonObject] | None = None
     tools: ListedObjects = None
     tool_choice: Object = None
     thinking: Object = None
     output_config: Object = None
-    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    chat_template_kwargs: JsonObject = field(default_factory=dict)
 
 
 class MessagesBody(CountBody):
@@ -60,8 +61,8 @@ class ResponsesBody(RequestBody):
     """A request of OpenAI's Responses."""
 
     model: Text = None
-    input: str | list[dict[str, Any]]
-    instructions: str | list[dict[str, Any]] | None = None
+    input: str | list[JsonObject]
+    instructions: str | list[JsonObject] | None = None
     tools: ListedObjects = None
     tool_choice: Any = None
     parallel_tool_calls: bool = True
@@ -75,7 +76,7 @@ class ResponsesBody(RequestBody):
     include: list[str] | None = None
     truncation: Text = None
     stream_options: Object = None
-    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    chat_template_kwargs: JsonObject = field(default_factory=dict)
 
 
 NOT_DONE: dict[type[RequestBody], dict[str, str]] = {
@@ -97,13 +98,8 @@ NOT_DONE: dict[type[RequestBody], dict[str, str]] = {
 class UnsupportedThread(RequestError):
     """A request to keep the conversation on the server; the SDK of Anthropic then sends the whole of it each time."""
 
-    details: ClassVar[dict[str, Any]] = {
-        "error_code": "thread_unsupported_request",
-        "unsupported": ["thread"],
-    }
 
-
-def read_messages_request(body: CountBody) -> dict[str, Any]:
+def read_messages_request(body: CountBody) -> JsonObject:
     """Return the chat that a request of Anthropic's Messages is.
 
     Raises:
@@ -112,12 +108,12 @@ def read_messages_request(body: CountBody) -> dict[str, Any]:
     refuse_fields(body, NOT_DONE[CountBody])
     if getattr(body, "thread", None) is not None:
         raise UnsupportedThread("nothing is stored: send the whole conversation", path="thread")
-    row = _read_row(anthropic.read, body)
-    chat = _begin_chat(row, body)
+    chat = _begin_chat(anthropic.read, body)
     same = ("max_tokens", "temperature", "top_p", "top_k", "stream")
     chat |= {name: getattr(body, name, None) for name in same}
     chat["stop"] = getattr(body, "stop_sequences", None)
-    if row.messages and row.messages[-1].get("role") == "assistant":
+    messages = chat["messages"]
+    if messages and messages[-1].get("role") == "assistant":
         chat["continue_final_message"] = True  # the reply goes on where it ends
     _read_tool_choice(chat, body.tool_choice or {})
     output = body.output_config or {}
@@ -126,14 +122,10 @@ def read_messages_request(body: CountBody) -> dict[str, Any]:
     return chat
 
 
-def _read_row(read: Callable[[Any], ParsedRow], body: RequestBody) -> ParsedRow:
+def _begin_chat(read: Callable[[Any], ParsedRow], body: Any) -> JsonObject:
     row = read(body.given)
     for note in row.notes:
         warn_caller(note)
-    return row
-
-
-def _begin_chat(row: ParsedRow, body: Any) -> dict[str, Any]:
     chat = {"model": body.model, "messages": row.messages, "tools": row.tools}
     return chat | {"chat_template_kwargs": dict(body.chat_template_kwargs)}
 
@@ -142,7 +134,7 @@ ANTHROPIC_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 THINKING = (None, "enabled", "disabled", "adaptive")
 
 
-def _read_tool_choice(chat: dict[str, Any], choice: Mapping[str, Any]) -> None:
+def _read_tool_choice(chat: JsonObject, choice: JsonMapping) -> None:
     if not choice:
         return
     kind = choice.get("type")
@@ -155,7 +147,7 @@ def _read_tool_choice(chat: dict[str, Any], choice: Mapping[str, Any]) -> None:
     chat["parallel_tool_calls"] = not choice.get("disable_parallel_tool_use")
 
 
-def _read_thinking(chat: dict[str, Any], thinking: Mapping[str, Any], effort: Any) -> None:
+def _read_thinking(chat: JsonObject, thinking: JsonMapping, effort: Any) -> None:
     """Ask for reasoning, as far as the template has options for it, and pass its budget on."""
     kind = thinking.get("type")
     if kind not in THINKING:
@@ -168,7 +160,7 @@ def _read_thinking(chat: dict[str, Any], thinking: Mapping[str, Any], effort: An
     chat["thinking_token_budget"] = thinking.get("budget_tokens")
 
 
-def _read_format(chat: dict[str, Any], given: Any, path: str) -> None:
+def _read_format(chat: JsonObject, given: Any, path: str) -> None:
     """Read what the content must look like; the schema is beside the type, not under `json_schema`."""
     if given is None:
         return
@@ -182,7 +174,7 @@ def _read_format(chat: dict[str, Any], given: Any, path: str) -> None:
         raise RequestError(f"{short_repr(kind)} is not accepted", path=path)
 
 
-def read_responses_request(body: ResponsesBody) -> dict[str, Any]:
+def read_responses_request(body: ResponsesBody) -> JsonObject:
     """Return the chat that a request of Responses is.
 
     Raises:
@@ -191,7 +183,7 @@ def read_responses_request(body: ResponsesBody) -> dict[str, Any]:
     refuse_fields(body, NOT_DONE[ResponsesBody])
     if body.truncation not in (None, "disabled"):
         raise RequestError("a prompt is never cut: leave out messages instead", path="truncation")
-    chat = _begin_chat(_read_row(responses.read, body), body)
+    chat = _begin_chat(responses.read, body)
     same = ("temperature", "top_p", "stream", "parallel_tool_calls", "tool_choice")
     chat |= {name: getattr(body, name) for name in same}
     chat["max_completion_tokens"] = body.max_output_tokens
@@ -220,12 +212,9 @@ ANTHROPIC_ERRORS = {
 OWN_STATUS = (401, 403, 404, 413, 429)  # others below 500 are 400 at both APIs
 
 
-def write_api_error(path: str, error: Exception, request_id: str) -> tuple[dict[str, Any], int]:
+def write_api_error(path: str, error: Exception, request_id: str) -> tuple[JsonObject, int]:
     """Return an error in the shape of the API that a path belongs to, and its status."""
-    shown: TurnwiseError | str = explain_failure(error)
-    status = 500
-    if isinstance(error, TurnwiseError):
-        shown, status = error, status_of(error)
+    shown, status = explain_failure(error)
     if not path.startswith((MESSAGES_PATH, RESPONSES_PATH)):
         return error_body(shown, status, request_id), status
     status = status if status in OWN_STATUS or status >= 500 else 400
@@ -235,24 +224,22 @@ def write_api_error(path: str, error: Exception, request_id: str) -> tuple[dict[
         return found, status
     usual = "api_error" if status >= 500 else "invalid_request_error"
     kind = ANTHROPIC_ERRORS.get(status, usual)
-    own = {"type": kind, "message": found["error"]["message"]}
+    own: JsonObject = {"type": kind, "message": found["error"]["message"]}
     if isinstance(error, UnsupportedThread):
-        own["details"] = error.details
+        own["details"] = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
     status = 529 if status == 503 else status
     return {"type": "error", "error": own, "request_id": request_id}, status
 
 
-READERS: dict[type[RequestBody], Callable[[Any], dict[str, Any]]] = {
-    MessagesBody: read_messages_request,
-    CountBody: read_messages_request,
-    ResponsesBody: read_responses_request,
-}
-
-
-def read_api_request(body: RequestBody, kind: type[Body], settings: Any) -> Body:
+def read_api_request(body: CountBody | ResponsesBody, kind: type[Body], settings: Any) -> Body:
     """Return a request of another API as a chat.
 
     Raises:
         MessageError: a part cannot be kept, or a field asks for what this server does not do.
     """
-    return read_fields(kind, READERS[type(body)](body), settings)
+    chat = (
+        read_responses_request(body)
+        if isinstance(body, ResponsesBody)
+        else read_messages_request(body)
+    )
+    return read_fields(kind, chat, settings)

@@ -25,6 +25,7 @@ from typing import Any
 
 import httpx
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
@@ -36,6 +37,7 @@ from turnwise import __version__
 from turnwise.errors import TurnwiseError, TurnwiseWarning
 from turnwise.serve.api_requests import write_api_error
 from turnwise.serve.bodies import (
+    NOT_FOUND,
     TOO_LARGE,
     RequestBody,
     RequestError,
@@ -72,6 +74,7 @@ JSON_TYPE = "application/json"
 EVENTS_TYPE = b"text/event-stream"
 MAX_HEADERS = 16 * 1024  # bytes
 HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(:[0-9]*)?")  # a name or address, and a port
+NO_PATH = {NOT_FOUND: "there is no such path", 405: "this path takes another method"}
 STOPPING = "the server is stopping: send it again"
 DRAINED_BODIES = (
     4  # as many times the largest body are read and dropped, so that a client hears why
@@ -212,20 +215,13 @@ class WorkLane:
     """
 
     def __init__(self, name: str, threads: int, max_waiting: int) -> None:
-        self.name = name
-        self.threads = threads
         self.limit = threads + max_waiting
         self.running = 0
-        self._executor: ThreadPoolExecutor | None = None
-
-    def open(self) -> None:
-        """Start to take work."""
-        self._executor = ThreadPoolExecutor(self.threads, self.name)
+        self._executor = ThreadPoolExecutor(threads, name)  # which starts them when there is work
 
     def close(self) -> None:
         """Finish what is running, and take no more."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
     def submit(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
         """Do some work in a thread.
@@ -233,7 +229,6 @@ class WorkLane:
         Raises:
             RequestError: too much is waiting.
         """
-        assert self._executor is not None, "the application was not started"
         if self.running >= self.limit:
             raise RequestError("too many requests are waiting; try again in a second", status=429)
         self.running += 1
@@ -305,20 +300,19 @@ class Server:
             raise RequestError(
                 "a body of JSON is needed", hint=f"send content-type: {JSON_TYPE}", status=415
             )
-        chunks, size = [], 0
+        found = bytearray()
         try:
             async with asyncio.timeout(self.settings.read_seconds):
                 async for chunk in request.stream():
-                    size += len(chunk)
-                    if size > limit:
+                    found += chunk
+                    if len(found) > limit:
                         raise self.too_large()
-                    chunks.append(chunk)
         except TimeoutError:
             seconds = self.settings.read_seconds
             raise RequestError(f"the body did not come within {seconds:g} s", status=408) from None
         except ClientDisconnect:
             raise RequestError("the client has left", status=408) from None
-        return b"".join(chunks)
+        return bytes(found)
 
     def too_large(self) -> RequestError:
         """Return the error for a body that is too large."""
@@ -336,8 +330,7 @@ class Server:
         if status == TOO_LARGE:
             limit = DRAINED_BODIES * self.settings.max_body
             return RefusedUpload(json.dumps(content).encode(), limit, self.settings.read_seconds)
-        headers = {"retry-after": "1"} if status == 429 else None
-        return JSONResponse(content, status, headers)
+        return JSONResponse(content, status, {"retry-after": "1"} if status == 429 else None)
 
     def work(self, work: Work, kind: type[RequestBody], data: bytes, request_id: str) -> Any:
         """Read a request and do its work, in a thread."""
@@ -410,8 +403,7 @@ class Server:
         routes: list[BaseRoute] = [
             *(self.post(path, work, PATHS[path][1] or RequestBody) for path, work in works.items()),
             self.get("/v1/models", lambda: JSONResponse(service.list_models())),
-            self.get("/healthz", lambda: JSONResponse({"status": "ok"})),
-            self.get("/health", lambda: JSONResponse({"status": "ok"})),
+            *(self.get(path, lambda: JSONResponse({"status": "ok"})) for path in OPEN_PATHS[:2]),
             self.get("/readyz", self._tell_ready),
             self.get("/tokenizer_info", lambda: JSONResponse(service.describe_tokenizer())),
             self.get("/version", lambda: JSONResponse({"version": __version__})),
@@ -434,8 +426,8 @@ class Server:
         return JSONResponse(await self.run(call, "entries", {}, is_slow=True))
 
     def _tell_ready(self) -> Response:
-        status = 200 if self.is_ready else 503
-        return JSONResponse({"status": "ready" if self.is_ready else "starting"}, status)
+        word, status = ("ready", 200) if self.is_ready else ("starting", 503)
+        return JSONResponse({"status": word}, status)
 
     def _write_metrics(self) -> Response:
         memory = self.service.memory
@@ -472,8 +464,6 @@ class Server:
         """Load what is slow before the first request, and end threads and workers after the last."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TurnwiseWarning)  # each request answers with its own
-            self._quick.open()
-            self._slow.open()
             await self._slow.submit(self.service.warm_up)
             starting = asyncio.create_task(self._start_workers())
             try:
@@ -510,7 +500,7 @@ class Server:
                     allow_headers=["*"],
                 )
             )
-        handlers: Any = {404: self._not_found, 405: self._wrong_method}
+        handlers: Any = dict.fromkeys(NO_PATH, self._refuse_path)
         return Starlette(
             routes=self.routes(),
             middleware=middleware,
@@ -518,31 +508,13 @@ class Server:
             exception_handlers=handlers,
         )
 
-    async def _not_found(self, request: Request, error: Exception) -> Response:
-        text = "there is no such path; /openapi.json lists them"
-        if request.url.path in REPLY_APIS:
+    async def _refuse_path(self, request: Request, error: HTTPException) -> Response:
+        status = error.status_code
+        text = f"{NO_PATH[status]}; /openapi.json lists them"
+        if status == NOT_FOUND and request.url.path in REPLY_APIS:
             text = "no engine answers here: start the server with --upstream URL to chat through it"
-        return JSONResponse(error_body(text, 404, request.state.request_id), 404)
-
-    async def _wrong_method(self, request: Request, error: Exception) -> Response:
-        text = "this path takes another method; /openapi.json lists them"
-        return JSONResponse(error_body(text, 405, request.state.request_id), 405)
+        return JSONResponse(error_body(text, status, request.state.request_id), status)
 
 
 def _send_file(file: Path, kind: str) -> Response:
     return Response(file.read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
-
-
-def create_app(
-    service: Service,
-    log: JsonLog | None = None,
-    transport: httpx.AsyncBaseTransport | None = None,
-) -> Starlette:
-    """Return the ASGI application of a service.
-
-    Args:
-        service: the models and limits.
-        log: where requests are logged; stderr by default.
-        transport: how the upstream of a gateway is asked, if not over the network.
-    """
-    return Server(service, log, transport).application()

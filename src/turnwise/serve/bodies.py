@@ -32,7 +32,7 @@ from typing import (
 )
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.messages import find_lone_surrogate
+from turnwise.messages import JsonObject, find_lone_surrogate
 
 INVALID, NOT_FOUND, TOO_LARGE, TOO_SLOW = 422, 404, 413, 504
 KIND_NAMES: dict[type, str] = {
@@ -63,6 +63,7 @@ def parse_body(data: bytes, max_depth: int) -> Any:
         RequestError: it is not JSON, has numbers that JSON does not have or a key twice in one object, is nested too
             deeply, or has a text that is not Unicode.
     """
+    too_deep = RequestError(f"the body is nested more than {max_depth} levels deep")
     try:
         text = data.decode("utf-8-sig")
         value = json.loads(
@@ -72,7 +73,7 @@ def parse_body(data: bytes, max_depth: int) -> Any:
             object_pairs_hook=_read_object,
         )
     except RecursionError:
-        raise _too_deep(max_depth) from None
+        raise too_deep from None
     except UnicodeDecodeError as error:
         raise RequestError(f"the body is not UTF-8: byte {error.start}") from None
     except json.JSONDecodeError as error:
@@ -84,23 +85,21 @@ def parse_body(data: bytes, max_depth: int) -> Any:
         raise RequestError("the body has a number with too many digits to be read") from None
     # A body with few brackets cannot be deep, and is not walked.
     if data.count(b"[") + data.count(b"{") > max_depth and is_deeper(value, max_depth):
-        raise _too_deep(max_depth)
-    if "\\ud" in text or "\\uD" in text:  # halves of a surrogate pair can only be escapes
-        problem = find_lone_surrogate(value, ())
-        if problem is not None:
-            raise problem
+        raise too_deep
+    # Halves of a surrogate pair can only be escapes.
+    has_escape = "\\ud" in text or "\\uD" in text
+    if has_escape and (problem := find_lone_surrogate(value, ())):
+        raise problem
     return value
 
 
-def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _read_object(pairs: list[tuple[str, Any]]) -> JsonObject:
     """Return an object; a key twice is refused, since a filter before this server may have read the other value."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise RequestError(f"the body has the key {short_repr(key)} twice in one object")
-            seen.add(key)
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise RequestError(f"the body has the key {short_repr(twice)} twice in one object")
     return found
 
 
@@ -115,22 +114,17 @@ def _read_float(text: str) -> float:
     return value
 
 
-def _too_deep(max_depth: int) -> RequestError:
-    return RequestError(f"the body is nested more than {max_depth} levels deep")
-
-
 def is_deeper(value: Any, max_depth: int) -> bool:
     """Return whether containers are nested deeper than a number of levels."""
-    level = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(max_depth):
-        children: list[Any] = []
-        for one in level:
-            inside = one.values() if isinstance(one, dict) else one
-            children += [child for child in inside if isinstance(child, (dict, list))]
-        if not children:
+    level = [value]
+    for _ in range(max_depth + 1):
+        level = [one for one in level if isinstance(one, (dict, list))]
+        if not level:
             return False
-        level = children
-    return bool(level)
+        level = [
+            child for one in level for child in (one.values() if isinstance(one, dict) else one)
+        ]
+    return True
 
 
 @dataclass(frozen=True)
@@ -151,7 +145,7 @@ class RequestBody:
         is_closed: whether other fields are refused.
     """
 
-    given: dict[str, Any]
+    given: JsonObject
     types: ClassVar[dict[str, FieldType | None]] = {}
     required: ClassVar[list[str]] = []
     is_closed: ClassVar[bool] = False
@@ -191,7 +185,9 @@ class FieldType:
         Raises:
             MessageError: it has another type, or is out of bounds.
         """
-        if not self._has_kind(value):
+        # A boolean is an int for Python, and an int is a number for everybody else.
+        has_kind = isinstance(value, self.kinds) or (isinstance(value, int) and float in self.kinds)
+        if not has_kind or (isinstance(value, bool) and bool not in self.kinds):
             raise MessageError(
                 f"{' or '.join(map(KIND_NAMES.__getitem__, self.kinds))} is needed, not {short_repr(value)}",
                 path=path,
@@ -203,14 +199,12 @@ class FieldType:
         if isinstance(value, int | float):
             self._check_number(value, path, settings)
         elif self.choices and value not in self.choices:
-            hint = did_you_mean(value, self.choices, "Accepted")
-            raise MessageError(f"{short_repr(value)} is not accepted", path=path, hint=hint)
+            raise MessageError(
+                f"{short_repr(value)} is not accepted",
+                path=path,
+                hint=did_you_mean(value, self.choices, "Accepted"),
+            )
         return value
-
-    def _has_kind(self, value: Any) -> bool:
-        if isinstance(value, bool):
-            return bool in self.kinds
-        return isinstance(value, self.kinds) or (isinstance(value, int) and float in self.kinds)
 
     def _check_number(self, value: float, path: str, settings: Any) -> None:
         least, most = self.bounds.least, find_most(self.bounds, settings)
@@ -233,8 +227,9 @@ class FieldType:
         if items and self.item.kinds == (int,) and set(map(type, items)) == {int}:
             least, largest = self.item.bounds.least, self.item.bounds.most
             if least is not None and not least <= min(items) <= max(items) <= int(largest or 0):
-                message = f"a token id is a whole number from {least} to {largest}"
-                raise MessageError(message, path=path)
+                raise MessageError(
+                    f"a token id is a whole number from {least} to {largest}", path=path
+                )
             return items
         return [
             self.item.read(item, f"{path}[{index}]", settings) for index, item in enumerate(items)
@@ -287,8 +282,11 @@ def read_fields(body: type[Body], value: Any, settings: Any = None, path: str = 
     found = {}
     for name, given in value.items():
         if name not in body.types and body.is_closed:
-            hint = did_you_mean(name, body.types, "Fields")
-            raise MessageError(f"unknown field {short_repr(name)}", path=path, hint=hint)
+            raise MessageError(
+                f"unknown field {short_repr(name)}",
+                path=path,
+                hint=did_you_mean(name, body.types, "Fields"),
+            )
         if given is not None and name in body.types:
             kind = body.types[name]
             found[name] = given if kind is None else kind.read(given, prefix + name, settings)

@@ -13,14 +13,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from turnwise.messages import JsonObject
 from turnwise.serve.api_requests import (
     MESSAGES_PATH,
     RESPONSES_PATH,
+    CountBody,
     MessagesBody,
     ResponsesBody,
     read_api_request,
@@ -28,7 +30,7 @@ from turnwise.serve.api_requests import (
 )
 from turnwise.serve.bodies import RequestBody, RequestError
 from turnwise.serve.gateway import Gateway, ReplyState
-from turnwise.serve.rendering import find_unknown_fields
+from turnwise.serve.rendering import find_unknown_fields, note_warnings
 from turnwise.serve.reply_writers import (
     BlockReplies,
     MessagesFormat,
@@ -37,7 +39,6 @@ from turnwise.serve.reply_writers import (
     ResponsesFormat,
 )
 from turnwise.serve.request_types import GatewayBody, PlainGatewayBody
-from turnwise.serve.service import Service
 from turnwise.serve.trajectories import HEADER, Trajectories, make_key
 from turnwise.serve.upstreams import GenerationPlan, UpstreamCall
 
@@ -49,7 +50,7 @@ EVENT_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
 Result = TypeVar("Result")
-EventLists = AsyncGenerator[list[dict[str, Any]], None]
+EventLists = AsyncGenerator[list[JsonObject], None]
 
 
 class ReplyApi(NamedTuple):
@@ -91,16 +92,6 @@ class ClientLeft(Exception):
     """The client closed its connection; it never leaves this module."""
 
 
-class HttpServer(Protocol):
-    """What this path needs of the server."""
-
-    service: Service
-
-    async def read_body(self, request: Request) -> bytes: ...
-
-    async def run_work(self, work: Any, kind: Any, data: bytes, request_id: str) -> Any: ...
-
-
 class ChatRoute:
     """Answers requests of one API with replies of the upstream.
 
@@ -112,7 +103,7 @@ class ChatRoute:
     """
 
     def __init__(
-        self, server: HttpServer, gateway: Gateway, trajectories: Trajectories, path: str
+        self, server: Any, gateway: Gateway, trajectories: Trajectories, path: str
     ) -> None:
         self._server = server
         self._gateway = gateway
@@ -131,7 +122,7 @@ class ChatRoute:
         work: ChatWork = await self._server.run_work(prepare, self._api.body, data, request_id)
         if self._gateway.running >= self._settings.max_streams:
             raise RequestError("too many replies are being sampled; try again", status=429)
-        writer = self._api.writer(work.plan, work.body, self._gateway.begin())
+        writer = self._api.writer(work.plan, work.body, ReplyState())
         chunks = self._sample(work, headers, writer)
         try:
             if not work.stream:
@@ -151,16 +142,12 @@ class ChatRoute:
         """Read a request, make its prompt and its grammar: the work of a thread."""
         model = self._server.service.models.find(getattr(body, "model", None))
         request_id = self._api.id_format.format(request_id)
-        chat: GatewayBody | PlainGatewayBody
-        if isinstance(body, PlainGatewayBody):
-            chat = body
-            plan = self._gateway.plan_plain(chat, model, request_id)
-        else:
-            asked = body
-            if not isinstance(asked, GatewayBody):
-                asked = read_api_request(body, GatewayBody, self._settings)
-            plan = self._gateway.plan(asked, model, request_id)
-            chat = asked
+        chat: Any = body
+        if isinstance(body, CountBody | ResponsesBody):
+            chat = read_api_request(body, GatewayBody, self._settings)
+        is_plain = isinstance(chat, PlainGatewayBody)
+        make_plan = self._gateway.plan_plain if is_plain else self._gateway.plan
+        plan = make_plan(chat, model, request_id)
         warnings = [*warnings, *find_unknown_fields(body, ())]
         warnings = [one for one in warnings if one not in model.problems]
         # A level of reasoning is advice, which every agent sends: the nearest one is used, with a warning.
@@ -177,13 +164,11 @@ class ChatRoute:
 
     async def _complete(
         self, work: ChatWork, chunks: EventLists, writer: ReplyWriter
-    ) -> dict[str, Any]:
-        """Return an answer: the sum of what would be streamed."""
+    ) -> JsonObject:
         async with aclosing(chunks):
             async for _ in chunks:
                 pass
-        answer = writer.answer()
-        return {**answer, "warnings": work.warnings} if work.warnings else answer
+        return writer.answer() | note_warnings(work.warnings)
 
     async def _write_events(
         self, work: ChatWork, chunks: EventLists, writer: ReplyWriter, request_id: str
@@ -193,8 +178,8 @@ class ChatRoute:
         try:
             async with aclosing(chunks):
                 async for events in chunks:
-                    if work.warnings and not has_begun:
-                        events[0] = {**events[0], "warnings": work.warnings}
+                    if not has_begun:
+                        events[0] |= note_warnings(work.warnings)
                     has_begun = True
                     yield b"".join(map(writer.write, events))
             yield b"".join(map(writer.write, writer.end())) + self._api.end
@@ -206,7 +191,6 @@ class ChatRoute:
     async def _sample(
         self, work: ChatWork, headers: dict[str, str], writer: ReplyWriter
     ) -> EventLists:
-        """Yield the events of all replies."""
         self._gateway.running += 1
         try:
             chunks = self._gateway.stream(work.plan, work.calls, writer.add, headers, writer.state)

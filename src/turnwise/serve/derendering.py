@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+from turnwise.messages import JsonObject
 from turnwise.replies.chunk_stream import ChunkStream
 from turnwise.replies.events import Message
 from turnwise.replies.parser.parser import Parser
@@ -24,25 +25,23 @@ from turnwise.serve.models import ServedModel
 from turnwise.serve.rendering import ChatRenderer
 from turnwise.serve.request_types import DerenderBody, EngineOutput, StreamState
 from turnwise.serve.sampling import NONE, read_choice
-from turnwise.serve.settings import ServeSettings
 from turnwise.sized_cache import SizedTable
 
 STATE_FIELDS = ("role_sent", "output_token_ids", "output_chunk_lens")  # that every state has
 MAX_KEPT_BYTES = 32 << 20  # of parsers that wait for the next chunk
 PARSER_BYTES = 16_000  # of a parser without its ids, about
 ID_BYTES = 8
+REASONING = ("reasoning_content", "reasoning")
 
 
 class Derenderer:
     """Reads the replies of a server's models.
 
     Args:
-        settings: the limits.
         renderer: renders the chat of a request, for the prompt of a reply.
     """
 
-    def __init__(self, settings: ServeSettings, renderer: ChatRenderer) -> None:
-        self.settings = settings
+    def __init__(self, renderer: ChatRenderer) -> None:
         self._renderer = renderer
         self._kept = KeptStreams(MAX_KEPT_BYTES)
 
@@ -59,7 +58,7 @@ class Derenderer:
 
     # -- whole replies
 
-    def read_reply(self, body: DerenderBody, model: ServedModel, now: int) -> dict[str, Any]:
+    def read_reply(self, body: DerenderBody, model: ServedModel, now: int) -> JsonObject:
         """Return the ChatCompletionResponse of a complete GenerateResponse."""
         given = _check_output(body.generate_response, "generate_response")
         choices = []
@@ -70,7 +69,7 @@ class Derenderer:
             choices.append(
                 {
                     "index": place if choice.index is None else choice.index,
-                    "message": to_wire_message(message, wants_reasoning(body)),
+                    "message": choose_reasoning(message, body),
                     "logprobs": None,
                     "finish_reason": choose_finish_reason(message, choice.finish_reason),
                     "stop_reason": choice.stop_reason,
@@ -88,7 +87,7 @@ class Derenderer:
 
     # -- one chunk of a reply
 
-    def read_chunk(self, body: DerenderBody, model: ServedModel, now: int) -> dict[str, Any]:
+    def read_chunk(self, body: DerenderBody, model: ServedModel, now: int) -> JsonObject:
         """Return a DerenderChatStreamResponse: what is new of a reply, and the state for the next call."""
         given = _check_output(body.generate_chunk, "generate_chunk")
         if len(given.choices) > 1:
@@ -103,9 +102,7 @@ class Derenderer:
             "model": model.name,
         }
 
-        def answer(
-            choices: list[Any], ids: list[int], new: dict[str, Any] | None
-        ) -> dict[str, Any]:
+        def answer(choices: list[Any], ids: list[int], new: JsonObject | None) -> JsonObject:
             usage = None if given.usage is None else make_usage(body.prompt_tokens, len(ids))
             chunk = {**frame, "choices": choices, "usage": usage}
             return {"chunk": chunk, "stream_state": _make_state(ids, lengths, state, new)}
@@ -139,7 +136,7 @@ class Derenderer:
         ids: list[int],
         index: int,
         is_last: bool,
-    ) -> tuple[dict[str, Any], Message | None]:
+    ) -> tuple[JsonObject, Message | None]:
         """Return what is new after some ids, and the message if they are the last."""
         key = _make_key(body, model, index)
         stream = self._kept.take(_digest_ids(key, before)) if before else None
@@ -155,10 +152,7 @@ class Derenderer:
             size = PARSER_BYTES + ID_BYTES * len(after)
             self._kept.keep(_digest_ids(key, after), stream, size)
         delta = join_deltas([one["choices"][0]["delta"] for one in chunks])
-        if not wants_reasoning(body):
-            delta.pop("reasoning_content", None)
-            delta.pop("reasoning", None)
-        return delta, stream.message
+        return choose_reasoning(delta, body), stream.message
 
 
 class KeptStreams(SizedTable[ChunkStream]):
@@ -232,13 +226,11 @@ def _read_lengths(state: StreamState, total: int) -> list[int]:
 
 
 def _make_state(
-    ids: list[int], lengths: list[int], before: StreamState, delta: dict[str, Any] | None = None
-) -> dict[str, Any]:
+    ids: list[int], lengths: list[int], before: StreamState, delta: JsonObject | None
+) -> JsonObject:
     """Return the state for the next call, with vLLM's fields; those of its own decoding stay as they are."""
-    call_ids = before.last_tool_call_ids
-    for call in (delta or {}).get("tool_calls", ()):
-        if call.get("id"):
-            call_ids = [*call_ids, call["id"]]
+    new = [call["id"] for call in (delta or {}).get("tool_calls", ()) if call.get("id")]
+    call_ids = before.last_tool_call_ids + new
     return {
         "prev_tokens": [],
         "prefix_offset": 0,
@@ -254,19 +246,12 @@ def _make_state(
 # -- what clients see
 
 
-def wants_reasoning(body: DerenderBody) -> bool:
-    """Return whether the client of a derender request wants the reasoning."""
-    return body.chat_request is None or body.chat_request.include_reasoning
-
-
-def to_wire_message(message: Message, with_reasoning: bool = True) -> dict[str, Any]:
-    """Return a message as a client gets it: reasoning, if it is wanted, under vLLM's name, too."""
-    found = dict(message)
-    if not with_reasoning:
-        found.pop("reasoning_content", None)
-    if "reasoning_content" in found:
-        found["reasoning"] = found["reasoning_content"]
-    return found
+def choose_reasoning(message: JsonObject, body: DerenderBody) -> JsonObject:
+    """Return a message or a delta as a client gets it: reasoning, if it is wanted, under vLLM's name, too."""
+    if body.chat_request is not None and not body.chat_request.include_reasoning:
+        return {key: value for key, value in message.items() if key not in REASONING}
+    thought = message.get("reasoning_content")
+    return dict(message) if thought is None else {**message, "reasoning": thought}
 
 
 def choose_finish_reason(message: Message, reason: str | None) -> str:
@@ -276,9 +261,9 @@ def choose_finish_reason(message: Message, reason: str | None) -> str:
     return "tool_calls" if message.get("tool_calls") else "stop"
 
 
-def make_usage(prompt: int, completion: int, cached: int | None = None) -> dict[str, Any]:
+def make_usage(prompt: int, completion: int, cached: int | None = None) -> JsonObject:
     """Return the usage of a reply."""
-    usage: dict[str, Any] = {
+    usage: JsonObject = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
@@ -288,9 +273,9 @@ def make_usage(prompt: int, completion: int, cached: int | None = None) -> dict[
     return usage
 
 
-def join_deltas(deltas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def join_deltas(deltas: Sequence[Mapping[str, Any]]) -> JsonObject:
     """Return several deltas as one: what a client that adds them up would have."""
-    joined: dict[str, Any] = {}
+    joined: JsonObject = {}
     texts: dict[str, list[str]] = {}
     for delta in deltas:
         for name, value in delta.items():
@@ -308,7 +293,7 @@ def join_deltas(deltas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return joined
 
 
-def _join_calls(calls: list[dict[str, Any]], deltas: list[dict[str, Any]]) -> None:
+def _join_calls(calls: list[JsonObject], deltas: list[JsonObject]) -> None:
     for delta in deltas:
         if calls and calls[-1]["index"] == delta["index"]:
             if delta.get("id"):

@@ -19,15 +19,16 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import httpx
 
 from turnwise.errors import TurnwiseError
 from turnwise.local_files import error_reason
+from turnwise.messages import JsonObject
 from turnwise.replies.chunk_stream import ChunkStream
 from turnwise.serve.bodies import NOT_FOUND, RequestError, refuse_fields
-from turnwise.serve.derendering import join_deltas, make_usage
+from turnwise.serve.derendering import join_deltas
 from turnwise.serve.models import ServedModel
 from turnwise.serve.plain_stream import PlainStream
 from turnwise.serve.rendering import ChatRenderer, make_plan, read_prompts
@@ -100,16 +101,16 @@ class ChoiceStream:
         self._stops = StopFilter(plan.sampling.get("stop", []))
         self._plan = plan
         self.index = index
-        self.deltas: list[dict[str, Any]] = []
-        self.message: dict[str, Any] = {}  # when it is finished
+        self.deltas: list[JsonObject] = []
+        self.message: JsonObject = {}  # when it is finished
         self.has_ended = False
         self.ids: list[int] = []
-        self.logprobs: list[dict[str, Any]] = []
+        self.logprobs: list[JsonObject] = []
         self._sent = (0, 0)  # how many ids and log-probabilities chunks have had
         self._cut_reason: str | None = None
         self.finish_reason: str | None = None
 
-    def feed(self, piece: ReplyPiece) -> list[dict[str, Any]]:
+    def feed(self, piece: ReplyPiece) -> list[JsonObject]:
         """Return the deltas of the next piece of the reply; `finish` is due when it has ended."""
         if self.has_ended:
             return []
@@ -120,12 +121,14 @@ class ChoiceStream:
         if self._stops.found is None and piece.finish_reason is not None:
             self._cut_reason = CUT.get(piece.finish_reason)
             self.has_ended = True
-            deltas += self._close()
+            deltas += self._cut(self._stream.close())
+            if held := self._stops.close():
+                deltas.append({"content": held})
         self.has_ended = self.has_ended or self.stop_text is not None
         self.deltas += deltas
         return deltas
 
-    def take_tokens(self) -> tuple[list[int], list[dict[str, Any]]]:
+    def take_tokens(self) -> tuple[list[int], list[JsonObject]]:
         """Return the ids and log-probabilities that came since the last call."""
         first, begun = self._sent
         self._sent = len(self.ids), len(self.logprobs)
@@ -136,13 +139,6 @@ class ChoiceStream:
             return self._stream.feed(chunk)
         except TurnwiseError as error:  # ids after text, which no parser can put together
             raise odd_answer(f"a reply that cannot be read: {error.message}") from None
-
-    def _close(self) -> list[dict[str, Any]]:
-        deltas = self._cut(self._stream.close())
-        held = self._stops.close()
-        if held:
-            deltas.append({"content": held})
-        return deltas
 
     def finish(self) -> None:
         """Check the calls of a reply that has ended, and say why it did: the work of a thread.
@@ -167,7 +163,6 @@ class ChoiceStream:
         self.finish_reason = self._cut_reason or ("tool_calls" if has_calls else "stop")
 
     def _find_missing_tokens(self) -> str | None:
-        """Return what of the tokens was asked for and did not come."""
         has_text = bool(self.message.get("content") or self.message.get("tool_calls"))
         if has_text and self._plan.with_ids and not self.ids:
             return "there are no token ids"
@@ -176,14 +171,13 @@ class ChoiceStream:
         return None
 
     def _find_open_call(self) -> int | None:
-        """Return the number of the call that a cut broke off, if it did."""
         message = self._stream.message
         if self._cut_reason is None or message is None or not message.attempts:
             return None
         last = message.attempts[-1]
         return last.index if last.status == "unterminated" else None
 
-    def _cut(self, chunks: Chunks) -> list[dict[str, Any]]:
+    def _cut(self, chunks: Chunks) -> list[JsonObject]:
         """Return the deltas of chunks, their content cut at a stop text; nothing follows that."""
         deltas = []
         for chunk in chunks:
@@ -201,16 +195,11 @@ class ChoiceStream:
         return deltas
 
     @property
-    def has_ids(self) -> bool:
-        """Whether the client wants the token ids."""
-        return self._plan.with_ids
-
-    @property
     def stop_text(self) -> str | None:
         """The stop text of the request that ended the reply, if one did."""
         return self._stops.found
 
-    def _join_message(self) -> dict[str, Any]:
+    def _join_message(self) -> JsonObject:
         joined = {"role": "assistant", "content": "", **join_deltas(self.deltas)}
         calls = joined.pop("tool_calls", [])
         if calls:
@@ -221,11 +210,12 @@ class ChoiceStream:
         return joined
 
 
-class ReplyState(NamedTuple):
+@dataclass
+class ReplyState:
     """What is known of the replies to one request."""
 
-    usage: StreamUsage
-    choices: dict[int, ChoiceStream]
+    usage: StreamUsage = field(default_factory=StreamUsage)
+    choices: dict[int, ChoiceStream] = field(default_factory=dict)
 
     @property
     def finish_reason(self) -> str:
@@ -283,8 +273,6 @@ class Gateway:
             )
         prompt = self._renderer.encode(body, model)
         plan = make_plan(body, model, prompt, request_id, self.settings)
-        if not plan.ids:
-            raise RequestError("the template writes nothing of this chat, so there is no prompt")
         return replace(plan, known=prompt.known)
 
     def plan_plain(
@@ -320,15 +308,11 @@ class Gateway:
 
     # -- streams
 
-    def begin(self) -> ReplyState:
-        """Return what is known of the replies to a request before it is sent: nothing."""
-        return ReplyState(StreamUsage(), {})
-
     async def stream(
         self,
         plan: GenerationPlan,
         calls: list[UpstreamCall],
-        make_chunk: Callable[[int, dict[str, Any], str | None], Made],
+        make_chunk: Callable[[int, JsonObject, str | None], Made],
         headers: dict[str, str],
         state: ReplyState,
     ) -> AsyncGenerator[list[Made], None]:
@@ -339,7 +323,7 @@ class Gateway:
         """
         choices = state.choices
         for call in list_calls(plan, calls, choices):
-            reader = EventReader(self.kind, plan, call, *state, make_chunk)
+            reader = EventReader(self.kind, plan, call, state, make_chunk)
             async with aclosing(self._ask(call, headers, MAX_REPLY * plan.count)) as batches:
                 async for events in batches:
                     problem = None
@@ -401,7 +385,7 @@ class EventReader(Generic[Made]):
     Attributes:
         kind: the kind of the upstream.
         plan, call: what it was asked.
-        usage, choices: what is known of the replies, for all requests.
+        state: what is known of the replies, for all requests.
         make_chunk: makes a chunk of the answer from a choice, a delta and a reason.
         is_done: nothing more is needed.
         chunks: what was made; its reader takes them.
@@ -410,9 +394,8 @@ class EventReader(Generic[Made]):
     kind: str
     plan: GenerationPlan
     call: UpstreamCall
-    usage: StreamUsage
-    choices: dict[int, ChoiceStream]
-    make_chunk: Callable[[int, dict[str, Any], str | None], Made]
+    state: ReplyState
+    make_chunk: Callable[[int, JsonObject, str | None], Made]
     is_done: bool = False
     chunks: list[Made] = field(default_factory=list)
 
@@ -435,18 +418,22 @@ class EventReader(Generic[Made]):
             if text == DONE:
                 self.is_done = True
                 return
-            for piece in read_event(self.kind, _parse_event(text), self.call, self.usage):
+            try:
+                event = json.loads(text)
+            except (ValueError, RecursionError):
+                raise odd_answer("an event that is not JSON") from None
+            for piece in read_event(self.kind, event, self.call, self.state.usage):
                 self._read_piece(piece)
 
     def _read_piece(self, piece: ReplyPiece) -> None:
-        number = piece.number
+        number, choices = piece.number, self.state.choices
         if not 0 <= number < self.plan.count:
             raise odd_answer(f"a choice {number}, and {self.plan.count} were asked for")
         if isinstance(piece.chunk, list):
-            self.usage.counted[number] = self.usage.counted.get(number, 0) + len(piece.chunk)
-        if number not in self.choices:
-            self.choices[number] = ChoiceStream(self.plan, number)
-        choice = self.choices[number]
+            self.state.usage.counted += len(piece.chunk)
+        if number not in choices:
+            choices[number] = ChoiceStream(self.plan, number)
+        choice = choices[number]
         is_open = not choice.has_ended
         deltas = choice.feed(piece)
         if is_open and choice.has_ended:
@@ -454,7 +441,7 @@ class EventReader(Generic[Made]):
         self.chunks += [self.make_chunk(choice.index, delta, None) for delta in deltas]
         if is_open and choice.has_ended:
             self.chunks.append(self.make_chunk(choice.index, {}, choice.finish_reason))
-        self.is_done = choice.stop_text is not None and _are_finished(self.plan, self.choices)
+        self.is_done = choice.stop_text is not None and _are_finished(self.plan, choices)
 
 
 NO_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64)
@@ -507,13 +494,6 @@ async def read_lines(
         yield [begun.decode("utf-8", "replace")]
 
 
-def _parse_event(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise odd_answer("an event that is not JSON") from None
-
-
 def _find_reason(error: BaseException) -> str:
     """Return why a connection failed, in the words of the system; its own text may have the address."""
     name = type(error).__name__
@@ -544,21 +524,3 @@ async def _read_refusal(response: httpx.Response, path: str) -> UpstreamError:
     return UpstreamError(
         f"the upstream answered {code}: {describe_problem(value)}", hint=hint, status=status
     )
-
-
-def total_usage(plan: GenerationPlan, usage: StreamUsage) -> dict[str, Any]:
-    """Return the usage of all replies."""
-    return make_usage(len(plan.ids), usage.completion_tokens, usage.cached_tokens)
-
-
-def list_choices(choices: dict[int, ChoiceStream]) -> Iterator[dict[str, Any]]:
-    """Yield the choices of a completion."""
-    for index in sorted(choices):
-        choice = choices[index]
-        yield {
-            "index": index,
-            "message": {"refusal": None, **choice.message},
-            "logprobs": {"content": choice.logprobs} if choice.logprobs else None,
-            "finish_reason": choice.finish_reason,
-            **({"token_ids": choice.ids} if choice.has_ids else {}),
-        }

@@ -24,6 +24,7 @@ from turnwise.registry import entries, load
 from turnwise.replies.parser.parser import Parser
 from turnwise.serve.bodies import NOT_FOUND, RequestBody, RequestError
 from turnwise.template import Template
+from turnwise.tokens.stop_ids import Stops
 from turnwise.tokens.tokenizers import SHIPPED, files, tokenizer
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
@@ -73,11 +74,6 @@ class ServedModel:
         return self.tokenizer_place == SHIPPED
 
     @cached_property
-    def stop_ids(self) -> list[int]:
-        """The ids that end a reply."""
-        return list(self.template.stops(self.tokenizer).ids)
-
-    @cached_property
     def problems(self) -> frozenset[str]:
         """Warnings about the template with this tokenizer, which no request is to blame for."""
         return self._name_problems(self.template.markers(self.tokenizer).problems)
@@ -96,9 +92,9 @@ class ServedModel:
         return frozenset(f"{self.template.name}: {problem}" for problem in problems)
 
     @cached_property
-    def stops(self) -> list[str]:
-        """The texts that end a reply."""
-        return list(self.template.stops(self.tokenizer))
+    def stops(self) -> Stops:
+        """The texts that end a reply, and their ids."""
+        return self.template.stops(self.tokenizer)
 
     @cached_property
     def tokens_around(self) -> tuple[list[int], list[int]]:
@@ -126,7 +122,7 @@ class ServedModel:
         parser = self.template.parser(encoded, tokenizer=self.tokenizer)
         parser.feed(self.tokenizer.encode("Hi"))
         parser.close()
-        _ = self.stop_ids
+        _ = self.stops
 
 
 class ServedModels:
@@ -152,11 +148,10 @@ class ServedModels:
             return next(iter(self._models.values()))
         model = self._models.get(name)
         if model is None:
-            hint = did_you_mean(name, self._models, "Served")
             raise RequestError(
                 f"the model {short_repr(name)} is not served here",
                 path="model",
-                hint=hint,
+                hint=did_you_mean(name, self._models, "Served"),
                 status=NOT_FOUND,
             )
         return model
@@ -205,7 +200,6 @@ def load_model(
 
 
 def _read_length(folder: Path) -> int | None:
-    """Return the length that a model folder tells, if any."""
     for file, key in LENGTH_KEYS:
         path = folder / file
         if not is_present(path):

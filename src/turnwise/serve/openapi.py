@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
+from turnwise.messages import JsonObject
 from turnwise.serve.api_requests import CountBody, MessagesBody, ResponsesBody
 from turnwise.serve.bodies import FieldType, RequestBody
 from turnwise.serve.request_types import (
@@ -80,13 +80,13 @@ REFUSALS = {
 }
 
 
-def describe_service(version: str, hidden: Collection[str] = ()) -> dict[str, Any]:
+def describe_service(version: str, hidden: Collection[str] = ()) -> JsonObject:
     """Return the description of a server; it does not have paths that are hidden."""
-    paths: dict[str, Any] = {}
+    paths: JsonObject = {}
     for path, (summary, body) in PATHS.items():
         if path in hidden:
             continue
-        operation: dict[str, Any] = {
+        operation: JsonObject = {
             "summary": summary,
             "operationId": path.strip("/").replace("/", "_").replace("-", "_"),
             "responses": {"200": {"description": "The answer."}},
@@ -102,23 +102,23 @@ def describe_service(version: str, hidden: Collection[str] = ()) -> dict[str, An
     return {"openapi": "3.1.0", "info": info, "paths": paths}
 
 
-def _as_json(schema: dict[str, Any]) -> dict[str, Any]:
+def _as_json(schema: JsonObject) -> JsonObject:
     return {"content": {"application/json": {"schema": schema}}}
 
 
-def describe_body(body: type[RequestBody]) -> dict[str, Any]:
+def describe_body(body: type[RequestBody]) -> JsonObject:
     """Return the JSON schema of a dataclass of a body."""
     properties = {name: _describe_field(kind) for name, kind in body.types.items()}
     return {"type": "object", "properties": properties, "required": body.required}
 
 
-def _describe_field(field: FieldType | None) -> dict[str, Any]:
+def _describe_field(field: FieldType | None) -> JsonObject:
     if field is None:
         return {}
     if field.body is not None:
         return describe_body(field.body)
     kinds = [JSON_KINDS[kind] for kind in field.kinds]
-    schema: dict[str, Any] = {"type": kinds[0] if len(kinds) == 1 else kinds}
+    schema: JsonObject = {"type": kinds[0] if len(kinds) == 1 else kinds}
     if field.choices:
         schema["enum"] = list(field.choices)
     if list in field.kinds:

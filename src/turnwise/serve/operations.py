@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from turnwise.errors import TemplateLimitError, TurnwiseError, WarningLog, printable
+from turnwise.messages import JsonObject
 from turnwise.serve.bodies import INVALID, TOO_SLOW, RequestError
 
 MAX_ERROR_LENGTH = 1000  # characters that a client gets
@@ -34,22 +35,22 @@ def make_request_id(given: str | None) -> str:
     return uuid.uuid4().hex
 
 
-def status_of(error: TurnwiseError) -> int:
-    """Return the HTTP status of an error; whatever a request makes a template do is its sender's to change."""
+def explain_failure(error: Exception) -> tuple[TurnwiseError | str, int]:
+    """Return what a client gets for an error, and the HTTP status.
+
+    Whatever a request makes a template do is its sender's to change. Of a defect of turnwise itself, nothing of the
+    request is said.
+    """
     if isinstance(error, RequestError):
-        return error.status
-    is_ended = isinstance(error, TemplateLimitError) and error.budget == "isolation"
-    return TOO_SLOW if is_ended else INVALID
+        return error, error.status
+    if isinstance(error, TurnwiseError):
+        is_ended = isinstance(error, TemplateLimitError) and error.budget == "isolation"
+        return error, TOO_SLOW if is_ended else INVALID
+    name = type(error).__name__
+    return f"turnwise itself failed ({name}); please report this with the request id", 500
 
 
-def explain_failure(error: Exception) -> str:
-    """Return the sentence for a defect of turnwise itself; nothing of the request is in it."""
-    return (
-        f"turnwise itself failed ({type(error).__name__}); please report this with the request id"
-    )
-
-
-def error_body(error: TurnwiseError | str, status: int, request_id: str = "") -> dict[str, Any]:
+def error_body(error: TurnwiseError | str, status: int, request_id: str = "") -> JsonObject:
     """Return an error in the shape of OpenAI's API."""
     if isinstance(error, TemplateLimitError):
         error.hint = LIMIT_HINT
@@ -80,7 +81,7 @@ class Metrics:
     def observe(self, route: str, status: int, seconds: float) -> None:
         """Count a request."""
         path = f'path="{route}"'
-        times: dict[str, Any] = {
+        times: JsonObject = {
             f'_bucket{{{path},le="{bound}"}}': int(seconds <= float(bound)) for bound in BUCKETS
         }
         times |= {f"_sum{{{path}}}": seconds, f"_count{{{path}}}": 1}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from turnwise.messages import JsonObject
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
-
-Chunk = dict[str, Any]
 
 
 class PlainStream:
@@ -22,16 +21,16 @@ class PlainStream:
         self._detokenizer = IncrementalDetokenizer(tokenizer)
         self._left_out = {token.id for token in tokenizer.added.values() if token.special}
 
-    def feed(self, chunk: str | list[int]) -> list[Chunk]:
+    def feed(self, chunk: str | list[int]) -> list[JsonObject]:
         """Return the text of a chunk, as a chat has it."""
         if isinstance(chunk, list):
             kept = [id for id in chunk if id not in self._left_out]
             chunk = self._detokenizer.decode(kept)
         return self._make(chunk)
 
-    def close(self) -> list[Chunk]:
+    def close(self) -> list[JsonObject]:
         """Return what was held back."""
         return self._make(self._detokenizer.flush())
 
-    def _make(self, text: str) -> list[Chunk]:
+    def _make(self, text: str) -> list[JsonObject]:
         return [{"choices": [{"delta": {"content": text}}]}] if text else []

@@ -71,7 +71,7 @@ from turnwise.errors import (
 )
 from turnwise.evidence import check, diff, stability
 from turnwise.languages import translate, translate_answer
-from turnwise.messages import format_path
+from turnwise.messages import JsonObject, format_path
 from turnwise.registry import entries, load
 from turnwise.registry.match import match
 from turnwise.replies.events import Event
@@ -80,7 +80,6 @@ from turnwise.template import Template, compile
 
 __all__ = ["VERBS", "call", "describe_error"]
 
-Data = dict[str, Any]
 Resources = Mapping[str, Mapping[str, Any]]
 SHIPPED = "turnwise"
 RENDER_FIELDS = (
@@ -99,7 +98,7 @@ GREETINGS = ("ollama", "llamafactory", "xtuner", "lmdeploy", "fastchat")
 REMEDY = re.compile(r"without=\['([a-z_]+)'\]")  # in the hint of a refusal
 
 
-def call(verb: str, body: Any, resources: Resources = NO_RESOURCES) -> Data:
+def call(verb: str, body: Any, resources: Resources = NO_RESOURCES) -> JsonObject:
     """Run a verb on a body, and return its answer or its error as data; nothing is raised.
 
     Args:
@@ -116,19 +115,24 @@ def call(verb: str, body: Any, resources: Resources = NO_RESOURCES) -> Data:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            answer = _find_verb(verb)(_Request(body, verb, resources))
+            if verb not in VERBS:
+                raise SourceError(
+                    f"there is no call {short_repr(verb)}",
+                    hint=did_you_mean(str(verb), VERBS, "Calls"),
+                )
+            answer = VERBS[verb](_Request(body, verb, resources))
         except TurnwiseError as error:
             answer = {"error": describe_error(error)}
-    told = {str(one.message): 0 for one in caught if issubclass(one.category, TurnwiseWarning)}
-    if told:
-        answer["warnings"] = [*told]
+    texts = [str(one.message) for one in caught if issubclass(one.category, TurnwiseWarning)]
+    if texts:
+        answer["warnings"] = [*dict.fromkeys(texts)]
     return translate_answer(answer, body)
 
 
-def describe_error(error: TurnwiseError) -> Data:
+def describe_error(error: TurnwiseError) -> JsonObject:
     """Return an error as data: its sentence, the place, and what to do."""
     path = getattr(error, "path", None)
-    data: Data = {
+    data: JsonObject = {
         "message": printable(error.message),
         "type": type(error).__name__,
         "param": printable(path) if path else None,
@@ -144,10 +148,10 @@ class PlaygroundTemplate(RequestBody):
     """A template whose source is in the body."""
 
     is_closed = True
-    source: str | dict[str, Any]
+    source: str | JsonObject
     dialect: str | None = None
     name: str = "template"
-    options: dict[str, Any] | None = None
+    options: JsonObject | None = None
 
 
 class PlaygroundBody(RequestBody):
@@ -160,7 +164,7 @@ class PlaygroundBody(RequestBody):
     messages: list[Any] | None = None
     tools: list[Any] | None = None
     documents: list[Any] | None = None
-    options: dict[str, Any] = field(default_factory=dict)
+    options: JsonObject = field(default_factory=dict)
     add_generation_prompt: bool | None = None
     continue_final_message: bool | str | None = None
     now: str | None = None
@@ -213,8 +217,11 @@ class _Request:
             return Template(renderer, template.dialect, template.translation)
         known = entries()
         if given not in known:
-            hint = did_you_mean(given, [*served, *known], "Names")
-            raise MessageError(f"there is no template {short_repr(given)}", path=name, hint=hint)
+            raise MessageError(
+                f"there is no template {short_repr(given)}",
+                path=name,
+                hint=did_you_mean(given, [*served, *known], "Names"),
+            )
         return load(given)
 
     def tokenizer(self, default: str | None = SHIPPED) -> Any:
@@ -222,13 +229,14 @@ class _Request:
         given = default if self.body.tokenizer is None else self.body.tokenizer
         known = {SHIPPED: SHIPPED, **self.resources.get("tokenizers", {})}
         if given is not None and given not in known:
-            hint = did_you_mean(given, known, "Tokenizers")
             raise MessageError(
-                f"there is no tokenizer {short_repr(given)}", path="tokenizer", hint=hint
+                f"there is no tokenizer {short_repr(given)}",
+                path="tokenizer",
+                hint=did_you_mean(given, known, "Tokenizers"),
             )
         return None if given is None else known[given]
 
-    def render_arguments(self) -> Data:
+    def render_arguments(self) -> JsonObject:
         """Return the keyword arguments of `Template.render`."""
         for key in self.body.options:
             if key in (*RENDER_FIELDS, "messages", "now", "tokenizer", "train_on"):
@@ -249,7 +257,7 @@ class _Request:
 # -- the verbs
 
 
-def _list_entries(request: _Request) -> Data:
+def _list_entries(request: _Request) -> JsonObject:
     rows = [
         {
             **_select(entry, "name", "dialect", "family", "notes"),
@@ -262,7 +270,7 @@ def _list_entries(request: _Request) -> Data:
     return {"entries": rows, "served": sorted(request.resources.get("templates", {}))}
 
 
-def _show_source(request: _Request) -> Data:
+def _show_source(request: _Request) -> JsonObject:
     template = request.template()
     return {
         **_select(template, "name", "dialect", "source"),
@@ -272,13 +280,13 @@ def _show_source(request: _Request) -> Data:
     }
 
 
-def _render(request: _Request) -> Data:
+def _render(request: _Request) -> JsonObject:
     messages = request.require("messages")
     rendering = request.template().render(messages, **request.render_arguments())
     return _rendering_data(rendering)
 
 
-def _encode(request: _Request) -> Data:
+def _encode(request: _Request) -> JsonObject:
     messages = request.require("messages")
     template, tokenizer = request.template(), request.tokenizer()
     arguments = {**request.render_arguments(), "train_on": request.body.train_on}
@@ -293,7 +301,7 @@ def _encode(request: _Request) -> Data:
     }
 
 
-def _parse(request: _Request) -> Data:
+def _parse(request: _Request) -> JsonObject:
     template, body = request.template(), request.body
     chunks = [request.require("reply")] if body.chunks is None else body.chunks
     if len(chunks) > MAX_CHUNKS or not all(isinstance(chunk, str) for chunk in chunks):
@@ -317,27 +325,26 @@ def _parse(request: _Request) -> Data:
     }
 
 
-def _show_grammar(request: _Request) -> Data:
+def _show_grammar(request: _Request) -> JsonObject:
     grammar = request.template().grammar
     tools, choice = request.body.tools, request.body.choice
-    exports: Data = {"response_template": _try(lambda: grammar.to_response_template(partly=True))}
+    exports = {"response_template": _try(lambda: grammar.to_response_template(partly=True))}
     if tools:
-        exports["structural_tag"] = _try(lambda: grammar.to_structural_tag(tools, choice))
-        exports["lark"] = _try(lambda: grammar.to_lark(tools, choice))
-        exports["gbnf"] = _try(lambda: grammar.to_gbnf(tools, choice).grammar)
-    return {
-        "table": [row._asdict() for row in grammar.rows()],
-        "text": str(grammar),
-        "exports": exports,
-    }
+        exports |= {
+            "structural_tag": _try(lambda: grammar.to_structural_tag(tools, choice)),
+            "lark": _try(lambda: grammar.to_lark(tools, choice)),
+            "gbnf": _try(lambda: grammar.to_gbnf(tools, choice).grammar),
+        }
+    rows = [row._asdict() for row in grammar.rows()]
+    return {"table": rows, "text": str(grammar), "exports": exports}
 
 
-def _check(request: _Request) -> Data:
+def _check(request: _Request) -> JsonObject:
     report = check(request.template(), request.tokenizer(None))
     return {**_as_json(report.to_data()), "text": str(report)}
 
 
-def _show_facts(request: _Request) -> Data:
+def _show_facts(request: _Request) -> JsonObject:
     template, tokenizer = request.template(), request.tokenizer(None)
     stops = template.stops(tokenizer)
     return {
@@ -349,9 +356,9 @@ def _show_facts(request: _Request) -> Data:
     }
 
 
-def _diff(request: _Request) -> Data:
+def _diff(request: _Request) -> JsonObject:
     found = diff(request.template(), request.template("other"), request.tokenizer(None))
-    data: Data = {**_select(found, "equal", "tried"), "text": str(found)}
+    data: JsonObject = {**_select(found, "equal", "tried"), "text": str(found)}
     if found.witness is not None:
         witness = found.witness
         data["witness"] = {
@@ -364,7 +371,7 @@ def _diff(request: _Request) -> Data:
     return data
 
 
-def _convert(request: _Request) -> Data:
+def _convert(request: _Request) -> JsonObject:
     if request.body.to is not None:
         return _write_dialect(request, request.body.to, [])
     for to in GREETINGS:
@@ -379,7 +386,7 @@ def _convert(request: _Request) -> Data:
     return _write_dialect(request, "jinja", [])
 
 
-def _write_dialect(request: _Request, to: str, left_out: list[str]) -> Data:
+def _write_dialect(request: _Request, to: str, left_out: list[str]) -> JsonObject:
     body = request.body
     without = [*body.without, *left_out]
     tokens = _select(body, "eos_token", "bos_token")
@@ -387,12 +394,12 @@ def _write_dialect(request: _Request, to: str, left_out: list[str]) -> Data:
     return {"dialect": to, "output": _as_text(output), "left_out": left_out}
 
 
-def _match(request: _Request) -> Data:
+def _match(request: _Request) -> JsonObject:
     found = match(request.require("model"), request.body.source)
     return {**_as_json(asdict(found)), "name": found.name}
 
 
-VERBS: dict[str, Callable[[_Request], Data]] = {
+VERBS: dict[str, Callable[[_Request], JsonObject]] = {
     "entries": _list_entries,
     "source": _show_source,
     "render": _render,
@@ -407,18 +414,10 @@ VERBS: dict[str, Callable[[_Request], Data]] = {
 }
 
 
-def _find_verb(verb: str) -> Callable[[_Request], Data]:
-    if verb not in VERBS:
-        raise SourceError(
-            f"there is no call {short_repr(verb)}", hint=did_you_mean(str(verb), VERBS, "Calls")
-        )
-    return VERBS[verb]
-
-
 # -- values as data
 
 
-def _rendering_data(rendering: Rendering) -> Data:
+def _rendering_data(rendering: Rendering) -> JsonObject:
     return {
         "text": rendering.text,
         "pieces": [_piece_data(piece) for piece in rendering.pieces],
@@ -426,7 +425,7 @@ def _rendering_data(rendering: Rendering) -> Data:
     }
 
 
-def _piece_data(piece: Piece) -> Data:
+def _piece_data(piece: Piece) -> JsonObject:
     origin = piece.origin
     line, column = piece.expression or (None, None)
     return {
@@ -439,11 +438,11 @@ def _piece_data(piece: Piece) -> Data:
     }
 
 
-def _select(value: Any, *names: str) -> Data:
+def _select(value: Any, *names: str) -> JsonObject:
     return {name: getattr(value, name) for name in names}
 
 
-def _event_data(event: Event, at: int) -> Data:
+def _event_data(event: Event, at: int) -> JsonObject:
     return {**event._asdict(), "delta": event.delta(), "at": at}
 
 

@@ -10,7 +10,7 @@ nowhere.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from turnwise.analysis.request_facts import REQUEST_FACTS, WRITTEN_FACTS
@@ -18,6 +18,7 @@ from turnwise.engine.option_names import ENCODE_ARGUMENTS, RENDER_ARGUMENTS, SPE
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import did_you_mean, short_repr, warn_caller
 from turnwise.isolation import WorkerPool
+from turnwise.messages import JsonObject
 from turnwise.normalisation.roles import ROLES, describe_role
 from turnwise.serve.bodies import Bounds, FieldType, RequestBody, RequestError, refuse_fields
 from turnwise.serve.memory import ConversationMemory, KnownIds, join_ids
@@ -110,13 +111,11 @@ class ChatRenderer:
             RequestError: a field is malformed, or too much.
             TurnwiseError: the template cannot render it.
         """
-        refuse_fields(body, UNSUPPORTED)
-        messages, arguments = self.read_chat(body)
-        text = body.chat_template
-        if text is None:
-            add_written_facts(arguments, body, model.template.variables)
-        if text is not None:
-            encoded = self._encode_isolated(text, model, messages, arguments)
+        messages, arguments = self.read_chat(body, model)
+        if body.chat_template is not None:
+            template = self._compile(body.chat_template)
+            place = model.tokenizer_place
+            encoded: Encoded = template.encode(messages, place, add_stop=False, **arguments)
             return ChatPrompt(encoded, KnownIds(0, join_ids(encoded.input_ids)))
         # Without a mask nothing is said about training.
         policy: Any = "assistant" if body.return_assistant_tokens_mask else train_nothing
@@ -131,23 +130,22 @@ class ChatRenderer:
 
     def render_text(self, body: ChatBody, model: ServedModel) -> str:
         """Return the prompt of a chat as text."""
-        refuse_fields(body, UNSUPPORTED)
-        messages, arguments = self.read_chat(body)
+        messages, arguments = self.read_chat(body, model)
         text = body.chat_template
-        if text is None:
-            add_written_facts(arguments, body, model.template.variables)
-        if text is not None:
-            isolated: Rendering = self._compile(text).render(messages, **arguments)
-            return isolated.text
-        return model.template.render(messages, **arguments).text
+        template = model.template if text is None else self._compile(text)
+        rendering: Rendering = template.render(messages, **arguments)
+        return rendering.text
 
-    def read_chat(self, body: ChatBody) -> tuple[list[Any], dict[str, Any]]:
+    def read_chat(self, body: ChatBody, model: ServedModel) -> tuple[list[Any], JsonObject]:
         """Return the messages of a request and the other arguments of `Template.render`."""
+        refuse_fields(body, UNSUPPORTED)
         if not body.messages:
             raise RequestError("at least one message is needed", path="messages")
         for index, message in enumerate(body.messages):
             check_role(message, index)
-            check_calls(message, index)
+            calls = message.get("tool_calls")
+            if calls is not None and not isinstance(calls, dict):  # one may stand without a list
+                CALLS.read(calls, f"messages[{index}].tool_calls")
         arguments = read_template_options(body)
         if self.settings.late_system is not None:
             arguments["late_system"] = self.settings.late_system
@@ -165,6 +163,12 @@ class ChatRenderer:
         arguments["add_generation_prompt"] = not continued if prompted is None else prompted
         if continued:
             arguments["continue_final_message"] = True
+        if body.chat_template is None:
+            # A template may write what is asked of the reply; the grammar enforces it in any case.
+            for name in WRITTEN_FACTS:
+                value = body.given.get(name)
+                if value is not None and name in model.template.variables:
+                    arguments.setdefault(name, value)
         return body.messages, arguments
 
     def _compile(self, text: str) -> Any:
@@ -176,17 +180,8 @@ class ChatRenderer:
             )
         return self._find_pool().compile(text, "jinja", name="chat_template")
 
-    def _encode_isolated(
-        self, text: str, model: ServedModel, messages: list[Any], arguments: dict[str, Any]
-    ) -> Encoded:
-        template = self._compile(text)
-        encoded: Encoded = template.encode(
-            messages, model.tokenizer_place, add_stop=False, **arguments
-        )
-        return encoded
 
-
-def check_role(message: dict[str, Any], index: int) -> None:
+def check_role(message: JsonObject, index: int) -> None:
     """Refuse a message without a role, as vLLM does; warn of one that templates probably do not know.
 
     Raises:
@@ -207,18 +202,7 @@ def check_role(message: dict[str, Any], index: int) -> None:
         )
 
 
-def check_calls(message: dict[str, Any], index: int) -> None:
-    """Refuse calls that are no list of objects; a single one may stand without a list.
-
-    Raises:
-        RequestError: they are something else.
-    """
-    calls = message.get("tool_calls")
-    if calls is not None and not isinstance(calls, dict):
-        CALLS.read(calls, f"messages[{index}].tool_calls")
-
-
-def read_template_options(body: ChatBody) -> dict[str, Any]:
+def read_template_options(body: ChatBody) -> JsonObject:
     """Return the template's own variables that a request sets; they cannot name an argument of ours."""
     options = dict(body.chat_template_kwargs)
     for name in options:
@@ -237,16 +221,6 @@ def read_template_options(body: ChatBody) -> dict[str, Any]:
     if body.reasoning_effort is not None and "reasoning_effort" not in options:
         options.setdefault("reasoning", body.reasoning_effort)
     return options
-
-
-def add_written_facts(
-    arguments: dict[str, Any], body: ChatBody, variables: Collection[str]
-) -> None:
-    """Add what a request asks of the reply for a template that writes it; the grammar enforces it in any case."""
-    for name in WRITTEN_FACTS:
-        value = body.given.get(name)
-        if value is not None and name in variables:
-            arguments.setdefault(name, value)
 
 
 def find_unknown_fields(body: RequestBody, more: tuple[str, ...] = ENGINE_FIELDS) -> list[str]:
@@ -282,6 +256,8 @@ def make_plan(
         RequestError: a field is malformed, or asks for too much.
     """
     encoded = prompt.encoded
+    if not encoded.input_ids:
+        raise RequestError("the template writes nothing of this chat, so there is no prompt")
     sampling = read_sampling(body, model)
     limit = read_limit(body, model, len(encoded))
     if limit is not None:
@@ -312,7 +288,7 @@ def make_generate_request(
     request_id: str,
     settings: ServeSettings,
     warnings: list[str],
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the answer of `/v1/chat/completions/render` without its `token_ids`: a GenerateRequest of vLLM.
 
     Args:
@@ -325,13 +301,11 @@ def make_generate_request(
     """
     encoded = prompt.encoded
     plan = make_plan(body, model, prompt, request_id, settings)
-    if not plan.ids:
-        raise RequestError("the template writes nothing of this chat, so there is no prompt")
     sampling = plan.sampling
     structured = make_structural_tag(plan)
     if structured or body.structured_outputs:
         sampling["structured_outputs"] = structured or body.structured_outputs
-    answer: dict[str, Any] = {
+    answer: JsonObject = {
         "request_id": request_id,
         "model": model.name,
         "sampling_params": sampling,
@@ -347,17 +321,17 @@ def make_generate_request(
         "common_prefix_tokens": prompt.known.common,
     }
     answer |= describe_prompt(body, encoded)
-    warnings = [*warnings, *find_unknown_fields(body)]
-    if warnings:
-        answer["warnings"] = warnings
-    return answer
+    return answer | note_warnings([*warnings, *find_unknown_fields(body)])
 
 
-def describe_prompt(body: ChatBody, encoded: Encoded) -> dict[str, Any]:
+def note_warnings(warnings: list[str]) -> JsonObject:
+    """Return the warnings of a request as a field of its answer, if there are any."""
+    return {"warnings": warnings} if warnings else {}
+
+
+def describe_prompt(body: ChatBody, encoded: Encoded) -> JsonObject:
     """Return what a request asks to know of its prompt beside the ids."""
-    answer: dict[str, Any] = {"token_offsets": None}
-    if body.return_token_offsets:
-        answer["token_offsets"] = encoded.offsets
+    answer: JsonObject = {"token_offsets": encoded.offsets if body.return_token_offsets else None}
     if body.return_assistant_tokens_mask:
         answer["assistant_tokens_mask"] = encoded.mask
     if body.return_prompt_text:
@@ -373,10 +347,10 @@ def describe_prompt(body: ChatBody, encoded: Encoded) -> dict[str, Any]:
     return answer
 
 
-def list_origins(encoded: Encoded) -> list[dict[str, Any]]:
+def list_origins(encoded: Encoded) -> list[JsonObject]:
     """Return runs of tokens with one origin: where they begin, and the message and field, or the template's line."""
     pieces = encoded.rendering.pieces
-    runs: list[dict[str, Any]] = []
+    runs: list[JsonObject] = []
     last = -1
     for index, owner in enumerate(encoded.owners):
         if owner.piece == last:
@@ -384,7 +358,7 @@ def list_origins(encoded: Encoded) -> list[dict[str, Any]]:
             continue
         last = owner.piece
         origin = pieces[owner.piece].origin if owner.piece < len(pieces) else None
-        run: dict[str, Any] = {"start": index, "end": index + 1, "message": owner.message}
+        run: JsonObject = {"start": index, "end": index + 1, "message": owner.message}
         run["kind"] = "template" if origin is None else origin.kind
         if owner.field is not None:
             run["field"] = owner.field
@@ -394,7 +368,7 @@ def list_origins(encoded: Encoded) -> list[dict[str, Any]]:
     return runs
 
 
-def write_with_ids(answer: dict[str, Any], field: str, ids: str) -> bytes:
+def write_with_ids(answer: JsonObject, field: str, ids: str) -> bytes:
     """Return an answer as JSON, with a list of ids that is text already."""
     return f'{{"{field}":[{ids}],{json.dumps(answer, allow_nan=False)[1:]}'.encode()
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
-from turnwise.messages import message_text
-from turnwise.serve.gateway import ReplyState, list_choices, total_usage
-from turnwise.serve.upstreams import GenerationPlan, StreamUsage
+from turnwise.messages import JsonObject, message_text
+from turnwise.serve.derendering import make_usage
+from turnwise.serve.gateway import ReplyState
+from turnwise.serve.upstreams import GenerationPlan
 from turnwise.shapes.tool_forms import CUSTOM_INPUT, is_custom
 
-Event = dict[str, Any]
 REASONING, TEXT, CALL, CUSTOM = "reasoning", "text", "call", "custom"
 
 
@@ -39,7 +39,7 @@ class ReplyWriter:
         self.state = state
         self.created = int(time.time())
 
-    def _frame(self, kind: str) -> dict[str, Any]:
+    def _frame(self, kind: str) -> JsonObject:
         return {
             "id": self.plan.request_id,
             "object": kind,
@@ -48,7 +48,7 @@ class ReplyWriter:
             "system_fingerprint": None,
         }
 
-    def add(self, index: int, delta: dict[str, Any], reason: str | None) -> list[Event]:
+    def add(self, index: int, delta: JsonObject, reason: str | None) -> list[JsonObject]:
         """Return the events of a delta."""
         if "reasoning_content" in delta:
             delta = {**delta, "reasoning": delta["reasoning_content"]}
@@ -61,32 +61,47 @@ class ReplyWriter:
             choice["token_ids"] = ids
         return [self._make_chunk([choice], None)]
 
-    def _make_chunk(self, choices: list[Any], usage: Any) -> Event:
+    def _make_chunk(self, choices: list[Any], usage: Any) -> JsonObject:
         frame = self._frame("chat.completion.chunk")
         if self.body.stream_options.include_usage:
             frame["usage"] = usage
         return {**frame, "choices": choices}
 
-    def end(self) -> list[Event]:
+    def end(self) -> list[JsonObject]:
         """Return the events after the last delta."""
         if not self.body.stream_options.include_usage:
             return []
-        return [self._make_chunk([], total_usage(self.plan, self.state.usage))]
+        return [self._make_chunk([], self._total_usage())]
 
-    def answer(self) -> dict[str, Any]:
+    def _total_usage(self) -> JsonObject:
+        prompt, cached, reply = count_tokens(self.plan, self.state)
+        return make_usage(prompt, reply, cached)
+
+    def answer(self) -> JsonObject:
         """Return the whole answer."""
+        with_ids = self.plan.with_ids
+        choices = [
+            {
+                "index": index,
+                "message": {"refusal": None, **choice.message},
+                "logprobs": {"content": choice.logprobs} if choice.logprobs else None,
+                "finish_reason": choice.finish_reason,
+                **({"token_ids": choice.ids} if with_ids else {}),
+            }
+            for index, choice in sorted(self.state.choices.items())
+        ]
         return {
             **self._frame("chat.completion"),
-            "choices": list(list_choices(self.state.choices)),
-            "usage": total_usage(self.plan, self.state.usage),
-            **({"prompt_token_ids": self.plan.ids} if self.plan.with_ids else {}),
+            "choices": choices,
+            "usage": self._total_usage(),
+            **({"prompt_token_ids": self.plan.ids} if with_ids else {}),
         }
 
-    def write(self, event: Event) -> bytes:
+    def write(self, event: JsonObject) -> bytes:
         """Return an event as it is sent."""
         return b"data: " + json.dumps(event).encode() + b"\n\n"
 
-    def fail(self, error: dict[str, Any]) -> bytes:
+    def fail(self, error: JsonObject) -> bytes:
         """Return the event of a stream that fails."""
         return self.write(error)
 
@@ -94,16 +109,16 @@ class ReplyWriter:
 class PlainWriter(ReplyWriter):
     """Writes completions of plain prompts, which have a text and no message."""
 
-    def _frame(self, kind: str) -> dict[str, Any]:
+    def _frame(self, kind: str) -> JsonObject:
         return {**super()._frame(kind), "object": "text_completion"}
 
-    def add(self, index: int, delta: dict[str, Any], reason: str | None) -> list[Event]:
+    def add(self, index: int, delta: JsonObject, reason: str | None) -> list[JsonObject]:
         [event] = super().add(index, delta, reason)
         choice = event["choices"][0]
         choice["text"] = choice.pop("delta").get("content") or ""
         return [event]
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self) -> JsonObject:
         answer = super().answer()
         for choice in answer["choices"]:
             choice["text"] = choice.pop("message").get("content") or ""
@@ -128,7 +143,7 @@ class ReplyBlock:
         return "".join(self.texts)
 
 
-def split_delta(delta: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def split_delta(delta: JsonObject) -> Iterator[tuple[str, str, JsonObject]]:
     """Yield kind, text and call of each part of a delta."""
     if delta.get("reasoning_content"):
         yield REASONING, delta["reasoning_content"], {}
@@ -161,15 +176,14 @@ class BlockReplies(ReplyWriter):
         self._has_begun = False
         self._prefix = self._format.prefix
 
-    def add(self, index: int, delta: dict[str, Any], reason: str | None) -> list[Event]:
+    def add(self, index: int, delta: JsonObject, reason: str | None) -> list[JsonObject]:
         events = self._begin_once()
         for kind, text, call in split_delta(self._cut_prefix(delta)):
-            block = self._open
-            if block is None or block.given != kind or block.call != call.get("index"):
+            block, place = self._open, call.get("index")
+            if block is None or block.given != kind or block.call != place:
                 events += self._finish_block()
                 name = call.get("function", {}).get("name") or ""
                 own = self._format.find_kind(kind, name)
-                place = call.get("index")
                 block = ReplyBlock(len(self._blocks), own, kind, call.get("id") or "", name, place)
                 self._blocks.append(block)
                 self._open = block
@@ -181,7 +195,7 @@ class BlockReplies(ReplyWriter):
             events += self._finish_block()
         return events
 
-    def _cut_prefix(self, delta: dict[str, Any]) -> dict[str, Any]:
+    def _cut_prefix(self, delta: JsonObject) -> JsonObject:
         """Return a delta without the text that the request has: the parser reads that again."""
         text = delta.get("content")
         if not text or not self._prefix:
@@ -190,27 +204,27 @@ class BlockReplies(ReplyWriter):
         self._prefix = self._prefix[same:] if same == len(text) else ""  # what differs is new
         return {**delta, "content": text[same:]}
 
-    def _begin_once(self) -> list[Event]:
+    def _begin_once(self) -> list[JsonObject]:
         if self._has_begun:
             return []
         self._has_begun = True
         return self._format.begin()
 
-    def _finish_block(self) -> list[Event]:
+    def _finish_block(self) -> list[JsonObject]:
         block, self._open = self._open, None
         return [] if block is None else self._format.end_block(block)
 
-    def end(self) -> list[Event]:
+    def end(self) -> list[JsonObject]:
         finished = [*self._begin_once(), *self._finish_block()]
         return [*finished, *self._format.finish(self._blocks)]
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self) -> JsonObject:
         return self._format.answer(self._blocks)
 
-    def write(self, event: Event) -> bytes:
+    def write(self, event: JsonObject) -> bytes:
         return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
-    def fail(self, error: dict[str, Any]) -> bytes:
+    def fail(self, error: JsonObject) -> bytes:
         return self.write(self._format.describe_error(error))
 
 
@@ -239,14 +253,12 @@ class MessagesFormat:
     def find_kind(self, kind: str, name: str) -> str:
         return kind
 
-    def begin(self) -> list[Event]:
+    def begin(self) -> list[JsonObject]:
         usage = {"input_tokens": len(self._plan.ids), "output_tokens": 0}
         stop = {"stop_reason": None, "stop_sequence": None}
         return [{"type": "message_start", "message": self._make_message([], stop, usage)}]
 
-    def _make_message(
-        self, content: list[Any], stop: dict[str, Any], usage: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _make_message(self, content: list[Any], stop: JsonObject, usage: JsonObject) -> JsonObject:
         return {
             "id": self._plan.request_id,
             "type": "message",
@@ -257,7 +269,7 @@ class MessagesFormat:
             "usage": usage,
         }
 
-    def _make_block(self, block: ReplyBlock, text: str) -> dict[str, Any]:
+    def _make_block(self, block: ReplyBlock, text: str) -> JsonObject:
         if block.kind == REASONING:
             return {"type": "thinking", "thinking": text, "signature": ""}
         if block.kind == TEXT:
@@ -265,52 +277,52 @@ class MessagesFormat:
         found = _parse_object(text)
         return {"type": "tool_use", "id": block.id, "name": block.name, "input": found}
 
-    def begin_block(self, block: ReplyBlock) -> list[Event]:
+    def begin_block(self, block: ReplyBlock) -> list[JsonObject]:
         made = self._make_block(block, "")
         return [{"type": "content_block_start", "index": block.index, "content_block": made}]
 
-    def extend_block(self, block: ReplyBlock, text: str) -> list[Event]:
+    def extend_block(self, block: ReplyBlock, text: str) -> list[JsonObject]:
         kind, key = DELTAS[block.kind]
         delta = {"type": kind, key: text}
         return [{"type": "content_block_delta", "index": block.index, "delta": delta}]
 
-    def end_block(self, block: ReplyBlock) -> list[Event]:
+    def end_block(self, block: ReplyBlock) -> list[JsonObject]:
         return [{"type": "content_block_stop", "index": block.index}]
 
-    def _describe_end(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return why the reply ended, and what it cost."""
+    def _describe_end(self) -> tuple[JsonObject, JsonObject]:
         choice = self._state.choices.get(0)
         stop = choice.stop_text if choice is not None else None
         reason = STOP_REASONS.get(self._state.finish_reason, "refusal")
-        prompt, cached, reply = count_tokens(self._plan, self._state.usage)
+        prompt, cached, reply = count_tokens(self._plan, self._state)
         usage = {
-            "input_tokens": prompt - cached,
+            "input_tokens": prompt - (cached or 0),
             "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": cached,
+            "cache_read_input_tokens": cached or 0,
             "output_tokens": reply,
         }
         reason = reason if stop is None else "stop_sequence"
         return {"stop_reason": reason, "stop_sequence": stop}, usage
 
-    def finish(self, blocks: list[ReplyBlock]) -> list[Event]:
+    def finish(self, blocks: list[ReplyBlock]) -> list[JsonObject]:
         delta, usage = self._describe_end()
         last = {"type": "message_delta", "delta": delta, "usage": usage}
         return [last, {"type": "message_stop"}]
 
-    def answer(self, blocks: list[ReplyBlock]) -> dict[str, Any]:
+    def answer(self, blocks: list[ReplyBlock]) -> JsonObject:
         content = [self._make_block(block, block.text) for block in blocks]
         return self._make_message(content, *self._describe_end())
 
-    def describe_error(self, error: dict[str, Any]) -> Event:
+    def describe_error(self, error: JsonObject) -> JsonObject:
         return {"type": "error", **error}
 
 
-def count_tokens(plan: GenerationPlan, usage: StreamUsage) -> tuple[int, int, int]:
-    """Return the tokens of a prompt, those of it that were cached, and those of the reply."""
-    return len(plan.ids), usage.cached_tokens or 0, usage.completion_tokens
+def count_tokens(plan: GenerationPlan, state: ReplyState) -> tuple[int, int | None, int]:
+    """Return the tokens of a prompt, those of it that were cached, if known, and those of the reply."""
+    usage = state.usage
+    return len(plan.ids), usage.cached_tokens, usage.completion_tokens
 
 
-def _parse_object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> JsonObject:
     """Return the arguments of a call; empty if a limit of tokens broke them off."""
     try:
         found = json.loads(text) if text else {}
@@ -321,7 +333,7 @@ def _parse_object(text: str) -> dict[str, Any]:
 
 # -- OpenAI's Responses
 
-ECHOED: dict[str, Any] = {
+ECHOED: JsonObject = {
     "instructions": None,
     "max_output_tokens": None,
     "metadata": {},
@@ -355,9 +367,9 @@ class ItemForm(NamedTuple):
     prefix: str
     event: str
     key: str = "text"
-    part: dict[str, Any] | None = None
-    more: dict[str, Any] = {}
-    place: dict[str, Any] = {}
+    part: JsonObject | None = None
+    more: JsonObject = {}
+    place: JsonObject = {}
 
 
 ITEM_FORMS = {
@@ -390,16 +402,16 @@ class ResponsesFormat:
     def __init__(self, plan: GenerationPlan, body: Any, state: ReplyState) -> None:
         self._plan = plan
         self._state = state
-        self._given: dict[str, Any] = body.given
+        self._body = body
         self._created = int(time.time())
         self._sent = 0
-        self._customs = {tool.get("name") for tool in body.tools or () if is_custom(tool)}
 
     def find_kind(self, kind: str, name: str) -> str:
-        return CUSTOM if kind == CALL and name in self._customs else kind
+        customs = (tool.get("name") for tool in self._body.tools or () if is_custom(tool))
+        return CUSTOM if kind == CALL and name in customs else kind
 
-    def _event(self, name: str, block: ReplyBlock | None = None, /, **fields: Any) -> Event:
-        event: Event = {"type": f"response.{name}", "sequence_number": self._sent}
+    def _event(self, name: str, block: ReplyBlock | None = None, /, **fields: Any) -> JsonObject:
+        event: JsonObject = {"type": f"response.{name}", "sequence_number": self._sent}
         self._sent += 1
         if block is not None:
             event["output_index"] = block.index
@@ -408,12 +420,12 @@ class ResponsesFormat:
     def _item_id(self, block: ReplyBlock) -> str:
         return f"{ITEM_FORMS[block.kind].prefix}_{self._plan.request_id}_{block.index}"
 
-    def begin(self) -> list[Event]:
+    def begin(self) -> list[JsonObject]:
         answer = self._make_response("in_progress", [], None)
         return [self._event(name, response=answer) for name in ("created", "in_progress")]
 
-    def _make_response(self, status: str, output: list[Any], usage: Any) -> dict[str, Any]:
-        given = {key: value for key, value in self._given.items() if value is not None}
+    def _make_response(self, status: str, output: list[Any], usage: Any) -> JsonObject:
+        given = {key: value for key, value in self._body.given.items() if value is not None}
         echoed = {key: given.get(key, default) for key, default in ECHOED.items()}
         reason = "max_output_tokens" if self._state.finish_reason == "length" else "content_filter"
         return {
@@ -429,7 +441,7 @@ class ResponsesFormat:
             "usage": usage,
         }
 
-    def _make_item(self, block: ReplyBlock, status: str) -> dict[str, Any]:
+    def _make_item(self, block: ReplyBlock, status: str) -> JsonObject:
         form = ITEM_FORMS[block.kind]
         item = {"type": form.type, "id": self._item_id(block), "status": status, **form.more}
         if form.part is None:
@@ -443,27 +455,27 @@ class ResponsesFormat:
             return block.text
         return str(_parse_object(block.text).get(CUSTOM_INPUT, ""))
 
-    def _text_event(self, block: ReplyBlock, step: str, **fields: Any) -> Event:
+    def _text_event(self, block: ReplyBlock, step: str, **fields: Any) -> JsonObject:
         form = ITEM_FORMS[block.kind]
         place = {"item_id": self._item_id(block), **form.place}
         return self._event(f"{form.event}.{step}", block, **place, **fields)
 
-    def _part_events(self, block: ReplyBlock, step: str, text: str) -> list[Event]:
+    def _part_events(self, block: ReplyBlock, step: str, text: str) -> list[JsonObject]:
         part = ITEM_FORMS[block.kind].part
         if part is None:
             return []
         place = {"item_id": self._item_id(block), "content_index": 0}
         return [self._event(f"content_part.{step}", block, **place, part=part | {"text": text})]
 
-    def begin_block(self, block: ReplyBlock) -> list[Event]:
+    def begin_block(self, block: ReplyBlock) -> list[JsonObject]:
         item = self._make_item(block, "in_progress")
         added = self._event("output_item.added", block, item=item)
         return [added, *self._part_events(block, "added", "")]
 
-    def extend_block(self, block: ReplyBlock, text: str) -> list[Event]:
+    def extend_block(self, block: ReplyBlock, text: str) -> list[JsonObject]:
         return [] if block.kind == CUSTOM else [self._text_event(block, "delta", delta=text)]
 
-    def end_block(self, block: ReplyBlock) -> list[Event]:
+    def end_block(self, block: ReplyBlock) -> list[JsonObject]:
         text = self._text_of(block)
         events = [self._text_event(block, "delta", delta=text)] if block.kind == CUSTOM else []
         done = {ITEM_FORMS[block.kind].key: text}
@@ -474,16 +486,16 @@ class ResponsesFormat:
         item = self._make_item(block, "completed")
         return [*events, self._event("output_item.done", block, item=item)]
 
-    def finish(self, blocks: list[ReplyBlock]) -> list[Event]:
+    def finish(self, blocks: list[ReplyBlock]) -> list[JsonObject]:
         answer = self.answer(blocks)
         return [self._event(answer["status"], response=answer)]
 
-    def answer(self, blocks: list[ReplyBlock]) -> dict[str, Any]:
+    def answer(self, blocks: list[ReplyBlock]) -> JsonObject:
         is_cut = self._state.finish_reason not in ("stop", "tool_calls")
-        prompt, cached, reply = count_tokens(self._plan, self._state.usage)
+        prompt, cached, reply = count_tokens(self._plan, self._state)
         usage = {
             "input_tokens": prompt,
-            "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+            "input_tokens_details": {"cached_tokens": cached or 0, "cache_write_tokens": 0},
             "output_tokens": reply,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": prompt + reply,
@@ -491,7 +503,7 @@ class ResponsesFormat:
         output = [self._make_item(block, "completed") for block in blocks]
         return self._make_response("incomplete" if is_cut else "completed", output, usage)
 
-    def describe_error(self, error: dict[str, Any]) -> Event:
+    def describe_error(self, error: JsonObject) -> JsonObject:
         found = error["error"]
         event = {"type": "error", "code": found["type"], "message": found["message"]}
         return event | {"param": found.get("param"), "sequence_number": self._sent}

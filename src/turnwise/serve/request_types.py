@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
+from turnwise.messages import JsonObject
 from turnwise.serve.bodies import MAX_INTEGER, Bounds, RequestBody
 
 MAX_TOKEN_ID = 2**31 - 1
@@ -18,11 +19,11 @@ EngineId = Annotated[int, Bounds(0, MAX_TOKEN_ID)]  # that an engine gets
 SampledId = Annotated[int, Bounds(0, MAX_INTEGER)]  # that one has sampled: no tokenizer may have it
 ReplyIds = Annotated[list[SampledId], Bounds(most=MAX_REPLY_TOKENS)]
 ListedIds = Annotated[list[EngineId] | None, Bounds(most=MAX_LISTED)]
-Messages = Annotated[list[dict[str, Any]], Bounds(most="max_messages")]
-ListedObjects = Annotated[list[dict[str, Any]] | None, Bounds(most="max_messages")]
+Messages = Annotated[list[JsonObject], Bounds(most="max_messages")]
+ListedObjects = Annotated[list[JsonObject] | None, Bounds(most="max_messages")]
 Flag = bool | None
 Text = str | None
-Object = dict[str, Any] | None
+Object = JsonObject | None
 Share = Annotated[float | None, Bounds(0, 1)]
 Penalty = Annotated[float | None, Bounds(-2, 2)]
 Count = Annotated[int | None, Bounds(0)]
@@ -76,7 +77,7 @@ class SamplingBody(PassedSampling):
 class JsonSchemaFormat(RequestBody):
     """The schema of `response_format`."""
 
-    schema: dict[str, Any]
+    schema: JsonObject
 
 
 class ResponseFormat(RequestBody):
@@ -90,12 +91,12 @@ class ChatBody(SamplingBody):
     """A chat, and what is asked about its prompt and of its reply."""
 
     messages: ListedObjects = None
-    tools: Annotated[list[dict[str, Any]] | None, Bounds(most="max_tools")] = None
+    tools: Annotated[list[JsonObject] | None, Bounds(most="max_tools")] = None
     documents: ListedObjects = None
     add_generation_prompt: Flag = None
     continue_final_message: bool = False
     chat_template: Text = None
-    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    chat_template_kwargs: JsonObject = field(default_factory=dict)
     reasoning_effort: Text = None
     return_assistant_tokens_mask: bool = False
     return_origins: bool = False

@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from turnwise.serve.app import MAX_HEADERS, create_app
+from turnwise.serve.app import MAX_HEADERS, Server
 from turnwise.serve.service import Service
 
 BACKLOG = 1024
@@ -78,7 +78,7 @@ def run_server(service: Service, listener: socket.socket) -> None:
 def make_server(service: Service) -> uvicorn.Server:
     """Return the server of a service, which is not started yet."""
     config = uvicorn.Config(
-        create_app(service),
+        Server(service).application(),
         http=ImpatientProtocol,
         h11_max_incomplete_event_size=MAX_HEADERS,
         ws="none",

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from turnwise.errors import MessageError, TurnwiseError, short_repr
+from turnwise.messages import JsonObject
 from turnwise.replies.export.constraint_tree import ToolSignature
 from turnwise.replies.export.schema_reader import read_signatures
 from turnwise.serve.bodies import FieldType, RequestError
@@ -26,7 +27,7 @@ NUMBER = FieldType((float,))
 CHOICE = FieldType((str,), choices=(NONE, AUTO, REQUIRED))
 
 
-def read_sampling(body: SamplingBody, model: ServedModel) -> dict[str, Any]:
+def read_sampling(body: SamplingBody, model: ServedModel) -> JsonObject:
     """Return the sampling parameters that a request asks for, without its limit of tokens.
 
     Raises:
@@ -43,16 +44,14 @@ def read_sampling(body: SamplingBody, model: ServedModel) -> dict[str, Any]:
         "logit_bias": body.logit_bias,
     }
     found |= {name: items for name, items in listed.items() if items}
-    found["stop_token_ids"] = list(dict.fromkeys([*(body.stop_token_ids or ()), *model.stop_ids]))
+    found["stop_token_ids"] = list(dict.fromkeys([*(body.stop_token_ids or ()), *model.stops.ids]))
     _check_bias(body.logit_bias or {})
     if body.logprobs:
         found["logprobs"] = body.top_logprobs
     return found
 
 
-def read_plain_sampling(
-    body: SamplingBody, model: ServedModel, prompt_tokens: int
-) -> dict[str, Any]:
+def read_plain_sampling(body: SamplingBody, model: ServedModel, prompt_tokens: int) -> JsonObject:
     """Return the sampling parameters for a prompt that is no chat, which the template's stops do not end.
 
     Raises:
@@ -75,7 +74,7 @@ def read_stops(body: SamplingBody) -> list[str]:
     return [stop for stop in stops if stop]
 
 
-def _check_bias(bias: dict[str, Any]) -> None:
+def _check_bias(bias: JsonObject) -> None:
     if len(bias) > MAX_BIAS:
         raise RequestError(f"there are more than {MAX_BIAS} values", path="logit_bias")
     for key, value in bias.items():
@@ -93,7 +92,7 @@ def read_limit(body: SamplingBody, model: ServedModel, prompt_tokens: int) -> in
     Raises:
         RequestError: the prompt leaves no room.
     """
-    asked = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    asked = body.max_completion_tokens or body.max_tokens  # which are at least 1
     if model.max_length is None:
         return asked
     room = model.max_length - prompt_tokens
@@ -138,17 +137,13 @@ def read_choice(body: ChatBody, tools: list[Any] | None) -> str:
     return choice if tools else NONE
 
 
-def _function_of(tool: dict[str, Any]) -> dict[str, Any]:
+def _function_of(tool: JsonObject) -> JsonObject:
     function = tool.get("function", tool)
     return function if isinstance(function, dict) else {}
 
 
-def _name_of(tool: dict[str, Any]) -> str:
+def _name_of(tool: JsonObject) -> str:
     return str(_function_of(tool).get("name"))
-
-
-def _is_strict(tool: dict[str, Any]) -> bool:
-    return _function_of(tool).get("strict") is True
 
 
 def is_forced(choice: str) -> bool:
@@ -163,7 +158,9 @@ def read_checked_tools(tools: list[Any] | None, choice: str) -> dict[str, ToolSi
         RequestError: a schema says something that no grammar can follow.
     """
     is_all = is_forced(choice)
-    names = {_name_of(tool) for tool in tools or () if is_all or _is_strict(tool)}
+    names = {
+        _name_of(tool) for tool in tools or () if is_all or _function_of(tool).get("strict") is True
+    }
     if choice == NONE or not names:
         return {}
     # A tool that is not checked keeps its place in the list, which errors name, and loses its schema.
@@ -181,7 +178,7 @@ def cannot_enforce(error: TurnwiseError, path: str) -> RequestError:
     return RequestError(f"it cannot be enforced: {error.message}", path=path, hint=error.hint)
 
 
-def read_response_schema(body: ChatBody) -> dict[str, Any] | None:
+def read_response_schema(body: ChatBody) -> JsonObject | None:
     """Return the JSON schema that the content must fit; None if it is free.
 
     Raises:

@@ -17,7 +17,8 @@ from typing import Any
 
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.isolation import WorkerPool, isolated
-from turnwise.serve.api_requests import CountBody, read_api_request
+from turnwise.messages import JsonObject
+from turnwise.serve.api_requests import CountBody, MessagesBody, ResponsesBody, read_api_request
 from turnwise.serve.bodies import RequestBody, RequestError
 from turnwise.serve.derendering import Derenderer
 from turnwise.serve.memory import ConversationMemory, join_ids
@@ -30,6 +31,7 @@ from turnwise.serve.rendering import (
     find_plain_offsets,
     find_unknown_fields,
     make_generate_request,
+    note_warnings,
     read_prompts,
     write_with_ids,
 )
@@ -53,7 +55,7 @@ SLOW = "turnwise-slow"  # the beginning of the names of threads that may wait
 class RefusedCall(RequestError):
     """A call of the playground that failed; `answer` is the JSON returned to the page, in the shape of the call."""
 
-    def __init__(self, answer: dict[str, Any]) -> None:
+    def __init__(self, answer: JsonObject) -> None:
         super().__init__(answer["error"]["message"])
         self.answer = answer
 
@@ -76,7 +78,7 @@ class Service:
         self.metrics = Metrics()
         self.memory = ConversationMemory(settings.memory_bytes)
         self.renderer = ChatRenderer(settings, self.memory, self.find_pool)
-        self.replies = Derenderer(settings, self.renderer)
+        self.replies = Derenderer(self.renderer)
         self.started = int(time.time())
         self._lock = threading.Lock()
         self._pools: dict[str, WorkerPool] = {}
@@ -92,12 +94,11 @@ class Service:
         Raises:
             TurnwiseError: they do not start.
         """
-        pools = []
-        if self.settings.request_templates:
-            pools.append(self.find_pool())
-        if self.settings.playground:
-            pools.append(self._find_playground_pool())
-        for pool in pools:
+        wanted = {
+            self.find_pool: self.settings.request_templates,
+            self._find_playground_pool: self.settings.playground,
+        }
+        for pool in [find() for find, is_wanted in wanted.items() if is_wanted]:
             pool.wait_until_ready()
 
     def close(self) -> None:
@@ -116,10 +117,10 @@ class Service:
             "templates", self.settings.worker_seconds, PRELOAD.format(places=places)
         )
 
-    def call_playground(self, verb: str, body: Any) -> dict[str, Any]:
+    def call_playground(self, verb: str, body: Any) -> JsonObject:
         """Run a call of the playground in a worker."""
         pool = self._find_playground_pool()
-        answer: dict[str, Any] = pool.run(PLAYGROUND, verb, body, self.models.resources)
+        answer: JsonObject = pool.run(PLAYGROUND, verb, body, self.models.resources)
         return answer
 
     def _find_playground_pool(self) -> WorkerPool:
@@ -158,7 +159,9 @@ class Service:
         self.metrics.add("common_prefix_tokens", prompt.known.common)
         return written
 
-    def render_other(self, body: RequestBody, request_id: str, warnings: list[str]) -> bytes:
+    def render_other(
+        self, body: MessagesBody | ResponsesBody, request_id: str, warnings: list[str]
+    ) -> bytes:
         """`/v1/messages/render`, `/v1/responses/render`: a GenerateRequest."""
         chat = read_api_request(body, RenderBody, self.settings)
         return self.render_chat(chat, request_id, warnings)
@@ -169,7 +172,7 @@ class Service:
         prompt = self.renderer.encode(chat, self.models.find(body.model))
         return _write({"input_tokens": len(prompt.encoded)}, warnings)
 
-    def describe_tokenizer(self) -> dict[str, Any]:
+    def describe_tokenizer(self) -> JsonObject:
         """`/tokenizer_info`: what a harness asks of the first model; the names are those of tokenizer_config.json."""
         model = next(iter(self.models))
         options = model.template.options
@@ -191,7 +194,7 @@ class Service:
         answers = []
         for index, (prompt, ids) in enumerate(prompts):
             suffix = "" if len(prompts) == 1 else f"-{index}"
-            answer: dict[str, Any] = {
+            answer: JsonObject = {
                 "request_id": f"cmpl-{request_id}{suffix}",
                 "model": model.name,
                 "sampling_params": read_plain_sampling(body, model, len(ids)),
@@ -208,14 +211,13 @@ class Service:
 
     def derender_chat(self, body: DerenderBody, request_id: str, warnings: list[str]) -> bytes:
         """`/v1/chat/completions/derender`: a message, or what is new of one."""
-        model = self.models.find(body.model)
         read = self.replies.read_chunk if body.stream else self.replies.read_reply
-        return _write(read(body, model, int(time.time())), warnings)
+        return _write(read(body, self.models.find(body.model), int(time.time())), warnings)
 
     def tokenize(self, body: TokenizeBody, request_id: str, warnings: list[str]) -> bytes:
         """`/tokenize`: the ids of a prompt or of a chat."""
         model = self.models.find(body.model)
-        answer: dict[str, Any] = {"max_model_len": model.max_length}
+        answer: JsonObject = {"max_model_len": model.max_length}
         if body.messages is not None:
             prompt = self.renderer.encode(body, model)
             ids, text = prompt.encoded.input_ids, prompt.known.text
@@ -230,9 +232,7 @@ class Service:
         answer["token_strs"] = None
         if body.return_token_strs:
             answer["token_strs"] = [model.tokenizer.token(id) for id in ids]
-        if warnings:
-            answer["warnings"] = warnings
-        return write_with_ids(answer, "tokens", text)
+        return write_with_ids(answer | note_warnings(warnings), "tokens", text)
 
     def detokenize(self, body: DetokenizeBody, request_id: str, warnings: list[str]) -> bytes:
         """`/detokenize`: the text of ids."""
@@ -248,7 +248,7 @@ class Service:
         prompt = self.renderer.render_text(body, self.models.find(body.model))
         return _write({"prompt": prompt}, [*warnings, *find_unknown_fields(body)])
 
-    def list_models(self) -> dict[str, Any]:
+    def list_models(self) -> JsonObject:
         """`/v1/models`: the models that are served."""
         rows = [
             {
@@ -276,11 +276,8 @@ class Service:
         return run
 
 
-def _write(answer: dict[str, Any], warnings: list[str]) -> bytes:
-    """Return an answer as JSON, with the warnings of its request."""
-    if warnings:
-        answer = {**answer, "warnings": warnings}
-    return json.dumps(answer, allow_nan=False).encode()
+def _write(answer: JsonObject, warnings: list[str]) -> bytes:
+    return json.dumps(answer | note_warnings(warnings), allow_nan=False).encode()
 
 
 def locate_failure(error: Exception) -> str:

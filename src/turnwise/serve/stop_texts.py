@@ -3,36 +3,6 @@
 from __future__ import annotations
 
 
-class StopText:
-    """A stop text, and how much of it the text so far ends with, counted as Knuth, Morris and Pratt do.
-
-    Args:
-        text: the stop, which is not empty.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._begun = 0
-        # For each beginning of the text, how long the next shorter one is with which it ends.
-        self._shorter = [0] * len(text)
-        for index in range(1, len(text)):
-            self._shorter[index] = self._add(self._shorter[index - 1], text[index])
-
-    def _add(self, length: int, character: str) -> int:
-        while length and self.text[length] != character:
-            length = self._shorter[length - 1]
-        return length + (self.text[length] == character)
-
-    def follow(self, text: str) -> int:
-        """Return how many characters may begin the stop after more text, in which it is not found."""
-        if len(text) >= len(self.text):
-            self._begun = 0
-            text = text[len(text) - len(self.text) + 1 :]
-        for character in text:
-            self._begun = self._add(self._begun, character)
-        return self._begun
-
-
 class StopFilter:
     """Cuts a text at the first of some stop texts, and holds back what may become one.
 
@@ -41,26 +11,31 @@ class StopFilter:
     """
 
     def __init__(self, stops: list[str]) -> None:
-        self._stops = [StopText(stop) for stop in stops]
+        self._stops = stops
         self._held = ""
         self.found: str | None = None
 
     def feed(self, text: str) -> str:
         """Return what is certainly before a stop."""
-        if not self._stops or self.found is not None:
-            return "" if self.found is not None else text
-        new, text = text, self._held + text
-        found = [(text.find(stop.text), stop.text) for stop in self._stops]
-        places = [one for one in found if one[0] >= 0]
+        if self.found is not None:
+            return ""
+        text = self._held + text
+        places = [(text.find(stop), stop) for stop in self._stops if stop in text]
         if places:
             place, self.found = min(places)
             self._held = ""
             return text[:place]
-        keep = max(stop.follow(new) for stop in self._stops)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep]
+        certain = len(text) - max((_count_begun(text, stop) for stop in self._stops), default=0)
+        self._held = text[certain:]
+        return text[:certain]
 
     def close(self) -> str:
         """Return what was held back."""
         held, self._held = self._held, ""
         return held
+
+
+def _count_begun(text: str, stop: str) -> int:
+    """Return how many characters at the end of a text may begin a stop: not many, since stops are short."""
+    sizes = range(min(len(text), len(stop) - 1), 0, -1)
+    return next((size for size in sizes if text.endswith(stop[:size])), 0)

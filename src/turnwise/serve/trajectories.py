@@ -69,8 +69,11 @@ class Trajectories:
         name = request.path_params["id"]
         segments = self._sessions.find(make_key(request, name))
         if segments is None:
-            hint = f"send {HEADER} with each request of a session"
-            raise RequestError("there is no such trajectory", hint=hint, status=NOT_FOUND)
+            raise RequestError(
+                "there is no such trajectory",
+                hint=f"send {HEADER} with each request of a session",
+                status=NOT_FOUND,
+            )
         return JSONResponse({"id": name, "object": "trajectory", "segments": segments})
 
 

@@ -21,6 +21,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple, TypeGuard
 
 from turnwise.errors import TurnwiseError, printable, short_repr
+from turnwise.messages import JsonObject
 from turnwise.replies.export.constraint_tree import ToolSignature
 from turnwise.serve.bodies import MAX_INTEGER, RequestError
 from turnwise.serve.memory import KnownIds
@@ -52,7 +53,7 @@ class ReplyPiece(NamedTuple):
     number: int
     chunk: str | list[int]
     finish_reason: str | None = None
-    logprobs: list[dict[str, Any]] | None = None
+    logprobs: list[JsonObject] | None = None
     """Log-probabilities of its tokens, as Chat Completions has them."""
 
 
@@ -81,12 +82,12 @@ class GenerationPlan:
     upstream_model: str
     ids: list[int]
     text: str
-    sampling: dict[str, Any]
+    sampling: JsonObject
     tools: list[Any] | None = None
     choice: str = NONE
     parallel: bool = True
     checked: Mapping[str, ToolSignature] = field(default_factory=dict)
-    schema: dict[str, Any] | None = None
+    schema: JsonObject | None = None
     with_reasoning: bool = True
     known: KnownIds | None = None
     with_ids: bool = False
@@ -104,7 +105,7 @@ class StreamUsage:
 
     # Tokens of replies, by the request's first choice.
     told: dict[int, int] = field(default_factory=dict)
-    counted: dict[int, int] = field(default_factory=dict)  # ids that have arrived, by choice
+    counted: int = 0  # ids that have arrived
     cached_tokens: int | None = None
 
     def note(self, usage: Any, first: int) -> None:
@@ -121,7 +122,7 @@ class StreamUsage:
     @property
     def completion_tokens(self) -> int:
         """The tokens of all replies: the ids that arrived, else what the engine told."""
-        return sum(self.counted.values()) or sum(self.told.values())
+        return self.counted or sum(self.told.values())
 
 
 def is_count(value: Any) -> TypeGuard[int]:
@@ -133,7 +134,7 @@ class UpstreamCall(NamedTuple):
     """One request to an engine; the choices of its answer are numbered from `first` on."""
 
     path: str
-    body: dict[str, Any]
+    body: JsonObject
     first: int = 0
 
 
@@ -151,7 +152,7 @@ def ask_for_one(call: UpstreamCall, number: int) -> UpstreamCall:
     return UpstreamCall(call.path, body, number)
 
 
-def _vary_seed(sampling: dict[str, Any], number: int) -> None:
+def _vary_seed(sampling: JsonObject, number: int) -> None:
     """Change a seed, so that replies of several requests are not all the same."""
     if "seed" in sampling:
         sampling["seed"] = (sampling["seed"] + number) % (MAX_INTEGER + 1)
@@ -160,21 +161,23 @@ def _vary_seed(sampling: dict[str, Any], number: int) -> None:
 def _ask_generate(plan: GenerationPlan) -> list[UpstreamCall]:
     # Stop texts are cut off by the gateway: an engine of ids may have no tokenizer to find them with.
     sampling = {key: value for key, value in plan.sampling.items() if key != "stop"}
-    body: dict[str, Any] = {
+    grammar = make_structural_tag(plan)
+    body = {
         "request_id": plan.request_id,
         "token_ids": plan.ids,
         **STREAMED,
+        **({"reasoning_ended": True} if has_reasoning(grammar) else {}),
+        "sampling_params": sampling | _use_grammar(grammar),
     }
-    grammar = make_structural_tag(plan)
-    if grammar is not None:
-        sampling["structured_outputs"] = grammar
-    if has_reasoning(grammar):
-        body["reasoning_ended"] = True
-    return [UpstreamCall("/inference/v1/generate", {**body, "sampling_params": sampling})]
+    return [UpstreamCall("/inference/v1/generate", body)]
+
+
+def _use_grammar(grammar: JsonObject | None) -> JsonObject:
+    return {} if grammar is None else {"structured_outputs": grammar}
 
 
 def _ask_completions(plan: GenerationPlan) -> list[UpstreamCall]:
-    body: dict[str, Any] = {
+    body = {
         **plan.sampling,
         "model": plan.upstream_model,
         "prompt": plan.ids,
@@ -183,10 +186,8 @@ def _ask_completions(plan: GenerationPlan) -> list[UpstreamCall]:
         "skip_special_tokens": False,
         "spaces_between_special_tokens": False,
         "add_special_tokens": False,
+        **_use_grammar(make_structural_tag(plan)),
     }
-    grammar = make_structural_tag(plan)
-    if grammar is not None:
-        body["structured_outputs"] = grammar
     return [UpstreamCall("/v1/completions", body)]
 
 
@@ -199,7 +200,7 @@ LLAMACPP_FIELDS = (
 
 def _ask_llamacpp(plan: GenerationPlan) -> list[UpstreamCall]:
     sampling = plan.sampling
-    body: dict[str, Any] = {
+    body: JsonObject = {
         LLAMACPP_NAMES.get(name, name): sampling[name]
         for name in LLAMACPP_FIELDS
         if name in sampling
@@ -259,7 +260,7 @@ UPSTREAMS: dict[str, Callable[[GenerationPlan], list[UpstreamCall]]] = {
 }
 
 
-def make_structural_tag(plan: GenerationPlan) -> dict[str, Any] | None:
+def make_structural_tag(plan: GenerationPlan) -> JsonObject | None:
     """Return the grammar of a reply as vLLM accepts it: of the whole reply, reasoning included; None if it is free.
 
     Raises:
@@ -275,12 +276,12 @@ def make_structural_tag(plan: GenerationPlan) -> dict[str, Any] | None:
     return None if plan.tools else {"json": plan.schema}
 
 
-def has_reasoning(grammar: dict[str, Any] | None) -> bool:
+def has_reasoning(grammar: JsonObject | None) -> bool:
     """Return whether a grammar is that of the whole reply, so that an engine must not wait for the reasoning's end."""
     return grammar is not None and "structural_tag" in grammar
 
 
-def _make_gbnf(plan: GenerationPlan) -> dict[str, Any]:
+def _make_gbnf(plan: GenerationPlan) -> JsonObject:
     """Return the grammar of a reply as llama.cpp accepts it; with tools also where calls are not forced."""
     if not is_asked(plan) and not plan.tools:
         return {}
@@ -367,7 +368,7 @@ def read_event(
         yield ReplyPiece(call.first + index, chunk, reason, _read_logprobs(choice.get("logprobs")))
 
 
-def _read_llamacpp(event: dict[str, Any], index: int, usage: StreamUsage) -> ReplyPiece:
+def _read_llamacpp(event: JsonObject, index: int, usage: StreamUsage) -> ReplyPiece:
     # `tokens_cached` counts all that the slot holds, the reply included.
     timings = event.get("timings")
     cached = timings.get("cache_n") if isinstance(timings, dict) else None
@@ -384,7 +385,7 @@ def _read_llamacpp(event: dict[str, Any], index: int, usage: StreamUsage) -> Rep
     return ReplyPiece(index, chunk, reason, None if found is None else _read_entries(found))
 
 
-def _read_logprobs(value: Any) -> list[dict[str, Any]] | None:
+def _read_logprobs(value: Any) -> list[JsonObject] | None:
     """Return log-probabilities as Chat Completions has them; vLLM's completions have a list for each field."""
     if not isinstance(value, dict):
         return None
@@ -402,7 +403,7 @@ def _read_logprobs(value: Any) -> list[dict[str, Any]] | None:
     return _read_entries(entries)
 
 
-def _read_entries(value: Any, with_top: bool = True) -> list[dict[str, Any]]:
+def _read_entries(value: Any, with_top: bool = True) -> list[JsonObject]:
     """Return log-probabilities of tokens with the keys that OpenAI's API has."""
     found = []
     for entry in value if isinstance(value, list) else [None]:
