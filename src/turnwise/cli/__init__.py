@@ -141,7 +141,6 @@ def _run(name: str, **values: Any) -> None:
 
 
 def _report_misuse(error: click.ClickException, words: Sequence[str]) -> int:
-    """Write what is wrong with the call."""
     command = f"turnwise {words[0]}" if words[0] in COMMANDS else "turnwise"
     message = f"{command}: {error.format_message()}"
     shown = "lists the commands" if command == "turnwise" else "shows what it takes, and an example"

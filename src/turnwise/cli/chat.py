@@ -11,6 +11,7 @@ from turnwise.cli import inputs, output
 from turnwise.cli.extras import import_extra
 from turnwise.cli.serve import KINDS as KINDS
 from turnwise.cli.serve import check_tokenizer
+from turnwise.messages import JsonObject
 from turnwise.serve.bodies import read_fields
 from turnwise.serve.models import ServedModels, load_model
 from turnwise.serve.request_types import GatewayBody
@@ -62,7 +63,7 @@ def chat(
     if not is_text:
         check_tokenizer(served)
     settings = ServeSettings(upstream=base_url, upstream_kind=kind, upstream_model=model)
-    fields: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
+    fields: JsonObject = {"max_tokens": max_tokens, "temperature": temperature}
     options = fields["chat_template_kwargs"] = inputs.parse_options(option or [])
     inputs.check_options(options, served.template)
     if tools is not None:
@@ -76,7 +77,8 @@ def chat(
                 history.append({"role": "user", "content": question})
                 body = read_fields(GatewayBody, {"messages": history, **fields}, settings)
                 show = None if as_json else _Printer()
-                message = runner.run(_ask(gateway, body, served, show))
+                state = engines.ReplyState()
+                message = runner.run(_ask(gateway, body, served, show, state))
                 history.append(message)
                 if as_json:
                     output.write_json(message, indent=None)
@@ -90,7 +92,6 @@ def chat(
 
 
 def _read_questions() -> Any:
-    """Yield the lines of stdin that are not blank."""
     while True:
         if sys.stdin.isatty():
             output.write(PROMPT)
@@ -107,7 +108,7 @@ class _Printer:
     def __init__(self) -> None:
         self._call: int | None = None
 
-    def show(self, delta: dict[str, Any]) -> None:
+    def show(self, delta: JsonObject) -> None:
         if delta.get("reasoning_content"):
             text = output.paint_if_wanted(delta["reasoning_content"], "dim")
             output.write_styled(text)
@@ -116,25 +117,20 @@ class _Printer:
         for call in delta.get("tool_calls", ()):
             function = call.get("function", {})
             if call["index"] != self._call:
-                self.close_call()
+                self.close("")
                 self._call = call["index"]
                 output.write(f"\n{function.get('name', '')}(")
             output.write(function.get("arguments", ""))
         sys.stdout.flush()
 
-    def close_call(self) -> None:
-        if self._call is not None:
-            output.write(")")
-
-    def close(self) -> None:
-        self.close_call()
-        output.write("\n")
+    def close(self, end: str = "\n") -> None:
+        output.write(end if self._call is None else f"){end}")
 
 
-async def _ask(gateway: Any, body: Any, model: Any, show: _Printer | None) -> dict[str, Any]:
-    """Ask for a reply, show it as it arrives, and return it as a message of the history."""
+async def _ask(
+    gateway: Any, body: Any, model: Any, show: _Printer | None, state: Any
+) -> JsonObject:
     plan = gateway.plan(body, model, "chatcmpl-terminal")
-    state = gateway.begin()
     calls = gateway.make_calls(plan)
     chunks = gateway.stream(plan, calls, lambda _, delta, reason: delta, {}, state)
     async with aclosing(chunks):
@@ -144,6 +140,6 @@ async def _ask(gateway: Any, body: Any, model: Any, show: _Printer | None) -> di
                     show.show(delta)
     if show is not None:
         show.close()
-    message: dict[str, Any] = state.choices[0].message
+    message: JsonObject = state.choices[0].message
     message.pop("reasoning", None)  # the same text under another name
     return message

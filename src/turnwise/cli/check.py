@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import click
 
@@ -29,11 +28,12 @@ from turnwise.cli import inputs, output
 from turnwise.errors import SourceError, short_repr
 from turnwise.evidence.checks import CHECKS, CheckReport, find_check
 from turnwise.evidence.checks import check as check_template
-from turnwise.evidence.checks.baseline import Known, dump_baseline, parse_baseline, remove_known
+from turnwise.evidence.checks.baseline import dump_baseline, parse_baseline, remove_known
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.formats import to_github, to_markdown, to_sarif
 from turnwise.evidence.compare import diff
 from turnwise.local_files import is_present
+from turnwise.messages import JsonObject
 from turnwise.registry import load, match
 from turnwise.registry.match import OFFICIAL
 from turnwise.schema import STRING, check_table, list_of
@@ -41,7 +41,6 @@ from turnwise.template import Template
 
 VERSION = "1"  # of the findings: it changes with the meaning of a code
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
-CONFIG_FILE = "tokenizer_config.json"
 OWN_FILE, PROJECT_FILE = "turnwise.toml", "pyproject.toml"
 SETTINGS_HINT = "It should be TOML with the settings of turnwise check."
 SETTINGS = {
@@ -107,13 +106,13 @@ def check(
         raise click.BadParameter("give a TEMPLATE, or --explain CODE", param_hint="TEMPLATE")
     inputs.check_stdin(*templates)
     settings = read_settings()
-    place = baseline or settings.baseline
+    place = baseline or settings.get("baseline")
     other = None if reference is None else inputs.load_template(reference, None)
     run = partial(
         check_template,
         tokenizer=tokenizer,
         reference=other,
-        ignore=(*(ignore or ()), *settings.ignore),
+        ignore=(*(ignore or ()), *settings.get("ignore", ())),
         select=select or (),
         profile=profile,
     )
@@ -121,8 +120,8 @@ def check(
     if write_baseline:
         _write_baseline(place or BASELINE, reports)
         return
-    known = _read_baseline(place)
-    reports = [remove_known(report, known) for report in reports]
+    if place is not None:
+        reports = _remove_known(reports, place)
     _write(reports, form)
     if any(_has_finding(report, fail_on) for report in reports):
         raise click.exceptions.Exit(output.FOUND)
@@ -144,21 +143,19 @@ def _has_finding(report: CheckReport, severity: str) -> bool:
     return any(map(report.count, SEVERITIES[: SEVERITIES.index(severity) + 1]))
 
 
+def _remove_known(reports: Sequence[CheckReport], place: str) -> list[CheckReport]:
+    hint = f"Write it with: turnwise check ... --write-baseline --baseline {place}"
+    known = parse_baseline(inputs.read_text(place, hint), place)
+    return [remove_known(report, known) for report in reports]
+
+
 def _write_baseline(place: str, reports: Sequence[CheckReport]) -> None:
     output.write_file(Path(place), dump_baseline(reports))
     count = sum(len(report.findings) for report in reports)
     output.note(f"{place} has {count} findings; they are not reported with --baseline {place}")
 
 
-def _read_baseline(place: str | None) -> Known:
-    if place is None:
-        return {}
-    hint = f"Write it with: turnwise check ... --write-baseline --baseline {place}"
-    return parse_baseline(inputs.read_text(place, hint), place)
-
-
 def _check_place(place: str, pick: str | None, run: Callable[..., CheckReport]) -> CheckReport:
-    """Return the report on a template, with what is known about its model."""
     found = inputs.load_template(place, pick)
     if found.dialect != "jinja":
         output.note(f"{place} is written in {found.dialect}: lines are those of its text in Jinja")
@@ -166,16 +163,13 @@ def _check_place(place: str, pick: str | None, run: Callable[..., CheckReport]) 
 
 
 def _describe_checks(checks: Sequence[Check], form: str, is_list: bool) -> None:
-    """Write the pages of checks, or a line for each."""
     if form == "json":
         keys = ("code", "severity", "name", "title", *(() if is_list else ("page",)))
         output.write_json([{key: getattr(one, key) for key in keys} for one in checks])
     elif is_list:
-        rows = [
-            f"{one.code} {one.severity:<8} {one.name:<22} {output.localise(one.title)}\n"
-            for one in checks
-        ]
-        output.write("".join(rows))
+        for one in checks:
+            title = output.localise(one.title)
+            output.write(f"{one.code} {one.severity:<8} {one.name:<22} {title}\n")
     else:
         output.write("".join(one.page for one in checks))
 
@@ -212,49 +206,25 @@ def _compare_with_entry(place: str, pick: str | None, template: Template) -> str
     return f"{about}: turnwise diff {entry.name} {folder} shows where they differ"
 
 
-class CheckSettings(NamedTuple):
-    """What a configuration file says.
-
-    Attributes:
-        ignore: the checks that are left out.
-        baseline: the path of the baseline.
-    """
-
-    ignore: tuple[str, ...] = ()
-    baseline: str | None = None
-
-
-def read_settings(folder: Path | None = None) -> CheckSettings:
+def read_settings() -> JsonObject:
     """Return the settings of the nearest configuration.
 
     Raises:
         SourceError: the file is not TOML, or says something that is not known.
     """
-    start = (folder or Path()).resolve()
+    start = Path().resolve()
     for place in (start, *start.parents):
         for name in (OWN_FILE, PROJECT_FILE):
-            table = _read_table(place / name)
-            if table is not None:
-                found = _read_settings(table, str(place / name))
-                path = found.baseline and str(place / found.baseline)
-                return found._replace(baseline=path)
-    return CheckSettings()
-
-
-def _read_table(path: Path) -> dict[str, Any] | None:
-    """Return the table of turnwise in a file; None if the file has none."""
-    if not is_present(path):
-        return None
-    data = inputs.read_toml(str(path), SETTINGS_HINT)
-    table = data if path.name == OWN_FILE else data.get("tool", {}).get("turnwise")
-    if table is not None and not isinstance(table, dict):
-        raise SourceError(f"{path}: tool.turnwise is {short_repr(table)}, not a table")
-    return table
-
-
-def _read_settings(table: dict[str, Any], name: str) -> CheckSettings:
-    try:
-        given = check_table(table, SETTINGS)
-    except SourceError as error:
-        raise error.within(name) from None
-    return CheckSettings(tuple(given.get("ignore", ())), given.get("baseline"))
+            path = place / name
+            data = inputs.read_toml(str(path), SETTINGS_HINT) if is_present(path) else {}
+            table = data if name == OWN_FILE else data.get("tool", {}).get("turnwise")
+            if table is None or not is_present(path):
+                continue
+            if not isinstance(table, dict):
+                raise SourceError(f"{path}: tool.turnwise is {short_repr(table)}, not a table")
+            with inputs.name_file(str(path)):
+                found = check_table(table, SETTINGS)
+            if "baseline" in found:
+                found["baseline"] = str(place / found["baseline"])
+            return found
+    return {}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 from turnwise.analysis.counterexample import (
     TRAINED,
-    RenderOutcome,
     passed_arguments,
     rendered_text,
 )
@@ -17,6 +15,7 @@ from turnwise.cli.options import check_choice
 from turnwise.dialects import DIALECTS, WRITABLE
 from turnwise.errors import SourceError
 from turnwise.evidence import Comparison, diff
+from turnwise.messages import JsonObject
 from turnwise.registry.revisions import load_revision
 
 
@@ -60,7 +59,7 @@ def compare(
     output.finish(found, _as_data(found), as_json, found.equal)
 
 
-def _as_data(found: Comparison) -> dict[str, Any]:
+def _as_data(found: Comparison) -> JsonObject:
     data = output.select_fields(found, "equal", "tried", "covers", "options")
     data["coverage"] = output.select_fields(
         found.coverage, "reached", "total", "uncounted", "unreached"
@@ -70,22 +69,18 @@ def _as_data(found: Comparison) -> dict[str, Any]:
             "messages": witness.probe.messages,
             "arguments": passed_arguments(witness.probe),
             **output.select_fields(witness, "kind", "at"),
-            "a": _side_data(witness.a, witness.pieces[0]),
-            "b": _side_data(witness.b, witness.pieces[1]),
         }
-        for name, spans in zip("ab", witness.trained, strict=True):
+        sides = zip((witness.a, witness.b), witness.pieces, witness.trained, strict=True)
+        for name, (outcome, piece, spans) in zip("ab", sides, strict=True):
+            side: JsonObject = {"text": rendered_text(outcome)}
+            if isinstance(outcome, Exception):
+                side = {"refuses": outcome.message}
+            if piece:
+                side["piece"] = {"text": piece.text, "origin": str(piece.origin)}
             if witness.kind in TRAINED:
-                data["witness"][name]["trained"] = spans
+                side["trained"] = spans
+            data["witness"][name] = side
     return data
-
-
-def _side_data(outcome: RenderOutcome, piece: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"text": rendered_text(outcome)}
-    if isinstance(outcome, Exception):
-        found = {"refuses": outcome.message}
-    if piece:
-        found["piece"] = {"text": piece.text, "origin": str(piece.origin)}
-    return found
 
 
 def convert(

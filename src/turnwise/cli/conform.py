@@ -53,16 +53,15 @@ def conform_engine(
         limit min=1: The most conversations to try.
     """
     time = inputs.parse_time(now) or datetime.now()
+    other: Engine | Template
     if oracle is not None:
-        given = inputs.load_template(url, pick)
-        found = conform(given, _find_other(oracle, trust_encoder), time, limit)
-        output.finish(found, _as_data(found), as_json, found.equal)
-        return
-    headers = inputs.split_pairs(header, "name:value", HEADER, "--header")
-    client = JsonClient(url, timeout, headers)
-    asked = ENGINES[engine](client.ask, model) if engine else detect_engine(client.ask, model)
-    served = _find_template(asked, template, pick)
-    found = conform(served, asked, time, limit)
+        given, other = inputs.load_template(url, pick), _find_other(oracle, trust_encoder)
+    else:
+        headers = inputs.split_pairs(header, "name:value", HEADER, "--header")
+        ask = JsonClient(url, timeout, headers).ask
+        other = ENGINES[engine](ask, model) if engine else detect_engine(ask, model)
+        given = _find_template(other, template, pick)
+    found = conform(given, other, time, limit)
     output.finish(found, _as_data(found), as_json, found.equal)
 
 
@@ -80,8 +79,10 @@ def _find_template(engine: Engine, template: str | None, pick: str | None) -> Te
     served = engine.served_template()
     if template is None:
         if served is None:
-            problem = f"{engine.name} does not tell which template it serves: name it"
-            raise click.BadParameter(problem, param_hint="--template")
+            raise click.BadParameter(
+                f"{engine.name} does not tell which template it serves: name it",
+                param_hint="--template",
+            )
         text, tokens = served
         return compile_jinja(text, name="served", options=tokens)
     given = inputs.load_template(template, pick)
@@ -95,12 +96,8 @@ def _as_data(found: Conformance) -> dict[str, Any]:
     data = output.select_fields(found, *names)
     difference = found.difference
     if difference is not None:
-        data["difference"] = {
-            **output.select_fields(
-                difference, "kind", "request", "expected", "got", "at", "decision"
-            ),
-        }
-        if difference.piece is not None:
-            piece = difference.piece
+        shown = ("kind", "request", "expected", "got", "at", "decision")
+        data["difference"] = output.select_fields(difference, *shown)
+        if piece := difference.piece:
             data["difference"]["piece"] = {"text": piece.text, "origin": str(piece.origin)}
     return data

@@ -96,8 +96,6 @@ def _show_reply(events: list[Event], message: Message, is_same: bool) -> None:
 def _legend() -> str:
     if not output.use_colour():
         return "With --color, what the template wrote is dim and each field of the conversation has a colour."
-    fields = "".join(
-        f"{colour}{letter}"
-        for colour, letter in zip(cycle(COLOURS), "fields of the conversation", strict=False)
-    )
+    letters = zip(cycle(COLOURS), "fields of the conversation", strict=False)
+    fields = "".join(map("".join, letters))
     return f"{DIM}dim: what the template wrote{RESET}; bright: {fields}{RESET}; {COMPUTED}slanted: computed{RESET}"

@@ -150,7 +150,6 @@ def token_lines(
 
 
 def _token_kinds(encoded: Encoded) -> Iterator[str]:
-    """Yield the kind of each token, a key of `STYLES`."""
     control = set(encoded.control)
     defused = encoded.defused
     starts = [span[0] for span in defused]

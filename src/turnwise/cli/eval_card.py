@@ -52,7 +52,6 @@ def eval_card(
 
 
 def _find_card(place: str, tokenizer: str | None) -> EvalCard:
-    """Return the card of a file or of a model."""
     if place.endswith(".json"):
         return _read_card(place)
     model = load_model(place, tokenizer)
@@ -68,8 +67,8 @@ def _read_card(place: str) -> EvalCard:
     with suppress(KeyError, TypeError):  # of what is something else
         card = seal_card(**{part: data[part] for part in CARD_PARTS})
     if card is None or card != data:
-        hint = (
-            f"`turnwise eval-card MODEL --json` writes one; the kind of this edition is {KIND!r}."
+        raise SourceError(
+            f"{place} is no evaluation card, or was changed",
+            hint=f"`turnwise eval-card MODEL --json` writes one; the kind of this edition is {KIND!r}.",
         )
-        raise SourceError(f"{place} is no evaluation card, or was changed", hint=hint)
     return card

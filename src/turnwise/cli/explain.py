@@ -7,12 +7,10 @@ words ("### Instruction:") is not listed, nor one that no probe reaches.
 
 from __future__ import annotations
 
-from typing import Any
-
 from turnwise.analysis.conversations import STANDARD_VARIABLES
-from turnwise.analysis.markers import WrittenMarker
 from turnwise.cli import inputs, output
 from turnwise.errors import TurnwiseError, printable
+from turnwise.messages import JsonObject
 from turnwise.registry.published import identify
 from turnwise.template import Template
 
@@ -39,7 +37,14 @@ def explain(
     if program:
         explanation["program"] = loaded.program.python
     if as_json:
-        markers = [marker_to_json(marker) for marker in explanation["markers"]]
+        markers = [
+            {
+                "text": marker.text,
+                **output.select_fields(marker.origin, "line", "column"),
+                "fields": list(marker.fields),
+            }
+            for marker in explanation["markers"]
+        ]
         output.write_json({**explanation, "markers": markers})
         return
     output.write_lines(format_lines(explanation))
@@ -47,7 +52,7 @@ def explain(
         output.write(printable(loaded.program.python, 10**9) + "\n")
 
 
-def explain_template(template: Template) -> dict[str, Any]:
+def explain_template(template: Template) -> JsonObject:
     """Return everything that is known about a template, by topic."""
     facts, variables, options = template.facts, template.variables, template.options
     rows: list[dict[str, str]] = []
@@ -78,20 +83,15 @@ def explain_template(template: Template) -> dict[str, Any]:
     }
 
 
-def marker_to_json(marker: WrittenMarker) -> dict[str, Any]:
-    """Return a marker, the place in the template that writes it, and the input fields inside it."""
-    origin = marker.origin
-    place = {"line": origin.line, "column": origin.column, "fields": list(marker.fields)}
-    return {"text": marker.text, **place}
-
-
-def format_lines(explanation: dict[str, Any]) -> list[output.Line]:
+def format_lines(explanation: JsonObject) -> list[output.Line]:
     """Return the explanation as lines with a heading before each group."""
     named, options = explanation["named"], explanation["options"]
     groups: dict[str, list[str]] = {
         "published": [explanation["published"] or ""],
         "reads": [", ".join(explanation["reads"])],
-        "options": [format_option(name, value) for name, value in options.items()],
+        "options": [
+            name if value is None else f"{name} = {value!r}" for name, value in options.items()
+        ],
         "not read": [", ".join(explanation["unread"])],
         "templates": [", ".join(["default", *named]) if named else ""],
         "history": [HISTORY[explanation["appends"]]],
@@ -108,18 +108,12 @@ def format_lines(explanation: dict[str, Any]) -> list[output.Line]:
     return lines
 
 
-def format_option(name: str, value: Any) -> str:
-    """Return an option with its value, if it has one."""
-    return name if value is None else f"{name} = {value!r}"
-
-
 def format_replies(rows: list[dict[str, str]]) -> list[str]:
     """Return part, text and origin of each row in columns."""
-    widths = {}
-    for key in ("part", "text"):
-        longest = max((len(row[key]) for row in rows), default=0)
-        widths[key] = min(MAX_COLUMN_WIDTH, longest)
+    part, text = (
+        min(MAX_COLUMN_WIDTH, max((len(row[key]) for row in rows), default=0))
+        for key in ("part", "text")
+    )
     return [
-        f"{row['part']:<{widths['part']}}  {row['text']:<{widths['text']}}  {row['origin']}".rstrip()
-        for row in rows
+        f"{row['part']:<{part}}  {row['text']:<{text}}  {row['origin']}".rstrip() for row in rows
     ]

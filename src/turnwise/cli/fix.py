@@ -67,8 +67,10 @@ def _find_file(place: str, text: str) -> Path:
     except (OSError, UnicodeDecodeError):
         is_same = False
     if not is_same:
-        hint = "without --write the diff is shown; `patch` or an editor can apply it"
-        raise SourceError(f"{place} is not a file with the text of a Jinja template", hint=hint)
+        raise SourceError(
+            f"{place} is not a file with the text of a Jinja template",
+            hint="without --write the diff is shown; `patch` or an editor can apply it",
+        )
     return path
 
 

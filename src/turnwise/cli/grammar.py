@@ -50,12 +50,14 @@ def grammar(
     if tools is None:
         raise click.BadParameter("a grammar of calls needs the tools", param_hint="--tools")
     schema = None if content is None else inputs.read_json(content)
-    options: dict[str, Any] = {
-        "reasoning": reasoning,
-        "parallel": not one_call,
-        "content": schema,
-    }
-    written = MAKERS[to](found, inputs.read_tools(tools), choice, **options)
+    written = MAKERS[to](
+        found,
+        inputs.read_tools(tools),
+        choice,
+        reasoning=reasoning,
+        parallel=not one_call,
+        content=schema,
+    )
     if as_json or not isinstance(written, (str, GbnfGrammar)):
         output.write_json(written._asdict() if isinstance(written, GbnfGrammar) else written)
     elif isinstance(written, str):

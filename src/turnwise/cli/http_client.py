@@ -40,8 +40,10 @@ class JsonClient:
         except (ValueError, http.client.InvalidURL) as error:
             raise SourceError(f"{short_repr(url)} is not a URL: {error}") from error
         if parts.scheme not in CONNECTIONS or not parts.hostname:
-            hint = "An example: http://localhost:8000"
-            raise SourceError(f"{short_repr(url)} is not a URL of http or https", hint=hint)
+            raise SourceError(
+                f"{short_repr(url)} is not a URL of http or https",
+                hint="An example: http://localhost:8000",
+            )
         self._connect = CONNECTIONS[parts.scheme]
         self._place = (parts.hostname, port)
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")

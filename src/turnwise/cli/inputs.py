@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -28,7 +27,7 @@ from turnwise.engine.option_names import (
 )
 from turnwise.errors import MessageError, SourceError, short_repr
 from turnwise.local_files import error_reason, read_file
-from turnwise.messages import InputReader
+from turnwise.messages import InputReader, JsonObject
 from turnwise.registry import compile_source, find_source
 from turnwise.registry.files import names_in_folder, read_bytes
 from turnwise.replies.declared import DECLARATION_KEYS
@@ -47,14 +46,6 @@ DECLARATION_HINT = "A declaration is a TOML file: docs/replies.md, Declarations.
 SCHEMA_HINT = "It should be a JSON schema."
 PYTHON_WORDS = {"True": True, "False": False, "None": None}
 """JSON's words as Python spells them: as texts, all of them would be true."""
-
-
-@dataclass(slots=True)
-class ChatInput:
-    """The messages and the other arguments of one `render`."""
-
-    messages: Any
-    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 def check_stdin(*places: str | None) -> None:
@@ -88,51 +79,56 @@ def read_chat(
     system: str | None = None,
     line: int | None = None,
     shape: str | None = None,
-) -> ChatInput:
-    """Return the conversation of CHAT or --user, with --system and --tools added."""
+) -> tuple[Any, JsonObject]:
+    """Return the conversation of CHAT or --user, with --system and --tools added: messages, and other arguments."""
     if (place is None) == (user is None):
         raise click.BadParameter("give a CHAT or --user, one of the two", param_hint="CHAT")
     if shape is not None and place is None:
         raise click.BadParameter(
             "it is the shape of CHAT, and there is no CHAT", param_hint="--shape"
         )
-    chat = ChatInput([{"role": "user", "content": user}])
+    arguments: JsonObject = {"messages": [{"role": "user", "content": user}]}
     if place is not None:
-        chat = _read_conversation(place, line, shape)
-    if system is not None:
-        chat.messages = _with_system(chat.messages, system)
+        arguments = _read_conversation(place, line, shape)
+    messages = arguments.pop("messages")
+    if system is not None and isinstance(messages, list):  # else `render` tells what is wrong
+        if messages and isinstance(messages[0], dict) and messages[0].get("role") == "system":
+            raise click.BadParameter(
+                "the conversation has a system message already", param_hint="--system"
+            )
+        messages = [{"role": "system", "content": system}, *messages]
     if tools is not None:
-        chat.arguments["tools"] = read_tools(tools)
-    return chat
+        arguments["tools"] = read_tools(tools)
+    return messages, arguments
 
 
 def read_request(
     template: str, pick: str | None, exact: bool = False, *, chat: Any, tools: Any, **given: Any
-) -> tuple[Template, Any, dict[str, Any]]:
+) -> tuple[Template, Any, JsonObject]:
     """Return the template, the messages and the other arguments of `Template.render`.
 
     `chat`, `tools` and `given` are the options that `scripts/commands.py` names `REQUEST`.
     """
     check_stdin(template, chat, tools)
     words = (given.pop(name) for name in ("user", "system", "line", "shape"))
-    request = read_chat(chat, tools, *words)
+    messages, arguments = read_chat(chat, tools, *words)
     loaded = load_template(template, pick, exact)
-    return loaded, request.messages, render_arguments(loaded, request, **given)
+    return loaded, messages, render_arguments(loaded, arguments, **given)
 
 
 def render_arguments(
     template: Template,
-    chat: ChatInput,
+    arguments: JsonObject,
     option: list[str] | None,
     generation: bool = True,
     continued: bool = False,
     now: str | None = None,
     late_system: str | None = None,
-) -> dict[str, Any]:
-    """Return the arguments of `Template.render` besides the messages; flags override the chat."""
+) -> JsonObject:
+    """Return the arguments of `Template.render` besides the messages; flags override those of the chat."""
     options = parse_options(option or [])
     check_options(options, template)
-    arguments = {**chat.arguments, **options, "now": parse_time(now), "late_system": late_system}
+    arguments = {**arguments, **options, "now": parse_time(now), "late_system": late_system}
     if generation:
         arguments["add_generation_prompt"] = True
     if continued:
@@ -140,13 +136,12 @@ def render_arguments(
     return arguments
 
 
-def parse_options(pairs: list[str], flag: str = "--option") -> dict[str, Any]:
+def parse_options(pairs: list[str], flag: str = "--option") -> JsonObject:
     """Return the options of `key=value`, which `flag` gave; a value that is not JSON is text."""
-    options: dict[str, Any] = split_pairs(pairs, "key=value", r"(?s)([^\W\d]\w*)=(.*)", flag)
+    options: JsonObject = split_pairs(pairs, "key=value", r"(?s)([^\W\d]\w*)=(.*)", flag)
     for key, text in options.items():
         if key in ARGUMENT_NAMES:
-            problem = f"{key!r} is not a variable of the template"
-            raise click.BadParameter(problem, param_hint=flag)
+            raise click.BadParameter(f"{key!r} is not a variable of the template", param_hint=flag)
         with suppress(ValueError, RecursionError):
             options[key] = PYTHON_WORDS[text] if text in PYTHON_WORDS else json.loads(text)
     return options
@@ -191,14 +186,15 @@ def parse_time(text: str | None) -> datetime | None:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        hint = f"{text!r} is not a time such as 2025-01-15T12:00"
-        raise click.BadParameter(hint, param_hint="--now") from None
+        raise click.BadParameter(
+            f"{text!r} is not a time such as 2025-01-15T12:00", param_hint="--now"
+        ) from None
 
 
 # -- conversations ---------------------------------------------------------------------------------------------------
 
 
-def _read_conversation(place: str, line: int | None, shape: str | None) -> ChatInput:
+def _read_conversation(place: str, line: int | None, shape: str | None) -> JsonObject:
     name = _name_of(place)
     text = read_text(place)
     try:
@@ -206,39 +202,14 @@ def _read_conversation(place: str, line: int | None, shape: str | None) -> ChatI
     except json.JSONDecodeError as error:
         if error.msg != "Extra data":
             raise _not_json(name, error, CHAT_HINT) from error
-        value = _parse_json_line(text, name, line)
+        lines = {number: row for number, row in enumerate(text.split("\n"), 1) if row.strip()}
+        wanted, row = _choose_row(lines, name, line)
+        value = _parse_json(row, name, CHAT_HINT, wanted)
     except (ValueError, RecursionError) as error:
         raise _not_json(name, error, CHAT_HINT) from error
     else:
         rows = value if are_rows(value) else [value]
         value = _choose_row(dict(enumerate(rows, 1)), name, line)[1]
-    return _to_chat(value, name, shape)
-
-
-def _parse_json_line(text: str, name: str, line: int | None) -> Any:
-    """Return one conversation of JSON Lines."""
-    rows = {number: row for number, row in enumerate(text.split("\n"), 1) if row.strip()}
-    wanted, row = _choose_row(rows, name, line)
-    try:
-        return json.loads(row)
-    except (ValueError, RecursionError) as error:
-        raise _not_json(name, error, CHAT_HINT, wanted) from error
-
-
-def _choose_row(rows: dict[int, Any], name: str, line: int | None) -> tuple[int, Any]:
-    """Return the number and the row of --line, else the first, with a note."""
-    if line is None:
-        if len(rows) > 1:
-            note(
-                f"{name} has {len(rows)} conversations; this is the first. --line chooses another."
-            )
-        return next(iter(rows.items()))
-    if line not in rows:
-        raise click.BadParameter(f"{name} has no conversation in line {line}", param_hint="--line")
-    return line, rows[line]
-
-
-def _to_chat(value: Any, name: str, shape: str | None) -> ChatInput:
     if shape is None and not isinstance(value, list | dict):
         raise MessageError(f"{name} holds {short_repr(value)}", hint=CHAT_HINT)
     try:
@@ -251,30 +222,34 @@ def _to_chat(value: Any, name: str, shape: str | None) -> ChatInput:
         note(f"{name}: {unknown}")
     if found.rest:
         note(f"{name} also has {', '.join(sorted(found.rest))}: not used")
-    arguments = found.arguments
-    return ChatInput(arguments.pop("messages"), arguments)
+    return found.arguments
 
 
-def _with_system(messages: Any, system: str) -> Any:
-    if not isinstance(messages, list):
-        return messages  # `render` tells what is wrong with it
-    if messages and isinstance(messages[0], dict) and messages[0].get("role") == "system":
-        raise click.BadParameter(
-            "the conversation has a system message already", param_hint="--system"
-        )
-    return [{"role": "system", "content": system}, *messages]
+def _choose_row(rows: dict[int, Any], name: str, line: int | None) -> tuple[int, Any]:
+    if line is None:
+        if len(rows) > 1:
+            note(
+                f"{name} has {len(rows)} conversations; this is the first. --line chooses another."
+            )
+        return next(iter(rows.items()))
+    if line not in rows:
+        raise click.BadParameter(f"{name} has no conversation in line {line}", param_hint="--line")
+    return line, rows[line]
 
 
 def read_json(place: str, hint: str = SCHEMA_HINT) -> Any:
     """Return the value of a JSON file; the hint says what it should be."""
-    name = _name_of(place)
+    return _parse_json(read_text(place, hint), _name_of(place), hint)
+
+
+def _parse_json(text: str, name: str, hint: str, line: int | None = None) -> Any:
     try:
-        return json.loads(read_text(place, hint))
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _not_json(name, error, hint) from error
+        raise _not_json(name, error, hint, line) from error
 
 
-def read_toml(place: str, hint: str | None = None) -> dict[str, Any]:
+def read_toml(place: str, hint: str | None = None) -> JsonObject:
     """Return the table of a TOML file; the hint says what it should be."""
     import tomllib  # slow to import, and rarely needed
 
@@ -292,8 +267,9 @@ def read_text(place: str, hint: str | None = None) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         found = f"byte {error.object[error.start]:#04x} at offset {error.start}"
-        problem = f"{_name_of(place)} is not UTF-8: {found}"
-        raise MessageError(problem, hint=hint or CHAT_HINT) from error
+        raise MessageError(
+            f"{_name_of(place)} is not UTF-8: {found}", hint=hint or CHAT_HINT
+        ) from error
     except (OSError, ValueError) as error:
         if hint is None and not Path(place).suffix:
             hint = f"To render it as a message of the user: --user {short_repr(place)}"
@@ -311,12 +287,13 @@ def read_tools(place: str) -> Any:
         raise MessageError(f"{name}: {error.message}", hint=error.hint) from error
     for index, tool in enumerate(tools or ()):
         if "role" in tool or not TOOL_KEYS & tool.keys():
-            problem = f"{name}: tools[{index}] is no tool: {short_repr(tool)}"
-            raise MessageError(problem, hint=TOOLS_HINT)
+            raise MessageError(
+                f"{name}: tools[{index}] is no tool: {short_repr(tool)}", hint=TOOLS_HINT
+            )
     return tools
 
 
-def read_declaration(place: str) -> dict[str, Any]:
+def read_declaration(place: str) -> JsonObject:
     """Return the declaration of a TOML file: its table `replies`, or the whole file."""
     name = _name_of(place)
     data = read_toml(place, DECLARATION_HINT)
@@ -328,6 +305,15 @@ def read_declaration(place: str) -> dict[str, Any]:
             f"{name} declares nothing", hint=f"It may have: {', '.join(DECLARATION_KEYS)}."
         )
     return found
+
+
+@contextmanager
+def name_file(place: str | None) -> Iterator[None]:
+    """Let errors of a source name the file that it was read from, if it was."""
+    try:
+        yield
+    except SourceError as error:
+        raise error if place is None else error.within(_name_of(place)) from None
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -352,8 +338,7 @@ def unreadable_file(place: str, error: Exception, hint: str) -> SourceError:
         if near:
             shown = " or ".join(short_repr(str(path.with_name(name)), 200) for name in near)
             hint = f"Did you mean {shown}?"
-    problem = f"{short_repr(place, 200)} cannot be read: {error_reason(error)}"
-    return SourceError(problem, hint=hint)
+    return SourceError(f"{short_repr(place, 200)} cannot be read: {error_reason(error)}", hint=hint)
 
 
 def _not_json(name: str, error: Exception, hint: str, line: int | None = None) -> MessageError:

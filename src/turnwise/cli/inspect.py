@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from turnwise.cli.options import check_choice
 from turnwise.cli.prepare import label_lines
 from turnwise.data.pages import write_report, write_summary
 from turnwise.errors import SourceError, printable
+from turnwise.messages import JsonMapping
 from turnwise.tokens.loss import IGNORED
 
 if TYPE_CHECKING:
@@ -71,14 +72,14 @@ def inspect(
         output.note(LEGEND)
 
 
-def _find_tokenizer(given: str | None, manifest: Mapping[str, Any]) -> Any:
+def _find_tokenizer(given: str | None, manifest: JsonMapping) -> Any:
     place = given or manifest["recipe"].get("tokenizer")
     try:
         return load_tokenizer(str(place))
     except SourceError as error:
-        hint = "name it with --tokenizer; without samples (-n 0) none is needed"
         raise SourceError(
-            f"no tokenizer to show samples with: {error.message}", hint=hint
+            f"no tokenizer to show samples with: {error.message}",
+            hint="name it with --tokenizer; without samples (-n 0) none is needed",
         ) from None
 
 
@@ -106,13 +107,15 @@ def sample_lines(row: ShardRow, tokenizer: Any) -> Iterator[output.Line]:
         mask = [label != IGNORED for label in labels]
         texts = [tokenizer.decode([id]) for id in ids]
         kinds = _token_kinds(ids, texts, mask, tokenizer)
-        for first, last in _sample_spans(columns, len(ids)):
+        # A packed row has several samples.
+        bounds = accumulate(columns.get("seq_lengths") or [len(ids)], initial=0)
+        for first, last in pairwise(bounds):
             if first:
                 yield [(f"-- the next sample of this row, {last - first:,} tokens", "dim")]
             yield from token_lines(texts[first:last], kinds[first:last], mask[first:last])
 
 
-def _token_columns(columns: Mapping[str, Any]) -> Iterator[tuple[str, list[int], list[int]]]:
+def _token_columns(columns: JsonMapping) -> Iterator[tuple[str, list[int], list[int]]]:
     """Yield the name, ids and labels of what a row holds: one sample, or the parts of a preference."""
     if "input_ids" in columns:
         yield "", columns["input_ids"], columns["labels"]
@@ -142,15 +145,7 @@ def _token_kinds(
     return found
 
 
-def _sample_spans(columns: Mapping[str, Any], length: int) -> Iterator[tuple[int, int]]:
-    """Yield the span of each sample of a packed row; else of the row."""
-    start = 0
-    for size in columns.get("seq_lengths") or [length]:
-        yield start, start + size
-        start += size
-
-
-def _source(columns: Mapping[str, Any]) -> str:
+def _source(columns: JsonMapping) -> str:
     """Return where the row is from; of a packed row, its first sample."""
     files, rows = columns.get("source_file"), columns.get("source_row")
     if isinstance(files, list) and isinstance(rows, list):

@@ -10,7 +10,6 @@ import json
 import sys
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -47,17 +46,15 @@ def read_json_lines(place: str) -> Iterator[JsonLine]:
     Raises:
         SourceError: the file cannot be opened.
     """
-    with ExitStack() as stack:
-        yield from _read_stream(_open(place, stack))
-
-
-def _open(place: str, stack: ExitStack) -> BinaryIO:
     if place == STDIN:
-        return sys.stdin.buffer
+        yield from _read_stream(sys.stdin.buffer)
+        return
     try:
-        return stack.enter_context(open_file(Path(place)))
+        stream = open_file(Path(place))
     except (OSError, ValueError) as error:
         raise unreadable_file(place, error, ROWS_HINT) from error
+    with stream:
+        yield from _read_stream(stream)
 
 
 def _read_stream(stream: BinaryIO) -> Iterator[JsonLine]:
@@ -91,7 +88,6 @@ def _read_stream(stream: BinaryIO) -> Iterator[JsonLine]:
 
 
 def _parse(data: bytes) -> Any:
-    """Return the value of a JSON document; None if the data is something else."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):

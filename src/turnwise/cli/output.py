@@ -216,7 +216,11 @@ def write_report(text: str) -> None:
     """Write a result of whole lines; in colour, its verdicts, the lines of a diff and the ⟪difference⟫ stand out."""
     text = localise(text)
     if use_colour():
-        write_styled(REPORT_MARK.sub(_paint_mark, escape(text)))
+        write_styled(
+            REPORT_MARK.sub(
+                lambda found: paint(found[0], REPORT_COLOURS[found[0][0]]), escape(text)
+            )
+        )
     else:
         write(text)
 
@@ -229,10 +233,6 @@ def finish(found: Any, data: dict[str, Any], as_json: bool, is_good: bool) -> No
         write_report(f"{found}\n")
     if not is_good:
         raise click.exceptions.Exit(FOUND)
-
-
-def _paint_mark(found: re.Match[str]) -> str:
-    return paint(found[0], REPORT_COLOURS[found[0][0]])
 
 
 def localise(text: str) -> str:

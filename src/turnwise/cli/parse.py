@@ -15,19 +15,19 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from turnwise.cli import inputs, output
 from turnwise.cli.encode import load_tokenizer
-from turnwise.errors import SourceError, printable
+from turnwise.errors import printable
 from turnwise.local_files import read_file
+from turnwise.messages import JsonObject
 from turnwise.replies.events import STATUSES, Event, Message
 from turnwise.replies.parser.parser import Parser
 from turnwise.shapes import REPLY_WRITERS as REPLY_WRITERS
 from turnwise.shapes import write_reply
-from turnwise.template import Template
 
 CHUNK = re.compile(r"\s*\S{1,8}|\s+")  # about as long as a token
 FILE_NAME = re.compile(r"[\w.~/\\:-]*\w\.[A-Za-z]\w{0,4}")  # rather than a reply
@@ -78,8 +78,18 @@ def parse(
     if as_api and stream:
         raise click.BadParameter("it is a whole answer, without --stream", param_hint="--as")
     loaded = inputs.load_template(template, pick)
-    prompt, offered = _render_prompt(loaded, chat, user, tools, option, now)
-    parser = _make_parser(loaded, prompt, offered, tokenizer, declared, reasoning)
+    is_given = chat is not None or user is not None
+    question = user if is_given else "?"  # every question has the same generation prompt
+    messages, arguments = inputs.read_chat(chat, tools, question)
+    offered = arguments.get("tools")
+    prompt: Any = None  # the grammar's own
+    if is_given or option:
+        arguments = inputs.render_arguments(loaded, arguments, option, now=now)
+        prompt = loaded.render(messages, **arguments)
+    known = load_tokenizer(tokenizer) if tokenizer else None
+    data = None if declared is None else inputs.read_declaration(declared)
+    with inputs.name_file(declared):
+        parser = loaded.parser(prompt, offered, known, data, reasoning=cast(Any, reasoning))
     chunks = _split_reply(reply, stream, ids=tokenizer is not None)
     if stream:
         for chunk in chunks:
@@ -98,7 +108,6 @@ def parse(
 
 
 def _note_problems(parser: Parser, message: Message) -> None:
-    """Write notes on calls that failed, and on text after the stop."""
     for call in message.attempts:
         if call.status != "complete":
             output.note(f"{call.status}: {STATUSES[call.status]}: {printable(repr(call.raw))}")
@@ -108,49 +117,10 @@ def _note_problems(parser: Parser, message: Message) -> None:
         output.note(f"not parsed: {count} after the stop {message.stop!r}")
 
 
-def _render_prompt(
-    template: Template,
-    chat: str | None,
-    user: str | None,
-    tools: str | None,
-    option: list[str] | None,
-    now: str | None,
-) -> tuple[Any, Any]:
-    """Return the prompt that was sent, None for the grammar's own, and the tools that were offered."""
-    is_given = chat is not None or user is not None
-    question = user if is_given else "?"  # every question has the same generation prompt
-    request = inputs.read_chat(chat, tools, question)
-    offered = request.arguments.get("tools")
-    if not is_given and not option:
-        return None, offered
-    arguments = inputs.render_arguments(template, request, option, now=now)
-    return template.render(request.messages, **arguments), offered
-
-
-def _make_parser(
-    template: Template,
-    prompt: Any,
-    tools: Any,
-    tokenizer: str | None,
-    declared: str | None,
-    reasoning: Any,
-) -> Parser:
-    """Return the template's parser, with the declaration of a file; errors in it name the file."""
-    known = load_tokenizer(tokenizer) if tokenizer else None
-    if declared is None:
-        return template.parser(prompt, tools, known, reasoning=reasoning)
-    data = inputs.read_declaration(declared)
-    try:
-        return template.parser(prompt, tools, known, data, reasoning=reasoning)
-    except SourceError as error:
-        raise error.within("stdin" if declared == inputs.STDIN else declared) from None
-
-
 # -- input
 
 
 def _split_reply(reply: str, stream: bool, ids: bool) -> Iterator[Any]:
-    """Yield the reply whole, in chunks, or as it arrives on stdin."""
     if reply == inputs.STDIN:
         texts: Iterable[str] = _read_stdin() if stream and not ids else ["".join(_read_stdin())]
     else:
@@ -184,15 +154,15 @@ def _read_reply(reply: str) -> str:
         try:
             return read_file(Path(reply[1:]), MAX_REPLY).decode("utf-8", "replace")
         except (OSError, ValueError) as error:
-            hint = "Text that begins with @ is read from stdin: write - and pipe it."
-            raise inputs.unreadable_file(reply[1:], error, hint) from None
+            raise inputs.unreadable_file(
+                reply[1:], error, "Text that begins with @ is read from stdin: write - and pipe it."
+            ) from None
     if FILE_NAME.fullmatch(reply):
         output.note(f"{reply!r} was read as the text of a reply; a file is @{reply}")
     return reply
 
 
 def _parse_ids(text: str) -> list[int] | None:
-    """Return the token ids of a JSON list of numbers; None for other text."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -211,7 +181,7 @@ def _show_events(events: Iterable[Event], as_json: bool) -> None:
         output.write_lines(map(event_line, events))
 
 
-def event_data(event: Event) -> dict[str, Any]:
+def event_data(event: Event) -> JsonObject:
     """Return an event, and the delta that it is for OpenAI."""
     return {**event._asdict(), "delta": event.delta()}
 
@@ -225,7 +195,7 @@ def event_line(event: Event) -> output.Line:
     return (f"{event.kind + call:<12}", "dim"), (printable(text, 10**6), STYLES[event.kind])
 
 
-def message_data(message: Message) -> dict[str, Any]:
+def message_data(message: Message) -> JsonObject:
     """Return a message with the spans and attempts of its parser, as JSON takes it."""
     return {
         "message": dict(message),
@@ -236,7 +206,6 @@ def message_data(message: Message) -> dict[str, Any]:
 
 
 def _message_lines(message: Message) -> Iterator[output.Line]:
-    """Yield one line for each part of the message."""
     statuses = {one.index: one.status for one in message.attempts if one.index is not None}
     rows = [
         (key, repr(message[key])) for key in ("reasoning_content", "content") if message.get(key)

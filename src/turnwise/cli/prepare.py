@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from time import monotonic
@@ -25,6 +25,7 @@ from turnwise.data.pages import LABEL_WIDTH, count_of, short_number, write_dry_r
 from turnwise.data.reasons import REJECTED_FILE
 from turnwise.data.recipe import RULES, Recipe
 from turnwise.errors import DataError, SourceError
+from turnwise.messages import JsonMapping
 
 if TYPE_CHECKING:
     from turnwise.data.dry_run import DryRun
@@ -115,13 +116,14 @@ def prepare(
         raise click.exceptions.Exit(output.FOUND)
 
 
-def explain_nothing(manifest: Mapping[str, Any], folder: str) -> DataError:
+def explain_nothing(manifest: JsonMapping, folder: str) -> DataError:
     """Return the error of a run that wrote no sample: what became of the rows, and what to do."""
     rows = manifest["rows"]
     if not rows["in"]:
         known = [f"{text}." for text in manifest["notes"][:NOTES_IN_HINT]]
-        hint = " ".join([*known, "Name files that have rows."])
-        return DataError("there is no row in the inputs", hint=hint)
+        return DataError(
+            "there is no row in the inputs", hint=" ".join([*known, "Name files that have rows."])
+        )
     hints = []
     if rows["rejected"]:
         where = os.path.join(folder, REJECTED_FILE)
@@ -131,8 +133,10 @@ def explain_nothing(manifest: Mapping[str, Any], folder: str) -> DataError:
     if rows["rejected"] == rows["in"]:
         return DataError("every row was rejected", hint=" ".join(hints))
     parts = [f"{rows[key]:,} {key}" for key in ("rejected", "filtered") if rows[key]]
-    problem = f"nothing was written: of {count_of(rows['in'], 'row')}, {' and '.join(parts)}"
-    return DataError(problem, hint=" ".join(hints) or None)
+    return DataError(
+        f"nothing was written: of {count_of(rows['in'], 'row')}, {' and '.join(parts)}",
+        hint=" ".join(hints) or None,
+    )
 
 
 def _read_first_reason(path: str) -> Iterator[str]:
@@ -146,7 +150,6 @@ def _read_first_reason(path: str) -> Iterator[str]:
 
 
 def _try(recipe: Recipe, as_json: bool) -> None:
-    """Say what would come of the first rows."""
     found: DryRun = import_extra("turnwise.data.dry_run", "prepare").try_recipe(recipe)
     failure = None if found.lengths else _explain_no_sample(found)
     if not as_json:
@@ -161,17 +164,17 @@ def _try(recipe: Recipe, as_json: bool) -> None:
 
 
 def _explain_no_sample(found: DryRun) -> DataError:
-    """Return the error of a dry run that found no sample."""
     if not found.rows_read:
         return DataError("there is no row in the inputs", hint="Name files that have rows.")
     if found.rejected.total() == found.rows_read:
         return DataError("every row that was read would be rejected", hint=found.reasons[0])
     problem = f"of {count_of(found.rows_read, 'row')} that were read, {found.filtered:,} would be filtered"
-    hint = " ".join([*found.reasons[:1], SHORTEN])
-    return DataError(f"{problem}, and none would be written", hint=hint)
+    return DataError(
+        f"{problem}, and none would be written", hint=" ".join([*found.reasons[:1], SHORTEN])
+    )
 
 
-def make_recipe(file: str | None, given: Mapping[str, Any]) -> Recipe:
+def make_recipe(file: str | None, given: JsonMapping) -> Recipe:
     """Return the recipe of a file, if one is named, and the flags."""
     if file is not None:
         return Recipe.from_toml(file, **given)
@@ -181,8 +184,9 @@ def make_recipe(file: str | None, given: Mapping[str, Any]) -> Recipe:
         ("tokenizer", "--tokenizer"),
     ):
         if name not in given:
-            problem = "it is missing; a file of --recipe may have it, too"
-            raise click.BadParameter(problem, param_hint=flag)
+            raise click.BadParameter(
+                "it is missing; a file of --recipe may have it, too", param_hint=flag
+            )
     try:
         return Recipe.from_mapping(given)
     except SourceError as error:
@@ -191,13 +195,12 @@ def make_recipe(file: str | None, given: Mapping[str, Any]) -> Recipe:
         raise
 
 
-def keep_given(values: Mapping[str, Any]) -> dict[str, Any]:
+def keep_given(values: JsonMapping) -> dict[str, Any]:
     """Return the values of flags that were given."""
     return {name: value for name, value in values.items() if value not in (None, [], {})}
 
 
-def _run(recipe: Recipe, engine: str, workers: int | None) -> Mapping[str, Any]:
-    """Prepare the data, and return the manifest."""
+def _run(recipe: Recipe, engine: str, workers: int | None) -> JsonMapping:
     data = import_extra("turnwise.data.run", "prepare")
     try:
         with show_run() as show:
@@ -209,7 +212,7 @@ def _run(recipe: Recipe, engine: str, workers: int | None) -> Mapping[str, Any]:
         output.note(f"{recipe.output} was complete: nothing was done")
     for restart in report.restarts:
         output.warn(restart)
-    manifest: Mapping[str, Any] = report.manifest
+    manifest: JsonMapping = report.manifest
     return manifest
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
@@ -69,6 +69,7 @@ def _family_lines(found: list[Entry]) -> Iterator[output.Line]:
         yield (f"{printable(name):<16}", "bold"), printable(shown, 10**6)
 
 
+CHATS = {("bare",): "without a system message", ("system",): "with a system message"}
 UNVERIFIED = " (reconstruction, not verified)"
 
 
@@ -89,9 +90,9 @@ def match(
     """
     found = match_model(model, source)
     if as_json:
-        others = dict(found.contradictions)
-        more = {"name": found.name, "is_verified": found.is_verified, "contradictions": others}
-        output.write_json({**asdict(found), **more})
+        more = output.select_fields(found, "name", "is_verified")
+        contradictions = dict(found.contradictions)
+        output.write_json({**asdict(found), **more, "contradictions": contradictions})
     else:
         star = "*" if found.star else ""
         facts = {
@@ -101,23 +102,15 @@ def match(
             "reason": found.reason,
         }
         if found.contradictions:
-            facts["others"] = _describe_contradictions(found.contradictions)
+            others = [
+                f"{name} ({CHATS[chats]})" if chats in CHATS else name
+                for name, chats in found.contradictions.items()
+            ]
+            facts["others"] = f"another text for this model: {', '.join(others)}"
         lines = [((f"{key:<8}", "dim"), printable(value)) for key, value in facts.items()]
         output.write_lines(lines)
     if found.warning:
         output.warn(found.warning)
-
-
-def _describe_contradictions(contradictions: Mapping[str, tuple[str, ...]]) -> str:
-    where = {
-        ("bare",): "without a system message",
-        ("system",): "with a system message",
-    }
-    named = (
-        f"{name} ({where[chats]})" if chats in where else name
-        for name, chats in contradictions.items()
-    )
-    return f"another text for this model: {', '.join(named)}"
 
 
 def _entry_line(entry: Entry, width: int) -> output.Line:
@@ -131,6 +124,5 @@ def _entry_line(entry: Entry, width: int) -> output.Line:
 
 
 def _as_data(entry: Entry) -> dict[str, Any]:
-    """Return an entry without its source."""
     keys = (key for key in entry.__slots__ if key not in ("load_source", "override", "defaults"))
     return {**{key: getattr(entry, key) for key in keys}, "options": dict(entry.options)}

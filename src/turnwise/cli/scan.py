@@ -62,13 +62,13 @@ def scan_dataset(
     if not report.rows:
         raise SourceError(f"{dataset} is empty", hint="a dataset has one row or more")
     if report.unreadable == report.rows:
-        hint = str(next(iter(report.first.values()))[0])
-        raise SourceError(f"no row of {dataset} can be read", hint=hint)
+        raise SourceError(
+            f"no row of {dataset} can be read", hint=str(next(iter(report.first.values()))[0])
+        )
     output.finish(report, _as_data(report), as_json, not report.affected)
 
 
 def _read_rows(dataset: str, show: Callable[..., object]) -> Iterator[tuple[int, Any]]:
-    """Yield the number of each line, from 1, and its row."""
     size = size_of(dataset)
     for line in read_json_lines(dataset):
         yield line.number, line.row
@@ -76,7 +76,6 @@ def _read_rows(dataset: str, show: Callable[..., object]) -> Iterator[tuple[int,
 
 
 def _write_repaired(rows: Iterator[ScannedRow], fix: Path, dataset: str) -> Iterator[ScannedRow]:
-    """Yield the rows, and write those that were repaired to a file."""
     if Path(dataset).exists() and fix.exists() and fix.samefile(dataset):
         raise SourceError(f"{fix} is the dataset itself", hint="name another file for --fix")
     try:

@@ -159,6 +159,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         is_taken = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
         hint = "--port 0 takes a free port" if is_taken else "--host 127.0.0.1 is this machine"
-        problem = f"cannot listen on {host}:{port}: {error_reason(error)}"
-        raise SourceError(problem, hint=hint) from error
+        raise SourceError(
+            f"cannot listen on {host}:{port}: {error_reason(error)}", hint=hint
+        ) from error
     return listener

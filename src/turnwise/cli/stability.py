@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from turnwise.analysis.rewrites import Rewrite
 from turnwise.cli import inputs, output
 from turnwise.cli.encode import load_tokenizer
 from turnwise.evidence.prefix_stability import Stability
 from turnwise.evidence.prefix_stability import stability as measure_stability
+from turnwise.messages import JsonObject
 from turnwise.tokens.tokenizers import SHIPPED
 
 
@@ -30,22 +28,22 @@ def stability(
     output.finish(found, _stability_data(found), as_json, found.stable)
 
 
-def _stability_data(found: Stability) -> dict[str, Any]:
+def _stability_data(found: Stability) -> JsonObject:
     rows = []
     for row in found.rows:
         data = {
             "appending": row.kind,
             **output.select_fields(row, "status", "compared", "changed"),
         }
-        if row.witness is not None:
-            witness = row.witness
+        if (witness := row.witness) is not None:
             data["witness"] = {
                 "messages": witness.probe.messages,
                 **output.select_fields(witness, "arguments", "before", "after"),
-                **_rewrite_data(witness.rewrite),
+                **output.select_fields(witness.rewrite, "at", "message", "field", "decision"),
             }
-            data["stable_with"] = [_option_data(*pair) for pair in row.stable_with]
-            data["helps_with"] = [_option_data(*pair) for pair in row.helps_with]
+            for name in ("stable_with", "helps_with"):
+                pairs = getattr(row, name)
+                data[name] = [{"option": option, "value": value} for option, value in pairs]
         rows.append(data)
     costs = [cost._asdict() for cost in found.late_system]
     return {
@@ -54,13 +52,3 @@ def _stability_data(found: Stability) -> dict[str, Any]:
         "rows": rows,
         "late_system": costs,
     }
-
-
-def _option_data(name: str, value: Any) -> dict[str, Any]:
-    return {"option": name, "value": value}
-
-
-def _rewrite_data(rewrite: Rewrite) -> dict[str, Any]:
-    decision = rewrite.decision
-    data = output.select_fields(rewrite, "at", "message", "field")
-    return {**data, "decision": decision}
