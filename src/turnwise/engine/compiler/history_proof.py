@@ -379,6 +379,9 @@ class _Proof:
             return left or right if isinstance(test, nodes.And) else left if left == right else ""
         if not isinstance(test, nodes.Compare) or len(test.ops) != 1 or target is None:
             return ""
+        return self._compare_role(test, target)
+
+    def _compare_role(self, test: nodes.Compare, target: str) -> str:
         is_variable = isinstance(test.expr, nodes.Name) and test.expr.name in self._role_names
         if not is_variable and not _is_role_of(test.expr, target):
             return ""
@@ -425,13 +428,19 @@ def _decide(test: nodes.Node, place: _Place, is_last: bool) -> bool | None:
     if isinstance(test, nodes.Test) and _is_next(test.node, place):
         return {"defined": not is_last, "undefined": is_last}.get(test.name)
     if isinstance(test, nodes.Compare) and not is_last and len(test.ops) == 1:
-        values = _find_constants(test.ops[0].expr)
-        is_of_next = _is_next(getattr(test.expr, "node", test), place)
-        if values and _get_field(test.expr) == "role" and is_of_next:
-            is_in = ASSISTANT in values
-            answers = {"eq": is_in, "in": is_in, "ne": not is_in, "notin": not is_in}
-            return answers.get(test.ops[0].op)
+        return _decide_role(test, place)
     return None
+
+
+def _decide_role(test: nodes.Compare, place: _Place) -> bool | None:
+    """Return what a comparison of the role of the next message says, if that is an assistant's."""
+    values = _find_constants(test.ops[0].expr)
+    is_of_next = _is_next(getattr(test.expr, "node", test), place)
+    if not values or not is_of_next or _get_field(test.expr) != "role":
+        return None
+    is_in = ASSISTANT in values
+    answers = {"eq": is_in, "in": is_in, "ne": not is_in, "notin": not is_in}
+    return answers.get(test.ops[0].op)
 
 
 def _is_next(node: nodes.Node, place: _Place) -> bool:
