@@ -19,20 +19,18 @@ from typing import Any, Literal
 
 from turnwise import dialects
 from turnwise.analysis.facts import Facts
-from turnwise.analysis.unnamed_tokens import render_unnamed
 from turnwise.batch import can_share_layout, encode_batch, encode_laid_out, learn_layout
 from turnwise.conversion.conversion import Conversion
 from turnwise.dialects.translation import Translation, copy_source
-from turnwise.engine.option_names import ENCODE_ARGUMENTS, reject_misspelt_options
 from turnwise.engine.program import Program, compile_program
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import DEFAULT_LIMITS, Limits
 from turnwise.errors import (
-    MessageError,
     SourceError,
     TemplateRuntimeError,
     TemplateSyntaxError,
+    WarningLog,
     keep_warnings,
     warnings_so_far,
 )
@@ -63,12 +61,10 @@ from turnwise.tokens.markers import Markers, tokenize_markers
 from turnwise.tokens.request_builder import RequestBuilder
 from turnwise.tokens.session import Session
 from turnwise.tokens.stop_ids import Stops, find_stops
-from turnwise.tokens.truncation import Overflow, encode
+from turnwise.tokens.truncation import Overflow, encode_within_limit
 from turnwise.training import Examples, examples, find_longest, join_stages
 
 UNNAMED = "template"
-EXAMPLES_ARGUMENTS = ("train_on", "max_length", "overflow", "trust")
-PROMPT_ARGUMENTS = ("add_generation_prompt", "continue_final_message")
 Trust = Mapping[str, Literal["none", "ordinary", "all"]]
 Prompt = Rendering | Encoded | str | Sequence[int]
 
@@ -190,13 +186,13 @@ class Template:
             >>> str(template.render([{"role": "user", "content": "Hi"}]))
             '<|im_start|>user\\nHi<|im_end|>\\n'
         """
+        warned: tuple[str, ...] = ()
         if normalise and options:
-            reject_misspelt_options(options, self.renderer.variables, "render")
-            options = self._inputs.translate_request(options, strict)
+            options, warned = self._inputs.read_options(options, "render", strict)
         arguments = (documents, add_generation_prompt, continue_final_message, now)
         if not normalise and not strict:
-            return render_unnamed(self.renderer, (messages, tools, *arguments), options, fill=False)
-        rendering = usual = None
+            return self.renderer.render(messages, tools, *arguments, **options)
+        rendering = usual = refusal = None
         if normalise and documents is None and late_system is None:
             # Most conversations: deleting this costs a third of rendering one message.
             usual = self._inputs.read_usual(messages, tools)
@@ -204,28 +200,27 @@ class Template:
                 _, known, changes, chat = usual
                 try:
                     rendering = self.renderer.render(chat, known, *arguments, **options)
-                except TemplateRuntimeError:
-                    pass  # another form may be taken
+                except TemplateRuntimeError as error:
+                    refusal = error
                 else:
                     if rendering.unwritten == () and (
                         rendering.plain_kind or not self.translation.fuller
                     ):
-                        rendering.changes = changes
+                        rendering.changes, rendering.warnings = changes, warned
                         return rendering
-        named = {"tools": tools, "documents": documents, "normalise": normalise, "strict": strict}
-        named["late_system"] = late_system
-        attempt = self._inputs.begin(messages, named, usual)
-        if rendering is not None:
-            with attempt:
-                attempt.check(rendering)
-        while attempt.is_open:
-            with attempt:
-                given = attempt.given
-                chat = given.read or given.messages
-                rendering = render_unnamed(
-                    self.renderer, (chat, given.tools, *arguments), options, fill=normalise
-                )
-                attempt.check(rendering)
+        named: dict[str, Any] = {"tools": tools, "documents": documents, "strict": strict}
+        named |= {"normalise": normalise, "late_system": late_system}
+        with WarningLog() as log:
+            log.texts = warned
+            attempt = self._inputs.begin(messages, named, usual)
+            attempt.resume(rendering, refusal, options)
+            for given in attempt:
+                try:
+                    chat = given.read or given.messages
+                    rendering = self.renderer.render(chat, given.tools, *arguments, **options)
+                    attempt.check(rendering)
+                except TemplateRuntimeError as error:
+                    attempt.refuse(error, options)
         assert rendering is not None
         rendering.note_changes(attempt.given.changes, attempt.given.positions)
         return rendering
@@ -268,32 +263,34 @@ class Template:
         """
         strict = bool(arguments.get("strict"))
         if arguments.get("normalise", True):
-            reject_misspelt_options(arguments, self.variables, "encode", ENCODE_ARGUMENTS)
-            arguments = self._inputs.translate_request(arguments)
+            arguments, _ = self._inputs.read_options(arguments, "encode", strict)
         arguments |= {"tools": tools, "late_system": late_system}
         more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
         more |= {"compatible": compatible, "add_stop": add_stop}
-        plain = None
+        shared_request = None
         if growing is None and can_share_layout(messages, arguments):
-            plain = self._requests.build(messages, tokenizer, train_on, arguments, **more)
+            shared_request = self._requests.build(messages, tokenizer, train_on, arguments, **more)
             in_full = partial(self.encode, tokenizer=tokenizer, train_on=train_on, **more)
-            if (laid_out := encode_laid_out(plain, in_full, arguments)) is not None:
+            if (laid_out := encode_laid_out(shared_request, in_full, arguments)) is not None:
                 return laid_out
-        encode_whole = encode if growing is None else growing.encode
+        encode_whole = encode_within_limit if growing is None else growing.encode
         attempt = self._inputs.begin(messages, arguments)
-        while attempt.is_open:
-            with attempt:
-                given = attempt.given
-                named = {**more, "plain": plain, "read": given.read}
-                named["arguments"] = {**arguments, "tools": given.tools}
-                request = self._requests.build(given.messages, tokenizer, train_on, **named)
+        for given in attempt:
+            try:
+                arguments["tools"] = given.tools
+                shared = (shared_request, given.read)
+                request = self._requests.build(
+                    given.messages, tokenizer, train_on, arguments, *shared, **more
+                )
                 encoded = encode_whole(request.for_one_call())
                 attempt.check(encoded.rendering, encoded.kept)
+            except TemplateRuntimeError as error:
+                attempt.refuse(error)
         self._inputs.report_early_replies(given, train_on, strict)
         problems = find_label_problems(request, encoded)
         note_changes(encoded, given.changes, given.positions)
         report_problems(self.name, renumber_turns(problems, given.positions), strict, REMEDY)
-        if plain is not None:
+        if shared_request is not None:
             learn_layout(request, encoded, warnings_so_far())
         return encoded
 
@@ -316,7 +313,9 @@ class Template:
             errors: "raise" that of the first row that cannot be encoded, or "collect" them in `errors` by row.
             arguments: those of `encode`; a row's own come first.
         """
-        arguments = self._inputs.translate_request(arguments)
+        if arguments.get("normalise", True):
+            strict = bool(arguments.get("strict"))
+            arguments, _ = self._inputs.read_options(arguments, "encode_batch", strict)
         return encode_batch(
             self.encode, self._requests, rows, tokenizer, train_on, arguments, errors
         )
@@ -355,22 +354,15 @@ class Template:
         Returns:
             A list of `Encoded`, with the turns that are `untrained`, `incomplete` or `rewritten`: see `Examples`.
         """
-        reject_misspelt_options(
-            arguments, self.variables, "examples", EXAMPLES_ARGUMENTS, PROMPT_ARGUMENTS[:1]
-        )
-        arguments = self._inputs.translate_request(arguments, strict)
-        if arguments.pop("add_generation_prompt", False):
-            raise MessageError(
-                "examples takes no 'add_generation_prompt': a sample ends with a turn",
-                path="add_generation_prompt",
-            )
+        if not arguments.get("add_generation_prompt", True):
+            del arguments["add_generation_prompt"]
+        arguments, _ = self._inputs.read_options(arguments, "examples", strict)
         more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
 
         arguments |= {"tools": tools, "late_system": late_system}
         attempt = self._inputs.begin(messages, {**arguments, "strict": strict})
-        while attempt.is_open:
-            with attempt:
-                given = attempt.given
+        for given in attempt:
+            try:
                 results = []
                 for stage in self._inputs.split_stages(messages, given, train_on == "last"):
                     named = {**arguments, "tools": given.tools}
@@ -381,6 +373,8 @@ class Template:
                     found = examples(request.for_one_call(), self.codec, stage.first)
                     results.append((stage.given, request, found))
                 attempt.check(*find_longest(found), not found.untrained)
+            except TemplateRuntimeError as error:
+                attempt.refuse(error)
         return join_stages(results, self.name, strict)
 
     def session(
@@ -402,16 +396,12 @@ class Template:
             late_system: as for `render`.
             options: those of `render`.
         """
-        reject_misspelt_options(options, self.variables, "session", ("trust",), PROMPT_ARGUMENTS)
-        options = self._inputs.translate_request(options)
-        for name in PROMPT_ARGUMENTS:
-            if name in options:
-                raise MessageError(f"session takes no {name!r}: it renders prompts", path=name)
+        strict = bool(options.get("strict"))
+        options, _ = self._inputs.read_options(options, "session", strict)
         normalise = options.get("normalise", True)
         options["tools"] = self._inputs.normalise([], tools).tools if normalise else tools
         request = self._requests.build([], tokenizer, "assistant", options, trust=trust)
-        settings = (normalise, bool(options.get("strict")), late_system)
-        reader = SessionReader(self.codec, self._inputs, *settings)
+        reader = SessionReader(self.codec, self._inputs, normalise, strict, late_system)
         return Session(request, (*self.stops(), *request.stops), reader)
 
     def parse(

@@ -13,9 +13,7 @@ import pytest
 import turnwise
 from loaded import load_entry
 from turnwise.engine.program import Program
-from turnwise.messages import ReadMessages
 from turnwise.normalisation.usual_reader import UsualReader
-from turnwise.tokens.encode import EncodeRequest
 
 TOOLS = [
     {
@@ -120,9 +118,9 @@ def test_a_function_that_is_not_written_is_reported(verb: str) -> None:
 
 
 def holds(value: Any, chat: list[dict[str, Any]]) -> bool:
-    """Whether a value is a conversation, as it was given or copied, or wraps one."""
-    if isinstance(value, ReadMessages | EncodeRequest):
-        value = value.messages
+    """Whether a value is a conversation, as it was given or copied, or an object that has one."""
+    for name in ("messages", "chat", "given"):
+        value = getattr(value, name, value)
     return isinstance(value, list) and len(value) == len(chat) and value[-1] == chat[-1]
 
 

@@ -36,6 +36,20 @@ def test_every_row_of_a_loop_has_its_warnings() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
+@pytest.mark.parametrize("number_of_losses", [0, 1])
+def test_what_a_request_asks_in_vain_is_among_the_warnings(number_of_losses: int) -> None:
+    template = turnwise.load("chatml")
+    chat = make_chat(1)[: 1 + number_of_losses]
+    rendering = template.render(chat, reasoning="high")
+    assert len(rendering.warnings) == 1 + number_of_losses
+    assert "reasoning" in rendering.warnings[0]
+    assert (
+        rendering.warnings
+        == template.encode(chat, "turnwise", reasoning="high").warnings[: 1 + number_of_losses]
+    )
+
+
+@pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 def test_the_warnings_of_rows_and_samples() -> None:
     template = turnwise.load("qwen3")
     plain = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]

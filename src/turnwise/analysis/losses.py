@@ -32,7 +32,7 @@ from turnwise.messages.media import media_kind
 
 CONTENT, REASONING, CALLS = "content", "reasoning", "calls"
 MORE_FIELDS = ("function_call", "refusal", "audio")
-RESULT_ROLES = ("tool", "function")  # whose `name` is that of their call
+NAMED_RESULT_ROLES = ("tool", "function")  # whose `name` is that of their call
 NUMBERS = (int, float)
 TOOLS: Path = ("tools",)
 MAX_SEARCHES = 200  # for names of arguments in what the template wrote; others count as not there
@@ -398,7 +398,7 @@ class LossFinder:
 
 
 def _has_name(message: Mapping[str, Any]) -> bool:
-    return bool(message.get("name")) and message.get("role") not in RESULT_ROLES
+    return bool(message.get("name")) and message.get("role") not in NAMED_RESULT_ROLES
 
 
 def _find_reasoning_text(message: Mapping[str, Any]) -> Any:

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnwise.engine.option_names import SPECIAL_TOKENS
-from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import TemplateRuntimeError, warn_caller
+from turnwise.errors import TemplateRuntimeError
 
 PLAIN_CHAT = [{"role": "user", "content": "?"}]
 
@@ -45,26 +44,3 @@ def _fails(renderer: Renderer, arguments: Mapping[str, Any]) -> bool:
     except TemplateRuntimeError:
         return True
     return False
-
-
-def render_unnamed(
-    renderer: Renderer, arguments: tuple[Any, ...], options: dict[str, Any], fill: bool
-) -> Rendering:
-    """Render; if the template fails, render with empty texts for special tokens that have none, and warn.
-
-    Args:
-        renderer: the template.
-        arguments: those of `Renderer.render`, in their order.
-        options: the values of the template's variables; empty tokens are added to them.
-        fill: give empty texts; else the error of the template is raised.
-    """
-    try:
-        return renderer.render(*arguments, **options)
-    except TemplateRuntimeError:
-        unnamed = find_unnamed_tokens(renderer, options) if fill else ()
-        if not unnamed:
-            raise
-        options |= dict.fromkeys(unnamed, "")
-        rendering = renderer.render(*arguments, **options)
-        warn_caller(describe_unnamed_tokens(renderer, unnamed))
-        return rendering

@@ -30,7 +30,7 @@ from turnwise.errors import DataError, short_repr
 
 BLOCK_BYTES = 1 << 20
 MIN_CHUNKS = 16  # of a data set that is not tiny: two workers then end at about the same time
-MIN_CHUNK_BYTES = 1 << 20
+MIN_SPLIT_BYTES = 1 << 20
 # A part of a row group of Parquet is read by decoding what is before it, so the parts of a large one are larger.
 MAX_PARTS_OF_GROUP = 64
 TABLES = ("parquet", "arrow")
@@ -88,7 +88,7 @@ class Survey:
 def choose_chunk_bytes(files: tuple[InputFile, ...], most: int) -> int:
     """Return the size of chunks: `most`, or less for a small data set, so that work can be shared."""
     total = sum(file.size for file in files)
-    return min(most, max(MIN_CHUNK_BYTES, total // MIN_CHUNKS))
+    return min(most, max(MIN_SPLIT_BYTES, total // MIN_CHUNKS))
 
 
 def survey_file(file: InputFile, number: int, chunk_bytes: int) -> Survey:

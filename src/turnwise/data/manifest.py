@@ -26,7 +26,7 @@ MAX_MANIFEST = 64 * 2**20  # bytes
 VERSION = 1
 MAX_COLUMNS = 1000  # that are listed as not read
 MAX_DIFFERENCES = 5  # that an error lists
-WITHOUT_EFFECT = ("output", "on_bad_row")
+NOT_COMPARED = ("output", "on_bad_row")
 
 
 def is_text(value: Any) -> bool:
@@ -151,7 +151,7 @@ def make_identity(
 ) -> Identity:
     """Return the identity of a run; `digests` has those of template, tokenizer and inputs."""
     values = {
-        name: value for name, value in recipe.to_mapping().items() if name not in WITHOUT_EFFECT
+        name: value for name, value in recipe.to_mapping().items() if name not in NOT_COMPARED
     }
     return Identity(
         recipe=values,

@@ -1,7 +1,7 @@
 """Encode one row by itself: a flawed one, one that is too long, one with a sample for each turn, or a preference.
 
-Most rows never come here: they are encoded all together (`kernel.py`). A row is encoded with `strict` first. If that
-fails, it is encoded again without, to tell a row that cannot be encoded at all from one with a flaw: text that the
+Most rows never come here: they are encoded all together (`record_encoder.py`). A row is encoded with `strict` first. If
+that fails, it is encoded again without, to tell a row that cannot be encoded at all from one with a flaw: text that the
 template does not write, a turn that is not trained to its stop.
 """
 

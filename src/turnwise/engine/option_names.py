@@ -29,6 +29,21 @@ RENDER_ARGUMENTS = (
     "parallel_tool_calls",
 )
 ENCODE_ARGUMENTS = ("train_on", "max_length", "overflow", "trust", "compatible", "add_stop")
+OWN_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "encode": ENCODE_ARGUMENTS,
+    "encode_batch": ENCODE_ARGUMENTS,
+    "examples": ENCODE_ARGUMENTS[:4],
+    "session": ("trust",),
+}
+"""The arguments of each method beside those of `render`."""
+REFUSED_ARGUMENTS: dict[str, dict[str, str]] = {
+    "examples": {"add_generation_prompt": "a sample ends with a turn"},
+    "session": {
+        "add_generation_prompt": "it renders prompts",
+        "continue_final_message": "it renders prompts",
+    },
+}
+"""The arguments of `render` that a method does not take, and why."""
 SPECIAL_TOKENS = (
     "bos_token",
     "eos_token",
@@ -48,21 +63,22 @@ def reject_misspelt_options(
     variables: Collection[str],
     verb: str,
     arguments: Iterable[str] = (),
-    refused: Collection[str] = (),
 ) -> None:
-    """Raise MessageError for a name that is probably a typo.
+    """Raise MessageError for a name that is probably a typo, or that the method refuses.
 
     Args:
         given: the names that the caller passed.
         variables: the names that the template reads.
         verb: the method that was called, for the message.
-        arguments: the arguments of that method beside those of `render`.
-        refused: the arguments of `render` that it does not take; the method says why.
+        arguments: more arguments of that method than `OWN_ARGUMENTS` lists.
     """
+    refused = REFUSED_ARGUMENTS.get(verb, {})
     for name in given:
+        if name in refused:
+            raise MessageError(f"{verb} takes no {name!r}: {refused[name]}", path=name)
         if name in variables or name in RENDER_ARGUMENTS or name in SPECIAL_TOKENS:
             continue
-        known = (*RENDER_ARGUMENTS, *arguments)
+        known = (*RENDER_ARGUMENTS, *OWN_ARGUMENTS.get(verb, ()), *arguments)
         unused = [variable for variable in variables if variable not in given]
         close = get_close_matches(name, known, 1, CLOSE_TO_ARGUMENT)
         close += get_close_matches(name, unused, 1, CLOSE_TO_VARIABLE)

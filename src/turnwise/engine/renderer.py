@@ -28,7 +28,7 @@ from turnwise.engine.runtime.limits import (
     Runtime,
     raise_if_call_ended,
 )
-from turnwise.engine.segments.segments import SegmentedText, Segments, pays_for_itself
+from turnwise.engine.segments.segments import Segments, pays_for_itself
 from turnwise.errors import MessageError, TemplateError
 from turnwise.immutable import Immutable
 from turnwise.messages import (
@@ -320,7 +320,9 @@ class _Call:
         if known is SEEN_ONCE:
             known = Segments(self.renderer._budgets, self.tools)
         self.segments = known
-        written = self.write_segments(with_trails)
+        has_tools, is_plain = self.tools is not NO_TOOLS, self.plain_kind != ""
+        memory = None if with_trails else self.memory
+        written = known.write(self.chat, self.now, has_tools, with_trails, is_plain, memory)
         allowance = self.renderer.allowance
         if written and (allowance is None or allowance.try_spend(written.amounts)):
             return self.make_rendering(written.text, written.output, written.find_unwritten)
@@ -328,14 +330,6 @@ class _Call:
         self.learn(known, rendering.output)
         table.keep(key, known, known.size)
         return rendering
-
-    def write_segments(self, with_trails: bool) -> SegmentedText | None:
-        """Return the text of the conversation, if all of its segments are known."""
-        if self.segments is None:
-            return None
-        has_tools, is_plain = self.tools is not NO_TOOLS, self.plain_kind != ""
-        memory = None if with_trails else self.memory
-        return self.segments.write(self.chat, self.now, has_tools, with_trails, is_plain, memory)
 
     def make_key(self) -> tuple[bool, int, bytes]:
         """Return what tells apart the calls whose segments differ."""
@@ -395,9 +389,11 @@ class _Call:
 
     def _find_output(self) -> Output:
         """Return the origins of a text that segments wrote: its budgets were looked at already."""
-        written = self.write_segments(with_trails=True)
-        if written is not None and written.output is not None:
-            return written.output
+        if self.segments is not None:
+            has_tools, is_plain = self.tools is not NO_TOOLS, self.plain_kind != ""
+            written = self.segments.write(self.chat, self.now, has_tools, True, is_plain)
+            if written is not None and written.output is not None:
+                return written.output
         context = self.make_context()
         return self.program.run(self.make_runtime(context), context)
 

@@ -40,7 +40,7 @@ from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED
 from turnwise.tokens.request_builder import RequestBuilder
 from turnwise.tokens.tokenizers.protocol import Tokenizer
-from turnwise.tokens.truncation import encode
+from turnwise.tokens.truncation import encode_within_limit
 
 # Times the budgets of one rendering, for some thousand conversations; see `branch_search.py`.
 COMPARING = 14
@@ -246,7 +246,7 @@ class LabelComparison:
             messages = template.codec.to_input(probe.messages)
             builder = self._builders[id(template)]
             request = builder.build(messages, self.tokenizer, "assistant", arguments)
-            return encode(request.for_one_call())
+            return encode_within_limit(request.for_one_call())
         except TurnwiseError:
             return None
 

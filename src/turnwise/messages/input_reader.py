@@ -34,10 +34,10 @@ has_no_reasoning = frozenset(REASONING_KEYS).isdisjoint
 
 
 def find_plain_kind(messages: Any) -> PlainKind:
-    """Return whether all messages have just a role and a content, both text, so that nothing needs a copy.
+    """Return whether all messages have just a role and a content, both text: a shallow copy is enough.
 
     Returns:
-        "turns" for users and assistants, perhaps behind one system text; "texts" for any roles; "" for other messages.
+        "turns" for users and assistants, perhaps after one system text; "texts" for any roles; "" for other messages.
     """
     if type(messages) is not list:
         return ""

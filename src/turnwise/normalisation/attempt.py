@@ -1,12 +1,14 @@
-"""A verb (render, encode, examples) on a conversation: the form that it gets, and what the result lost of it.
+"""A verb (render, encode, examples) on a conversation: the forms that it tries, and what the result lost of it.
 
-    attempt = inputs.begin(messages, tools)
-    while attempt.is_open:
-        with attempt:
-            rendering = renderer.render(attempt.given.messages, attempt.given.tools)
+    attempt = inputs.begin(messages, {"tools": tools})
+    for given in attempt:
+        try:
+            rendering = renderer.render(given.messages, given.tools)
             attempt.check(rendering)
+        except TemplateRuntimeError as error:
+            attempt.refuse(error)
 
-The loop runs once, and a second time in one of these cases:
+The loop runs once, and once more in each of these cases:
 
     plain turns    were given as they are, and the template refuses them, or does not write all of them;
                    normalising changes something
@@ -16,17 +18,19 @@ The loop runs once, and a second time in one of these cases:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from turnwise.analysis.losses import Loss, find_losses
+from turnwise.analysis.unnamed_tokens import describe_unnamed_tokens, find_unnamed_tokens
 from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.renderer import Renderer
 from turnwise.errors import (
     MessageError,
     TemplateLimitError,
     TemplateRuntimeError,
-    WarningLog,
     warn_caller,
+    warnings_so_far,
 )
 from turnwise.messages import Change, InputReader, prepared_tools
 from turnwise.normalisation.content import join_texts
@@ -41,12 +45,12 @@ class Reporter(NamedTuple):
     """Warns of what is wrong with the input of a template.
 
     Attributes:
-        name: the name of the template.
+        renderer: the template.
         fuller: the entry for the same models that writes what this template leaves out, if there is one.
         strict: raise an error, not a warning.
     """
 
-    name: str
+    renderer: Renderer
     fuller: str
     strict: bool
 
@@ -59,7 +63,7 @@ class Reporter(NamedTuple):
         for problem in problems:
             if self.strict:
                 raise MessageError(problem, path=path)
-            warn_caller(f"{self.name}: {problem}")
+            warn_caller(f"{self.renderer.name}: {problem}")
 
     def report_losses(self, lost: Sequence[Loss]) -> None:
         """Warn of what was given and is not written.
@@ -80,46 +84,81 @@ class Reporter(NamedTuple):
 
 
 class InputAttempt:
-    """A conversation in the form in which a verb gets it, and the warnings of that verb.
+    """The forms in which a verb gets a conversation, one after the other, until one is accepted and written whole.
 
     Args:
         normaliser: knows other forms of the conversation.
         reporter: warns of what is lost.
-        given: the conversation.
+        given: the form that is tried first.
         documents: the documents.
+        normalise: whether other forms are wanted; if not, losses are reported only if they are errors.
+        is_plain: whether it has plain turns as the caller has them, which are normalised only if need be.
+        is_read: whether its messages are plain data.
 
     Attributes:
-        given: the conversation.
-        is_open: whether the verb has to run.
-        is_tentative: whether it is given as it is, until it is refused or something of it is lost.
-        is_normalised: whether it has the form that the template takes, or needs none.
-        is_read: whether its messages are plain data.
+        given: the form that was tried last.
     """
 
     def __init__(
-        self, normaliser: Normaliser, reporter: Reporter, given: Normalised, documents: Any
+        self,
+        normaliser: Normaliser,
+        reporter: Reporter,
+        given: Normalised,
+        documents: Any = None,
+        normalise: bool = True,
+        is_plain: bool = False,
+        is_read: bool = True,
     ) -> None:
-        self._log = WarningLog()
         self._normaliser = normaliser
         self._reporter = reporter
         self._documents = documents
+        self._normalise = normalise
+        self._is_plain = is_plain
+        self._is_read = is_read
+        self._unnamed: tuple[str, ...] = ()
         self.given = given
-        self.is_open = True
-        self.is_tentative = False
-        self.is_normalised = self.is_read = True
+        self._next: Normalised | None = given
 
-    def __enter__(self) -> None:
-        self._log.__enter__()
+    def __iter__(self) -> Iterator[Normalised]:
+        while self._next is not None:
+            self.given, self._next = self._next, None
+            yield self.given
 
-    def __exit__(self, kind: object, error: BaseException | None, place: object) -> bool:
-        is_tried_again = False
-        if isinstance(error, TemplateRuntimeError):
-            messages = self.given.messages
-            if isinstance(messages, (list, tuple)) and not messages:
-                error.hint = "; ".join(filter(None, (EMPTY_CONVERSATION, error.hint)))
-            is_tried_again = self._try_normalised() or self._try_filled_tools()
-        self._log.__exit__()
-        return is_tried_again
+    def resume(
+        self,
+        rendering: Rendering | None,
+        refusal: TemplateRuntimeError | None,
+        options: dict[str, Any],
+    ) -> None:
+        """Go on from what became of the first form, if it was tried already."""
+        if refusal is not None:
+            self.refuse(refusal, options)
+        elif rendering is not None:
+            self.check(rendering)
+
+    def refuse(self, error: TemplateRuntimeError, options: dict[str, Any] | None = None) -> None:
+        """Choose another form than that which the template refused.
+
+        Args:
+            error: the error of the template.
+            options: the values of the template's variables; special tokens without one become empty texts there, and
+                the same form is tried again.
+
+        Raises:
+            TemplateRuntimeError: there is no other form.
+        """
+        if options is not None and self._normalise:
+            unnamed = find_unnamed_tokens(self._reporter.renderer, options)
+            if unnamed:
+                options |= dict.fromkeys(unnamed, "")
+                self._unnamed, self._next = unnamed, self.given
+                return
+        messages = self.given.messages
+        if isinstance(messages, (list, tuple)) and not messages:
+            error.hint = "; ".join(filter(None, (EMPTY_CONVERSATION, error.hint)))
+        self._next = self._normalise_plain() or self._fill_tools()
+        if self._next is None:
+            raise error
 
     def check(
         self,
@@ -137,52 +176,47 @@ class InputAttempt:
         Raises:
             MessageError: with `strict`, something is lost.
         """
-        self.is_open = False
+        self._next = None
         lost: list[Loss] = []
-        if rendering is not None and (self.is_normalised or self._reporter.strict):
+        if rendering is not None and (self._normalise or self._reporter.strict):
             misprints = self._find_misprints(rendering, kept)
-            if misprints and self._try_joined(misprints):
-                return
             if misprints:
+                self._next = join_parts(self.given, misprints)
+                if self._next is not None:
+                    return
                 message = f"the template writes {', '.join(misprints)} as Python prints it"
                 self._reporter.report([message], misprints[0])
             lost = self.find_losses(rendering, kept)
-        if (lost or not is_complete) and self._try_normalised():
-            return
+        if lost or not is_complete:
+            self._next = self._normalise_plain()
+            if self._next is not None:
+                return
+        if self._unnamed:
+            warn_caller(describe_unnamed_tokens(self._reporter.renderer, self._unnamed))
         self._reporter.report_losses([*map(Loss, self.given.lost), *lost])
         if rendering is not None:
-            rendering.warnings = self._log.texts
+            rendering.warnings = warnings_so_far()
 
-    def _try_normalised(self) -> bool:
-        """Choose the normalised form of a conversation that was given as it is; False if it is the same."""
-        if not self.is_tentative:
-            return False
+    def _normalise_plain(self) -> Normalised | None:
+        """Return the normalised form of plain turns; None if it is the same."""
+        if not self._is_plain:
+            return None
+        self._is_plain = False
         other = self._normaliser.normalise(self.given.messages)
-        self.is_tentative = False
-        if other.changes:
-            self.given, self.is_open = other, True
-        return self.is_open
+        return other if other.changes else None
 
-    def _try_filled_tools(self) -> bool:
-        """Choose the form in which every tool has a description and parameters; False if they have."""
+    def _fill_tools(self) -> Normalised | None:
+        """Return the form in which every tool has a description and parameters; None if they have."""
         filled = fill_tools(self.given.tools) if self.given.tools else None
         if filled is None:
-            return False
+            return None
         changes = (*self.given.changes, *filled.changes)
-        self.given = self.given._replace(tools=filled.tools, changes=changes)
-        return True
-
-    def _try_joined(self, paths: Sequence[str]) -> bool:
-        """Choose the form with text parts joined at these paths; False if there are none, or they were joined."""
-        joined = join_parts(self.given, paths)
-        self.is_open = joined is not self.given
-        self.given = joined
-        return self.is_open
+        return self.given._replace(tools=filled.tools, changes=changes)
 
     def find_losses(self, rendering: Rendering, kept: Sequence[int] | None = None) -> list[Loss]:
         """Return what was given and is not in a rendering."""
         messages, positions = self.given.messages, self.given.positions
-        if not self.is_read:
+        if not self._is_read:
             messages = InputReader().read_messages(messages)
         if kept is not None and len(kept) < len(messages):
             positions = tuple(positions[index] if positions else index for index in kept)
@@ -201,15 +235,15 @@ class InputAttempt:
     def _find_misprints(self, rendering: Rendering, kept: Sequence[int] | None) -> list[str]:
         """Return the paths of contents that are written as Python prints them."""
         given = self.given
-        if rendering.unwritten == () or rendering.plain_kind or not self.is_normalised:
+        if rendering.unwritten == () or rendering.plain_kind or not self._normalise:
             return []
         if kept and len(kept) < len(given.messages):
             return []  # the indices of a part of the messages are others
         return find_printed_contents(rendering, given.messages, given.positions)
 
 
-def join_parts(given: Normalised, paths: Sequence[str]) -> Normalised:
-    """Return a conversation with the text parts at these paths joined; the same object if there are none."""
+def join_parts(given: Normalised, paths: Sequence[str]) -> Normalised | None:
+    """Return a conversation with the text parts at these paths joined; None if there are none."""
     messages, changes = list(given.messages), list(given.changes)
     for place, message in enumerate(messages):
         path = f"messages[{given.positions[place] if given.positions else place}].content"
@@ -219,5 +253,5 @@ def join_parts(given: Normalised, paths: Sequence[str]) -> Normalised:
             why = "the template prints the list here"
             changes.append(Change(path, "text parts were joined", why))
     if len(changes) == len(given.changes):
-        return given
+        return None
     return given._replace(messages=messages, changes=tuple(changes), read=None)

@@ -13,14 +13,14 @@ returned are changed for them; losses are still reported.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from turnwise.analysis.losses import Loss
 from turnwise.analysis.request_facts import REQUEST_FACTS, RequestFacts
+from turnwise.engine.option_names import reject_misspelt_options
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.errors import TemplateLimitError
+from turnwise.errors import TemplateLimitError, WarningLog
 from turnwise.messages import Change, PreparedTools, ReadMessages, find_plain_kind, prepared_tools
 from turnwise.normalisation.attempt import InputAttempt, Reporter
 from turnwise.normalisation.normaliser import Normalised, Normaliser
@@ -48,7 +48,7 @@ class Preprocessor:
     def __init__(self, codec: ReplyCodec, dialect: str, fuller: str = "") -> None:
         self._codec = codec
         self._fuller = fuller
-        self._name = codec.renderer.name
+        self.report_to = partial(Reporter, codec.renderer, fuller)
         self._is_openai = dialect == OPENAI_DIALECT
 
     @cached_property
@@ -60,20 +60,36 @@ class Preprocessor:
     def _facts(self) -> RequestFacts:
         return RequestFacts(self._codec.renderer)
 
-    def translate_request(self, given: dict[str, Any], strict: bool = False) -> dict[str, Any]:
-        """Return arguments with what a request asks as variables of the template; warn of what they do not express."""
+    def read_options(
+        self,
+        given: dict[str, Any],
+        verb: str,
+        strict: bool,
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Return arguments with what a request asks as variables of the template, and the warnings.
+
+        It warns of what the variables do not express.
+
+        Raises:
+            MessageError: an argument is misspelt, or this method does not take it; or, with `strict`, something is not
+                expressed.
+        """
+        reject_misspelt_options(given, self._codec.renderer.variables, verb)
         if REQUEST_FACTS.isdisjoint(given):
-            return given
+            return given, ()
         kept = {name: value for name, value in given.items() if name not in REQUEST_FACTS}
         found = self._facts.translate(given, kept)
-        reporter = Reporter(self._name, self._fuller, strict or bool(given.get("strict")))
-        reporter.report(found.problems, "options")
-        return {**found.options, **kept}
+        options = {**found.options, **kept}
+        if not found.problems:
+            return options, ()
+        with WarningLog() as log:
+            self.report_to(strict).report(found.problems, "options")
+        return options, log.texts
 
     def read_usual(self, messages: Any, tools: Any) -> UsualInput | None:
         """Return input that the template probably takes in this form; None if that is in doubt.
 
-        Plain turns are returned as they are. Others need `check` only if their rendering is not known to be whole.
+        The messages are copies of the caller's. They need `check` only if their rendering is not known to be whole.
         """
         known = None if tools is None else prepared_tools(tools)
         if known is None and find_plain_kind(messages) == "turns":
@@ -106,19 +122,22 @@ class Preprocessor:
         """
         tools, strict = arguments.get("tools"), bool(arguments.get("strict"))
         policy = check_late_system(arguments.get("late_system"))
+        wanted = arguments.get("normalise", True)
+        is_plain = tools is None and find_plain_kind(messages) == "turns"
         given = Normalised(messages, tools)
         if usual is not None:
             given = Normalised(*usual[:3], read=usual[3])
-        attempt = self._make_attempt(given, arguments.get("documents"), strict)
-        if not arguments.get("normalise", True):
-            attempt.is_normalised = attempt.is_read = False
-        elif tools is None and find_plain_kind(messages) == "turns":
-            attempt.is_tentative = self._is_openai
-        elif usual is None:
-            attempt.is_read = self._is_openai
-            with attempt:
-                attempt.given = self.normalise(messages, tools, strict, late_system=policy)
-        return attempt
+        elif wanted and not is_plain:
+            given = self.normalise(messages, tools, strict, late_system=policy)
+        return InputAttempt(
+            self.normaliser,
+            self.report_to(strict),
+            given,
+            arguments.get("documents"),
+            wanted,
+            is_plain=wanted and is_plain and self._is_openai,
+            is_read=wanted and (is_plain or self._is_openai),
+        )
 
     def normalise(
         self,
@@ -145,7 +164,7 @@ class Preprocessor:
         if not self._is_openai:
             return Normalised(self._codec.to_input(messages), tools)
         given = self.normaliser.normalise(messages, tools, first, reply, late_system)
-        Reporter(self._name, self._fuller, strict).report(given.problems)
+        self.report_to(strict).report(given.problems)
         return given
 
     def split_stages(self, messages: Any, given: Normalised, only_last: bool) -> list[Stage]:
@@ -176,29 +195,21 @@ class Preprocessor:
                 f"messages[{system}], a system text, was moved to before messages[{reply}], a reply that was "
                 "given without it; `examples` trains such a reply by itself"
             )
-            Reporter(self._name, self._fuller, strict).report([problem], f"messages[{reply}]")
-
-    def _make_attempt(self, given: Normalised, documents: Any, strict: bool) -> InputAttempt:
-        reporter = Reporter(self._name, self._fuller, strict)
-        return InputAttempt(self.normaliser, reporter, given, documents)
+            self.report_to(strict).report([problem], f"messages[{reply}]")
 
     def check_losses(
         self, rendering: Rendering, messages: Sequence[Any], tools: Any, first: int, strict: bool
     ) -> None:
         """Warn of text of the messages from `first` on that is not in a rendering."""
-        attempt = self._make_attempt(Normalised(messages, tools), None, strict)
-        attempt.is_read = self._is_openai
+        given, reporter = Normalised(messages, tools), self.report_to(strict)
+        attempt = InputAttempt(self.normaliser, reporter, given, is_read=self._is_openai)
         old = tuple(f"messages[{index}]" for index in range(first))
         lost = [
             loss
             for loss in attempt.find_losses(rendering)
             if not loss.path.startswith(old) and (not first or "[" in loss.path)
         ]
-        self.report_losses(lost, strict)
-
-    def report_losses(self, lost: Sequence[Loss], strict: bool) -> None:
-        """Warn of what was given and is not written; with `strict`, raise an error."""
-        Reporter(self._name, self._fuller, strict).report_losses(lost)
+        reporter.report_losses(lost)
 
     def __reduce__(self) -> tuple[Any, ...]:
         dialect = OPENAI_DIALECT if self._is_openai else ""

@@ -8,7 +8,7 @@ A session numbers messages as in `Session.messages`, where moved texts are where
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from turnwise.analysis.losses import Loss
@@ -38,28 +38,12 @@ class SessionReader:
         strict: bool = False,
         late_system: LateSystem | None = None,
     ) -> None:
+        self.read, self.split = codec.read, codec.split
         self._codec = codec
         self._inputs = inputs
         self._normalise = normalise
         self._strict = strict
         self._late_system = check_late_system(late_system)
-
-    def read(
-        self,
-        reply: str | Sequence[int],
-        prompt: Any,
-        tools: Any,
-        tokenizer: Any,
-        messages: Iterable[Any] = (),
-    ) -> Mapping[str, Any] | None:
-        """Parse a reply; see `ReplyCodec.read`."""
-        return self._codec.read(reply, prompt, tools, tokenizer, messages)
-
-    def split(
-        self, reply: str, prompt: str, tools: Any, tokenizer: Any
-    ) -> list[tuple[str, str | None]]:
-        """Return a reply in parts; see `ReplyCodec.split`."""
-        return self._codec.split(reply, prompt, tools, tokenizer)
 
     def to_input(
         self, messages: Any, tools: Any, first: int, reply: Any = None
@@ -77,7 +61,7 @@ class SessionReader:
         given = self._inputs.normalise(
             messages, tools, self._strict, first, reply, self._late_system
         )
-        self._inputs.report_losses(list(map(Loss, given.lost)), self._strict)
+        self._inputs.report_to(self._strict).report_losses(list(map(Loss, given.lost)))
         return given.messages, given.changes
 
     def check_losses(
@@ -86,7 +70,3 @@ class SessionReader:
         """Warn of text of the messages from `first` on that is not in a rendering."""
         if self._normalise:
             self._inputs.check_losses(rendering, messages, tools, first, self._strict)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        settings = (self._normalise, self._strict, self._late_system)
-        return SessionReader, (self._codec, self._inputs, *settings)

@@ -14,7 +14,7 @@ from typing import Any
 
 from turnwise.errors import SourceError
 from turnwise.isolation.lockdown import lock_process
-from turnwise.oracles.oracle import REQUEST_FACTS
+from turnwise.oracles.oracle import REQUEST_ARGUMENTS
 
 FUNCTIONS = (
     "encode_messages",
@@ -105,7 +105,7 @@ def match_arguments(write: Callable[..., Any], request: Mapping[str, Any]) -> di
         known |= {"thinking": bool(thinking), "enable_thinking": bool(thinking)}
         known["thinking_mode"] = "thinking" if thinking else "chat"
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
-        parameters = {**parameters, **dict.fromkeys(("thinking_effort", *REQUEST_FACTS))}
+        parameters = {**parameters, **dict.fromkeys(("thinking_effort", *REQUEST_ARGUMENTS))}
     return {name: known[name] for name in parameters if name in known}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from turnwise.errors import SourceError
 from turnwise.evidence.conform import Engine, Prompt
 
-REQUEST_FACTS = ("reasoning_effort", "thinking", "tool_choice", "response_format")
+REQUEST_ARGUMENTS = ("reasoning_effort", "thinking", "tool_choice", "response_format")
 """What a request may ask beside its conversation; `chat_template_kwargs` may hold them too."""
 
 
@@ -48,11 +48,11 @@ class Oracle(Engine):
         """Return the prompt that the maker's encoder writes for a request, or the reason why it refuses.
 
         Args:
-            request: `messages`, and if wanted `tools`, `add_generation_prompt` and the `REQUEST_FACTS`, in OpenAI's
+            request: `messages`, and if wanted `tools`, `add_generation_prompt` and the `REQUEST_ARGUMENTS`, in OpenAI's
                 shape.
         """
         extra = request.get("chat_template_kwargs") or {}
-        asked = {name: extra[name] for name in REQUEST_FACTS if name in extra}
+        asked = {name: extra[name] for name in REQUEST_ARGUMENTS if name in extra}
         asked["messages"] = [
             {**message, "role": self.roles.get(message["role"], message["role"])}
             for message in request["messages"]

@@ -397,9 +397,9 @@ def _to_arrays(encoded: Encoded, make: Any, integer: Any, real: Any) -> dict[str
 
 
 def _copy_encoded(encoded: Encoded) -> Encoded:
-    """Return a copy that shares everything with the original."""
+    """Return a copy that shares everything with the original, and has nothing left to encode in full."""
     copy = object.__new__(Encoded)
-    for name in Encoded.__slots__[1:]:
+    for name in Encoded.__slots__[1:]:  # all but `_encode_in_full`
         setattr(copy, name, getattr(encoded, name))
     return copy
 

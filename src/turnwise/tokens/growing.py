@@ -15,7 +15,7 @@ before, so all of these are needed, or everything is encoded anew:
 
 * both outputs are equal up to the end of the special token, and as far beyond it as any token or stop may reach;
 * the message at the checkpoint is in both conversations, and is no tool result, which belongs to the turn before it;
-* every turn before the checkpoint is history in both, or in neither: kinds of turns depend on that (`turn_kinds.py`).
+* every turn before the checkpoint is history in both, or in neither: what a turn looks like may depend on that.
 
 The result is that of `encode` in every respect.
 """
@@ -47,7 +47,7 @@ from turnwise.tokens.loss import weight_of
 from turnwise.tokens.text_encoder import SpanRow, SpanTable, encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
-from turnwise.tokens.truncation import encode
+from turnwise.tokens.truncation import encode_within_limit
 
 MAX_TRAIL_NODES = 100_000  # of all trails that are new; more take too long to compare
 # What things take in memory, in bytes, about.
@@ -191,7 +191,7 @@ class GrowingPrompt:
         """Encode a conversation, and keep what the next one may begin with."""
         if not _can_grow(request):
             self.prefix = None
-            return encode(request)
+            return encode_within_limit(request)
         earlier = self.prefix
         rendering = request.render(request.messages)
         point = None if earlier is None else earlier.find_checkpoint(request, rendering.output)

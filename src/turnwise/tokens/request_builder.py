@@ -74,26 +74,26 @@ class RequestBuilder:
         tokenizer: Any,
         train_on: TrainOn,
         arguments: Mapping[str, Any],
+        shared_request: EncodeRequest | None = None,
+        read: ReadMessages | None = None,
         *,
         max_length: int | None = None,
         overflow: str = "drop_rounds",
         trust: Mapping[str, str] | None = None,
         compatible: bool = False,
         add_stop: bool = True,
-        plain: EncodeRequest | None = None,
-        read: ReadMessages | None = None,
     ) -> EncodeRequest:
         """Build a request; `arguments` are those of `render`, and the others those of `encode`.
 
-        `plain` is a request with the same arguments, if there is one, and `read` are the messages as a renderer takes
-        them, if they were read already.
+        `shared_request` is a request with the same arguments, if there is one, and `read` are the messages as a
+        renderer takes them, if they were read already.
 
         Raises:
             MessageError: an argument is malformed.
             TokenizerError: with `strict`, the template and the tokenizer do not fit together.
         """
-        if plain is not None:
-            return replace(plain, messages=messages)
+        if shared_request is not None:
+            return replace(shared_request, messages=messages)
         check_limit(max_length, overflow)
         if not isinstance(add_stop, bool):
             raise MessageError(f"add_stop is True or False, not {add_stop!r}", path="add_stop")
@@ -193,7 +193,7 @@ class RequestBuilder:
         return cache
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RequestBuilder, (self.facts,)
+        return RequestBuilder, (self.facts, self.is_quiet)
 
 
 def _identify_tools(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def check_limit(max_length: Any, overflow: Any) -> None:
         raise MessageError(f"unknown overflow {overflow!r}", path="overflow", hint=hint)
 
 
-def encode(request: EncodeRequest) -> Encoded:
+def encode_within_limit(request: EncodeRequest) -> Encoded:
     """Encode a conversation; one with more than `max_length` ids as `overflow` says.
 
     Raises:

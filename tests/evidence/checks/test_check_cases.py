@@ -13,7 +13,7 @@ from loaded import load_entry
 from single_check import run_check
 from turnwise.analysis.conversations import Probe
 from turnwise.evidence.checks import CHECKS, CheckFinding, CheckReport, Place
-from turnwise.evidence.checks.catalogue import SECTIONS, Check
+from turnwise.evidence.checks.catalogue import RETIRED, SECTIONS, Check
 
 FOLDER = Path(__file__).parent
 GOOD = (FOLDER / "good.jinja").read_text(encoding="utf-8")
@@ -187,6 +187,7 @@ def test_codes_and_names_are_unique() -> None:
     assert len({check.code for check in CHECKS}) == len(CHECKS)
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert [check.code for check in CHECKS] == sorted(check.code for check in CHECKS)
+    assert {check.code for check in CHECKS}.isdisjoint(RETIRED.split(", "))
 
 
 def test_the_pages_are_up_to_date() -> None:

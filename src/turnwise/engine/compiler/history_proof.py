@@ -35,7 +35,7 @@ from turnwise.engine.compiler.tree import child_nodes, find_assigned_names, find
 from turnwise.sized_cache import SizedCache
 
 PROMPT_FLAG, ASSISTANT, MESSAGES = "add_generation_prompt", "assistant", "messages"
-ASSISTANT_ROLES = frozenset([ASSISTANT, "model", "bot", "gpt", "chatbot"])
+POSSIBLE_ASSISTANT_ROLES = frozenset([ASSISTANT, "model", "bot", "gpt", "chatbot"])
 OTHER = "other"  # any role but the assistant's
 NEXT = frozenset(["last", "nextitem"])
 PAST = frozenset(["index", "index0", "first", "previtem", "depth", "depth0", "cycle", "changed"])
@@ -388,7 +388,7 @@ class _Proof:
         operator, values = test.ops[0].op, _find_constants(test.ops[0].expr)
         if operator in ("eq", "in") and values == [ASSISTANT]:
             return ASSISTANT
-        is_other = operator in ("eq", "in") and ASSISTANT_ROLES.isdisjoint(values)
+        is_other = operator in ("eq", "in") and POSSIBLE_ASSISTANT_ROLES.isdisjoint(values)
         return OTHER if values and (is_other or (operator, values) == ("ne", [ASSISTANT])) else ""
 
     def check_constants(self, tree: nodes.Template) -> None:

@@ -15,6 +15,8 @@ from turnwise.analysis.profiles import Severity
 from turnwise.evidence.checks.findings import Symptom
 from turnwise.evidence.checks.subject import Subject
 
+RETIRED = "T107, T403, T405, T408, T506, T605, T607, T608, T609"
+"""Codes of checks that are gone; projects may still have them in their configuration, so they get no other meaning."""
 SECTIONS = ("What it does", "Why it matters", "How to fix")
 
 
@@ -23,7 +25,7 @@ class Check:
     """One check.
 
     Attributes:
-        code: a letter and three digits; the first digit is the topic.
+        code: a letter and three digits; the first digit is the topic. None of `RETIRED`.
         name: a few words with hyphens.
         severity: how bad a finding is for those who send it, unless the finding says otherwise.
         run: yields what is wrong with a template.

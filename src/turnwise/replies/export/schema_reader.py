@@ -73,7 +73,7 @@ SCALAR_KEYWORDS = [key for key, (name,) in KEYWORD_TYPES.items() if name in ("st
 ONE_OF_HINT = "Use anyOf, or require a member with a `const` of its own in each option."
 KNOWN = {*KEYWORD_TYPES, "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"}
 # Keywords that have no effect with one of these values.
-WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
+KEYWORDS_WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "uniqueItems": (False,),
     "minProperties": (0,),
     "patternProperties": ({},),
@@ -184,7 +184,7 @@ class _SchemaReader:
     def _check_keywords(self, schema: Schema, path: str) -> None:
         for key, value in schema.items():
             known = key in KNOWN or key in ANNOTATIONS or str(key).startswith("x-")
-            if known or value in WITHOUT_EFFECT.get(key, ()):
+            if known or value in KEYWORDS_WITHOUT_EFFECT.get(key, ()):
                 continue
             hint = did_you_mean(str(key), sorted(KNOWN), "Keywords")
             _refuse(path, f"has the keyword {key!r}, which a grammar cannot follow", hint)

@@ -156,8 +156,10 @@ def _starts_with_name(body: str, format: CallFormat, tool_names: Collection[str]
     # Tagged arguments look like markup, and any line may end with a name, so that must be the name of a tool.
     is_tool = resolve_name(match.group(), tool_names) in tool_names
     needs_tool = not marker and format.starts_with_name
-    if (marker and is_tool) or format.pairs is not None or (needs_tool and not is_tool):
-        return bool(marker) and is_tool
+    if marker and is_tool:
+        return True
+    if format.pairs is not None or (needs_tool and not is_tool):
+        return False
     arguments = rest[len(marker) :].lstrip()
     return arguments.startswith("{") if arguments else None
 
