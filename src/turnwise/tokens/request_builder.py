@@ -157,7 +157,7 @@ class RequestBuilder:
 
     def _empty_tokens(self, arguments: Mapping[str, Any]) -> dict[str, str]:
         """Return special tokens without a value as empty texts, if the template fails without them."""
-        names = tuple(name for name in self._unnamed if name not in arguments)
+        names = [name for name in self._unnamed if name not in arguments]
         if not names:
             return {}
         # The time is not in the key, so it is the same for all.
