@@ -180,6 +180,8 @@ def _name_of(node: nodes.Node | None) -> str:
             node = method.node
         elif isinstance(node, nodes.Filter):
             node = node.node
+        elif isinstance(node, nodes.Or):
+            node = node.left  # (m.content or '')
         else:
             return ""
     return ""
