@@ -37,7 +37,7 @@ from turnwise.engine.segments.facts import (
 )
 
 NOT_WRITTEN: frozenset[str] = frozenset()  # keys of a message that no loop takes
-OF_OTHERS = re.compile(r"\b[Mn]\b|\bselect\(")  # in a source about more than the message at hand
+OF_OTHERS = re.compile(r"\b[MNn]\b|\bselect\(")  # in a source about more than the message at hand
 OF_ROUND = re.compile(r"\b[imMn]\b|\bselect\(")  # in a question about more than the state
 # Questions of the recorder to which all messages of a plain chat have the same answer.
 MESSAGE = r"(?:m|M\[[^\[\]]+\])"
@@ -56,6 +56,11 @@ BEGIN = [
 LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 STATE = re.compile(r"S\[('(?:[^'\\]|\\.)*')\]")
 NEIGHBOUR = r"\(i [-+] 1\)"
+# What a round that is not the last finds the same with more messages; N is the number of rounds.
+SAME = re.compile(
+    rf"M\[(?:\d+|{NEIGHBOUR}|\(1 \+ {NEIGHBOUR}\))\]|0 <= (?:0|{NEIGHBOUR}) < N"
+    rf"|\(i \+ 1\) (?:==|<) N|\(i - 1\) < N|\(-[nN]\) <= {NEIGHBOUR}|[nN] > 0|[nN] >= 1"
+)
 
 
 class Unwritten(NamedTuple):
@@ -312,14 +317,10 @@ for i in range(first, count):
 
 def _looks_at_neighbours(loop: LoopOverMessages, sources: list[str]) -> bool:
     """Whether more messages change no round but the last: the others look at most one message ahead."""
-    count = re.escape(loop.count)
-    same = re.compile(
-        rf"M\[(?:\d+|{NEIGHBOUR}|\(1 \+ {NEIGHBOUR}\))\]|0 <= (?:0|{NEIGHBOUR}) < {count}"
-        rf"|\(i \+ 1\) (?:==|<) {count}|\(i - 1\) < {count}|\(-n\) <= {NEIGHBOUR}|n > 0|n >= 1"
-    )
     if loop.index not in ("i", "(1 + i)"):
         return False
-    return not any(OF_OTHERS.search(same.sub(" ", LITERAL.sub("", one))) for one in sources)
+    plain = [LITERAL.sub("", source).replace(loop.count, "N") for source in sources]
+    return not any(OF_OTHERS.search(SAME.sub(" ", source)) for source in plain)
 
 
 def _list_nodes(node: FactNode | ProvenSegment | None) -> Iterator[FactNode | ProvenSegment]:

@@ -7,27 +7,21 @@ export and parsed.
 
 from __future__ import annotations
 
-import re
+import json
+from collections.abc import Collection
 from typing import Any
 
 from turnwise.errors import TurnwiseError, short_repr
 from turnwise.replies.events import messages_equal
 from turnwise.replies.export.constraint_tree import (
-    CharacterNode,
-    ChoiceNode,
     ConstraintTree,
     FreeTextNode,
     JsonNode,
-    LiteralNode,
     Node,
-    NumberType,
-    RepeatNode,
+    ObjectType,
     RuleNode,
-    inner_nodes,
-    write_class,
-    write_count,
 )
-from turnwise.replies.export.value_nodes import JSON_NOTATION, ValueNodes, number_node
+from turnwise.replies.export.value_check import PatternMatcher, StepBudget, fits_type
 from turnwise.replies.grammar_parts import GrammarParts
 from turnwise.replies.parser.parser import Parser
 from turnwise.replies.write import write
@@ -48,13 +42,12 @@ def check_own_reply(grammar: GrammarParts, tree: ConstraintTree, prompt: Any) ->
         {"id": f"functions.probe:{number}", "function": {"name": "probe", "arguments": _ARGUMENTS}}
         for number in range(2)
     ]
-    pattern = re.compile(_pattern_of(tree.start, tree), re.DOTALL)
     is_alone = grammar.calls is None or grammar.calls.excludes_content
     for count, content in ((1, ""), (2, ""), (1, "" if is_alone else "Aye.")):
         message = {"role": "assistant", "content": content, "tool_calls": calls[:count]}
         reply = write(grammar, message, prompt)
         is_read = messages_equal(Parser(grammar, prompt, [PROBE_TOOL]).read(reply), message)
-        if not is_read or not pattern.fullmatch(reply):
+        if not is_read or not _accepts(tree, reply):
             problem = "be accepted by it" if is_read else "be read as calls"
             raise TurnwiseError(
                 f"replies by this grammar would not {problem}: {short_repr(reply)}",
@@ -62,23 +55,51 @@ def check_own_reply(grammar: GrammarParts, tree: ConstraintTree, prompt: Any) ->
             )
 
 
-def _pattern_of(node: Node, tree: ConstraintTree) -> str:
-    """Return a node of an export as a regular expression. Types of the probe refer to no others, so it has an end."""
-    if isinstance(node, RuleNode):
-        return _pattern_of(tree.rules[node.name], tree)
-    if isinstance(node, JsonNode) and isinstance(node.value, NumberType):
-        return _pattern_of(number_node(node.value), tree)
-    if isinstance(node, JsonNode):
-        return _pattern_of(ValueNodes(tree, JSON_NOTATION).make(node.value), tree)
-    if isinstance(node, LiteralNode):
-        return re.escape(node.text)
-    if isinstance(node, CharacterNode):
-        return write_class(node, re.escape)
-    if isinstance(node, FreeTextNode):
-        # Nothing that the text is without is complete before its ending.
-        texts = [re.escape(text) for text in (node.ending, *node.without) if text]
-        return f"(?:(?!{'|'.join(texts)}).)*{re.escape(node.ending)}" if texts else ".*"
-    patterns = [_pattern_of(one, tree) for one in inner_nodes(node)]
-    if isinstance(node, RepeatNode):
-        return f"(?:{patterns[0]}){write_count(node)}"
-    return f"(?:{('|' if isinstance(node, ChoiceNode) else '').join(patterns)})"
+def _accepts(tree: ConstraintTree, reply: str) -> bool:
+    return len(reply) in _ReplyMatcher(tree, reply).find_ends(tree.start, {0})
+
+
+class _ReplyMatcher(PatternMatcher):
+    """Follows all ways through the nodes of an export."""
+
+    def __init__(self, tree: ConstraintTree, text: str) -> None:
+        super().__init__(text, StepBudget(len(text)))
+        self._rules = tree.rules
+
+    def find_ends(self, node: Node, starts: Collection[int]) -> Collection[int]:
+        if not starts:
+            return starts
+        if isinstance(node, RuleNode):
+            return self.find_ends(self._rules[node.name], starts)
+        if isinstance(node, FreeTextNode):
+            ends = (self._find_free_end(node, start) for start in starts)
+        elif isinstance(node, JsonNode):
+            ends = (self._find_json_end(node, start) for start in starts)
+        else:
+            return super().find_ends(node, starts)
+        return {end for end in ends if end is not None}
+
+    def _find_free_end(self, node: FreeTextNode, start: int) -> int | None:
+        """Return where the ending is complete, if no text that the node is without is complete before."""
+        text, found = self._text, []
+        for one in (node.ending, *node.without):
+            at = text.find(one, start) if one else -1
+            if at >= 0:
+                found.append(at + len(one))
+        if not node.ending:
+            return None if found else len(text)
+        end = min(found, default=-1)
+        is_ending = end - len(node.ending) >= start and text[:end].endswith(node.ending)
+        return end if is_ending else None
+
+    def _find_json_end(self, node: JsonNode, start: int) -> int | None:
+        """Return where a value of the node's type ends; the members of an object have the order of the schema."""
+        try:
+            value, end = json.JSONDecoder().raw_decode(self._text, start)
+        except ValueError:
+            return None
+        if isinstance(node.value, ObjectType):
+            names = [name for name, _ in node.value.members]
+            if list(value) != [name for name in names if name in value]:
+                return None
+        return end if fits_type(value, node.value) else None
