@@ -15,9 +15,10 @@ from starlette.testclient import TestClient
 import corpus
 import turnwise
 from served import ENTRIES, QUIET, SIZES, TIDE, client_of, make_chat, make_service, make_text, post
+from turnwise.analysis.rewrites import common_length
 from turnwise.errors import WarningLog
 from turnwise.evidence.conform import EngineComparison, EngineReply, Vllm, wire_probes
-from turnwise.serve.memory import ConversationMemory, KnownIds, count_equal, join_ids, make_digests
+from turnwise.serve.memory import ConversationMemory, KnownIds, join_ids, make_digests
 from turnwise.serve.models import ServedModels, load_model
 from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
@@ -342,7 +343,7 @@ def test_the_text_of_ids_is_that_of_json(seed: int) -> None:
     assert digests[0] == make_digests("m", [{"a": 1}])[0] and len(set(digests)) == 2
 
 
-def test_count_equal_is_the_length_of_the_common_front() -> None:
+def test_common_length_is_that_of_the_common_front() -> None:
     chance = random.Random(1)
     for _ in range(300):
         first = [chance.randint(0, 1) for _ in range(chance.randint(0, 12))]
@@ -351,7 +352,7 @@ def test_count_equal_is_the_length_of_the_common_front() -> None:
             (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
             min(len(first), len(second)),
         )
-        assert count_equal(array("I", first), array("I", second)) == expected
+        assert common_length(array("I", first), array("I", second)) == expected
 
 
 # -- conform

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from turnwise.analysis.rewrites import common_length
 from turnwise.sized_cache import DIGEST_SIZE, MARSHAL_VERSION, count_cached_bytes
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.encoded_batch import ID_TYPE
@@ -113,7 +114,7 @@ class ConversationMemory:
         if known is None:
             common, text = 0, join_ids(ids)
         else:
-            common = count_equal(known.ids, ids)
+            common = common_length(known.ids, ids)
             text = extend_text(known, common, ids)
         return encoded, KnownIds(common, text, RememberedPrompt(ids, text, digests, prefix))
 
@@ -168,20 +169,6 @@ def make_digests(key: Any, messages: Sequence[Any]) -> list[bytes]:
         running.update(data)
         digests.append(running.digest())
     return digests
-
-
-def count_equal(before: array[int], now: array[int]) -> int:
-    """Return how many items at the front of two arrays are equal."""
-    low, high = 0, min(len(before), len(now))
-    if before[:high] == now[:high]:
-        return high
-    while high - low > 1:  # equal up to `low`, different before `high`
-        middle = (low + high) // 2
-        if before[low:middle] == now[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def join_ids(ids: Sequence[int]) -> str:
