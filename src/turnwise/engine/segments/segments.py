@@ -149,7 +149,7 @@ class Segments:
         except UNWRITABLE:
             return None
         length = len(text)
-        if length > MAX_TEXT or not self._can_pay(messages, known, length, is_ascii, price, cost):
+        if length > MAX_TEXT or not self._can_pay(messages, length, is_ascii, price, cost):
             return None
         find_unwritten = None
         if missing is not None and not has_tools:
@@ -164,13 +164,7 @@ class Segments:
         return walk
 
     def _can_pay(
-        self,
-        messages: list[dict[str, Any]],
-        memory: dict[Any, Any],
-        length: int,
-        is_ascii: bool,
-        price: float,
-        cost: int,
+        self, messages: list[dict[str, Any]], length: int, is_ascii: bool, price: float, cost: int
     ) -> bool:
         """Whether a text is surely within the budgets of bytes and of output."""
         limits = self._limits
@@ -180,13 +174,15 @@ class Segments:
         size = length if is_ascii else MAX_CHARACTER_SIZE * length
         if price > 1 or size <= limits.output:
             return price <= 1
-        sizes = memory.setdefault("sizes", [])  # of the messages
-        for one in messages[len(sizes) :]:
-            sizes.append(sum([len(value) for value in one.values() if type(value) is str]))
         containers, characters = self._tools_size
-        characters += sum(sizes[: len(messages)])
         shares = limits.share_of(len(messages) + containers, characters)
-        return size <= limits.output + shares["output"]
+        missing = size - limits.output - shares["output"]
+        for message in messages:  # mostly some of them are enough
+            if missing <= 0:
+                break
+            texts = [len(value) for value in message.values() if type(value) is str]
+            missing -= limits.output_per_character * sum(texts)
+        return missing <= 0
 
     def learn(
         self,
