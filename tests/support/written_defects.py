@@ -23,11 +23,16 @@ class Defect(NamedTuple):
     new: str
 
 
-DEFECTS = tuple(
-    Defect(**row)
-    for name in FILES
-    for row in tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))["defect"]
-)
+def read_defects(*names: str) -> tuple[Defect, ...]:
+    return tuple(
+        Defect(**row)
+        for name in names
+        for row in tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))["defect"]
+    )
+
+
+DEFECTS = read_defects(*FILES)
+RARE_DEFECTS = read_defects("fourth_defects.toml")
 
 
 @cache

@@ -76,7 +76,7 @@ class BranchMap:
             (parse(text, "template"), ())
         ]
         for node, path in waiting:
-            self._paths.setdefault(unpack_position(node.lineno or 0), path)
+            self._paths[unpack_position(node.lineno or 0)] = path  # an inner node comes later
             if isinstance(node, nodes.Macro):
                 path = None
             for child, inside in _children(node):
@@ -92,7 +92,11 @@ class BranchMap:
         """
         first, second = self._place_of(before), self._place_of(after)
         mine, theirs = self._paths.get(first), self._paths.get(second)
-        if mine is not None and theirs is not None:
+        if mine and after and before[0].origin.message != after[0].origin.message:
+            deciding = mine[
+                -1:
+            ]  # the other side is another message, which is in branches of its own
+        elif mine is not None and theirs is not None:
             common = 0
             while common < min(len(mine), len(theirs)) and mine[common] == theirs[common]:
                 common += 1
@@ -123,7 +127,7 @@ class BranchMap:
 
     def _show(self, place: Place) -> Decision:
         line, column = place
-        source = self._lines[line - 1] if 0 < line <= len(self._lines) else ""
+        source = self._lines[line - 1]
         if len(source) > MAX_SHOWN_SOURCE:  # a template in one line: from the condition on
             source = source[column - 1 :][:MAX_SHOWN_SOURCE]
         source = source.strip()

@@ -303,7 +303,7 @@ class LossFinder:
         if not self._written.is_whole(arguments):
             lost += [
                 place
-                for place, value in _list_scalars(function.get("arguments"), arguments)
+                for place, value in list_scalars(function.get("arguments"), arguments)
                 if not self._has_value(place, value)
             ]
             unnamed = self._find_keys(arguments, function.get("arguments"))
@@ -406,7 +406,7 @@ def _find_reasoning_text(message: Mapping[str, Any]) -> Any:
     return next((message[key] for key in REASONING_KEYS if message.get(key)), None)
 
 
-def _list_scalars(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+def list_scalars(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     """Yield the texts and numbers in a value, with their paths; not by recursion, which may be too deep."""
     waiting = [(path, value)]
     while waiting:

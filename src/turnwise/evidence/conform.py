@@ -44,7 +44,7 @@ from turnwise.analysis.rewrites import common_length, pieces_from
 from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import TOOL_USE
-from turnwise.errors import SourceError, TurnwiseError, WarningLog, short_repr
+from turnwise.errors import SourceError, TemplateError, TurnwiseError, WarningLog, short_repr
 from turnwise.template import Template
 
 WIRE_ROLES = ("system", "user", "assistant", "tool", "developer")
@@ -465,21 +465,18 @@ class EngineComparison:
         shown = self._engine.text_of(got) if got.refusal is None else f"refuses: {got.refusal}"
         if not isinstance(expected, Rendering):
             decision = None
-            line, column = getattr(expected, "line", None), getattr(expected, "column", None)
-            if line is not None:
-                source = (getattr(expected, "source_line", None) or "").strip()
-                decision = Decision(line, column or 1, source)
+            if isinstance(expected, TemplateError) and expected.line is not None:
+                source = (expected.source_line or "").strip()
+                decision = Decision(expected.line, expected.column or 1, source)
             refusal = f"refuses: {expected.message}"
             return EngineDifference(probe, request, refusal, shown, kind, None, decision)
         wanted = self._engine.reference(expected.text).text or ""
         skipped = len(expected.text) - len(wanted)  # a bos token that the engine adds as an id
         at = 0 if got.refusal is not None else common_length(wanted, shown) + skipped
         pieces = pieces_from(expected, at)
-        named = self._template.renderer.named
-        with_tools = probe.tools is not None
-        program = (
-            named.get(TOOL_USE, self._template.program) if with_tools else self._template.program
-        )
+        program = self._template.program
+        if probe.tools is not None:
+            program = self._template.renderer.named.get(TOOL_USE, program)
         decision = map_branches(program.text).find(pieces, ())
         piece = pieces[0] if pieces else None
         return EngineDifference(probe, request, wanted, shown, kind, piece, decision)

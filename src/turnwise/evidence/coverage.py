@@ -136,8 +136,6 @@ def outcome_number(point: int, outcome: bool) -> int:
 
 def _read_source(lines: list[str], point: BranchPoint) -> str:
     """Return the text of a template from a condition on, to the end of the line or tag."""
-    if not 1 <= point.line <= len(lines):
-        return ""
     text = lines[point.line - 1][point.column - 1 :]
     ends = [end for end in (text.find("%}"), text.find("}}")) if end >= 0]
     text = text[: min(ends, default=len(text))].rstrip(" -+")

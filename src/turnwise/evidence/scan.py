@@ -338,7 +338,7 @@ def _find_bad_arguments(messages: list[Any]) -> Iterator[tuple[str, str, str]]:
 def _find_arguments(messages: list[Any]) -> Iterator[tuple[Path, Any]]:
     """Yield the arguments of all calls with their paths."""
     for index, message in enumerate(messages):
-        calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+        calls = message.get("tool_calls")
         for number, call in enumerate(calls if isinstance(calls, list) else ()):
             if not isinstance(call, Mapping):
                 continue

@@ -51,3 +51,30 @@ def test_an_edit_is_reported_at_its_line(name: str) -> None:
 def test_what_the_model_writes_itself_is_no_part_of_the_prompt(name: str) -> None:
     """A space before the reply, whether to reason, the channel of a reply."""
     assert not run_check("T407", load_entry(name))
+
+
+CALL = "'\\n<tool_call>\\n{\"name\": '"
+SMALL_EDITS = {
+    "two calls": (
+        "T703",
+        CALL,
+        "('\\n' if loop.first else '') + " + CALL.replace("\\n<", "<"),
+        "nothing is between",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SMALL_EDITS)
+def test_what_runs_together_or_is_not_read_is_reported(name: str) -> None:
+    code, old, new, expected = SMALL_EDITS[name]
+    assert GOOD.count(old) == 1
+    found = run_check(code, turnwise.compile(GOOD.replace(old, new), "jinja"), profile=None)
+    assert any(expected in symptom.message for symptom in found), found
+
+
+def test_a_macro_that_does_not_read_its_parameter_is_reported() -> None:
+    text = (
+        "{% macro turn(role, text) %}<{{ role }}>{% endmacro %}{{ turn('a', messages[0].content) }}"
+    )
+    (found,) = run_check("T613", turnwise.compile(text, "jinja"), profile=None)
+    assert "does not read its parameter text" in found.message

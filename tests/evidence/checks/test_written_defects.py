@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from written_defects import DEFECTS, find_defect, load_original, plant
+from written_defects import DEFECTS, RARE_DEFECTS, Defect, find_defect, load_original, plant
 
 NEAR = 2  # lines
-FOUND, AT_LINE = 0.96, 0.86  # shares: 203 and 181 of 210
+FOUND, AT_LINE = 0.97, 0.90  # shares
+RARE_FOUND, RARE_AT_LINE = 0.5, 0.5  # of kinds that most templates never had
 SAMPLE_SHARE = 0.8  # of a sample, which is small
 
 
 @pytest.mark.law
 def test_written_defects_are_found_at_their_lines(sample) -> None:
     defects = [one for one in sample(DEFECTS) if load_original(one.template) is not None]
+    missed, elsewhere = judge_defects(defects)
+    is_whole = len(defects) == len(DEFECTS)
+    found, at_line = (FOUND, AT_LINE) if is_whole else (SAMPLE_SHARE, SAMPLE_SHARE - 0.2)
+    count = max(len(defects), 1)
+    assert 1 - len(missed) / count >= found, "\n".join(missed)
+    assert 1 - len(missed + elsewhere) / count >= at_line, "\n".join(missed + elsewhere)
+
+
+@pytest.mark.slow
+def test_rare_defects_are_found_at_their_lines() -> None:
+    missed, elsewhere = judge_defects(RARE_DEFECTS)
+    count = len(RARE_DEFECTS)
+    assert 1 - len(missed) / count >= RARE_FOUND, "\n".join(missed)
+    assert 1 - len(missed + elsewhere) / count >= RARE_AT_LINE, "\n".join(elsewhere)
+
+
+def judge_defects(defects: Sequence[Defect]) -> tuple[list[str], list[str]]:
+    """Return the defects that are not found, and those that are found elsewhere."""
     missed, elsewhere = [], []
     for defect in defects:
         _, wanted = plant(defect)
@@ -22,8 +43,4 @@ def test_written_defects_are_found_at_their_lines(sample) -> None:
             missed.append(f"{defect.template} {defect.kind}: not found")
         elif not any(line is not None and abs(line - wanted) <= NEAR for line in lines):
             elsewhere.append(f"{defect.template} {defect.kind}: {lines}, not {wanted}")
-    is_whole = len(defects) == len(DEFECTS)
-    found, at_line = (FOUND, AT_LINE) if is_whole else (SAMPLE_SHARE, SAMPLE_SHARE - 0.2)
-    count = max(len(defects), 1)
-    assert 1 - len(missed) / count >= found, "\n".join(missed)
-    assert 1 - len(missed + elsewhere) / count >= at_line, "\n".join(missed + elsewhere)
+    return missed, elsewhere

@@ -10,10 +10,8 @@ can force every decision, by its number:
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from os.path import commonprefix
 from typing import NamedTuple, cast
 
 from jinja2 import nodes
@@ -33,7 +31,7 @@ from turnwise.messages import Path
 FORCED, OUTCOME = "forced_decision", "forced_outcome"
 ALLOWED = 6  # times the budgets of one rendering, for one search
 MARKER = re.compile(r"[<\[]")
-FEW = 8  # characters, such as a separator
+ADDED = 2  # where a score has the number of added markers
 
 
 class ForcedDecision(NamedTuple):
@@ -43,11 +41,13 @@ class ForcedDecision(NamedTuple):
         start: where it begins.
         otherwise: where the branch begins that is taken in its place, if that is the only other one.
         is_slice: whether it is a slice, which can be forced to be the whole list.
+        words: the texts that it compares with.
     """
 
     start: Position
     otherwise: Position | None = None
     is_slice: bool = False
+    words: tuple[str, ...] = ()
 
 
 class ForcedProgram(Program):
@@ -73,8 +73,9 @@ class ForcedProgram(Program):
                 is_given = any(one.name in given for one in find_nodes(node.test, nodes.Name))
                 if isinstance(node, nodes.If) and not node.elif_ and not is_given:
                     other = _find_first(node.else_)
+                words = tuple(str(one.value) for one in find_nodes(node.test, nodes.Const))
                 node.test = self._force(cast(nodes.Expr, node.test))
-                self.decisions.append(ForcedDecision(unpack_position(start), other))
+                self.decisions.append(ForcedDecision(unpack_position(start), other, words=words))
         return generate_code(tree, self.shadowed)
 
     def _force(self, node: nodes.Expr | None) -> nodes.Expr | None:
@@ -113,31 +114,36 @@ class DecisionSearch:
         forced = ForcedProgram(program.text, program.name, program.shadowed)
         return self._programs.setdefault(program.name, forced)
 
-    def find(self, name: str, probe: Probe, path: Path) -> Position | None:
+    def find(self, name: str, probe: Probe, path: Path, turn: Position | None) -> Position | None:
         """Return where a template decided not to write a field; None if no decision of its own did.
 
         Args:
             name: the name of the program that renders the conversation.
             probe: the conversation.
             path: the field.
+            turn: where it is written in another conversation, if it is: a decision after it that adds another turn
+                explains nothing.
         """
-        best, place = (0, -sys.maxsize, False, False), None
+        best: tuple[int, ...] = ()
+        place = None
         try:
             for score, found in self._try_all(name, probe, path):
-                if score > best:
-                    best, place = score, found
+                known = (turn is not None and not score[ADDED], *score)
+                if known > best and (turn is None or not score[ADDED] or found < turn):
+                    best, place = known, found
         except TemplateLimitError:  # what was found so far will do
             return place
         return place
 
     def _try_all(
         self, name: str, probe: Probe, path: Path
-    ) -> Iterator[tuple[tuple[int, int, bool, bool], Position]]:
+    ) -> Iterator[tuple[tuple[int, ...], Position]]:
         """Yield the decisions with which a field is written, and how good each explains that it is not."""
         renderer = self._renderer.allow(ALLOWED)
         original = try_render(renderer, probe)
         if not isinstance(original, Rendering):
             return
+        role = str(probe.messages[int(path[1])]["role"])
         markers = len(MARKER.findall(original.text))
         is_whole = all(origin.message != path[1] for _, origin in original.pieces)
         for number, decision in enumerate(self._programs[name].decisions):
@@ -150,9 +156,10 @@ class DecisionSearch:
                 ):
                     continue
                 # the best is that which adds the text alone, not a turn for it
-                is_kept = _keeps(original.text, rendering.text)
                 added = max(len(MARKER.findall(rendering.text)) - markers, 0)
-                score = (len(fields), -added, is_kept, decision.is_slice and is_whole)
+                is_item = decision.is_slice and is_whole
+                is_about = any(role in word for word in decision.words)
+                score = (len(fields), is_item, -added, is_about)
                 yield score, (outcome and decision.otherwise) or decision.start
 
 
@@ -164,9 +171,3 @@ def _list_fields(outcome: RenderOutcome) -> set[Path]:
         for path in ([origin.path] if origin.path else origin.sources)
         if path[0] in ("messages", "tools") and path[-1] != "role"
     }
-
-
-def _keeps(text: str, other: str) -> bool:
-    """Whether another text is the same with something in its middle, but for a few characters there."""
-    ends = commonprefix([text[::-1], other[::-1]])
-    return len(commonprefix([text, other])) + len(ends) + FEW >= len(text)

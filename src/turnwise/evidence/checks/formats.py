@@ -14,7 +14,6 @@ from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import CheckFinding, CheckReport
 
 GITHUB_COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "notice"}
-SARIF_LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "note"}
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
@@ -69,7 +68,7 @@ def to_sarif(
             "name": check.name,
             "shortDescription": {"text": check.title},
             "help": {"text": check.page, "markdown": check.page},
-            "defaultConfiguration": {"level": SARIF_LEVELS[check.severity]},
+            "defaultConfiguration": {"level": check.severity},
         }
         for check in checks
     ]
@@ -96,7 +95,7 @@ def _to_result(
     return {
         "ruleId": finding.code,
         "ruleIndex": numbers[finding.code],
-        "level": SARIF_LEVELS[finding.severity],
+        "level": finding.severity,
         "message": {"text": f"{_place_in_words(finding)}{finding.message}\nFix: {finding.fix}"},
         "locations": [{"physicalLocation": location}],
     }

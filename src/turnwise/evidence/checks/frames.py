@@ -11,17 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import Probe
+from turnwise.analysis.rewrites import common_length
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Symptom
 from turnwise.evidence.checks.subject import Subject
-from turnwise.evidence.checks.symptoms import first_difference, show_from
+from turnwise.evidence.checks.symptoms import show_from
 from turnwise.evidence.checks.whole_texts import is_of, list_renderings
 from turnwise.messages import Path
 
 TAG = re.compile(r"<(/?)([A-Za-z][\w:-]*)(?=[\s=>])")
+JOINED_TAGS = re.compile(r"</([\w:]+)>(<)\1>")
 BEGINNING = re.compile(r"(?i)(<[^<>\s]*?)(begin|start)(?![a-z])([^<>\s]*>)")
-HEADER_GOES_ON = re.compile(r" ?[\w=<|>:.-]{1,40}")  # `<|im_start|>system name=<|plugin|>`
 BORROWED = (("system", "user"), ("user", "assistant"))
 NO_PAIRS = ("think", "s")  # a reply may hold one half of the first; the other is a stop
 
@@ -125,15 +126,12 @@ def check_frames(subject: Subject) -> Iterator[Symptom]:
     for probe, rendering in chats:
         odd += _find_second_system(probe, rendering, frames)
         odd += [(what, probe, index) for what, index in _find_open_tags(rendering)]
-        odd += [(what, probe, index) for what, index in _find_bare_headers(rendering, frames)]
-    # what is missing has no text in the template: then the expression before it is named
-    missing = [
-        (what, probe, index)
-        for probe, rendering in chats
-        for what, index in _find_open_markers(rendering, _has_media(probe))
-    ]
-    for message, probe, index in odd + missing:
-        place = subject.places.at(probe, index, caller=(message, probe, index) in missing)
+        odd += [(what, probe, index) for what, index in _find_open_markers(probe, rendering)]
+        odd += [(what, probe, index) for what, index in _find_joined_tags(rendering.text)]
+    for message, probe, index in odd:
+        # what is missing has no text in the template: the index is that of what is open
+        find = subject.places.after if "not closed" in message else subject.places.at
+        place = find(probe, index)
         if place in seen:
             continue
         seen.add(place)
@@ -155,7 +153,7 @@ def _find_odd_frames(frames: Sequence[MessageFrame], texts: str, prompt: str) ->
             is_pair = not match[1] and match[0] not in turns
             if is_pair and f"</{match[2]}>" not in texts:
                 message = f"<{match[2]}> is opened before a result and not closed after it"
-                yield message, frame.probe, frame.end
+                yield message, frame.probe, frame.start + match.start()
     inner = [frame for frame in frames if frame.message + 1 < len(frame.probe.messages)]
     yield from _find_uneven(frames, lambda frame: frame.opening, "opening", by_role=True)
     yield from _find_uneven(inner, lambda frame: frame.closing, "closing", by_role=True)
@@ -163,6 +161,10 @@ def _find_odd_frames(frames: Sequence[MessageFrame], texts: str, prompt: str) ->
     yield from _find_uneven(inner, _general_opening, "opening", by_role=False, known=known)
     yield from _find_other_closings(inner, texts)
     yield from _find_open_replies(inner)
+    for frame in frames:
+        if re.search(rf"(?i)\b{frame.role}\Z", frame.opening):
+            message = f"the name of the role {frame.role} and the text run together"
+            yield message, frame.probe, frame.start + len(frame.opening) - 1
 
 
 def _find_open_replies(frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
@@ -172,7 +174,7 @@ def _find_open_replies(frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
     for frame in replies if len(closings) > 1 else ():
         if not frame.closing.strip():
             message = "a reply is not closed, and those of other conversations are"
-            yield message, frame.probe, frame.end - 1
+            yield message, frame.probe, frame.start
 
 
 def _find_wrong_headers(prompt: str, frames: Sequence[MessageFrame]) -> Iterator[OddPlace]:
@@ -212,7 +214,7 @@ def _find_second_system(
 def _find_open_tags(rendering: Rendering) -> Iterator[tuple[str, int]]:
     """Yield the tags in the template's own text that have no pair, though a tag of that name is closed somewhere."""
     opened: dict[str, list[int]] = {}
-    closed: dict[str, tuple[int, int | None]] = {}  # the end of the last one, and its message
+    closed: dict[str, int] = {}  # where the last one ends
     start = 0
     for text, origin in rendering.pieces:
         for match in TAG.finditer(text) if origin.kind == "template" else ():
@@ -223,18 +225,24 @@ def _find_open_tags(rendering: Rendering) -> Iterator[tuple[str, int]]:
             if opened.get(name):
                 opened[name].pop()
             elif name not in NO_PAIRS:
-                last, message = closed.get(name, (0, None))
-                is_item = message is not None and message == origin.message
                 # of several items, the second was not opened: what follows the first is in question
-                where = _find_text(rendering, last) if is_item else index
+                where = _find_text(rendering, closed[name]) if name in closed else index
                 yield f"</{name}> closes what was not opened", where
-            closed[name] = (index + len(match[0]) + 1, origin.message)
+            closed[name] = index + len(match[0]) + 1
         start += len(text)
-    for name in closed.keys() - set(NO_PAIRS):
+    for name in closed:
         # a tag in the middle of a line may be a mention of it
         blocks = [index for index in opened.get(name, ()) if rendering.text[index - 1] == "\n"]
-        if blocks:
+        if blocks and name not in NO_PAIRS:
             yield f"<{name}> is not closed", blocks[min(1, len(blocks) - 1)]
+
+
+def _find_joined_tags(text: str) -> Iterator[tuple[str, int]]:
+    """Yield a tag in a line of its own, after which the next one begins in the same line."""
+    for match in JOINED_TAGS.finditer(text):
+        begun = text.rfind(f"<{match[1]}>", 0, match.start())
+        if match[1] not in NO_PAIRS and text[:begun].endswith("\n"):
+            yield f"nothing is between two <{match[1]}>", match.start(2)
 
 
 def _find_text(rendering: Rendering, index: int) -> int:
@@ -242,15 +250,16 @@ def _find_text(rendering: Rendering, index: int) -> int:
     return len(rendering.text) - len(rendering.text[index:].lstrip())
 
 
-def _find_open_markers(rendering: Rendering, has_media: bool) -> Iterator[tuple[str, int]]:
+def _find_open_markers(probe: Probe, rendering: Rendering) -> Iterator[tuple[str, int]]:
     """Yield a marker whose name says that it begins something that nothing ends: `<|tool_calls_begin|>`."""
-    found: dict[str, Origin] = {}
+    found: dict[str, None] = {}
+    has_media = _has_media(probe)
     for text, origin in rendering.pieces:
         is_own = origin.kind == "template" and origin.message is not None
         for match in BEGINNING.finditer(text) if is_own else ():
             if any(map(str.isalpha, match[1] + match[3])):
-                found.setdefault(match[0], origin)
-    for opening, origin in found.items():
+                found[match[0]] = None
+    for opening in found:
         closing = BEGINNING.sub(_name_closing, opening)
         # a separator inside of a pair may be named so: <|tool_call_argument_begin|>
         pairs = [match for match in map(BEGINNING.match, found) if match is not None]
@@ -262,8 +271,7 @@ def _find_open_markers(rendering: Rendering, has_media: bool) -> Iterator[tuple[
         is_begun = rendering.text.startswith("<", start + len(opening))  # by a placeholder
         # <start_of_image> is a placeholder itself
         if closing not in rendering.text and not is_inside and (is_begun or not has_media):
-            where = start if has_media else _find_end(rendering, origin)
-            yield f"{opening} is not closed by {closing}", where
+            yield f"{opening} is not closed by {closing}", start
 
 
 def _is_inside(marker: str, pair: re.Match[str]) -> bool:
@@ -280,35 +288,6 @@ def _has_media(probe: Probe) -> bool:
 def _name_closing(match: re.Match[str]) -> str:
     """Return the name of the marker that closes what another one begins."""
     return f"{match[1]}{'END' if match[2].isupper() else 'end'}{match[3]}"
-
-
-def _find_end(rendering: Rendering, origin: Origin) -> int:
-    """Return the index of the last character of the message that a piece belongs to."""
-    end = start = 0
-    for text, other in rendering.pieces:
-        start += len(text)
-        if other.message == origin.message and other.kind == "template" and text.strip():
-            end = start
-    return end - 1
-
-
-def _find_bare_headers(
-    rendering: Rendering, frames: Sequence[MessageFrame]
-) -> Iterator[tuple[str, int]]:
-    """Yield the headers of messages that lack the white space which follows most of them."""
-    openings = Counter(_general_opening(frame) for frame in frames)
-    usual = openings.most_common(1)[0][0] if openings else ""
-    header = usual.strip()
-    space = usual[usual.find(header) + len(header) :]
-    if not space or "ROLE" not in header or header == "ROLE":
-        return
-    roles = "|".join({frame.role for frame in frames} | {"system"})
-    pattern = re.escape(header).replace("ROLE", f"(?:{roles})")
-    for match in re.finditer(pattern, rendering.text):
-        after = rendering.text[match.end() :]
-        is_longer = HEADER_GOES_ON.fullmatch(after.partition(space)[0])
-        if after and not after.startswith(space) and not is_longer:
-            yield f"the header {match[0]!r} is written without {space!r}", match.start()
 
 
 def _general_opening(frame: MessageFrame) -> str:
@@ -331,7 +310,7 @@ def _find_uneven(
             groups.setdefault((frame.role if by_role else "", words), []).append(frame)
     for group in groups.values():
         # each place of the template counts once, however many messages it writes
-        pairs = {(read(frame), frame.sources[what == "closing"]) for frame in group}
+        pairs = dict.fromkeys((read(one), one.sources[what == "closing"]) for one in group)
         counts = Counter(text for text, _ in pairs)
         counts.update(text for text in known if text.split() == read(group[0]).split())
         usual = counts.most_common(1)[0][0]
@@ -340,7 +319,7 @@ def _find_uneven(
             if text == usual:
                 continue
             base = frame.start if what == "opening" else frame.end
-            index = base + first_difference(text, usual)
+            index = base + common_length(text, usual)
             other = "of other conversations" if by_role else "of other roles"
             message = f"the {what} of a message of the role {frame.role} has other white space than those {other}"
             yield message, frame.probe, min(index, base + len(text) - 1)
@@ -362,10 +341,14 @@ def _find_other_closings(frames: Sequence[MessageFrame], texts: str) -> Iterator
         text = frame.closing.strip()
         is_open = not text and marker is not None and usual == _name_closing(marker)
         if (text or is_open) and usual not in text:
-            message = (
-                f"a message of the role {frame.role} ends with {text!r}, others with {usual!r}"
+            index, message = (
+                frame.end,
+                f"a message of the role {frame.role} ends with {text!r}, others with {usual!r}",
             )
-            yield message, frame.probe, frame.end - is_open
+            if is_open:
+                message = f"a message of the role {frame.role} is not closed by {usual}"
+                index = frame.start
+            yield message, frame.probe, index
             return
 
 

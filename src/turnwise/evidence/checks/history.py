@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from jinja2 import nodes
-
 from turnwise.analysis.conversations import LATER, MessageDict, Probe
 from turnwise.analysis.growing_conversations import (
     KINDS,
@@ -22,22 +20,20 @@ from turnwise.analysis.probe_chats import (
     SAID,
     THOUGHT,
 )
-from turnwise.engine.compiler.syntax import parse, unpack_position
+from turnwise.analysis.rewrites import common_length
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Place, Symptom
 from turnwise.evidence.checks.subject import Subject
-from turnwise.evidence.checks.symptoms import first_difference, show_from
+from turnwise.evidence.checks.symptoms import show_from
 from turnwise.evidence.prefix_stability import StabilityRow, StabilitySearch
 from turnwise.messages import REASONING_KEYS
 from turnwise.replies.input_format import IN_PARTS
 
 CLOCK, PROMPT = "strftime_now", "add_generation_prompt"
 NOT_SENT = (REPLY, NEXT_RESULT)  # T402 is about replies; between two results nobody asks a model
-ROUNDS = 4  # of the conversation for which costs are told
 SPACES = " \t"
 REASONING_MARK = "<think"  # whether to reason is left to the model
-TURNS = 4  # of the conversation from which markers are learned
 
 
 def check_history(subject: Subject) -> Iterator[Symptom]:
@@ -112,7 +108,7 @@ def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
         return
     probe = finished[0] if subject.text_of(finished[0]) is not None else finished[-1]
     text = subject.text_of(probe) or ""
-    index = first_difference(text, prompt)
+    index = common_length(text, prompt)
     asked = subject.chat(subject.user(), prompt=True)
     place = subject.places.at(asked, min(index, len(prompt) - 1), caller=True)
     outcome = subject.run(probe)
@@ -198,15 +194,11 @@ def check_clock(subject: Subject) -> Iterator[Symptom]:
             break
     else:
         return
-    index = first_difference(other, text)
-    program = subject.renderer.program
-    names = parse(program.text, program.name).find_all(nodes.Name)
-    asked = [name.lineno for name in names if name.name == CLOCK]
-    place = subject.places.by_position(*unpack_position(asked[0])) if len(asked) == 1 else None
+    index = common_length(other, text)
     yield Symptom(
         "the prompt depends on the time at which it is rendered",
         "Take the date as an option.",
-        place or subject.places.at(later, index),
+        subject.places.of_variable(CLOCK) or subject.places.at(later, index),
         subject.smallest(later, lambda one: _depends_on_time(subject, one)),
         f"writes: {show_from(other, index)}",
     )
@@ -292,7 +284,7 @@ def _find_missing_prompts(subject: Subject) -> Iterator[Symptom]:
 def _list_prompted_chats(subject: Subject) -> Iterator[tuple[list[MessageDict], list[Any] | None]]:
     """Yield messages after which a model is asked, with their tools."""
     user = subject.user()
-    yield [user, subject.reply(), subject.user(ASKED_AGAIN)], None
+    yield [*[user, subject.reply()] * 3, user], None
     if subject.takes_calls:
         yield [user, subject.call(), subject.result()], subject.tools
     if subject.takes_system:

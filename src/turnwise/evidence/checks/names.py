@@ -199,19 +199,31 @@ def _find_dropped_images(subject: Subject) -> Iterator[Symptom]:
 
 
 def check_lost_assignments(subject: Subject) -> Iterator[Symptom]:
-    """A variable is set in a loop, and read only after it.
+    """A variable is set in a loop, and read only after it; or a macro is given a value that it does not read.
 
     ## What it does
-    Looks for `set` inside of a loop whose variable is not read inside of it.
+    Looks for `set` inside of a loop whose variable is not read inside of it, and for parameters of macros that are not
+    read.
 
     ## Why it matters
     What is set in a loop is forgotten at the end of each round: Jinja keeps the value from before the loop. So the
-    assignment does nothing, and what follows goes on as if nothing had been found.
+    assignment does nothing, and what follows goes on as if nothing had been found. A macro that does not read its
+    parameter does not write the text that it was given.
 
     ## How to fix
     Keep the value in a namespace: `{% set found = namespace(index=0) %}`, then `{% set found.index = loop.index0 %}`.
+    Write the parameter, or remove it.
     """
     for tree, _, name in subject.places.list_trees():
+        for macro in find_nodes(tree, nodes.Macro):
+            read = {one.name for one in walk(*macro.body) if isinstance(one, nodes.Name)}
+            for parameter in macro.args:
+                if parameter.name not in read:
+                    yield Symptom(
+                        f"the macro {macro.name} does not read its parameter {parameter.name}",
+                        "Write it, or remove it.",
+                        subject.places.by_position(*unpack_position(parameter.lineno), name),
+                    )
         later = {one.name for one in find_nodes(tree, nodes.Name) if one.ctx == "load"}
         for loop in find_nodes(tree, nodes.For):
             inside = list(walk(*loop.body))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 
 from jinja2 import nodes
@@ -18,15 +19,16 @@ from turnwise.analysis.counterexample import RenderOutcome
 from turnwise.engine.compiler.syntax import normalise_newlines, parse, unpack_position
 from turnwise.engine.compiler.tree import find_nodes, walk
 from turnwise.engine.provenance.expressions import Position, find_span
-from turnwise.engine.provenance.rendering import Piece, Rendering
+from turnwise.engine.provenance.rendering import Origin, Piece, Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import TemplateError
 from turnwise.evidence.checks.decisions import DecisionSearch
 from turnwise.evidence.checks.findings import Place
-from turnwise.messages import REASONING_KEYS
 
 MISSING = re.compile(r"has no attribute '(\w+)'")
-TEXT_FIELDS = ("content", "tool_calls", "function_call", *REASONING_KEYS)
+BLOCK_TAG = re.compile(
+    r"\{%[-+]?\s*(?:(if|for|macro|call|filter|generation|set\s+\w+\s*[-+]?%)|(end|else|elif))"
+)
 
 
 class PlaceFinder:
@@ -101,6 +103,25 @@ class PlaceFinder:
                 break
         return self._place_of(probe, span.expression) if span is not None else None
 
+    def after(self, probe: Probe, index: int) -> Place | None:
+        """Return where the text is missing that should close what begins with a character.
+
+        That is where its content is written, if both are in one line, else the end of the branch, loop or macro that
+        both are in.
+        """
+        outcome, opening = self._run(probe), self.at(probe, index)
+        if opening is None or not isinstance(outcome, Rendering):
+            return None
+        contents = [span for span in outcome.spans(_is_content) if span[0] > index]
+        start, end = contents[0] if contents else (index, index)
+        content, following = self.at(probe, start) or opening, self.at(probe, end) or opening
+        if content.line < opening.line:  # in a macro of its own
+            content = self.at(probe, start, caller=True) or opening
+        if opening.line in (content.line, following.line):
+            return opening
+        line = _find_end(self._texts[opening.name], opening.line, content.line)
+        return self.by_position(line, 1, opening.name)
+
     def of_field(self, probe: Probe, *path: str | int, caller: bool = False) -> Place | None:
         """Return the place that first wrote a field, or what was computed from it.
 
@@ -163,25 +184,52 @@ class PlaceFinder:
                     return self.by_position(*unpack_position(one.lineno), program)
         return None
 
-    def of_loop(self, place: Place | None, field: str) -> Place | None:
-        """Return the innermost loop over a field that a place is in; the place itself, if it is in none."""
-        if place is None:
+    def of_test(self, probe: Probe, message: int, field: str) -> Place | None:
+        """Return what is written in a branch for messages that have a field, if the branch is taken for a message."""
+        outcome = self._run(probe)
+        if not isinstance(outcome, Rendering):
             return None
-        tree = parse(self._texts[place.name], place.name)
-        loops = [
-            loop
-            for loop in find_nodes(tree, nodes.For)
-            if (place.line, place.column) in _list_positions(*loop.body) and field in str(loop.iter)
-        ]
-        return self.by_position(*unpack_position(loops[-1].lineno), place.name) if loops else place
+        spans = outcome.spans(message=message)
+        written = {
+            one.expression for one in outcome.writers for a, b in spans if a <= one.start < b
+        }
+        name = self.program_name(probe)
+        for branch in find_nodes(parse(self._texts[name], name), nodes.If):
+            is_asked = any(one.attr == field for one in find_nodes(branch.test, nodes.Getattr))
+            places = written.intersection(_list_positions(*branch.body))
+            if is_asked and places:
+                return self.by_position(*min(filter(None, places)), name)
+        return None
 
     def of_decision(self, probe: Probe, *path: str | int) -> Place | None:
         """Return what kept a field of a message from being written, else where messages are written."""
         name = self.program_name(probe)
-        found = self.decisions.find(name, probe, path)
+        message = probe.messages[int(path[1])]
+        alone = [one for one in probe.messages if one is message or one["role"] != message["role"]]
+        plain = replace(probe, tools=None, messages=alone)
+        usual = ("messages", alone.index(message), *path[2:])
+        turn = self.of_field(plain, *usual, caller=True)
+        found = self.decisions.find(name, probe, path, turn and (turn.line, turn.column))
         if found is not None:
             return self.by_position(*found, name)
-        return self.of_field(probe, *path[:2], caller=True) or self.of_field(probe, "messages")
+        return (
+            turn or self.of_field(probe, *path[:2], caller=True) or self.of_field(probe, "messages")
+        )
+
+
+def _is_content(origin: Origin) -> bool:
+    return origin.kind != "template" and (origin.path or ("",))[-1] != "role"
+
+
+def _find_end(source: str, first: int, last: int) -> int:
+    """Return the line of the tag that ends the innermost block which two lines are in; the first one, if none does."""
+    depth, before = 0, "\n".join(source.split("\n")[:first])
+    for tag in BLOCK_TAG.finditer(source, len(before)):
+        line = source.count("\n", 0, tag.start()) + 1
+        if not tag[1] and not depth and line > last:
+            return line
+        depth = max(depth + (1 if tag[1] else -(tag[2] == "end")), 0)
+    return first
 
 
 def _list_positions(*roots: nodes.Node) -> list[Position]:

@@ -100,9 +100,8 @@ def _guarded_names(tree: nodes.Template) -> set[str]:
 
 def _asked_names(tree: nodes.Template) -> set[str]:
     """Return the names in conditions."""
-    tests = [node.test for node in tree.find_all(nodes.If)]
-    tests += [node.test for node in tree.find_all(nodes.CondExpr)]
-    return {one.name for test in tests for one in walk(test) if isinstance(one, nodes.Name)}
+    tests = [one.test for one in walk(tree) if isinstance(one, (nodes.If, nodes.CondExpr))]
+    return {one.name for one in walk(*tests) if isinstance(one, nodes.Name)}
 
 
 def check_hidden_characters(subject: Subject) -> Iterator[Symptom]:

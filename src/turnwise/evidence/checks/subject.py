@@ -90,10 +90,6 @@ class Subject(ProbeChats):
         losses = find_losses(outcome, messages, probe.tools, probe.documents)
         return [loss.path for loss in losses]
 
-    def works(self, probe: Probe) -> bool:
-        """Return True if a conversation is rendered with everything in it."""
-        return isinstance(self.run(probe), Rendering) and not self.lost(probe)
-
     @cached_property
     def assigned_names(self) -> frozenset[str]:
         """The names that the template gives a value itself, in whatever scope: they are not options."""

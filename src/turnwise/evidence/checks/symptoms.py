@@ -5,8 +5,8 @@ Each comes with the place in the template and the smallest conversation that sho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from os.path import commonprefix
 
 from turnwise.analysis.conversations import MessageDict, Probe
 from turnwise.analysis.form_table import FormRow
@@ -16,6 +16,7 @@ from turnwise.errors import TemplateError, TurnwiseError, short_repr
 from turnwise.evidence.checks.findings import Symptom
 from turnwise.evidence.checks.subject import Subject, describe_failure
 
+WORD = re.compile(r"\w+")
 CONTEXT = 30  # characters shown before the first difference
 PLURAL = ("tools", "arguments")  # the beginnings of sentences about several things
 NOTATIONS = {
@@ -117,16 +118,15 @@ def _describe_loss(subject: Subject, row: FormRow, message: str, fix: str) -> Sy
         return Symptom(message, fix, subject.places.of_variable(str(path[0])), probe)
     given, field = probe.messages[int(path[1])], str(path[2])
     has_calls = "tool_calls" in given or "function_call" in given
-    place = subject.places.of_field(probe, *path[:3])  # the rest of the field
+    lost = [int(key) if key.isdigit() else key for key in WORD.findall(row.evidence)[1:]]
+    place = subject.places.of_field(probe, *lost)  # a value whose name is lost
+    if place is None and lost[-2] == "tool_calls":  # one of several calls
+        place = subject.places.of_decision(probe, *lost)
+    place = place or subject.places.of_field(probe, *path[:3])  # the rest of the field
     if place is None and field == "content" and has_calls:
-        place = subject.places.of_field(probe, *path[:2], caller=True)
+        place = subject.places.of_test(probe, int(path[1]), field)
+        place = place or subject.places.of_field(probe, *path[:2], caller=True)
     place = place or subject.places.of_decision(probe, *path[:3])
-    if field == "tool_calls" and row.verdict == "changed" and len(given[field]) > 1:
-        # an item of a list: its loop ends too early, in a macro or around its call
-        inner = subject.places.of_field(probe, *path[:3])
-        outer = subject.places.of_field(probe, *path[:3], caller=True)
-        loops = [subject.places.of_loop(one, field) for one in (inner, outer)]
-        place = loops[0] if loops[0] != inner else loops[1]
     smallest = subject.smallest(probe, lambda other: loses(subject, other, given, field))
     return Symptom(message, fix, place, smallest)
 
@@ -138,11 +138,6 @@ def loses(subject: Subject, probe: Probe, message: MessageDict, field: str) -> b
         one == message and f"messages[{index}].{field}" in lost
         for index, one in enumerate(probe.messages)
     )
-
-
-def first_difference(text: str, other: str) -> int:
-    """Return the index of the first character in which two texts differ."""
-    return len(commonprefix([text, other]))
 
 
 def show_from(text: str, index: int) -> str:

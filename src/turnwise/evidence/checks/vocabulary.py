@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
+from turnwise.analysis.conversations import Probe
 from turnwise.analysis.probe_chats import ASKED_AGAIN
 from turnwise.analysis.stops import CONTROL_TOKEN
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Symptom
+from turnwise.evidence.checks.findings import Place, Symptom
 from turnwise.evidence.checks.frames import list_frames
 from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import show_from
+from turnwise.evidence.checks.whole_texts import list_renderings
 from turnwise.tokens.markers import tokenize_markers
 from turnwise.tokens.stop_ids import find_token_id
 
@@ -69,12 +73,10 @@ def check_stop_declared(subject: Subject) -> Iterator[Symptom]:
     missing = [stop for stop in facts.reply_stops if "unnamed:" not in stop and stop not in known]
     if len(missing) == len(facts.reply_stops):
         probe = subject.chat(subject.user(), subject.reply())
-        outcome = subject.run(probe)
-        index = outcome.text.rfind(missing[0]) if isinstance(outcome, Rendering) else -1
         yield Symptom(
             f"replies end with {missing[0]}, and the declared stops are {', '.join(declared)}",
             "Add the token to eos_token_id of generation_config.json.",
-            subject.places.at(probe, index) if index >= 0 else None,
+            _find_last(subject, probe, missing[0]),
             probe,
         )
 
@@ -99,14 +101,18 @@ def check_stop_is_token(subject: Subject) -> Iterator[Symptom]:
     written = [stop for stop in wrong if stop in subject.facts.stops_as_written]
     for stop in written[:1]:
         probe = subject.chat(subject.user(), subject.reply())
-        text = subject.text_of(probe) or ""
-        index = text.rfind(stop)
         yield Symptom(
             f"the stop {stop} is {len(tokenizer.whole(stop))} tokens of {tokenizer.name}",
             "Add it to the vocabulary as a special token and train it, or write a token that is there.",
-            subject.places.at(probe, index) if index >= 0 else None,
+            _find_last(subject, probe, stop),
             probe,
         )
+
+
+def _find_last(subject: Subject, probe: Probe, text: str) -> Place | None:
+    """Return the place that wrote a text the last time."""
+    index = (subject.text_of(probe) or "").rfind(text)
+    return subject.places.at(probe, index) if index >= 0 else None
 
 
 def check_markers_are_tokens(subject: Subject) -> Iterator[Symptom]:
@@ -153,21 +159,15 @@ def check_double_bos(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write the bos token once, before the loop over messages.
     """
-    bos = subject.renderer.options.get(BOS) or subject.tokens.get(BOS)
-    probes = [subject.chat(subject.user())]
-    if subject.takes_system:
-        probes.append(subject.chat(subject.system(), subject.user()))
-    if subject.tools is not None:
-        probes.append(subject.chat(subject.user(), tools=subject.tools))
-    for probe in probes:
-        text = subject.text_of(probe)
-        if isinstance(bos, str) and bos and text is not None and text.startswith(bos + bos):
+    bos: Any = subject.renderer.options.get(BOS) or subject.tokens.get(BOS)
+    for probe, rendering in list_renderings(subject) if isinstance(bos, str) and bos else ():
+        if rendering.text.startswith(bos + bos):
             yield Symptom(
                 "the bos token is written twice at the beginning",
                 "Write it once, before the loop over messages.",
                 subject.places.at(probe, len(bos)),
-                probe,
-                f"writes: {show_from(text, 0)}",
+                replace(probe, messages=probe.messages[:2]),
+                f"writes: {show_from(rendering.text, 0)}",
             )
             return
 

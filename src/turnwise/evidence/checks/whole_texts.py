@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import MessageDict, Probe, make_message, make_tool
+from turnwise.analysis.losses import list_scalars
 from turnwise.analysis.probe_chats import TOOL_NAME
 from turnwise.analysis.profiles import Severity
 from turnwise.analysis.template_constants import TemplateConstants
@@ -28,7 +29,9 @@ from turnwise.messages import REASONING_KEYS, Path
 
 LONG = "The table of the harbour has one row for each hour of the day. " * 9
 QUOTED = 'The "high" water\nof a Harbour'
+OPENING = re.compile(r"<([a-z][\w:]*)>\s*$")
 JSON_OBJECT = re.compile(r'\{\s*"\w+"\s*:')
+JSON_LIST = re.compile(r"\[\s*$")
 IN_JSON = re.compile(r'[:,\[{]\s*"$')  # the text before a string of JSON
 CLOSING, THINKING = "</think>", "the reasoning inside of the content of"
 CHANGES: dict[str, tuple[str, str, Severity]] = {
@@ -37,11 +40,11 @@ CHANGES: dict[str, tuple[str, str, Severity]] = {
     "repeated": ("is written more than once", "Write it once.", "error"),
     "cut": ("is cut", "Write all of it.", "error"),
     "changed": ("is changed", "Write it as it is.", "error"),
-    "open": (f"is not closed by {CLOSING}", f"Write {CLOSING} after it.", "error"),
+    "open": ("is not closed", "Write the closing tag after it.", "error"),
     "lost": ("is not written in some conversations", "Write it in every conversation.", "error"),
 }
 MEDIA = ("image", "image_url", "video")
-SOURCE_FIELDS = ("content", *REASONING_KEYS)
+TEXT_FIELDS = ("content", "text", *REASONING_KEYS)
 TOOL_FIELDS: tuple[Path, ...] = (
     ("function", "name"),
     ("function", "description"),
@@ -54,11 +57,6 @@ class Run(NamedTuple):
 
     start: int
     text: str
-
-    @property
-    def end(self) -> int:
-        """The index of the character after it."""
-        return self.start + len(self.text)
 
 
 def make_text(word: str, edge: str = "  ") -> str:
@@ -92,7 +90,7 @@ def list_chats(subject: Subject) -> Iterator[Probe]:
             yield subject.chat(rounds[0], subject.result(make_text("Found")), *rounds[1:])
     else:
         said = make_text("Aside") if subject.forms.is_written("text beside a call") else None
-        given = [{"harbour": f'{LONG}l\'"Île"'}, {"harbour": "Calais"}]
+        given = [{"harbour": f'{LONG}\nl\'"Île"'}, {"harbour": "Calais"}]
         count = 2 if subject.forms.is_written("parallel calls") else 1
         call = subject.call(*given[:count], content=said)
         results = [subject.result(make_text(f"Found {n}"), n) for n in range(count)]
@@ -132,17 +130,8 @@ def list_renderings(subject: Subject) -> Iterator[tuple[Probe, Rendering]]:
 
 def list_runs(rendering: Rendering, path: Path) -> list[Run]:
     """Return the texts that were written from a field."""
-    runs: list[Run] = []
-    start = 0
-    for text, origin in rendering.pieces:
-        if is_of(origin, path):
-            if runs and runs[-1].end == start:
-                last = runs.pop()
-                runs.append(Run(last.start, last.text + text))
-            else:
-                runs.append(Run(start, text))
-        start += len(text)
-    return runs
+    spans = rendering.spans(partial(is_of, path=path))
+    return [Run(start, rendering.text[start:end]) for start, end in spans]
 
 
 def is_of(origin: Origin, path: Path) -> bool:
@@ -154,20 +143,9 @@ def is_of(origin: Origin, path: Path) -> bool:
 
 def list_text_fields(message: MessageDict) -> Iterator[tuple[Path, str]]:
     """Yield the paths in a message of texts that a template writes whole: content, its parts, reasoning, arguments."""
-    for key in SOURCE_FIELDS:
-        value = message.get(key)
-        if isinstance(value, str) and value:
-            yield (key,), value
-    content = message.get("content")
-    for index, part in enumerate(content if isinstance(content, list) else ()):
-        if isinstance(part.get("text"), str):
-            yield ("content", index, "text"), part["text"]
-    for index, call in enumerate(message.get("tool_calls", ())):
-        function = call.get("function", call)
-        arguments = function.get("arguments")
-        where: Path = ("tool_calls", index, *(("function",) if function is not call else ()))
-        for name, value in arguments.items() if isinstance(arguments, dict) else ():
-            yield (*where, "arguments", name), value
+    for path, value in list_scalars(message, ()):
+        if value and (path[-1] in TEXT_FIELDS or "arguments" in path[:-1]):
+            yield path, value
 
 
 class TextChange(NamedTuple):
@@ -229,7 +207,8 @@ def check_whole_texts(subject: Subject) -> Iterator[Symptom]:
         if first.start is None:
             place = _place_loss(subject, first)
         else:
-            place = subject.places.at(first.probe, first.start, caller=True)
+            # arguments are written by loops in macros
+            place = subject.places.at(first.probe, first.start, "argument" not in first.what)
             output = f"writes: {show_from(subject.text_of(first.probe) or '', first.start)}"
         yield Symptom(
             f"{first.what}{''.join(f', {name}' for name in names[1:])} {what}",
@@ -269,10 +248,11 @@ def _check_reasoning(subject: Subject, changes: list[TextChange]) -> Iterator[Sy
             outcome = subject.run(probe)
             if isinstance(outcome, Rendering):
                 changes += _list_changes(probe, outcome)
-                if outcome.text.count("<think>") > outcome.text.count(CLOSING):
-                    end = outcome.text.find(thought[:20]) + len(thought)
+                before, _, after = outcome.text.partition(thought)
+                opened = OPENING.search(before)
+                if opened is not None and f"</{opened[1]}>" not in after:
                     last = len(probe.messages) - 1
-                    changes.append(TextChange("open", "reasoning", probe, last, end))
+                    changes.append(TextChange("open", "reasoning", probe, last, len(before)))
             else:
                 yield from report_failure(subject, probe, "a reply with reasoning", "Test the key.")
     if any(CLOSING in text for text in texts) and isinstance(subject.user()["content"], str):
@@ -296,14 +276,9 @@ def judge_runs(rendering: Rendering, runs: Sequence[Run], value: str) -> tuple[s
     """Return what became of a text, and where; an empty word if it is written once, whole and unchanged."""
     if not runs:
         return "lost", None
-    escaped = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]} - {value}
-    forms = {value} | escaped
-    trimmed = {
-        form
-        for one in (value.strip(), value.lstrip(), value.rstrip())
-        for form in (one, json.dumps(one)[1:-1], json.dumps(one, ensure_ascii=False)[1:-1])
-    }
-    known = forms | trimmed
+    forms = _spell(value)
+    escaped = forms - {value}
+    known = forms.union(*map(_spell, (value.strip(), value.lstrip(), value.rstrip())))
     whole = [run for run in runs if run.text in known]
     if len(whole) > 1:
         return "repeated", whole[1]
@@ -316,6 +291,11 @@ def judge_runs(rendering: Rendering, runs: Sequence[Run], value: str) -> tuple[s
         is_quoted = before.endswith('"') and not IN_JSON.search(before)
         return ("escaped", run) if is_quoted else ("", None)
     return ("trimmed", run) if run.text not in forms else ("", None)
+
+
+def _spell(text: str) -> set[str]:
+    """Return a text as it is, and as a string of JSON."""
+    return {text, *(json.dumps(text, ensure_ascii=one)[1:-1] for one in (True, False))}
 
 
 def _judge_joined(joined: str, known: set[str]) -> str:
@@ -349,8 +329,10 @@ def check_json(subject: Subject) -> Iterator[Symptom]:
             if begun is None or origin.kind != "template":
                 start = end
                 continue
+            first = start + begun.start()
+            listed = JSON_LIST.search(rendering.text, 0, first)
             try:
-                json.JSONDecoder().raw_decode(rendering.text, start + begun.start())
+                json.JSONDecoder().raw_decode(rendering.text, listed.start() if listed else first)
             except json.JSONDecodeError as error:
                 place = subject.places.at(probe, error.pos)
                 # an example, `{"name": <name>`, ends in the same text; a value without quotes may be JSON itself
