@@ -82,7 +82,7 @@ def test_types_and_arguments_stay_what_they_are() -> None:
             for one in (*(smaller.tools or ()), *smaller.messages[0].get("tool_calls", ())):
                 assert one.get("type", "function") == "function"
                 json.loads(one.get("function", {}).get("arguments", "{}"))
-    smallest = shrink(a, b, Probe("call", [asked]), "text").messages
+    smallest = shrink(a, b, Probe("call", [asked]), "text", lambda *_: "text").messages
     assert smallest == [
         {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
     ]
