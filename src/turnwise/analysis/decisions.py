@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from os.path import commonprefix
 from typing import NamedTuple
 
 from jinja2 import nodes
@@ -93,13 +94,10 @@ class BranchMap:
         first, second = self._place_of(before), self._place_of(after)
         mine, theirs = self._paths.get(first), self._paths.get(second)
         if mine and after and before[0].origin.message != after[0].origin.message:
-            deciding = mine[
-                -1:
-            ]  # the other side is another message, which is in branches of its own
+            # the other side is another message, which is in branches of its own
+            deciding = mine[-1:]
         elif mine is not None and theirs is not None:
-            common = 0
-            while common < min(len(mine), len(theirs)) and mine[common] == theirs[common]:
-                common += 1
+            common = len(commonprefix([mine, theirs]))
             deciding = mine[common:] or theirs[common:]
         else:  # of the side that is known, the condition next to the text
             deciding = (mine or theirs or ())[-1:]
@@ -130,8 +128,7 @@ class BranchMap:
         source = self._lines[line - 1]
         if len(source) > MAX_SHOWN_SOURCE:  # a template in one line: from the condition on
             source = source[column - 1 :][:MAX_SHOWN_SOURCE]
-        source = source.strip()
-        return Decision(line, column, source)
+        return Decision(line, column, source.strip())
 
 
 @lru_cache(MAX_MAPS)

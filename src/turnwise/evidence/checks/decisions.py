@@ -128,8 +128,9 @@ class DecisionSearch:
         place = None
         try:
             for score, found in self._try_all(name, probe, path):
-                known = (turn is not None and not score[ADDED], *score)
-                if known > best and (turn is None or not score[ADDED] or found < turn):
+                is_plain = not score[ADDED]
+                known = (turn is not None and is_plain, *score)
+                if known > best and (turn is None or is_plain or found < turn):
                     best, place = known, found
         except TemplateLimitError:  # what was found so far will do
             return place

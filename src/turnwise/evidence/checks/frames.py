@@ -253,7 +253,6 @@ def _find_text(rendering: Rendering, index: int) -> int:
 def _find_open_markers(probe: Probe, rendering: Rendering) -> Iterator[tuple[str, int]]:
     """Yield a marker whose name says that it begins something that nothing ends: `<|tool_calls_begin|>`."""
     found: dict[str, None] = {}
-    has_media = _has_media(probe)
     for text, origin in rendering.pieces:
         is_own = origin.kind == "template" and origin.message is not None
         for match in BEGINNING.finditer(text) if is_own else ():
@@ -270,7 +269,7 @@ def _find_open_markers(probe: Probe, rendering: Rendering) -> Iterator[tuple[str
         start = rendering.text.index(opening)
         is_begun = rendering.text.startswith("<", start + len(opening))  # by a placeholder
         # <start_of_image> is a placeholder itself
-        if closing not in rendering.text and not is_inside and (is_begun or not has_media):
+        if closing not in rendering.text and not is_inside and (is_begun or not _has_media(probe)):
             yield f"{opening} is not closed by {closing}", start
 
 
@@ -341,9 +340,9 @@ def _find_other_closings(frames: Sequence[MessageFrame], texts: str) -> Iterator
         text = frame.closing.strip()
         is_open = not text and marker is not None and usual == _name_closing(marker)
         if (text or is_open) and usual not in text:
-            index, message = (
-                frame.end,
-                f"a message of the role {frame.role} ends with {text!r}, others with {usual!r}",
+            index = frame.end
+            message = (
+                f"a message of the role {frame.role} ends with {text!r}, others with {usual!r}"
             )
             if is_open:
                 message = f"a message of the role {frame.role} is not closed by {usual}"

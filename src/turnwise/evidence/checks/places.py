@@ -114,7 +114,8 @@ class PlaceFinder:
             return None
         contents = [span for span in outcome.spans(_is_content) if span[0] > index]
         start, end = contents[0] if contents else (index, index)
-        content, following = self.at(probe, start) or opening, self.at(probe, end) or opening
+        content = self.at(probe, start) or opening
+        following = self.at(probe, end) or opening
         if content.line < opening.line:  # in a macro of its own
             content = self.at(probe, start, caller=True) or opening
         if opening.line in (content.line, following.line):
@@ -223,7 +224,8 @@ def _is_content(origin: Origin) -> bool:
 
 def _find_end(source: str, first: int, last: int) -> int:
     """Return the line of the tag that ends the innermost block which two lines are in; the first one, if none does."""
-    depth, before = 0, "\n".join(source.split("\n")[:first])
+    before = "\n".join(source.split("\n")[:first])
+    depth = 0
     for tag in BLOCK_TAG.finditer(source, len(before)):
         line = source.count("\n", 0, tag.start()) + 1
         if not tag[1] and not depth and line > last:
