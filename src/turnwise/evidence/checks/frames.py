@@ -130,8 +130,8 @@ def check_frames(subject: Subject) -> Iterator[Symptom]:
         odd += [(what, probe, index) for what, index in _find_joined_tags(rendering.text)]
     for message, probe, index in odd:
         # what is missing has no text in the template: the index is that of what is open
-        find = subject.places.after if "not closed" in message else subject.places.at
-        place = find(probe, index)
+        places = subject.places
+        place = (places.after if "not closed" in message else places.at)(probe, index)
         if place in seen:
             continue
         seen.add(place)
