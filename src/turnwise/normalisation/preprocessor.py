@@ -203,10 +203,13 @@ class Preprocessor:
         """Warn of text of the messages from `first` on that is not in a rendering."""
         given, reporter = Normalised(messages, tools), self.report_to(strict)
         attempt = InputAttempt(self.normaliser, reporter, given, is_read=self._is_openai)
-        if losses := attempt.find_losses(rendering):
-            old = tuple(f"messages[{index}]" for index in range(first))
-            new = [loss for loss in losses if not loss.path.startswith(old)]
-            reporter.report_losses([loss for loss in new if not first or "[" in loss.path])
+        old = tuple(f"messages[{index}]" for index in range(first))
+        lost = [
+            loss
+            for loss in attempt.find_losses(rendering)
+            if not loss.path.startswith(old) and (not first or "[" in loss.path)
+        ]
+        reporter.report_losses(lost)
 
     def __reduce__(self) -> tuple[Any, ...]:
         dialect = OPENAI_DIALECT if self._is_openai else ""
