@@ -295,14 +295,14 @@ def test_the_smallest_conversation_is_the_smallest(
     """Whatever is taken away from one that is shown, the two no longer differ as they did, or it is not well-formed."""
     left, refused = [], 0
 
-    def shrinking(a: Any, b: Any, probe: Probe, kind: str, difference: Any) -> Probe:
-        smallest = counterexample.shrink(a, b, probe, kind, difference)
+    def shrinking(probe: Probe, shows: Any) -> Probe:
+        smallest = counterexample.shrink(probe, shows)
         assert is_well_formed(smallest) or not is_well_formed(probe)
         less = [
             found
             for found in counterexample.smaller_probes(smallest)
             if is_well_formed(found) or not is_well_formed(probe)
-            if difference(a, b, found) == kind
+            if shows(found)
         ]
         left.extend(
             found

@@ -76,13 +76,12 @@ def test_types_and_arguments_stay_what_they_are() -> None:
     tool = {"type": "function", "function": {"name": "find", "description": "Finds."}}
     call = {"type": "function", "function": {"name": "find", "arguments": '{"city": "Rome"}'}}
     asked: dict[str, Any] = {"role": "assistant", "tool_calls": [call]}
-    a, b = turnwise.compile("a").renderer, turnwise.compile("b").renderer
     for probe in (Probe("tool", [HI], tools=[tool]), Probe("call", [asked])):
         for smaller in smaller_probes(probe):
             for one in (*(smaller.tools or ()), *smaller.messages[0].get("tool_calls", ())):
                 assert one.get("type", "function") == "function"
                 json.loads(one.get("function", {}).get("arguments", "{}"))
-    smallest = shrink(a, b, Probe("call", [asked]), "text", lambda *_: "text").messages
+    smallest = shrink(Probe("call", [asked]), lambda one: True).messages
     assert smallest == [
         {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
     ]

@@ -361,7 +361,7 @@ def run(*words: str, language: str = "zh") -> str:
 
 
 def test_a_report_and_an_error_are_chinese_and_json_is_not() -> None:
-    assert "修复：" in run("check", "llama-2") and "fix:" in run("check", "llama-2", language="en")
+    assert "修复：" in run("check", "qwen3") and "fix:" in run("check", "qwen3", language="en")
     assert "没有叫这个名称的文件" in run("render", "nosuch", "--user", "x")
     assert "没有选项" in run("render", "--nosuch")
     data = json.loads(run("check", "llama-2", "--json"))

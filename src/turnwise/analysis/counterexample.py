@@ -107,8 +107,8 @@ def find_counterexample(
     if not kind:
         return None
     smallest = shrink(
-        *(a, b, probe, kind),
-        lambda a, b, one: classify_outcomes(try_render(a, one), try_render(b, one), masks),
+        probe,
+        lambda one: classify_outcomes(try_render(a, one), try_render(b, one), masks) == kind,
     )
     try:
         first, second = try_render(a, smallest), try_render(b, smallest)
@@ -135,8 +135,8 @@ def classify_outcomes(first: RenderOutcome, second: RenderOutcome, masks: bool) 
         if masks and mask_of(first) != mask_of(second):
             return MASK
         return ""
-    both_refuse = not isinstance(first, Rendering) and not isinstance(second, Rendering)
-    return "" if both_refuse else REFUSAL
+    is_rendered = isinstance(first, Rendering) or isinstance(second, Rendering)
+    return REFUSAL if is_rendered else ""
 
 
 def mask_of(side: RenderOutcome) -> Spans:
@@ -144,14 +144,8 @@ def mask_of(side: RenderOutcome) -> Spans:
     return tuple(side.piece_table.generation_spans()) if isinstance(side, Rendering) else ()
 
 
-def shrink(
-    a: Renderer,
-    b: Renderer,
-    probe: Probe,
-    kind: str,
-    compare: Callable[[Renderer, Renderer, Probe], str],
-) -> Probe:
-    """Return a smaller probe on which the two still differ in the same way.
+def shrink(probe: Probe, shows: Callable[[Probe], bool]) -> Probe:
+    """Return a smaller probe that still shows what the given one does.
 
     If the call may not spend more, the smallest so far is returned: a difference that was found is not lost.
     """
@@ -163,12 +157,10 @@ def shrink(
             continue
         steps += 1
         try:
-            is_same_kind = compare(a, b, candidate) == kind
+            if shows(candidate):
+                probe, candidates = candidate, smaller_probes(candidate)
         except TemplateLimitError:
             return probe
-        if is_same_kind:
-            probe = candidate
-            candidates = smaller_probes(probe)
     return probe
 
 

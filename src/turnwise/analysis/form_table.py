@@ -245,9 +245,10 @@ def judge(outcome: RenderOutcome, question: FormQuestion, any_notation: bool = F
     """
     if isinstance(outcome, TurnwiseError):
         evidence = short_repr(outcome.message, MAX_EVIDENCE)[1:-1]
-        is_stated = isinstance(outcome, TemplateRaised)
         line = outcome.line if isinstance(outcome, TemplateError) else None
-        return Judgement("refused", evidence, is_stated=is_stated, line=line)
+        is_stated = isinstance(outcome, TemplateRaised)
+        path = next(iter(question.paths), ())
+        return Judgement("refused", evidence, path, is_stated=is_stated, line=line)
     if len(outcome.text) > MAX_RENDERING_LENGTH:
         return Judgement("refused", "too long a text")
     probe, paths = question

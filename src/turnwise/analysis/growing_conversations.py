@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from turnwise.analysis.conversations import (
@@ -94,16 +95,15 @@ def distinct_growths() -> tuple[Growth, ...]:
     found: dict[Any, Growth] = {}
     for growth in growing_conversations():
         messages = growth.probe.messages
-        sequence = [_describe_message(message) for message in messages]
+        sequence = [
+            (kind_of_message(one), REASONING_KEYS[0] in one, bool(one.get("content")))
+            for one in messages
+        ]
         if len(sequence) <= MAX_SHORT:
             tools = growth.probe.tools
             key = (growth.kind, None if tools is None else len(tools), *sequence)
             found.setdefault(key, growth)
     return tuple(found.values())
-
-
-def _describe_message(message: MessageDict) -> tuple[str | None, bool, bool]:
-    return kind_of_message(message), REASONING_KEYS[0] in message, bool(message.get("content"))
 
 
 def _probes() -> Iterator[Probe]:
@@ -142,10 +142,9 @@ def is_growth(kind: str, messages: list[MessageDict]) -> bool:
     if not all("content" in message for message in messages):
         return False
     kinds = list(map(kind_of_message, messages))
-    if RESULT in kinds[:1]:
+    if RESULT in kinds[:1] or {SYSTEM}.issuperset(kinds[:-1]):
         return False
-    pairs = zip(kinds, kinds[1:], strict=False)
-    return all(kind is None or before in (None, *FOLLOWS[kind]) for before, kind in pairs)
+    return all(kind is None or before in (None, *FOLLOWS[kind]) for before, kind in pairwise(kinds))
 
 
 def kind_of_message(message: MessageDict) -> str | None:

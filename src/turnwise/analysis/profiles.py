@@ -94,6 +94,8 @@ class Profile:
         if form.converted and not (form.check == PARTS and self._reads_parts):
             return None
         if is_refused and row.is_stated:
+            if form.check == "two-users" and "tools" not in self.audiences:
+                return None  # strict turns are how such a model was trained
             return "warning" if form.name == "system" else "note"
         is_plain = form.sent_by == "chat" and not form.converted
         return "error" if is_plain else "warning"

@@ -257,7 +257,7 @@ class Conversion:
         """Name what the two differ in, from the smallest conversation that shows it."""
 
         def differs(probe: Probe) -> bool:
-            return bool(verification.compare(self.renderer, failure.translated, probe))
+            return bool(verification.compare(failure.translated, probe))
 
         if smallest.now != NOW and not differs(replace(smallest, now=NOW)):
             return DATE

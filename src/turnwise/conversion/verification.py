@@ -102,7 +102,7 @@ class Verification:
         """
         agreed = 0
         for probe in self._list_probes():
-            outcome = self._compare_as_sent(self.renderer, translated, self._as_sent(probe))
+            outcome = self._judge(translated, probe)
             if outcome in DIFFERENCES:
                 return probe, agreed
             agreed += outcome == SAME
@@ -114,28 +114,32 @@ class Verification:
 
     def shrink(self, translated: Renderer, probe: Probe) -> Probe:
         """Return the smallest probe near this one on which the two differ in the same way."""
-        kind = self.compare(self.renderer, translated, probe)
-        return self._as_sent(shrink(self.renderer, translated, probe, kind, self.compare))
+        kind = self.compare(translated, probe)
+        return self._as_sent(shrink(probe, lambda one: self.compare(translated, one) == kind))
 
-    def compare(self, a: Renderer, b: Renderer, probe: Probe) -> str:
-        """Return how a template `a` and its translation `b` differ: "text", "refusal", or "" if not.
+    def compare(self, translated: Renderer, probe: Probe) -> str:
+        """Return how the template and a translation differ: "text", "refusal", or "" if not.
 
         A probe that the dialect is not for, or that the template itself refuses, is no difference.
         """
-        outcome = self._compare_as_sent(a, b, self._as_sent(probe))
+        outcome = self._judge(translated, probe)
         return outcome if outcome in DIFFERENCES else ""
 
     def agrees(self, translated: Renderer, probe: Probe) -> bool:
         """Return True if both render the probe, and write the same."""
-        return self._compare_as_sent(self.renderer, translated, self._as_sent(probe)) == SAME
+        return self._judge(translated, probe) == SAME
 
-    def _compare_as_sent(self, a: Renderer, b: Renderer, probe: Probe) -> str:
+    def _judge(self, translated: Renderer, probe: Probe) -> str:
         """Return one of DIFFERENCES, SAME, or "" for a probe that is not to be compared."""
+        probe = self._as_sent(probe)
         is_open = probe.add_generation_prompt or not self.dialect.prompts_only
         has_rounds = is_dialogue(probe.messages, self.dialect.late_systems)
         if not is_open or not has_rounds or not self._is_relevant(probe):
             return ""
-        expected, written = self.render_normalised(a, probe), try_render(b, probe)
+        expected, written = (
+            self.render_normalised(self.renderer, probe),
+            try_render(translated, probe),
+        )
         if isinstance(expected, TurnwiseError):
             return ""
         if isinstance(written, TurnwiseError):

@@ -61,10 +61,6 @@ class WatchedSide(WatchedRenderer):
         self.name = name
         self.constants = [TemplateConstants.read(text) for text in renderer.texts]
 
-    def count_taken(self) -> int:
-        """Return how many outcomes were seen so far."""
-        return sum(len(program.taken) for program in self.programs)
-
 
 class PairedRun:
     """Renders conversations with two templates, and remembers those that reached something new.
@@ -104,7 +100,7 @@ class PairedRun:
         return len(expensive) == 1
 
     def _keep_if_new(self, probe: Probe) -> None:
-        taken = sum(side.count_taken() for side in self.sides)
+        taken = sum(len(program.taken) for side in self.sides for program in side.programs)
         if taken == self._taken:
             return
         self._taken = taken

@@ -223,21 +223,20 @@ class LabelComparison:
         """Return the smallest conversation on which the labels differ."""
         a, b = (template.renderer for template in self.templates)
         for probe in _probes():
-            if self.compare(a, b, probe):
-                probe = shrink(a, b, probe, LABELS, self.compare)
+            if self.differs(probe):
+                probe = shrink(probe, self.differs)
                 first, second = (self._encode(template, probe) for template in self.templates)
                 trained = (trained_spans(first), trained_spans(second))
                 sides = try_render(a, probe), try_render(b, probe)
                 return Counterexample(probe, *sides, kind=LABELS, trained=trained)
         return None
 
-    def compare(self, a: Renderer, b: Renderer, probe: Probe) -> str:
-        """Return "labels" if ids or labels differ; a conversation that one cannot encode is no difference."""
+    def differs(self, probe: Probe) -> bool:
+        """Return whether ids or labels differ; a conversation that one cannot encode is no difference."""
         first, second = (self._encode(template, probe) for template in self.templates)
         if first is None or second is None:
-            return ""
-        is_same = first.input_ids == second.input_ids and first.labels == second.labels
-        return "" if is_same else LABELS
+            return False
+        return (first.input_ids, first.labels) != (second.input_ids, second.labels)
 
     def _encode(self, template: Template, probe: Probe) -> Encoded | None:
         arguments = probe.arguments()

@@ -24,8 +24,9 @@ them as the template takes them. A refusal by both is agreement.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -33,10 +34,9 @@ from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import Probe, conversations, name_values
 from turnwise.analysis.counterexample import (
-    MAX_SHRINK_STEPS,
     excerpt,
     passed_arguments,
-    smaller_probes,
+    shrink,
 )
 from turnwise.analysis.decisions import Decision, map_branches
 from turnwise.analysis.request_probes import make_request_probes
@@ -48,7 +48,6 @@ from turnwise.errors import SourceError, TemplateError, TurnwiseError, WarningLo
 from turnwise.template import Template
 
 WIRE_ROLES = ("system", "user", "assistant", "tool", "developer")
-ENGINE_SHRINK_STEPS = MAX_SHRINK_STEPS // 4  # each is a request or two
 IN_PLACE = "in_place"  # late system texts: an encoder decides by itself what becomes of them
 RANDOM_PROBES = 300  # that are made for an oracle or another template
 TEXT, IDS, REFUSAL, DECLINED = "text", "ids", "refusal", "declined"
@@ -117,10 +116,7 @@ class LlamaCpp(Engine):
 
     name = "llamacpp"
     only_prompts = True
-
-    def __init__(self, ask: Ask, model: str | None = None) -> None:
-        super().__init__(ask, model)
-        self._bos = ""
+    _bos = ""
 
     def render(self, request: Mapping[str, Any]) -> Prompt:
         path = "/apply-template"
@@ -131,7 +127,7 @@ class LlamaCpp(Engine):
         return Prompt(text=require_field(reply, path, "prompt", str))
 
     def reference(self, text: str) -> Prompt:
-        return Prompt(text=text.removeprefix(self._bos) if self._bos else text)
+        return Prompt(text=text.removeprefix(self._bos))
 
     def served_template(self) -> tuple[str, dict[str, str]] | None:
         reply = self._ask("GET", "/props", None)
@@ -152,10 +148,7 @@ class Vllm(Engine):
 
     name = "vllm"
     paths = ("/v1/chat/completions/render", "/tokenize")
-
-    def __init__(self, ask: Ask, model: str | None = None) -> None:
-        super().__init__(ask, model)
-        self._path: str | None = None
+    _path: str | None = None
 
     def render(self, request: Mapping[str, Any]) -> Prompt:
         reply = self._post(self._path or self.paths[0], request)
@@ -327,7 +320,7 @@ class Conformance:
     declined: int = 0
     differing: int = 0
     difference: EngineDifference | None = None
-    also: tuple[str, ...] = field(default=())
+    also: tuple[str, ...] = ()
     version: str = ""
 
     @property
@@ -384,17 +377,14 @@ def conform(
             problem = f"{type(value).__name__} is no {needed.__name__}"
             raise SourceError(f"conform compares a Template with an Engine; {problem}")
     comparison = EngineComparison(engine, template, now)
-    outcomes: dict[str | None, int] = dict.fromkeys((None, DECLINED), 0)
-    tried = 0
+    outcomes: Counter[str | None] = Counter()
     differing: list[tuple[Probe, str]] = []
     for probe in islice(comparison.list_probes(), limit):
         outcome = comparison.compare(probe)
-        tried += 1
-        if outcome in outcomes:
-            outcomes[outcome] += 1
-        elif outcome:
+        outcomes[outcome] += 1
+        if outcome and outcome != DECLINED:
             differing.append((probe, outcome))
-    refused, declined = outcomes[None], outcomes[DECLINED]
+    tried, refused, declined = outcomes.total(), outcomes[None], outcomes[DECLINED]
     if tried == refused + declined:
         raise SourceError(f"the engine and the template refuse all {tried} conversations")
     found = Conformance(
@@ -448,20 +438,15 @@ class EngineComparison:
 
     def shrink(self, probe: Probe, kind: str) -> Probe:
         """Return a smaller conversation on which the two still differ in the same way."""
-        steps = 0
-        candidates = smaller_probes(probe)
-        while steps < ENGINE_SHRINK_STEPS and (candidate := next(candidates, None)) is not None:
-            if not is_wire_probe(candidate, self._engine.only_prompts):
-                continue
-            steps += 1
-            if self.compare(candidate) == kind:
-                probe, candidates = candidate, smaller_probes(candidate)
-        return probe
+        only_prompts = self._engine.only_prompts
+        return shrink(
+            probe, lambda one: is_wire_probe(one, only_prompts) and self.compare(one) == kind
+        )
 
     def describe(self, probe: Probe, kind: str) -> EngineDifference:
         """Return a difference with both texts and the place in the template."""
-        expected, got = self._render(probe), self._engine.render(wire_request(probe))
         request = wire_request(probe)
+        expected, got = self._render(probe), self._engine.render(request)
         shown = self._engine.text_of(got) if got.refusal is None else f"refuses: {got.refusal}"
         if not isinstance(expected, Rendering):
             decision = None

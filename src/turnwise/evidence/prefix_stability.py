@@ -195,15 +195,23 @@ class StabilitySearch:
 
     Args:
         renderer: The template, with an allowance.
+        is_kept: Returns whether a longer rendering has what is asked of the shorter one.
     """
 
-    def __init__(self, renderer: Renderer) -> None:
+    def __init__(
+        self,
+        renderer: Renderer,
+        is_kept: Callable[[Rendering, Rendering], bool] = lambda before, after: (
+            after.text.startswith(before.text)
+        ),
+    ) -> None:
         self._renderer = renderer
+        self._is_kept = is_kept
         self._tokens = name_tokens(renderer)
         constants = [TemplateConstants.read(text) for text in renderer.texts]
         names = option_names(renderer.variables)[:MAX_OPTIONS]
         self._options = {name: _list_values(name, constants) for name in names}
-        self._texts: dict[Any, str | None] = {}
+        self._renderings: dict[Any, Rendering | None] = {}
 
     def measure(self, growths: Sequence[Growth]) -> Stability:
         """Return the answer for each kind of message."""
@@ -245,20 +253,20 @@ class StabilitySearch:
                 else self._render(Growth(growth.kind, longer).shorter, options)
             )
             if before is not None and after is not None:
-                return after.startswith(before)
+                return self._is_kept(before, after)
         return None
 
-    def _render(self, probe: Probe, options: Mapping[str, Any]) -> str | None:
-        """Return a text; None if the template refuses the conversation. Texts without options are remembered."""
+    def _render(self, probe: Probe, options: Mapping[str, Any]) -> Rendering | None:
+        """Return a rendering; None if the template refuses the conversation. Those without options are remembered."""
         key = (probe.add_generation_prompt, repr((probe.messages, probe.tools)))
-        if not options and key in self._texts:
-            return self._texts[key]
+        if not options and key in self._renderings:
+            return self._renderings[key]
         asked = replace(probe, options={**self._tokens, **options})
         outcome = try_render(self._renderer, asked)
-        text = outcome.text if isinstance(outcome, Rendering) else None
+        rendering = outcome if isinstance(outcome, Rendering) else None
         if not options:
-            self._texts[key] = text
-        return text
+            self._renderings[key] = rendering
+        return rendering
 
     def _find_witness(self, growth: Growth) -> StabilityWitness:
         """Return the smallest conversation near one in which earlier text changed."""
@@ -268,8 +276,7 @@ class StabilitySearch:
             if probe is not None and self._find_pair(kind, self._with_tokens(probe)):
                 start = self._with_tokens(probe)
                 break
-        compare = partial(self._compare_shrunk, kind)
-        found = shrink(self._renderer, self._renderer, start, CHANGES, compare)
+        found = shrink(start, partial(self._changes, kind))
         pair = self._find_pair(kind, found)
         assert pair is not None  # `shrink` returns only what differs
         rewrite = find_rewrite(self._renderer, *pair, found.tools is not None)
@@ -279,11 +286,11 @@ class StabilitySearch:
     def _with_tokens(self, probe: Probe) -> Probe:
         return replace(probe, options=self._tokens)
 
-    def _compare_shrunk(self, kind: str, a: Renderer, b: Renderer, probe: Probe) -> str:
-        """As `shrink` asks: "changes" if a smaller conversation is of the same kind, and its earlier text changes."""
+    def _changes(self, kind: str, probe: Probe) -> bool:
+        """Return whether a smaller conversation is of the same kind, and its earlier text changes."""
         if not is_growth(kind, probe.messages) or probe.options != self._tokens:
-            return ""
-        return CHANGES if self._find_pair(kind, probe) else ""
+            return False
+        return self._find_pair(kind, probe) is not None
 
     def _find_pair(self, kind: str, longer: Probe) -> RenderedPair | None:
         """Return the renderings before and after, if the earlier text changed."""
@@ -291,7 +298,7 @@ class StabilitySearch:
         if not isinstance(after, Rendering):
             return None
         before = try_render(self._renderer, Growth(kind, longer).shorter)
-        if not isinstance(before, Rendering) or after.text.startswith(before.text):
+        if not isinstance(before, Rendering) or self._is_kept(before, after):
             return None
         return before, after
 

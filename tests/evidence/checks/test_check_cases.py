@@ -51,6 +51,55 @@ def test_a_check_reports_its_bad_case(code: str, good_report: CheckReport) -> No
     assert all(symptom.fix and symptom.message for symptom in found)
 
 
+LOOP = "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected", "severity"),
+    [
+        ("\n{{ '<|assistant|>' }}", "the generation prompt is written also", "warning"),
+        ("\n{% if add_generation_prompt %}<|assistant|>{% else %}</s>{% endif %}", "end of text", "note"),
+    ],
+)  # fmt: skip
+def test_what_follows_the_last_message_is_no_part_of_history(
+    tail: str, expected: str, severity: str
+) -> None:
+    template = compile_case(LOOP + tail)
+    assert not run_check("T401", template)
+    (found,) = run_check("T407", template)
+    assert expected in found.message and found.severity == severity
+    assert found.place is not None and found.place.line == 2
+
+
+def test_a_filter_that_transformers_lacks_is_named() -> None:
+    (found,) = run_check("T610", compile_case("{{ messages[0].content | from_json }}"))
+    assert "'from_json'" in found.message
+
+
+def test_rules_alone_are_no_conversation() -> None:
+    text = (
+        "{% if messages | length == 1 and messages[0].role == 'system' %}{{ 'Rules: ' }}{% endif %}"
+    )
+    prompt = (
+        "{% if add_generation_prompt and messages[-1].role != 'system' %}<|assistant|>{% endif %}"
+    )
+    template = compile_case(text + LOOP + prompt)
+    assert not run_check("T401", template) and not run_check("T407", template)
+
+
+def test_white_space_after_the_prompt_is_a_warning() -> None:
+    text = LOOP.replace("'|>' + m.content", "'|>\n' + m.content")
+    prompt = "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    (found,) = run_check("T407", compile_case(text + prompt))
+    assert found.severity == "warning"
+
+
+def test_a_tool_without_description_is_shown_without_one() -> None:
+    tools = [{"type": "function", "function": {"name": "tide"}}]
+    probe = Probe("", [{"role": "user", "content": "?"}], tools=tools)
+    assert "description" not in str(CheckFinding("T308", "n", "error", "m", "f", probe=probe))
+
+
 JOINED = (
     "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + (m.content or '') }}"
     "{%- for call in m.tool_calls or [] %}"

@@ -135,14 +135,31 @@ def test_what_a_profile_sends_is_an_error() -> None:
 
 
 def test_findings_at_one_place_name_each_other() -> None:
-    found = {finding.code: finding.message for finding in turnwise.check("llama-2")}
+    found = {finding.code: finding.message for finding in turnwise.check("llama-2", profile="chat")}
     named = "(for the same reason: the first of two user messages in a row)"
     assert found["T108"].endswith(named)
 
 
 def test_refusals_for_one_reason_are_one_finding() -> None:
     found = [one for one in turnwise.check("mistral-v3") if one.name == "late-system"]
-    assert [one.also for one in found] == [("second-system", "developer-role")]
+    assert [one.also for one in found] == [("second-system", "developer-role", "two-users")]
+    (probe,) = [one.probe for one in found]
+    assert probe is not None and {"system", "user"} <= {one["role"] for one in probe.messages}
+
+
+def test_a_stated_refusal_of_two_users_is_not_needed_in_a_chat() -> None:
+    report = turnwise.check("llama-2")
+    assert "T108" not in [one.code for one in report] and "two-users" in report.others
+
+
+def test_losses_that_one_fix_mends_are_one_finding() -> None:
+    found = {one.code: one for one in turnwise.check("gpt-oss")}
+    assert found["T102"].also == ("second-system",) and "T103" not in found
+    assert found["T201"].also == ("reasoning-alone",) and "T203" not in found
+    assert "T303" in found and "T304" not in found  # a call that is lost cannot be parsed
+    lost = {one.code: one for one in turnwise.check("mistral-v3")}["T105"]
+    assert lost.also == ("history-rewritten",) and lost.probe is not None
+    assert [one["role"] for one in lost.probe.messages] == ["system", "user", "assistant"]
 
 
 def test_parts_that_are_dropped_are_not_accepted() -> None:

@@ -16,7 +16,8 @@ RESULT = "'<|im_start|>tool\\n' + write_content(message.content) + '<|im_end|>\\
 PROMPT = "{%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\\n' }}"
 CONTENT = "write_content(message.content)"
 EDITS = {
-    "trimmed": ("T701", USER, USER.replace(CONTENT, f"{CONTENT} | trim"), "white space at its ends"),
+    "trimmed": ("T705", RESULT, RESULT.replace(CONTENT, f"{CONTENT} | trim"), "at its beginning and end"),
+    "trimmed end": ("T705", RESULT, RESULT.replace(CONTENT, f"{CONTENT}.rstrip()"), "at its end: a table"),
     "cut": ("T701", USER, USER.replace(CONTENT, f"{CONTENT}[:200]"), "is cut"),
     "changed": ("T701", USER, USER.replace(CONTENT, f"{CONTENT} | lower"), "is changed"),
     "joined twice": ("T701", USER, USER.replace(CONTENT, f"{CONTENT} + {CONTENT}"), "more than once"),
@@ -78,3 +79,15 @@ def test_a_macro_that_does_not_read_its_parameter_is_reported() -> None:
     )
     (found,) = run_check("T613", turnwise.compile(text, "jinja"), profile=None)
     assert "does not read its parameter text" in found.message
+
+
+def test_a_question_may_be_trimmed() -> None:
+    text = GOOD.replace(USER, USER.replace(CONTENT, f"{CONTENT} | trim"))
+    for code in ("T701", "T705"):
+        assert not run_check(code, turnwise.compile(text, "jinja"), profile=None)
+
+
+def test_a_mark_of_reasoning_in_the_template_s_own_text_is_no_second_one() -> None:
+    chat = "{%- for m in messages %}{{- m.role + ': ' + m.content + '\n' }}{%- endfor %}"
+    rules = "Think between <think> and </think>.\n"
+    assert not run_check("T701", turnwise.compile(rules + chat, "jinja"))

@@ -11,7 +11,7 @@ from turnwise.analysis.probe_chats import ARGUMENTS, TOOL_NAME, TOOLS
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TurnwiseError
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Place, Symptom
+from turnwise.evidence.checks.findings import Symptom
 from turnwise.evidence.checks.subject import Subject, describe_failure
 from turnwise.evidence.checks.symptoms import show_from
 
@@ -32,7 +32,8 @@ def check_calls_read_back(subject: Subject) -> Iterator[Symptom]:
     """
     if not subject.writes_calls or subject.input_format.shape.single:
         return
-    for given in (ARGUMENTS[:1], ARGUMENTS):
+    several = [ARGUMENTS] if subject.forms.is_written("parallel calls") else []  # T303 otherwise
+    for given in (ARGUMENTS[:1], *several):
         probe = subject.chat(subject.user(), subject.call(*given), tools=TOOLS)
         before = subject.chat(subject.user(), tools=TOOLS, prompt=True)
         text, prompt = subject.text_of(probe), subject.text_of(before)
@@ -81,7 +82,6 @@ def check_schemas(subject: Subject) -> Iterator[Symptom]:
         return
     if subject.text_of(subject.chat(subject.user(), tools=TOOLS)) is None:
         return
-    seen: set[Place | None] = set()
     (functions,) = name_values("odd schemas")
     for what, changes in functions.items():
         function = {**TOOLS[0]["function"], **changes}
@@ -90,15 +90,12 @@ def check_schemas(subject: Subject) -> Iterator[Symptom]:
         outcome = subject.run(probe)
         if isinstance(outcome, Rendering):
             continue
-        place = subject.places.of_error(outcome)
-        if place not in seen:
-            seen.add(place)
-            yield Symptom(
-                f"a tool whose schema has {what}: the template {describe_failure(outcome)}",
-                "Write tools with tojson, or test each key of a schema before it is used.",
-                place,
-                probe,
-            )
+        yield Symptom(
+            f"a tool whose schema has {what}: the template {describe_failure(outcome)}",
+            "Write tools with tojson, or test each key of a schema before it is used.",
+            subject.places.of_error(outcome),
+            probe,
+        )
 
 
 CHECKS = (

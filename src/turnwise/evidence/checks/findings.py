@@ -264,7 +264,8 @@ def shown_arguments(probe: Probe) -> dict[str, Any]:
 def _show_tools(tools: list[Any]) -> str:
     """Return tools as JSON, without what is the same in all of them."""
     functions = [tool.get("function", tool) for tool in tools]
-    return _show([{**function, "description": "..."} for function in functions])
+    short = {"description": "..."}
+    return _show([{**one, **(short if "description" in one else {})} for one in functions])
 
 
 def _show(value: Any) -> str:

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from turnwise.analysis.profiles import Severity
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import CheckFinding, CheckReport
 
-GITHUB_COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "notice"}
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
@@ -28,7 +26,7 @@ def to_github(reports: Iterable[CheckReport]) -> Iterator[str]:
             values["title"] = f"{finding.code} {finding.name}"
             properties = ",".join(f"{key}={_escape(value, True)}" for key, value in values.items())
             text = _escape(f"{_place_in_words(finding)}{finding.message}\nFix: {finding.fix}")
-            yield f"::{GITHUB_COMMANDS[finding.severity]} {properties}::{text}"
+            yield f"::{finding.severity.replace('note', 'notice')} {properties}::{text}"
 
 
 def to_markdown(reports: Iterable[CheckReport]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from turnwise.analysis.probe_chats import (
     SAID,
     THOUGHT,
 )
+from turnwise.analysis.profiles import SEVERITIES
 from turnwise.analysis.rewrites import common_length
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.evidence.checks.catalogue import Check
@@ -41,8 +42,8 @@ def check_history(subject: Subject) -> Iterator[Symptom]:
 
     ## What it does
     Renders conversations before and after a message is appended, one for each sequence of messages that people send.
-    What was written must be the beginning of what is written later: the question of `turnwise stability`, which asks it
-    of four times as many conversations.
+    What was written of the messages must be the beginning of what is written later: the question of `turnwise
+    stability`, which asks it of four times as many conversations. Text after the last message is the matter of T407.
 
     ## Why it matters
     Servers keep the computed prefix of a prompt. A template that takes reasoning out of earlier turns, or moves the
@@ -52,9 +53,14 @@ def check_history(subject: Subject) -> Iterator[Symptom]:
     Write a message in the same way whatever follows it; offer an option that keeps reasoning. Train such a template
     with `template.examples`, which conditions every turn on what serving sends.
     """
-    growths = [growth for growth in distinct_growths() if growth.kind not in NOT_SENT]
+    growths = [
+        growth
+        for growth in distinct_growths()
+        if growth.kind not in NOT_SENT
+        and {one["role"] for one in growth.probe.messages[:-1]} != {"system"}  # rules alone
+    ]
     causes: dict[Place | None, list[StabilityRow]] = {}
-    for row in StabilitySearch(subject.renderer).measure(growths).rows:
+    for row in StabilitySearch(subject.renderer, _keeps_messages).measure(growths).rows:
         if row.witness is not None:
             causes.setdefault(_place_of_rewrite(subject, row), []).append(row)
     for place, rows in causes.items():
@@ -74,6 +80,19 @@ def check_history(subject: Subject) -> Iterator[Symptom]:
             witness.probe,
             f"writes: {witness.rewrite.show_change()}",
         )
+
+
+def _keeps_messages(before: Rendering, after: Rendering) -> bool:
+    """Whether a longer rendering begins with the messages of a shorter one; what follows these is no part of them."""
+    return after.text.startswith(before.text) or after.text.startswith(
+        before.text[: _find_tail(before)]
+    )
+
+
+def _find_tail(rendering: Rendering) -> int:
+    """Return the end of the last message."""
+    spans = rendering.spans(lambda origin: origin.message is not None)
+    return spans[-1][1] if spans else len(rendering.text)
 
 
 def _place_of_rewrite(subject: Subject, row: StabilityRow) -> Place | None:
@@ -187,7 +206,8 @@ def check_clock(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Take the date as an option, so that the caller decides.
     """
-    for probe in (subject.plain, *([subject.tool_round()] if subject.tools else [])):
+    for tools in (None, subject.tools):
+        probe = subject.chat(subject.user(), tools=tools)
         later = replace(probe, now=LATER)
         text, other = subject.text_of(probe), subject.text_of(later)
         if text is not None and other is not None and text != other:
@@ -199,23 +219,19 @@ def check_clock(subject: Subject) -> Iterator[Symptom]:
         "the prompt depends on the time at which it is rendered",
         "Take the date as an option.",
         subject.places.of_variable(CLOCK) or subject.places.at(later, index),
-        subject.smallest(later, lambda one: _depends_on_time(subject, one)),
+        later,
         f"writes: {show_from(other, index)}",
     )
 
 
-def _depends_on_time(subject: Subject, probe: Probe) -> bool:
-    texts = [subject.text_of(replace(probe, now=now)) for now in (LATER, Probe("", []).now)]
-    return None not in texts and texts[0] != texts[1]
-
-
 def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
-    """The generation prompt is not the whole opening of an assistant's turn.
+    """The generation prompt is not the whole opening of an assistant's turn, or is written without being asked for.
 
     ## What it does
     Compares a prompt with finished turns, with tools and without: the opening that all of them share up to the first
     character of a reply must be at the end of the prompt already, newline included. A space before the reply is left to
-    the model, whose tokens begin with it.
+    the model, whose tokens begin with it. After the last reply of a finished conversation, nothing may follow: no
+    generation prompt (a warning), and no end of text that is gone once messages are appended (a note).
 
     ## Why it matters
     A model that is served without the opening of its turn has to write it itself; often it writes another turn of the
@@ -251,9 +267,37 @@ def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
             place,
             asked,
             f"writes: {show_from(prompt, len(prompt))}",
+            None if missing.strip() else "warning",
         )
         return
     yield from _find_missing_prompts(subject)
+    yield from _find_tails(subject)
+
+
+def _find_tails(subject: Subject) -> Iterator[Symptom]:
+    """Yield a symptom if something is written after the last reply of a finished conversation."""
+    probe = subject.chat(subject.user(), subject.reply())
+    outcome, closed = subject.run(probe), subject.text_of(subject.chat(subject.user())) or ""
+    if not isinstance(outcome, Rendering):
+        return
+    start = _find_tail(outcome)
+    tail = outcome.text[start:].strip()
+    if not tail:
+        return
+    what = "an end of text is written at the end of a conversation without a generation prompt"
+    fix, severity = "Write it after every reply, or not at all.", SEVERITIES[2]
+    if closed.rstrip().endswith(tail) and outcome.text.startswith(closed):
+        what = "the generation prompt is written also without add_generation_prompt"
+        severity = SEVERITIES[1]
+        fix = "Write it inside of `{% if add_generation_prompt %}`."
+    yield Symptom(
+        f"{what}: {tail!r}",
+        fix,
+        subject.places.at(probe, start),
+        probe,
+        f"writes: {show_from(outcome.text, start)}",
+        severity,
+    )
 
 
 def _find_missing_prompts(subject: Subject) -> Iterator[Symptom]:
@@ -276,7 +320,6 @@ def _find_missing_prompts(subject: Subject) -> Iterator[Symptom]:
                 subject.places.of_variable(PROMPT),
                 asked,
                 f"writes: {show_from(prompt, len(prompt))}",
-                "note" if chat[-1]["role"] == "system" else None,
             )
             return
 
@@ -287,8 +330,6 @@ def _list_prompted_chats(subject: Subject) -> Iterator[tuple[list[MessageDict], 
     yield [*[user, subject.reply()] * 3, user], None
     if subject.takes_calls:
         yield [user, subject.call(), subject.result()], subject.tools
-    if subject.takes_system:
-        yield [subject.system()], None
 
 
 def _find_shared_opening(
@@ -313,7 +354,7 @@ def _find_shared_opening(
         if spans:
             openings.append((probe, outcome.text[len(closed) : spans[0][0]]))
         texts.append(outcome.text[len(closed) :])
-    probe, opening = min(openings, key=lambda one: len(one[1]), default=(subject.plain, ""))
+    probe, opening = min(openings, key=lambda one: len(one[1]), default=(probe, ""))
     is_shared = bool(opening) and all(text.startswith(opening) for text in texts)
     return probe, opening if is_shared else ""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
-from jinja2 import nodes
+from jinja2 import filters, nodes
 
 from turnwise.analysis.conversations import name_values
 from turnwise.analysis.profiles import IMAGE_FORMS
@@ -22,6 +22,7 @@ from turnwise.engine.runtime.methods import METHODS
 from turnwise.errors import did_you_mean, short_repr
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Symptom
+from turnwise.evidence.checks.places import list_read_items
 from turnwise.evidence.checks.subject import Subject
 
 ALL_METHODS = frozenset(name for table in METHODS.values() for name in table)
@@ -38,7 +39,7 @@ def check_known_names(subject: Subject) -> Iterator[Symptom]:
 
     ## What it does
     Reads the names of filters, tests and methods in all branches of the source, and looks them up among those that
-    turnwise and transformers have.
+    turnwise and transformers have. `from_json`, which turnwise and some servers add, is none of them.
 
     ## Why it matters
     The template fails as soon as a conversation takes the branch: mostly the rare one, with tools or with reasoning.
@@ -59,9 +60,13 @@ def check_known_names(subject: Subject) -> Iterator[Symptom]:
 
 def _list_used_names(tree: nodes.Template) -> Iterator[tuple[str, str, int, list[str]]]:
     """Yield the kind of a name, the name, where it is used, and those that are known."""
-    filters, tests, methods = sorted(FILTERS), sorted(TESTS), sorted(ALL_METHODS | OWN_METHODS)
+    common, tests, methods = (
+        sorted(FILTERS.keys() & filters.FILTERS),
+        sorted(TESTS),
+        sorted(ALL_METHODS | OWN_METHODS),
+    )
     for node in find_nodes(tree, nodes.Filter):
-        yield "filter", node.name, node.lineno, filters
+        yield "filter", node.name, node.lineno, common
         given = node.args[TEST_FILTERS.get(node.name, len(node.args)) :]
         if given and isinstance(given[0], nodes.Const):
             yield "test", str(given[0].value), node.lineno, tests
@@ -128,11 +133,7 @@ def _find_near(name: str, known: Sequence[str], close: float = CLOSE_KEY) -> str
 
 
 def _list_read_keys(tree: nodes.Template) -> Iterator[tuple[str, int]]:
-    for named in find_nodes(tree, nodes.Getattr):
-        yield named.attr, named.lineno
-    for item in find_nodes(tree, nodes.Getitem):
-        if isinstance(item.arg, nodes.Const):
-            yield str(item.arg.value), item.lineno
+    yield from list_read_items(tree)
     for call in find_nodes(tree, nodes.Call):
         is_get = isinstance(call.node, nodes.Getattr) and call.node.attr == "get"
         if is_get and call.args and isinstance(call.args[0], nodes.Const):

@@ -77,11 +77,7 @@ class PlaceFinder:
 
     def _find_reads(self, name: str, key: str) -> list[Position]:
         tree = parse(self._texts.get(name, ""), name)
-        found = [one.lineno for one in find_nodes(tree, nodes.Getattr) if one.attr == key]
-        for item in find_nodes(tree, nodes.Getitem):
-            if isinstance(item.arg, nodes.Const) and item.arg.value == key:
-                found.append(item.lineno)
-        return [unpack_position(line) for line in found]
+        return [unpack_position(line) for read, line in list_read_items(tree) if read == key]
 
     def at(self, probe: Probe, index: int, caller: bool = False) -> Place | None:
         """Return the place that wrote a character; with `caller`, as for `of_field`."""
@@ -232,6 +228,15 @@ def _find_end(source: str, first: int, last: int) -> int:
             return line
         depth = max(depth + (1 if tag[1] else -(tag[2] == "end")), 0)
     return first
+
+
+def list_read_items(tree: nodes.Template) -> Iterator[tuple[str, int]]:
+    """Yield the keys that a template reads as attributes or items, and where."""
+    for named in find_nodes(tree, nodes.Getattr):
+        yield named.attr, named.lineno
+    for item in find_nodes(tree, nodes.Getitem):
+        if isinstance(item.arg, nodes.Const):
+            yield str(item.arg.value), item.lineno
 
 
 def _list_positions(*roots: nodes.Node) -> list[Position]:

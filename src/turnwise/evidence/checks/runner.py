@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -23,7 +24,7 @@ from turnwise.evidence.checks import (
 )
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import CheckFinding, CheckReport, Symptom
-from turnwise.evidence.checks.subject import REFUSES, Subject
+from turnwise.evidence.checks.subject import Subject
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
@@ -34,6 +35,8 @@ CHECKS: tuple[Check, ...] = tuple(
 )
 """All checks, in the order of their codes."""
 MAX_PER_CHECK = 20  # findings: a template that has more is no better known by them
+FAILURE = re.compile(r": the template (?:refuses it|fails): (.*)", re.DOTALL)
+DROPPED = "dropped silently"
 NOT_ACCEPTED = "the template refuses a user message"
 
 
@@ -91,21 +94,23 @@ def check(
     subject = Subject(loaded[0], known, loaded[1], profile)
     kind = _describe(subject)
     audiences = PROFILES[profile or "all"] if kind is None else subject.profile.audiences
-    chosen = [one for one in CHECKS if one.sent_by in audiences]
+    chosen = [
+        one for one in CHECKS if one.sent_by in audiences and (not selected or one.code in selected)
+    ]
     findings: list[CheckFinding] = []
     not_run: list[tuple[str, str]] = []
     with WarningLog(is_quiet=True):  # of what a template drops: that is reported here
-        for one in filter(lambda one: not selected or one.code in selected, chosen):
+        for one in chosen:
             symptoms, reason = _run_check(one, subject)
             findings += [_to_finding(one, symptom, profile) for symptom in symptoms]
             not_run.append((one.code, reason))
         others = [] if selected else _list_others(subject, findings)
-    kept = filter(lambda one: one.code not in ignored, _join_same(findings))
+    kept = [one for one in findings if one.code not in ignored]
     return CheckReport(
         subject.template.name,
-        tuple(sorted(_join_refusals(kept), key=_sort_key)),
+        tuple(sorted(_join_causes(kept), key=_sort_key)),
         tuple(filter(itemgetter(1), not_run)),
-        sum(finding.code in ignored for finding in findings),
+        len(findings) - len(kept),
         kind=kind or "",
         others=tuple(others),
     )
@@ -147,37 +152,41 @@ def _list_others(subject: Subject, findings: Iterable[CheckFinding]) -> list[str
         return []
 
 
-def _join_refusals(findings: Iterable[CheckFinding]) -> Iterator[CheckFinding]:
-    """Yield one finding for all refusals that one `raise_exception` states: they have one cause."""
+def _join_causes(findings: Collection[CheckFinding]) -> Iterator[CheckFinding]:
+    """Yield one finding for all of one cause; the worst stands for the others.
+
+    One cause have those of a check at one place, all failures with one error at one place, and all losses that one fix
+    mends. A history that is rewritten where a system message is lost is that loss.
+    """
     groups: dict[Any, list[CheckFinding]] = {}
+    losses = {one.place: one.fix for one in findings if one.name == "system-lost-later"}
     for number, finding in enumerate(findings):
-        _, is_stated, reason = finding.message.partition(REFUSES)
-        key = (finding.place, reason) if is_stated and finding.place else number
+        failure = FAILURE.search(finding.message)
+        key: Any = (finding.code, finding.place or number)
+        if failure and finding.place:
+            key = (finding.place, failure[1])
+        elif finding.message.endswith(DROPPED):
+            key = finding.fix
+        elif finding.name == "history-rewritten":
+            key = losses.get(finding.place, key)
         groups.setdefault(key, []).append(finding)
-    for first, *others in groups.values():
-        also = tuple(other.name for other in others)
-        more = f" (also {', '.join(also)})" if also else ""
-        yield replace(first, message=first.message + more, also=also)
-
-
-def _join_same(findings: Iterable[CheckFinding]) -> Iterator[CheckFinding]:
-    """Yield one finding for all of a check at one place: they have one cause. The worst stands for the others."""
-    groups: dict[Any, list[CheckFinding]] = {}
-    for number, finding in enumerate(findings):
-        groups.setdefault((finding.code, finding.place or number), []).append(finding)
     for group in groups.values():
         first = min(group, key=lambda finding: SEVERITIES.index(finding.severity))
-        heads = [one.message.partition(": the template")[0] for one in group if one is not first]
-        more = f" (for the same reason: {'; '.join(dict.fromkeys(heads))})" if heads else ""
-        yield replace(first, message=first.message + more)
+        same = {one.message: None for one in group if one.code == first.code}
+        heads = "; ".join(
+            one.partition(": the template")[0] for one in same if one != first.message
+        )
+        also = tuple(dict.fromkeys(one.name for one in group if one.code != first.code))
+        more = f" (for the same reason: {heads})" if heads else ""
+        more += f" (also {', '.join(also)})" if also else ""
+        yield replace(first, message=first.message + more, also=also)
 
 
 def _to_finding(check: Check, symptom: Symptom, profile: str | None) -> CheckFinding:
     severity = symptom.severity or check.severity
     if profile is None and check.sent_by != "chat" and severity == "error":
         severity = "warning"
-    rest = (symptom.message, symptom.fix, symptom.place, symptom.probe, symptom.output)
-    return CheckFinding(check.code, check.name, severity, *rest)
+    return CheckFinding(check.code, check.name, severity, *symptom[:5])
 
 
 def _sort_key(finding: CheckFinding) -> tuple[Any, ...]:

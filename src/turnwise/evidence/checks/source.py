@@ -10,9 +10,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from difflib import get_close_matches
-from functools import partial
 from typing import Any
 
 from jinja2 import nodes
@@ -34,9 +32,11 @@ from turnwise.evidence.compare import diff
 
 GUARDS = ("defined", "undefined", "default", "d")
 """Tests and filters with which a template reads a variable that may be missing."""
-BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+HIDDEN = re.compile(
+    "[\u202a-\u202e\u2066-\u2069\u200b-\u200d\u2060-\u2064\ufeff\u00ad\u180e\U000e0000-\U000e007f]"
+)
+"""Characters that change the direction of text, that have no width, and letters that nobody sees and models read."""
 INVISIBLE = frozenset("\u200b\u200c\u200d\u2060\u2061\u2062\u2063\u2064\ufeff\u00ad\u180e")
-TAGS = range(0xE0000, 0xE0080)  # letters that nobody sees and models read
 OPTIONS = ("enable_thinking", "thinking", "reasoning_effort")
 """Names of options that many templates read."""
 CLOSE_NAME = 0.85  # how similar a misspelt name is to the right one
@@ -119,11 +119,8 @@ def check_hidden_characters(subject: Subject) -> Iterator[Symptom]:
     """
     for _, text, name in subject.places.list_trees():
         for number, line in enumerate(text.split("\n"), 1):
-            hidden = [
-                index
-                for index, character in enumerate(line)
-                if _hidden_kind(character) and not _joins_emoji(line, index)
-            ]
+            places = [match.start() for match in HIDDEN.finditer(line)]
+            hidden = [index for index in places if not _joins_emoji(line, index)]
             if not hidden:
                 continue
             found = Counter(line[index] for index in hidden)
@@ -138,18 +135,9 @@ def check_hidden_characters(subject: Subject) -> Iterator[Symptom]:
             )
 
 
-def _hidden_kind(character: str) -> str:
-    if character in BIDI:
-        return "character that changes the direction of text"
-    if character in INVISIBLE:
-        return "character without width"
-    return "letter that nobody sees" if ord(character) in TAGS else ""
-
-
 def _describe_hidden(character: str, count: int) -> str:
     title = unicodedata.name(character, f"U+{ord(character):04X}")
-    times = f" ({count} times)" if count > 1 else ""
-    return f"{title}, a {_hidden_kind(character)}{times}"
+    return title + (f" ({count} times)" if count > 1 else "")
 
 
 def _joins_emoji(line: str, index: int) -> bool:
@@ -215,7 +203,6 @@ def check_text_branches(subject: Subject) -> Iterator[Symptom]:
     expected = _own_text(subject, plain)
     if expected is None:
         return
-    seen: set[Place | None] = set()
     for word in words:
         probe = subject.chat(
             subject.user(word), subject.reply(), subject.user(ASKED_AGAIN), prompt=True
@@ -224,16 +211,12 @@ def check_text_branches(subject: Subject) -> Iterator[Symptom]:
         if written is None or len(written) < len(expected) + MIN_ORDER:
             continue
         index = _find_addition(subject, plain, probe)
-        place = subject.places.at(probe, index)
-        if place in seen:
-            continue
-        seen.add(place)
         text = subject.text_of(probe) or ""
         yield Symptom(
             f"the word {short_repr(word)} in a message makes the template write a text of its own",
             "Do not make the prompt depend on the words of messages.",
-            place,
-            subject.smallest(probe, partial(_adds_text, subject, word)),
+            subject.places.at(probe, index),
+            probe,
             f"writes: {show_from(text, index)}",
         )
 
@@ -244,20 +227,6 @@ def _own_text(subject: Subject, probe: Probe) -> str | None:
     if not isinstance(outcome, Rendering):
         return None
     return "".join(p.text for p in outcome.pieces if p.origin.kind == "template")
-
-
-def _adds_text(subject: Subject, word: str, probe: Probe) -> bool:
-    if not any(word == message.get("content") for message in probe.messages):
-        return False
-    other = replace(
-        probe,
-        messages=[
-            {**message, "content": ASKED_AGAIN} if message.get("content") == word else message
-            for message in probe.messages
-        ],
-    )
-    texts = [_own_text(subject, one) for one in (probe, other)]
-    return texts[0] is not None and texts[1] is not None and len(texts[0]) > len(texts[1])
 
 
 def _find_addition(subject: Subject, plain: Probe, probe: Probe) -> int:
@@ -292,14 +261,10 @@ def check_reference(subject: Subject) -> Iterator[Symptom]:
     witness = found.witness
     if witness is None:
         return
-    origin = witness.pieces[1].origin if witness.pieces[1] is not None else None
-    place = subject.places.of_error(witness.b) if isinstance(witness.b, Exception) else None
-    if origin is not None and origin.line is not None:
-        place = subject.places.by_position(origin.line, origin.column or 1)
     yield Symptom(
         f"the template differs from {subject.reference.name}",
         "Look at the conversation; turnwise diff shows both sides.",
-        place,
+        subject.places.of_error(witness.b) or subject.places.at(witness.probe, witness.at),
         witness.probe,
         str(witness).partition("\na: ")[2],
     )

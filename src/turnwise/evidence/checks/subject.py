@@ -10,16 +10,15 @@ renderings; outcomes are kept, since several checks ask for the same conversatio
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection
 from functools import cached_property
 
 from jinja2 import nodes
 
-from turnwise.analysis.conversations import Probe
+from turnwise.analysis.conversations import MessageDict, Probe
 from turnwise.analysis.counterexample import RenderOutcome, shrink, try_render
 from turnwise.analysis.losses import find_losses
-from turnwise.analysis.probe_chats import ASKED_AGAIN, ProbeChats
+from turnwise.analysis.probe_chats import ProbeChats
 from turnwise.analysis.profiles import Profile
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
@@ -32,7 +31,6 @@ from turnwise.tokens.tokenizers.protocol import Tokenizer
 
 CHECKING = 12  # times the budgets of one rendering, for all conversations of all checks
 REFUSES = "refuses it: "  # how a refusal that the template states is described
-KIND = "same"  # what `shrink` compares
 
 
 class Subject(ProbeChats):
@@ -101,16 +99,6 @@ class Subject(ProbeChats):
 
     # What a template can do
 
-    @cached_property
-    def plain(self) -> Probe:
-        """A conversation of a user and an assistant."""
-        return self.chat(self.user(), self.reply(), self.user(ASKED_AGAIN))
-
-    @property
-    def takes_system(self) -> bool:
-        """Whether a system message at the beginning is written."""
-        return self.forms.is_written("system")
-
     @property
     def takes_calls(self) -> bool:
         """Whether a tool call and its result are written, in some form."""
@@ -121,11 +109,6 @@ class Subject(ProbeChats):
         """Whether a tool call is written, in some form."""
         return self.forms.is_written("call without text")
 
-    def tool_round(self) -> Probe:
-        """Return a conversation with a call, its result and an answer."""
-        chat = (self.user(), self.call(), self.result(), self.reply())
-        return self.chat(*chat, tools=self.tools)
-
     # Places and smaller conversations
 
     @cached_property
@@ -133,19 +116,28 @@ class Subject(ProbeChats):
         """Finds the places in the template that wrote something, or decided not to."""
         return PlaceFinder(self.renderer, self.run)
 
-    def smallest(self, probe: Probe, shows: Callable[[Probe], bool]) -> Probe:
-        """Return a smaller conversation that still shows a problem: messages, tools and options are left out."""
-        whole = [json.dumps(message, default=str) for message in probe.messages]
+    def smallest(
+        self, probe: Probe, shows: Callable[[Probe], bool], named: Collection[MessageDict] = ()
+    ) -> Probe:
+        """Return a smaller conversation that still shows a problem: messages, tools and options are left out.
 
-        def compare(a: Renderer, b: Renderer, candidate: Probe) -> str:
-            kept = [json.dumps(message, default=str) for message in candidate.messages]
-            is_part = all(message in whole for message in kept)
-            is_part = is_part and candidate.tools in (None, probe.tools)
-            # templates read their special tokens: without them, it would be another problem
-            is_part = is_part and all(name in candidate.options for name in self.options)
-            return KIND if is_part and shows(candidate) else ""
+        The messages that are `named` stay, and a user if there is one.
+        """
+        has_user = any(message["role"] == "user" for message in probe.messages)
 
-        return shrink(self.renderer, self.renderer, replace(probe), KIND, compare)
+        def is_smaller(candidate: Probe) -> bool:
+            kept = candidate.messages
+            return (
+                all(message in probe.messages for message in kept)
+                and all(message in kept for message in named)
+                and has_user == any(message["role"] == "user" for message in kept)
+                and candidate.tools in (None, probe.tools)
+                # templates read their special tokens: without them, it would be another problem
+                and all(name in candidate.options for name in self.options)
+                and shows(candidate)
+            )
+
+        return shrink(probe, is_smaller)
 
 
 def describe_failure(error: TurnwiseError) -> str:

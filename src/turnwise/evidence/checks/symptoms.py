@@ -6,7 +6,7 @@ Each comes with the place in the template and the smallest conversation that sho
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from turnwise.analysis.conversations import MessageDict, Probe
 from turnwise.analysis.form_table import FormRow
@@ -26,7 +26,9 @@ NOTATIONS = {
 }
 
 
-def report_failure(subject: Subject, probe: Probe, what: str, fix: str) -> Iterator[Symptom]:
+def report_failure(
+    subject: Subject, probe: Probe, what: str, fix: str, named: Collection[MessageDict] = ()
+) -> Iterator[Symptom]:
     """Yield a symptom if the template fails on a conversation.
 
     Args:
@@ -34,12 +36,13 @@ def report_failure(subject: Subject, probe: Probe, what: str, fix: str) -> Itera
         probe: the conversation.
         what: what the conversation has, as the beginning of a sentence.
         fix: what to do.
+        named: the messages that `what` names.
     """
     outcome = subject.run(probe)
     if isinstance(outcome, Rendering):
         return
     failure: TurnwiseError = outcome
-    smallest = subject.smallest(probe, lambda other: _is_same(subject.run(other), failure))
+    smallest = subject.smallest(probe, lambda other: _is_same(subject.run(other), failure), named)
     yield Symptom(
         f"{what}: the template {describe_failure(failure)}",
         fix,
@@ -90,7 +93,8 @@ def _describe_row(subject: Subject, row: FormRow, fix: str) -> Symptom:
     """Return what is wrong with a form, where, and the smallest conversation that shows it."""
     what, probe = row.form.what, row.probe
     if row.verdict == "refused":
-        found = next(report_failure(subject, probe, what, fix), None)
+        named = [probe.messages[int(row.path[1])]] if row.path[:1] == ("messages",) else []
+        found = next(report_failure(subject, probe, what, fix, named), None)
         return found or Symptom(f"{what}: the template fails: {row.evidence}", fix, None, probe)
     be = "are" if what.startswith(PLURAL) else "is"
     if row.start is None:

@@ -35,7 +35,6 @@ JSON_LIST = re.compile(r"\[\s*$")
 IN_JSON = re.compile(r'[:,\[{]\s*"$')  # the text before a string of JSON
 CLOSING, THINKING = "</think>", "the reasoning inside of the content of"
 CHANGES: dict[str, tuple[str, str, Severity]] = {
-    "trimmed": ("is written without the white space at its ends", "Write it as it is.", "note"),
     "escaped": ("is written as JSON, in quotes", "Write it as it is.", "note"),
     "repeated": ("is written more than once", "Write it once.", "error"),
     "cut": ("is cut", "Write all of it.", "error"),
@@ -43,6 +42,11 @@ CHANGES: dict[str, tuple[str, str, Severity]] = {
     "open": ("is not closed", "Write the closing tag after it.", "error"),
     "lost": ("is not written in some conversations", "Write it in every conversation.", "error"),
 }
+TRIMMED = {
+    "assistant": "a reply that is sent back is not what the model wrote, so its prefix is computed again",
+    "tool": "a table or a file that a tool returns loses the indentation or the newline there",
+}
+"""What follows if white space at the ends of a text is removed, by role."""
 MEDIA = ("image", "image_url", "video")
 TEXT_FIELDS = ("content", "text", *REASONING_KEYS)
 TOOL_FIELDS: tuple[Path, ...] = (
@@ -75,7 +79,7 @@ def list_chats(subject: Subject) -> Iterator[Probe]:
         )
     ]
     last = subject.user(make_text("Question three"))
-    system = [subject.system(make_text("Rules"))] if subject.takes_system else []
+    system = [subject.system(make_text("Rules"))] if subject.forms.is_written("system") else []
     yield subject.chat(*rounds, last)
     yield subject.chat(subject.user(LONG * 9), subject.reply(LONG * 9), last)
     if system:
@@ -155,7 +159,7 @@ class TextChange(NamedTuple):
     what: str
     probe: Probe
     message: int
-    start: int | None
+    run: Run | None
 
 
 def _list_changes(probe: Probe, rendering: Rendering) -> Iterator[TextChange]:
@@ -167,22 +171,21 @@ def _list_changes(probe: Probe, rendering: Rendering) -> Iterator[TextChange]:
             field = "the reasoning" if path[0] in REASONING_KEYS else field
             if kind:
                 what = f"{field} of a message of the role {message['role']}"
-                yield TextChange(kind, what, probe, index, run.start if run else None)
+                yield TextChange(kind, what, probe, index, run)
 
 
 def check_whole_texts(subject: Subject) -> Iterator[Symptom]:
-    """A text is lost in some conversations, trimmed, cut, changed or written twice.
+    """A text is lost in some conversations, cut, changed or written twice.
 
     ## What it does
     Renders conversations with and without tools whose texts have white space at their ends, quotes, capitals and
     several lines, and compares what was written from each content, argument and reasoning with it. A text that is
-    escaped for JSON is whole. White space at the ends that is removed is a note. A reply whose content holds its
+    escaped for JSON is whole; white space at its ends is the matter of T705. A reply whose content holds its
     reasoning (`<think>...</think>`) must keep what follows it; reasoning under a key that the template reads must be
     written in the last reply.
 
     ## Why it matters
     The model reads something else than the user wrote: half of a long text, another spelling, the system text twice.
-    White space matters for code, and for a reply that is continued.
 
     ## How to fix
     Write `message.content` as it is, once.
@@ -195,7 +198,7 @@ def check_whole_texts(subject: Subject) -> Iterator[Symptom]:
         message = change.probe.messages[change.message]
         is_form = message["role"] not in ("user", "assistant")
         is_form = is_form or ("tool_calls" in message and "argument" not in change.what)
-        if change.kind != "lost" or not is_form:
+        if change.kind in CHANGES and (change.kind != "lost" or not is_form):
             kinds.setdefault(change.kind, {}).setdefault(change.what, change)
     for kind, found in kinds.items():
         first = next(iter(found.values()))
@@ -204,12 +207,13 @@ def check_whole_texts(subject: Subject) -> Iterator[Symptom]:
         smallest = replace(first.probe, messages=first.probe.messages[: first.message + 1])
         probe = first.probe if kind == "lost" else smallest
         output = ""
-        if first.start is None:
+        if first.run is None:
             place = _place_loss(subject, first)
         else:
             # arguments are written by loops in macros
-            place = subject.places.at(first.probe, first.start, "argument" not in first.what)
-            output = f"writes: {show_from(subject.text_of(first.probe) or '', first.start)}"
+            start = first.run.start
+            place = subject.places.at(first.probe, start, "argument" not in first.what)
+            output = f"writes: {show_from(subject.text_of(first.probe) or '', start)}"
         yield Symptom(
             f"{first.what}{''.join(f', {name}' for name in names[1:])} {what}",
             fix,
@@ -217,6 +221,40 @@ def check_whole_texts(subject: Subject) -> Iterator[Symptom]:
             probe,
             output,
             _grade(first, severity),
+        )
+
+
+def check_trimmed_ends(subject: Subject) -> Iterator[Symptom]:
+    """White space at an end of a reply or of a tool result is removed.
+
+    ## What it does
+    Renders replies and results that begin and end with white space, and compares what was written of them. Asked of
+    templates with tools, where texts go from program to program: questions of users may be trimmed.
+
+    ## Why it matters
+    A reply that a client sends back is then not what the model wrote, so a server computes its prefix again; a file or
+    a table that a tool returns loses the indentation of its first line, or its last newline.
+
+    ## How to fix
+    Write `message.content` as it is, without `trim` or `strip`.
+    """
+    found: dict[str, TextChange] = {}
+    for chat in list_renderings(subject):
+        for change in _list_changes(*chat):
+            role = change.probe.messages[change.message]["role"]
+            if change.kind == "trimmed" and change.what.startswith("the text") and role in TRIMMED:
+                found.setdefault(role, change)
+    for role, change in found.items():
+        assert change.run is not None
+        text, run = subject.text_of(change.probe) or "", change.run
+        is_begun, is_ended = run.text[0].isspace(), run.text[-1].isspace()
+        end = "end" if is_begun else "beginning" if is_ended else "beginning and end"
+        yield Symptom(
+            f"{change.what} is written without the white space at its {end}: {TRIMMED[role]}",
+            "Write it as it is, without trim or strip.",
+            subject.places.at(change.probe, run.start, caller=True),
+            replace(change.probe, messages=change.probe.messages[: change.message + 1]),
+            f"writes: {show_from(text, run.start + (len(run.text) if is_begun else 0))}",
         )
 
 
@@ -252,7 +290,8 @@ def _check_reasoning(subject: Subject, changes: list[TextChange]) -> Iterator[Sy
                 opened = OPENING.search(before)
                 if opened is not None and f"</{opened[1]}>" not in after:
                     last = len(probe.messages) - 1
-                    changes.append(TextChange("open", "reasoning", probe, last, len(before)))
+                    run = Run(len(before), "")
+                    changes.append(TextChange("open", "reasoning", probe, last, run))
             else:
                 yield from report_failure(subject, probe, "a reply with reasoning", "Test the key.")
     if any(CLOSING in text for text in texts) and isinstance(subject.user()["content"], str):
@@ -265,11 +304,11 @@ def _check_reasoning(subject: Subject, changes: list[TextChange]) -> Iterator[Sy
             what = f"the answer after {THINKING} an assistant"
             if answer not in written:
                 start = outcome.text.find(written[:20])
-                changes.append(TextChange("lost", what, probe, last, max(start, 0)))
-            elif outcome.text.count(CLOSING) > 1:
+                changes.append(TextChange("lost", what, probe, last, Run(max(start, 0), "")))
+            elif outcome.text[outcome.spans(message=last)[0][0] :].count(CLOSING) > 1:
                 start = outcome.text.rindex(CLOSING)
                 what = f"{CLOSING} of {THINKING} an assistant"
-                changes.append(TextChange("repeated", what, probe, last, start))
+                changes.append(TextChange("repeated", what, probe, last, Run(start, "")))
 
 
 def judge_runs(rendering: Rendering, runs: Sequence[Run], value: str) -> tuple[str, Run | None]:
@@ -321,7 +360,6 @@ def check_json(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Write values with `tojson`, which adds the quotes: `{{ tool.description | tojson }}`.
     """
-    seen = set()
     for probe, rendering in list_renderings(subject):
         start = 0
         for text, origin in rendering.pieces:
@@ -334,15 +372,13 @@ def check_json(subject: Subject) -> Iterator[Symptom]:
             try:
                 json.JSONDecoder().raw_decode(rendering.text, listed.start() if listed else first)
             except json.JSONDecodeError as error:
-                place = subject.places.at(probe, error.pos)
                 # an example, `{"name": <name>`, ends in the same text; a value without quotes may be JSON itself
                 is_raw = rendering.text[: error.pos].rstrip().endswith(":")
-                if error.pos > end and not is_raw and place not in seen:
-                    seen.add(place)
+                if error.pos > end and not is_raw:
                     yield Symptom(
                         f"what begins with {short_repr(begun[0])} is not JSON: {error.msg}",
                         "Write values with tojson, which adds the quotes, and close what is opened.",
-                        place,
+                        subject.places.at(probe, error.pos),
                         probe,
                         f"writes: {show_from(rendering.text, error.pos)}",
                     )
@@ -406,4 +442,5 @@ CHECKS = (
     Check("T701", "text-not-whole", "error", check_whole_texts),
     Check("T702", "unescaped-json", "error", check_json, sent_by="tools"),
     Check("T704", "unequal-items", "error", check_equal_items, sent_by="tools"),
+    Check("T705", "trimmed-ends", "note", check_trimmed_ends, sent_by="tools"),
 )
