@@ -144,15 +144,15 @@ def mask_of(side: RenderOutcome) -> Spans:
     return tuple(side.piece_table.generation_spans()) if isinstance(side, Rendering) else ()
 
 
-def shrink(probe: Probe, shows: Callable[[Probe], bool]) -> Probe:
-    """Return a smaller probe that still shows what the given one does.
+def shrink(probe: Probe, shows: Callable[[Probe], bool], most: int = MAX_SHRINK_STEPS) -> Probe:
+    """Return a smaller probe that still shows what the given one does, after at most so many tries.
 
     If the call may not spend more, the smallest so far is returned: a difference that was found is not lost.
     """
     steps = 0
     must_be_well_formed = is_well_formed(probe)
     candidates = smaller_probes(probe)
-    while steps < MAX_SHRINK_STEPS and (candidate := next(candidates, None)) is not None:
+    while steps < most and (candidate := next(candidates, None)) is not None:
         if must_be_well_formed and not is_well_formed(candidate):
             continue
         steps += 1

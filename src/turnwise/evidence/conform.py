@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import Probe, conversations, name_values
 from turnwise.analysis.counterexample import (
+    MAX_SHRINK_STEPS,
     excerpt,
     passed_arguments,
     shrink,
@@ -440,7 +441,9 @@ class EngineComparison:
         """Return a smaller conversation on which the two still differ in the same way."""
         only_prompts = self._engine.only_prompts
         return shrink(
-            probe, lambda one: is_wire_probe(one, only_prompts) and self.compare(one) == kind
+            probe,
+            lambda one: is_wire_probe(one, only_prompts) and self.compare(one) == kind,
+            MAX_SHRINK_STEPS // 4,  # each is a request or two
         )
 
     def describe(self, probe: Probe, kind: str) -> EngineDifference:
