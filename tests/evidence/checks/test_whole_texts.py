@@ -81,10 +81,14 @@ def test_a_macro_that_does_not_read_its_parameter_is_reported() -> None:
     assert "does not read its parameter text" in found.message
 
 
-def test_a_question_may_be_trimmed() -> None:
-    text = GOOD.replace(USER, USER.replace(CONTENT, f"{CONTENT} | trim"))
+def test_texts_that_are_all_trimmed_are_a_format() -> None:
+    source = "{% for m in messages %}<|{{ m.role }}|>{{ TEXT }}<|end|>{% endfor %}"
+    trimmed = source.replace("TEXT", "m.content | trim")
     for code in ("T701", "T705"):
-        assert not run_check(code, turnwise.compile(text, "jinja"), profile=None)
+        assert not run_check(code, turnwise.compile(trimmed, "jinja"), profile=None)
+    question = source.replace("TEXT", "m.content | trim if m.role == 'user' else m.content")
+    (found,) = run_check("T705", turnwise.compile(question, "jinja"), profile=None)
+    assert "of the role user" in found.message and "of other texts is kept" in found.message
 
 
 def test_a_mark_of_reasoning_in_the_template_s_own_text_is_no_second_one() -> None:

@@ -20,6 +20,7 @@ from turnwise.evidence.checks.symptoms import show_from
 from turnwise.evidence.checks.whole_texts import is_of, list_renderings
 from turnwise.messages import Path
 
+HEADER_GOES_ON = re.compile(r" ?[\w=<|>:.-]{1,40}")  # `<|im_start|>system name=<|plugin|>`
 TAG = re.compile(r"<(/?)([A-Za-z][\w:-]*)(?=[\s=>])")
 JOINED_TAGS = re.compile(r"</([\w:]+)>(<)\1>")
 BEGINNING = re.compile(r"(?i)(<[^<>\s]*?)(begin|start)(?![a-z])([^<>\s]*>)")
@@ -128,6 +129,7 @@ def check_frames(subject: Subject) -> Iterator[Symptom]:
         odd += [(what, probe, index) for what, index in _find_open_tags(rendering)]
         odd += [(what, probe, index) for what, index in _find_open_markers(probe, rendering)]
         odd += [(what, probe, index) for what, index in _find_joined_tags(rendering.text)]
+        odd += [(what, probe, index) for what, index in _find_bare_headers(rendering, frames)]
     for message, probe, index in odd:
         # what is missing has no text in the template: the index is that of what is open
         places = subject.places
@@ -287,6 +289,25 @@ def _has_media(probe: Probe) -> bool:
 def _name_closing(match: re.Match[str]) -> str:
     """Return the name of the marker that closes what another one begins."""
     return f"{match[1]}{'END' if match[2].isupper() else 'end'}{match[3]}"
+
+
+def _find_bare_headers(
+    rendering: Rendering, frames: Sequence[MessageFrame]
+) -> Iterator[tuple[str, int]]:
+    """Yield the headers of messages that lack the white space which follows most of them."""
+    openings = Counter(_general_opening(frame) for frame in frames)
+    usual = openings.most_common(1)[0][0] if openings else ""
+    header = usual.strip()
+    space = usual[usual.find(header) + len(header) :]
+    if not space or "ROLE" not in header or header == "ROLE":
+        return
+    roles = "|".join({frame.role for frame in frames} | {"system"})
+    pattern = re.escape(header).replace("ROLE", f"(?:{roles})")
+    for match in re.finditer(pattern, rendering.text):
+        after = rendering.text[match.end() :]
+        is_longer = HEADER_GOES_ON.fullmatch(after.partition(space)[0])
+        if after and not after.startswith(space) and not is_longer:
+            yield f"the header {match[0]!r} is written without {space!r}", match.start()
 
 
 def _general_opening(frame: MessageFrame) -> str:

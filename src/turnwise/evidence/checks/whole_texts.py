@@ -47,6 +47,7 @@ TRIMMED = {
     "tool": "a table or a file that a tool returns loses the indentation or the newline there",
 }
 """What follows if white space at the ends of a text is removed, by role."""
+MIXED = "that of other texts is kept"
 MEDIA = ("image", "image_url", "video")
 TEXT_FIELDS = ("content", "text", *REASONING_KEYS)
 TOOL_FIELDS: tuple[Path, ...] = (
@@ -225,11 +226,11 @@ def check_whole_texts(subject: Subject) -> Iterator[Symptom]:
 
 
 def check_trimmed_ends(subject: Subject) -> Iterator[Symptom]:
-    """White space at an end of a reply or of a tool result is removed.
+    """White space at an end of some texts is removed.
 
     ## What it does
-    Renders replies and results that begin and end with white space, and compares what was written of them. Asked of
-    templates with tools, where texts go from program to program: questions of users may be trimmed.
+    Renders texts that begin and end with white space, and compares what was written of them. A template without tools
+    that trims all texts is not reported: that is its format.
 
     ## Why it matters
     A reply that a client sends back is then not what the model wrote, so a server computes its prefix again; a file or
@@ -239,23 +240,36 @@ def check_trimmed_ends(subject: Subject) -> Iterator[Symptom]:
     Write `message.content` as it is, without `trim` or `strip`.
     """
     found: dict[str, TextChange] = {}
-    for chat in list_renderings(subject):
-        for change in _list_changes(*chat):
-            role = change.probe.messages[change.message]["role"]
-            if change.kind == "trimmed" and change.what.startswith("the text") and role in TRIMMED:
-                found.setdefault(role, change)
+    is_kept = False  # some text keeps the white space at its ends
+    for probe, rendering in list_renderings(subject):
+        trimmed = [one for one in _list_changes(probe, rendering) if one.kind == "trimmed"]
+        for change in trimmed:
+            if change.what.startswith("the text"):
+                found.setdefault(probe.messages[change.message]["role"], change)
+        others = {*range(len(probe.messages))}.difference(one.message for one in trimmed)
+        is_kept |= any(_has_spaces_around(probe.messages[index]) for index in others)
+    has_tools = subject.forms.is_written("tools")
     for role, change in found.items():
+        if not is_kept and not (has_tools and role in TRIMMED):
+            continue  # all texts are trimmed: this is the format
         assert change.run is not None
         text, run = subject.text_of(change.probe) or "", change.run
         is_begun, is_ended = run.text[0].isspace(), run.text[-1].isspace()
         end = "end" if is_begun else "beginning" if is_ended else "beginning and end"
         yield Symptom(
-            f"{change.what} is written without the white space at its {end}: {TRIMMED[role]}",
+            f"{change.what} is written without the white space at its {end}: {TRIMMED.get(role, MIXED)}",
             "Write it as it is, without trim or strip.",
             subject.places.at(change.probe, run.start, caller=True),
             replace(change.probe, messages=change.probe.messages[: change.message + 1]),
             f"writes: {show_from(text, run.start + (len(run.text) if is_begun else 0))}",
         )
+
+
+def _has_spaces_around(message: dict[str, Any]) -> bool:
+    content = message.get("content")
+    if not isinstance(content, str) or message["role"] == "tool":
+        return False  # results have a form of their own
+    return content != content.strip()
 
 
 def _grade(change: TextChange, severity: Severity) -> Severity:
@@ -442,5 +456,5 @@ CHECKS = (
     Check("T701", "text-not-whole", "error", check_whole_texts),
     Check("T702", "unescaped-json", "error", check_json, sent_by="tools"),
     Check("T704", "unequal-items", "error", check_equal_items, sent_by="tools"),
-    Check("T705", "trimmed-ends", "note", check_trimmed_ends, sent_by="tools"),
+    Check("T705", "trimmed-ends", "note", check_trimmed_ends),
 )
