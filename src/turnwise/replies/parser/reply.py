@@ -191,7 +191,6 @@ def is_json_call(
 
 
 MAX_HEADER_LENGTH = 512
-_BRACES = re.compile(r"\{+(?=\{)")
 _CALL_OPENERS = (MarkerKind.SECTION_OPEN, MarkerKind.CALL_OPEN, MarkerKind.BARE_CALL)
 
 
@@ -312,11 +311,6 @@ class ReplyParser(PartParser):
             yield None
         if is_call:
             return True
-        if match.tag.kind is MarkerKind.BARE_CALL:
-            # An object starts with a key: of several braces, only the last can be the start of one.
-            braces = _BRACES.match(buffer.text, buffer.position)
-            self._builder.add_content(buffer.consume(len(braces.group()) if braces else 1, TEXT))
-            return False
         # Only its whitespace or first character: a marker may start within it.
         _, space = yield from buffer.look_past_space()
         self._builder.add_content(buffer.consume(min(space, size) or 1, TEXT))
@@ -360,8 +354,8 @@ class ReplyParser(PartParser):
         text = state.unmask(buffer.text[start : start + LOOKAHEAD])
         call = format.calls.call
         if isinstance(call, JsonCall) and format.bare_starts:
-            # The brace is the opener, and was skipped.
-            return is_json_call("{" + text, call, state.tools, buffer.ended)
+            # The brace is the opener, and was skipped; two are not the start of an object.
+            return text[:1] != "{" and is_json_call("{" + text, call, state.tools, buffer.ended)
         # The opener of content may look like a name.
         content = self._grammar.grammar.content.open.core
         if not skipped and content and text.lstrip().startswith(content):
