@@ -20,7 +20,7 @@ of kind "computed" without sources, and a `TurnwiseWarning` says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Literal, NamedTuple
 
 from turnwise.engine.provenance.expressions import (
@@ -42,7 +42,6 @@ from turnwise.engine.provenance.trails import (
     Field,
     Leaf,
     Output,
-    Trail,
     Written,
     part_of_path,
     root_trail,
@@ -131,7 +130,7 @@ class Piece(PieceFields):
     def expression(self) -> Position | None:
         """Line and column of the expression of the template that wrote it, or of the template's own text.
 
-        None if that is not known: of text of tools, and after pickling. The first time that it is asked of a rendering,
+        None if that is not known: after pickling. The first time that it is asked of a rendering,
         the conversation is rendered again.
         """
         if self.origin.line is not None and self.origin.column is not None:
@@ -296,10 +295,17 @@ class Rendering:
         return self._piece_table
 
     def _make_pieces(self, table: PieceTable) -> tuple[Piece, ...]:
-        pieces = PieceBuilder(self).build(table)
-        if "".join([piece.text for piece in pieces]) != self.text:
+        text = self.text
+        starts, origins = _find_origins(self, table)
+        if starts[-1] != len(text):
             table.follower.report_defect("the pieces of a rendering do not join to it")
-            pieces = [Piece(self.text, self.origin(UNFOLLOWED, None, False))]
+            starts, origins = [0, len(text)], [self.origin(UNFOLLOWED, None, False)]
+        pieces, writers = [], self.writer_finder
+        for (start, end), origin in zip(pairwise(starts), origins, strict=True):
+            piece = new_tuple(Piece, (text[start:end], origin))
+            if origin.line is None:
+                piece._written = writers, start
+            pieces.append(piece)
         return tuple(pieces)
 
     @property
@@ -335,15 +341,17 @@ class Rendering:
         if type(leaf) is not int and isinstance(leaf, Written):
             leaf, part = leaf
         if type(leaf) is int:
-            place = ("template", *self._nodes[leaf], leaf, None, False)
-            return new_tuple(Origin, (*place, message, generation, (), part))
+            line, column = self._nodes[leaf]
+            place = ("template", line, column, leaf, None, False, message, generation, (), part)
+            return new_tuple(Origin, place)
         if type(leaf) is Field:
             path = self._path_as_given(leaf.path)
             if message is None:
                 message = message_index(path)
             part = part_of_path(path) or part
-            field = ("field", None, None, None, path, leaf.key)
-            return new_tuple(Origin, (*field, message, generation, (), part))
+            key = leaf.key
+            field = ("field", None, None, None, path, key, message, generation, (), part)
+            return new_tuple(Origin, field)
         sources: tuple[Path, ...] = ()
         if isinstance(leaf, Computed):
             sources = tuple(map(self._path_as_given, leaf.sources))
@@ -496,91 +504,56 @@ def _restore_rendering(
     return rendering
 
 
-class PieceBuilder:
-    """Follows the trails of a piece table and joins neighbours with one origin to pieces."""
+def _find_origins(rendering: Rendering, table: PieceTable) -> tuple[list[int], list[Origin]]:
+    """Follow the trails of a piece table; return where origins change, and the end, and the origins."""
+    starts: list[int] = []
+    origins: list[Origin] = []
+    end, last, part = 0, None, None
+    count = _affordable_rows(table)
+    has_parts = len(table.parts) > 1
+    for index, row in enumerate(islice(table.rows(), count)):
+        text, trail, message, generation = row
+        if has_parts:
+            part = table.part_of(index)
+        is_json = message is None and type(trail) is tuple and trail[0] is JSON
+        if is_json and trail[5] is not None:  # the cache of texts that many renderings have
+            found = _find_origins_of_json(rendering, table, index, generation)
+            starts += [end + start for start, _ in found]
+            origins += [origin for _, origin in found]
+            end, last = end + len(text), None
+            continue
+        for fragment, leaf in [(text, trail)] if type(trail) is int else table.split(index):
+            key = (leaf, message, generation, part)
+            if key != last:
+                last = key
+                starts.append(end)
+                origins.append(rendering.origin(*key))
+            end += len(fragment)
+    if count < len(table.texts):
+        starts.append(end)
+        origins.append(rendering.origin(UNFOLLOWED, None, False))
+        end = table.starts[-1]
+    return [*starts, end], origins
 
-    def __init__(self, rendering: Rendering) -> None:
-        self._rendering = rendering
-        self._pieces: list[Piece] = []
-        self._texts: list[str] = []  # of the piece that is being joined
-        self._origin: Origin | None = None
-        self._start = 0  # of that piece
-        self._writers = rendering.writer_finder
-        self._part: Path | None = None  # the content part that is being written
 
-    def build(self, table: PieceTable) -> list[Piece]:
-        """Return the pieces of a rendering."""
-        # origins with one identity for each leaf, message and block: neighbours are compared by it
-        known: dict[tuple[int | None, bool, Path | None], dict[Leaf, Origin]] = {}
-        has_parts = len(table.parts) > 1
-        origins: dict[Leaf, Origin] = {}
-        last_message, last_generation = None, None
-        count = _affordable_rows(table)
-        rows = enumerate(islice(table.rows(), count))
-        for index, (text, trail, message, generation) in rows:
-            if has_parts:
-                self._part = table.part_of(index)
-            if has_parts or message is not last_message or generation is not last_generation:
-                origins = known.setdefault((message, generation, self._part), {})
-                last_message, last_generation = message, generation
-            if type(trail) is int:
-                self._add(text, trail, message, generation, origins)
-            elif message is None and _is_cached_json(trail):
-                self._add_cached_json(table, index, generation, origins)
-            else:
-                for part, leaf in table.split(index):
-                    self._add(part, leaf, message, generation, origins)
-        self._finish_piece()
-        if count < len(table.texts):
-            rest = "".join(table.texts[count:])
-            self._pieces.append(Piece(rest, self._rendering.origin(UNFOLLOWED, None, False)))
-        return self._pieces
-
-    def _add(
-        self,
-        text: str,
-        leaf: Leaf,
-        message: int | None,
-        generation: bool,
-        origins: dict[Leaf, Origin],
-    ) -> None:
-        origin = origins.get(leaf)
-        if origin is None:
-            origin = origins[leaf] = self._rendering.origin(leaf, message, generation, self._part)
-        if origin is not self._origin:
-            self._finish_piece()
-            self._origin = origin
-        self._texts.append(text)
-
-    def _finish_piece(self) -> None:
-        if self._origin is not None:
-            text = self._texts[0] if len(self._texts) == 1 else "".join(self._texts)
-            piece = new_tuple(Piece, (text, self._origin))
-            if self._origin.line is None:
-                piece._written = self._writers, self._start
-            self._pieces.append(piece)
-            self._start += len(text)
-            self._origin = None
-        self._texts = []
-
-    def _add_cached_json(
-        self, table: PieceTable, index: int, generation: bool, origins: dict[Leaf, Origin]
-    ) -> None:
-        _, value, _, style, node, cache = table.trails[index]
-        key = (id(value), style, node, "pieces", generation)
-        nodes, pieces = cache.get(key) or (None, [])
-        self._finish_piece()
-        if nodes is not self._rendering._nodes:
-            before, self._pieces = self._pieces, []
-            self._writers = NO_WRITERS  # the pieces outlive the rendering
-            for part, leaf in table.split(index):
-                self._add(part, leaf, None, generation, origins)
-            self._finish_piece()
-            pieces, self._pieces = self._pieces, before
-            self._writers = self._rendering.writer_finder
-            cache.add(key, (self._rendering._nodes, pieces), PIECE_SIZE * len(pieces))
-        self._pieces += pieces
-        self._start = table.starts[index + 1]
+def _find_origins_of_json(
+    rendering: Rendering, table: PieceTable, index: int, generation: bool
+) -> list[tuple[int, Origin]]:
+    """Return the origins of a text that many renderings have, with their places in it."""
+    _, value, _, style, node, cache = table.trails[index]
+    key = (id(value), style, node, "pieces", generation)
+    found: list[tuple[int, Origin]]
+    nodes, found = cache.get(key) or (None, [])
+    if nodes is not rendering._nodes:
+        end, last = 0, None
+        found = []
+        for fragment, leaf in table.split(index):
+            if leaf != last:
+                last = leaf
+                found.append((end, rendering.origin(leaf, None, generation)))
+            end += len(fragment)
+        cache.add(key, (rendering._nodes, found), PIECE_SIZE * len(found))
+    return found
 
 
 def _affordable_rows(table: PieceTable) -> int:
@@ -589,7 +562,3 @@ def _affordable_rows(table: PieceTable) -> int:
     cost = 2 * count - list(map(type, table.trails)).count(int)
     paid = table.follower.take(cost)
     return count if paid == cost else paid // 2
-
-
-def _is_cached_json(trail: Trail) -> bool:
-    return type(trail) is tuple and trail[0] is JSON and trail[5] is not None
