@@ -51,7 +51,7 @@ LOOKING = (
     *(
         "{{ m.content == messages[0].content }}",
         "{{ m.content is sameas 'a' }}",
-        "{{ m.content|safe }}",
+        "{{ m.content|safe + '.' }}",
     ),
     *(
         "{{ m.content.index('x') }}",

@@ -204,6 +204,16 @@ LEAKING = (
     "{% for m in messages %}{{ loop.previtem.role if loop.previtem else '-' }}{{ loop.revindex }}{% endfor %}",
     "{{ messages|map(attribute='role')|join(',') }}{{ (messages|selectattr('role', 'eq', 'user')|list)|length }}",
     "{{ strftime_now('%d %b') }}{% for m in messages %}{{ m.content[:3] }}{{ m.content|length }}{% endfor %}",
+    "{% for m in messages|rejectattr('role', 'equalto', 'tool')|selectattr('tool_calls', 'undefined') %}"
+    "{{ loop.index0 }}{{ m.content }}{{ loop.last }}{% endfor %}{% for m in messages %}{{ m.role }}{% endfor %}",
+    "{% for m in messages|selectattr('reasoning_content', 'defined') %}{{ m.content }}{% endfor %}",
+    "{% set s = messages|selectattr('role', 'eq', 'user') %}{% for m in s %}<{{ m.content }}>{% endfor %}"
+    "{% for m in s %}!{% endfor %}{{ 's' if s }}",
+    "{% set s = messages|selectattr('role', 'eq', 'user') %}{% for m in messages %}{{ s|list|length }}{% endfor %}",
+    "{% for m in (messages|selectattr('role', 'eq', 'user')|list)[1:] %}"
+    "{{ loop.previtem.content if loop.previtem }}{{ m.content }}{% endfor %}",
+    "{% for m in messages %}{% set s = m.content|safe %}{{ s }}{{ s|string }}{{ s ~ '<' }}{% endfor %}",
+    "{% for m in messages %}{% set s = m.content|safe %}{{ s + '<' }}{{ '<' + s }}{{ s == 'Hi' }}{% endfor %}",
 )
 
 
@@ -311,6 +321,27 @@ def test_tools_pay_for_their_own_text(name: str, count: int) -> None:
     assert last.unwritten == () and not isinstance(last._out, list)
     program = template.with_limits(turnwise.Limits(deadline=60))  # runs each time
     assert last.text == program.render(chat, tools=tools).text
+
+
+def test_texts_outside_of_rounds_are_paid_by_their_length() -> None:
+    """A system text that is changed eighty times costs more than a conversation that is not."""
+    grow = "{% set n.t = n.t + '.' %}" * 80
+    template = turnwise.compile(
+        f"{{% set n = namespace(t=messages[0].content) %}}{grow}{{{{ n.t }}}}"
+        "{% for m in messages[1:] %}{{ m.content }}{% endfor %}"
+    )
+
+    def render(size: int, others: int) -> turnwise.Rendering:
+        chat = [
+            {"role": "system", "content": "a" * size},
+            {"role": "user", "content": "b" * others},
+        ]
+        return template.render(chat, normalise=False)
+
+    *_, last = [render(9, 100_000) for _ in range(4)]
+    assert not isinstance(last._out, list)
+    with pytest.raises(turnwise.TemplateLimitError):
+        render(900_000, 9)
 
 
 def test_texts_of_other_messages_are_paid_by_their_length() -> None:

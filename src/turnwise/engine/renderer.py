@@ -320,9 +320,9 @@ class _Call:
         if known is SEEN_ONCE:
             known = Segments(self.renderer._budgets, self.tools)
         self.segments = known
-        has_tools, is_plain = self.tools is not NO_TOOLS, self.plain_kind != ""
         memory = None if with_trails else self.memory
-        written = known.write(self.chat, self.now, has_tools, with_trails, is_plain, memory)
+        has_tools = self.tools is not NO_TOOLS
+        written = known.write(self.chat, self.now, has_tools, with_trails, memory)
         allowance = self.renderer.allowance
         if written and (allowance is None or allowance.try_spend(written.amounts)):
             return self.make_rendering(written.text, written.output, written.find_unwritten)
@@ -390,8 +390,8 @@ class _Call:
     def _find_output(self) -> Output:
         """Return the origins of a text that segments wrote: its budgets were looked at already."""
         if self.segments is not None:
-            has_tools, is_plain = self.tools is not NO_TOOLS, self.plain_kind != ""
-            written = self.segments.write(self.chat, self.now, has_tools, True, is_plain)
+            has_tools = self.tools is not NO_TOOLS
+            written = self.segments.write(self.chat, self.now, has_tools, with_trails=True)
             if written is not None and written.output is not None:
                 return written.output
         context = self.make_context()
@@ -400,8 +400,7 @@ class _Call:
     def learn(self, segments: Segments, output: Output) -> None:
         """Record the segments of this conversation, which are this output."""
         context = self.make_context()
-        is_plain = self.plain_kind != ""
-        segments.learn(self.program, self.make_runtime(context), context, output, is_plain)
+        segments.learn(self.program, self.make_runtime(context), context, output)
 
     def make_rendering(
         self,

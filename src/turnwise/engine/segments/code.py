@@ -38,15 +38,6 @@ from turnwise.engine.segments.facts import (
 
 NOT_WRITTEN: frozenset[str] = frozenset()  # keys of a message that no loop takes
 OF_OTHERS = re.compile(r"\b[MNn]\b|\bselect\(")  # in a source about more than the message at hand
-OF_ROUND = re.compile(r"\b[imMn]\b|\bselect\(")  # in a question about more than the state
-# Questions of the recorder to which all messages of a plain chat have the same answer.
-MESSAGE = r"(?:m|M\[[^\[\]]+\])"
-HAS_KEY = re.compile(rf"'(\w+)' in {MESSAGE}")
-IS_TEXT = re.compile(rf"{MESSAGE}\['(?:role|content)'\]\.__class__ is str")
-HAS_WORDS = re.compile(
-    rf"\(c := ({MESSAGE}\['content'\])\)\.__class__ is str and c != '' and not c\.isspace\(\)"
-)
-PLAIN_KEYS = frozenset(["role", "content"])
 UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
 BOTH = {"True", "False"}  # as answers; 1 and 0 are other ones
 BEGIN = [
@@ -122,8 +113,7 @@ def compile_walk(
     entry: FactTree,
     constants: Constants,
     with_trails: bool,
-    is_plain: bool = False,
-    with_memory: bool = False,
+    with_memory: bool,
 ) -> Walk:
     """Return the function of all sections.
 
@@ -131,27 +121,20 @@ def compile_walk(
         entry: the section with which the program begins.
         constants: the values that sources name.
         with_trails: whether it writes trails too.
-        is_plain: whether all messages have just a role and a content, both text.
         with_memory: whether it keeps checkpoints.
     """
-    code = _WalkCode(constants, with_trails, is_plain, with_memory)
+    code = _WalkCode(constants, with_trails, with_memory)
     try:
         code.write_tree(entry.root, 1, None, (0, 0, 0), (0, 0))
         exec("\n".join(code.lines), code.scope)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return _know_nothing  # the code is nested too deeply for Python
+        return lambda *_: None  # the code is nested too deeply for Python
     walk: Walk = code.scope.pop("walk")  # or scope and function would keep each other in memory
     return walk
 
 
-def _know_nothing(*_: Any) -> None:
-    return None
-
-
 class _WalkCode:
-    def __init__(
-        self, constants: Constants, with_trails: bool, is_plain: bool, with_memory: bool
-    ) -> None:
+    def __init__(self, constants: Constants, with_trails: bool, with_memory: bool) -> None:
         self.lines = list(BEGIN)
         self.scope: dict[str, Any] = {
             **HELPERS,
@@ -164,7 +147,6 @@ class _WalkCode:
         }
         self._with_trails = with_trails
         self._with_memory = with_memory
-        self._is_plain = is_plain
 
     def write_tree(
         self,
@@ -173,7 +155,6 @@ class _WalkCode:
         loop: LoopOverMessages | None,
         paid: tuple[int, int, int],
         each: tuple[int, int],
-        is_of_state: bool = True,
     ) -> None:
         """Write the code of a tree. Each branch leaves the round or the function, so the last is not indented further.
 
@@ -183,35 +164,26 @@ class _WalkCode:
             loop: the loop of which this is a round, if it is one.
             paid: what the sections before it pay: cost, steps and size.
             each: what the loops before it pay for each message: steps and size.
-            is_of_state: whether nothing but the state decided so far.
         """
         lines, indent = self.lines, "    " * depth
         while isinstance(node, FactNode):
-            source = _simplify(node.source) if self._is_plain else node.source
-            if isinstance(source, bool):
-                node = node.branches.get(source)
-                continue
             *others, (last, following) = node.branches.items()
-            name = f"v{len(lines)}"
-            is_of_state &= not OF_ROUND.search(source)
+            name = node.source
             if others:
-                lines.append(f"{indent}{name} = {source}")
+                name = f"v{len(lines)}"
+                lines.append(f"{indent}{name} = {node.source}")
                 for answer, branch in others:
                     lines.append(f"{indent}if {_compare(name, answer)}:")
-                    self.write_tree(branch, depth + 1, loop, paid, each, is_of_state)
-            else:
-                name = source
+                    self.write_tree(branch, depth + 1, loop, paid, each)
             if set(map(repr, node.branches)) != BOTH:
-                lines.append(f"{indent}if {_differ(name, last)}: return None")
+                lines.append(f"{indent}if not ({_compare(name, last)}): return None")
             node = following
         if node is None or node.is_refused or (self._with_trails and node.output is None):
             lines.append(f"{indent}return None")
             return
         self._write_segment(node, indent, loop)
         if loop is not None:
-            # If only the state decided, and it stays, all rounds that follow do the same: nothing.
-            is_last = is_of_state and not _counts(loop) and _does_nothing(node)
-            lines.append(f"{indent}{'break' if is_last else 'continue'}")
+            lines.append(f"{indent}continue")
             return
         cost, steps, size = (
             paid[0] + node.cost,
@@ -231,6 +203,8 @@ class _WalkCode:
     def _write_loop(self, loop: LoopOverMessages, depth: int) -> None:
         indent = "    " * depth
         self.lines.append(f"{indent}left = []")
+        if loop.selected:
+            self.lines.append(f"{indent}{loop.selected}")
         if not self._with_memory or not self._resume_loop(loop, indent):
             self.lines.append(f"{indent}for i in range({loop.count}):")
         self.lines.append(f"{indent}    m = M[{loop.index}]")
@@ -291,8 +265,6 @@ class _WalkCode:
         self.scope[name] = node.keys | UNCOUNTED
         size = 1 + len(node.keys)  # beside the role
         left = f"left.append(Unwritten({loop.index}, {name}))"
-        if self._is_plain:
-            return [] if size == len(PLAIN_KEYS) else [left]
         return [f"if len(m) != {size} and not {name}.issuperset(m): {left}"]
 
 
@@ -346,28 +318,7 @@ def _counts(loop: LoopOverMessages) -> bool:
     return loop.body.has_keys and loop.skipped is not None
 
 
-def _does_nothing(node: ProvenSegment) -> bool:
-    does = (node.texts, node.output, node.state, node.trails, node.others, node.carried)
-    return not any(does) and not (node.writes_tools or node.price or node.per_character)
-
-
-def _simplify(source: str) -> str | bool:
-    """Return the answer of all messages of a plain chat to a question, or the question that remains."""
-    if key := HAS_KEY.fullmatch(source):
-        return key[1] in PLAIN_KEYS
-    if IS_TEXT.fullmatch(source):
-        return True
-    words = HAS_WORDS.fullmatch(source)
-    return f"(c := {words[1]}) and not c.isspace()" if words else source
-
-
 def _compare(name: str, answer: Any) -> str:
     if type(answer) is bool:
-        return name if answer else f"not {name}"
+        return name if answer else f"not ({name})"
     return f"{name} == {answer!r}"
-
-
-def _differ(name: str, answer: Any) -> str:
-    if type(answer) is bool:
-        return f"not ({name})" if answer else name
-    return f"{name} != {answer!r}"

@@ -19,6 +19,8 @@ from typing import Any
 
 from turnwise.engine.segments.symbols import NotRecordable
 
+FieldTest = tuple[str, tuple[str, ...], bool]  # the arguments of `passes`
+
 
 def kind_of(value: Any) -> str:
     """Return the kind of a value: as much as a template sees of its type, and whether a text is empty or blank."""
@@ -36,17 +38,21 @@ def select_messages(
     state: dict[Any, Any],
     messages: list[dict[str, Any]],
     first: int,
-    roles: tuple[str, ...],
-    is_among: bool,
+    tests: tuple[FieldTest, ...],
 ) -> list[int]:
-    """Return the indices of the messages from one on whose roles are among some, or are not; looked for once."""
-    key = (first, roles, is_among)
-    found: list[int] | None = state.get(key)
+    """Return the indices of the messages from one on that pass all tests; looked for once."""
+    found: list[int] | None = state.get((first, tests))
     if found is None:
         indices = range(first, len(messages))
-        found = [i for i in indices if (messages[i].get("role") in roles) is is_among]
-        state[key] = found
+        found = [i for i in indices if all([passes(messages[i], *test) for test in tests])]
+        state[first, tests] = found
     return found
+
+
+def passes(message: dict[str, Any], key: str, values: tuple[str, ...], is_among: bool) -> bool:
+    """Whether a field is among some values, or is not; without values: whether there is one."""
+    found = message.get(key) in values if values else key in message
+    return found is is_among
 
 
 def format_now(now: Any, form: str) -> str:
@@ -207,6 +213,7 @@ class LoopOverMessages:
         body: the section of one round.
         after: the section that follows.
         skipped: how many messages are before those that it is over; None if it is over others.
+        selected: the line that names the list of their indices, if the messages are selected.
     """
 
     index: str
@@ -214,3 +221,4 @@ class LoopOverMessages:
     body: FactTree
     after: FactTree
     skipped: int | None
+    selected: str

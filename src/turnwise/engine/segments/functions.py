@@ -54,6 +54,7 @@ from turnwise.engine.segments.symbols import (
     MessageField,
     NotRecordable,
     RoundCounter,
+    SafeText,
     Sourced,
     StatePairs,
     TextSlot,
@@ -88,6 +89,7 @@ FILTER_METHODS = {
 # For the tests that ask for the type of a value: a value of that type.
 SAMPLES: dict[type, Any] = {
     UnknownText: "x",
+    SafeText: Safe("x"),
     UnknownNumber: 2,
     RoundCounter: 2,
     UnknownMapping: {},
@@ -166,6 +168,9 @@ def _run_get_attribute(
 def _run_to_text(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:
     if type(value) is UnknownText:
         return value, trail
+    if type(value) is SafeText:
+        recorder.pay(value)
+        return recorder.make_text(value.parts, value.is_full), trail
     if isinstance(value, UnknownNumber):
         slot = recorder.make_slot(f"str({value.source})", recorder.numbers.get(value.source))
         return recorder.make_text((slot,), True), trail
@@ -315,6 +320,13 @@ def _run_as_method(
         return run_guarded(recorder, function, rt, value, trail, *args, **more)
     function(rt, "", None, *args, **more)  # fails for wrong arguments
     return _run_call_method(recorder, NAMES["call_method"], rt, value, trail, method, *args, **more)
+
+
+def _run_filter_safe(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:
+    if type(value) is not UnknownText:
+        return run_guarded(recorder, function, rt, value, trail)
+    recorder.pay(value)
+    return recorder.make_text(value.parts, value.is_full, SafeText), trail
 
 
 def _run_filter_items(
@@ -477,6 +489,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "filter_join": _run_filter_join,
     "filter_list": run_filter_list,
     "filter_rejectattr": run_filter_by_role,
+    "filter_safe": _run_filter_safe,
     "filter_selectattr": run_filter_by_role,
     "filter_string": _run_to_text,
     "filter_tojson": _run_filter_tojson,

@@ -245,8 +245,6 @@ class Recorder:
 
     def iterate(self, messages: UnknownMessages, is_counted: bool) -> Iterator[Any]:
         """Yield the rounds of a loop over messages; each is a section."""
-        if OF_CHAT.search(messages.write_index("i")):
-            raise NotRecordable  # each round would look for its message again
         frame = sys._getframe(1)
         out = frame.f_locals["out"]
         self._loops += 1
@@ -254,22 +252,20 @@ class Recorder:
             raise NotRecordable
         del frame
         self._output = out
-        index = messages.write_index("i")
-        loop = self._end_section(
-            out,
-            LoopOverMessages(
-                index,
-                messages.count,
-                FactTree(),
-                FactTree(),
-                messages.skipped,
-            ),
-        ).loop
+        index, count, selected = messages.write_index("i"), messages.count, ""
+        if chosen := messages.chosen:
+            # The list of their indices gets a name, or each round would look for its message again.
+            name = f"L{self._loops}"
+            selected = f"{name} = {chosen}"
+            index, count = index.replace(chosen, name), count.replace(chosen, name)
+            self._scope[name] = eval(chosen, self._scope)
+        rounds = LoopOverMessages(index, count, FactTree(), FactTree(), messages.skipped, selected)
+        loop = self._end_section(out, rounds).loop
         assert loop is not None
         weight = self.weight
         self.is_in_round = True
         self._own = loop.index
-        for number in range(eval(messages.count, self._scope)):
+        for number in range(eval(loop.count, self._scope)):
             self._begin_section(loop.body, number)
             self._runtime.charge_steps(weight)
             self._scope["m"] = self._scope["M"][eval(loop.index, self._scope)]
@@ -438,11 +434,13 @@ class Recorder:
         """Return a slot."""
         return TextSlot(check_length(source), self.find_section(source), field)
 
-    def make_text(self, parts: Parts, is_full: bool = False) -> UnknownText:
+    def make_text(
+        self, parts: Parts, is_full: bool = False, kind: type[UnknownText] = UnknownText
+    ) -> UnknownText:
         """Return an unknown text."""
         if len(parts) > MAX_PARTS:
             raise NotRecordable
-        text = UnknownText(CHARACTER)
+        text = kind(CHARACTER)
         text.parts, text.recorder, text.is_full = parts, self, is_full
         return text
 
@@ -459,14 +457,19 @@ class Recorder:
     def pay(self, text: UnknownText, each: int = MAX_CHARACTER_SIZE) -> None:
         """Pay for an operation on a text: for itself, and for each of its characters."""
         self._runtime.charge_bytes(OPERATION_BYTES)
-        self.cost += each
+        share = each / max(self._runtime.limits.bytes, 1)
+        is_own = self.is_in_round
         for part in text.parts:
-            if isinstance(part, TextSlot):
-                if self.is_in_round and OF_CHAT.search(part.source):
-                    share = each / max(self._runtime.limits.bytes, 1)
-                    self._others[part.source] = self._others.get(part.source, 0) + share
-            else:
+            if not isinstance(part, TextSlot):
                 self._runtime.charge_bytes(each * len(part))
+            elif OF_CHAT.search(part.source):
+                self._others[part.source] = self._others.get(part.source, 0) + share
+            else:
+                is_own = True
+        if is_own:
+            self.cost += each
+        else:
+            self.total_cost += each
 
 
 def _write_fields(text: UnknownText) -> str:

@@ -118,7 +118,6 @@ class Segments:
         now: Any,
         has_tools: bool,
         with_trails: bool = False,
-        is_plain: bool = False,
         memory: dict[Any, Any] | None = None,
     ) -> SegmentedText | None:
         """Return the text of a conversation, in which no character is half of a pair; None if the program has to run.
@@ -128,14 +127,13 @@ class Segments:
             now: the clock.
             has_tools: whether there are tools to write.
             with_trails: whether the output is wanted too.
-            is_plain: whether all messages have just a role and a content, both text.
             memory: what was kept of other beginnings of the same conversation; see `ReadMessages`.
         """
         if not self._leaves or len(messages) > MAX_MESSAGES:
             return None
         if with_trails and not self._has_origins:
             return None
-        walk = self._get_walk(with_trails, is_plain, memory is not None)
+        walk = self._get_walk(with_trails, memory is not None)
         known = memory or {"text": ""}
         try:
             walked = walk(messages, len(messages), {"now": now}, has_tools, known)
@@ -190,7 +188,6 @@ class Segments:
         runtime: Runtime,
         context: Mapping[str, Any],
         output: Output,
-        is_plain: bool = False,
     ) -> None:
         """Record a conversation, unless that failed often.
 
@@ -199,7 +196,6 @@ class Segments:
             runtime: the budgets for running it.
             context: its inputs.
             output: what it writes.
-            is_plain: see `write`.
         """
         messages = context["messages"]
         self._misses += 1
@@ -214,8 +210,8 @@ class Segments:
         try:
             self._record(program, runtime, context)
             call = (messages, runtime.now, context.get("tools") is not None)
-            written = self.write(*call, is_plain=is_plain)
-            traced = self.write(*call, with_trails=True, is_plain=is_plain)
+            written = self.write(*call)
+            traced = self.write(*call, with_trails=True)
         finally:
             self._lock.release()
         text = "".join(output[::2])
@@ -227,7 +223,7 @@ class Segments:
             self._walks.clear()
         if traced is not None and traced.output is not None:
             origins = [_find_origins(one, text, self._limits) for one in (traced.output, output)]
-            is_followed = not any(origin[0] == UNFOLLOWED for origin in origins[1])
+            is_followed = UNFOLLOWED not in [leaf for leaf, *_ in origins[1]]
             self._has_origins &= is_followed and origins[0] == origins[1]
         self._recordings += 1
         if self._recordings > FREELY_LEARNED:
@@ -266,8 +262,6 @@ def _find_unwritten(
     others: tuple[tuple[int, str], ...],
 ) -> tuple[int, ...]:
     """Return the messages of which a field that counts may not be written."""
-    if not missing:
-        return ()
     written: dict[int, set[str]] = {}
     for index, keys in missing:
         written.setdefault(index, set(UNCOUNTED)).update(keys)

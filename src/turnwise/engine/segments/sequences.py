@@ -13,10 +13,9 @@ from turnwise.engine.provenance.text_rules import PART
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import are_parts
 from turnwise.engine.runtime.limits import Runtime
-from turnwise.engine.runtime.values import (
-    Pair,
-)
-from turnwise.engine.segments.guards import check_stream, run_guarded
+from turnwise.engine.runtime.methods import METHODS
+from turnwise.engine.runtime.values import Pair, Stream
+from turnwise.engine.segments.guards import check_stream, keep_stream, run_guarded
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.sources import UNTRACED
 from turnwise.engine.segments.symbols import (
@@ -78,6 +77,7 @@ def run_start_message_loop(
 def run_start_loop(
     recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any, weight: int
 ) -> Any:
+    value = take_messages(recorder, value)
     if type(value) is UnknownMessages:
         recorder.weight = weight
         return value, (), True
@@ -104,7 +104,7 @@ def run_length(
 
 
 def run_sequence_function(recorder: Recorder, function: Any, *args: Any, **more: Any) -> Any:
-    value = args[1] if len(args) > 1 else None
+    value = take_messages(recorder, args[1]) if len(args) > 1 else None
     if type(value) is UnknownMessages and function in (FIRST, LAST):
         if not value:
             raise NotRecordable
@@ -125,28 +125,43 @@ def run_filter_by_role(
     *args: Pair,
     **more: Pair,
 ) -> Any:
-    """Run `selectattr` or `rejectattr` on the roles of messages."""
+    """Run `selectattr` or `rejectattr` on messages: by their roles, or by whether there is a field."""
+    value = take_messages(recorder, value)
     if type(value) is not UnknownMessages:
         return run_guarded(recorder, function, rt, value, trail, *args, **more)
-    attribute, test, wanted = [*(pair[0] for pair in args), None, None, None][:3]
-    if more or attribute != "role" or holds_unknown(recorder, wanted):
+    key, test, wanted = [*(pair[0] for pair in args), None, None, None][:3]
+    if more or type(key) is not str or holds_unknown(recorder, wanted):
         raise NotRecordable
-    run_guarded(recorder, function, rt, [{"role": ""}], trail, *args)  # fails for wrong arguments
-    if value.skipped is None:
+    run_guarded(recorder, function, rt, [{key: ""}], trail, *args)  # fails for wrong arguments
+    values, is_among = _read_test(test, wanted)
+    if not key.isidentifier() or key in METHODS[dict] or (values and key != "role"):
         raise NotRecordable
+    found: Any = value.select((key, values, is_among is not (function is REJECT)))
+    return keep_stream(recorder, (Stream(found, None), InTrail(found)))
+
+
+def _read_test(test: Any, wanted: Any) -> tuple[tuple[str, ...], bool]:
+    """Return the values that a field must have, or must not have; none if it must be there, or must not."""
     if test in EQUALITIES and type(wanted) is str:
-        roles, is_among = (wanted,), EQUALITIES[test]
-    elif test == "in" and type(wanted) in (list, tuple) and all(type(one) is str for one in wanted):
-        roles, is_among = tuple(wanted), True
-    else:
+        return (wanted,), EQUALITIES[test]
+    if test == "in" and type(wanted) in (list, tuple) and set(map(type, wanted)) == {str}:
+        return tuple(wanted), True
+    if test not in ("defined", "undefined"):
         raise NotRecordable
-    keeps_them = is_among is not (function is REJECT)
-    chosen = f"select(S, M, {value.skipped}, {roles!r}, {keeps_them})"
-    found = UnknownMessages(recorder, (f"{chosen}[", "]"), f"len({chosen})")
-    return found, InTrail(found)
+    return (), test == "defined"
+
+
+def take_messages(recorder: Recorder, value: Any) -> Any:
+    """Return the messages of a stream, which can be read once; any other value as it is."""
+    items: Any = value.items if type(value) is Stream else None
+    if type(items) is not UnknownMessages:
+        return value
+    check_stream(recorder, value)
+    return value.take_items()
 
 
 def run_filter_list(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:
+    value = take_messages(recorder, value)
     if type(value) is UnknownMessages:
         return value, InTrail(value)
     return run_sequence_function(recorder, function, rt, value, trail)

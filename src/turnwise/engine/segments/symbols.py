@@ -151,6 +151,12 @@ for _name in set(dir(str)) - HARMLESS - {"__eq__", "__ne__"}:
     setattr(UnknownText, _name, refuse)
 
 
+class SafeText(UnknownText):
+    """An unknown text after `safe`: what is added to it would be escaped, so it is only written."""
+
+    __slots__ = ()
+
+
 class Sourced:
     """A value with a source, which may hold only in the section in which it was read."""
 
@@ -202,15 +208,10 @@ def _make_operator(form: str, is_question: bool) -> Callable[[UnknownNumber, Any
     return run
 
 
-for _name, _sign in {"add": "+", "sub": "-", "mul": "*"}.items():
+for _name, _sign in {"add": "+", "sub": "-", "mul": "*", "mod": "%", "floordiv": "//"}.items():
     setattr(UnknownNumber, f"__{_name}__", _make_operator(f"({{0}} {_sign} {{1}})", False))
     setattr(UnknownNumber, f"__r{_name}__", _make_operator(f"({{1}} {_sign} {{0}})", False))
-for _name, _sign in {"mod": "%", "floordiv": "//"}.items():
-    setattr(UnknownNumber, f"__{_name}__", _make_operator(f"({{0}} {_sign} {{1}})", False))
-    setattr(UnknownNumber, f"__r{_name}__", _make_operator(f"({{1}} {_sign} {{0}})", False))
-for _name, _sign in {
-    **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
-}.items():
+for _name, _sign in dict(eq="==", ne="!=", lt="<", le="<=", gt=">", ge=">=").items():
     setattr(UnknownNumber, f"__{_name}__", _make_operator(f"({{0}} {_sign} {{1}})", True))
 
 
@@ -297,9 +298,10 @@ class UnknownMessages:
         around: what is before and after the source of a place, in the source of the index of the message there.
         count: the source of their number.
         skipped: how many there are before them, if they are all others.
+        selection: the last arguments of `select_messages`, if they were selected.
     """
 
-    __slots__ = ("around", "count", "recorder", "skipped")
+    __slots__ = ("around", "count", "recorder", "selection", "skipped")
 
     def __init__(
         self,
@@ -307,11 +309,27 @@ class UnknownMessages:
         around: tuple[str, str] = ("", ""),
         count: str = "n",
         skipped: int | None = None,
+        selection: tuple[int, tuple[Any, ...]] | None = None,
     ) -> None:
         self.recorder = recorder
         self.around = around
         self.count = count
         self.skipped = skipped
+        self.selection = selection
+
+    @property
+    def chosen(self) -> str:
+        """The source of the list of their indices, if they were selected."""
+        return f"select(S, M, {self.selection[0]}, {self.selection[1]!r})" if self.selection else ""
+
+    def select(self, test: tuple[Any, ...]) -> UnknownMessages:
+        """Return those of them that pass a test."""
+        if self.selection is None and self.skipped is None:
+            raise NotRecordable
+        first, tests = self.selection or (self.skipped or 0, ())
+        found = UnknownMessages(self.recorder, selection=(first, (*tests, test)))
+        found.around, found.count = (f"{found.chosen}[", "]"), f"len({found.chosen})"
+        return found
 
     @property  # type: ignore[misc]  # as above
     def __class__(self) -> type:
@@ -405,7 +423,7 @@ class StatePairs(dict[str, Pair]):
             self._recorder.write_state(f"{self._number}.{name}", *pair)
 
 
-UNKNOWN = (UnknownText, UnknownNumber, RoundCounter, UnknownMapping, UnknownMessages)
+UNKNOWN = (UnknownText, SafeText, UnknownNumber, RoundCounter, UnknownMapping, UnknownMessages)
 
 
 def join_parts(texts: Sequence[Any]) -> Parts:
