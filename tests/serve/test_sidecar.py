@@ -395,7 +395,7 @@ def test_a_key_twice_is_refused(body: str, key: str) -> None:
             headers = {"content-type": "application/json"}
             answer = client.post(path, content=body, headers=headers)
             assert answer.status_code == 422
-            assert f"the key '{key}' twice" in answer.json()["error"]["message"]
+            assert f"the key '{key}' is twice" in answer.json()["error"]["message"]
 
 
 def test_effort_is_translated_to_the_variables_of_the_template(client: TestClient) -> None:

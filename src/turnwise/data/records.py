@@ -120,11 +120,6 @@ class RecordReader:
         self._has_labels = recipe.preferences == "unpaired"
         self._shape = None if recipe.shape == "auto" else recipe.shape
         self._can_be_plain = recipe.shape in ("auto", "openai") and not self._has_labels
-        self._decode = json.JSONDecoder(
-            object_pairs_hook=_read_object,
-            parse_constant=_refuse_constant,
-            parse_float=_read_float,
-        ).decode
 
     def read(self, raw: bytes) -> Record:
         """Read a row from its JSON text.
@@ -179,7 +174,7 @@ class RecordReader:
             reason = f"byte {error.start} is not UTF-8: {found}. Save the file as UTF-8"
             raise UnusableRow("bad-encoding", reason) from None
         try:
-            return self._decode(text)
+            return decode_json(text)
         except RecursionError:
             raise UnusableRow("bad-json", "the JSON is nested too deeply") from None
         except json.JSONDecodeError as error:
@@ -262,6 +257,12 @@ def _read_float(text: str) -> float:
     if isinf(value):
         raise ValueError(f"the number {short_repr(text)} is too large")
     return value
+
+
+# A key twice in one object is refused, since a filter before this program may have read the other value.
+decode_json = json.JSONDecoder(
+    object_pairs_hook=_read_object, parse_constant=_refuse_constant, parse_float=_read_float
+).decode
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------

@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import MISSING, dataclass, fields
-from math import isinf
 from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
     ClassVar,
     Literal,
-    NoReturn,
     TypeVar,
     dataclass_transform,
     get_args,
@@ -31,6 +29,7 @@ from typing import (
     get_type_hints,
 )
 
+from turnwise.data.records import decode_json
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import JsonObject, find_lone_surrogate
 
@@ -66,12 +65,7 @@ def parse_body(data: bytes, max_depth: int) -> Any:
     too_deep = RequestError(f"the body is nested more than {max_depth} levels deep")
     try:
         text = data.decode("utf-8-sig")
-        value = json.loads(
-            text,
-            parse_constant=_refuse_constant,
-            parse_float=_read_float,
-            object_pairs_hook=_read_object,
-        )
+        value = decode_json(text)
     except RecursionError:
         raise too_deep from None
     except UnicodeDecodeError as error:
@@ -79,10 +73,8 @@ def parse_body(data: bytes, max_depth: int) -> Any:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise RequestError(f"the body is not JSON: {error.msg} at {where}") from None
-    except RequestError:
-        raise
-    except ValueError:  # Python reads no number of thousands of digits
-        raise RequestError("the body has a number with too many digits to be read") from None
+    except ValueError as error:
+        raise RequestError(f"the body cannot be read: {error}") from None
     # A body with few brackets cannot be deep, and is not walked.
     if data.count(b"[") + data.count(b"{") > max_depth and is_deeper(value, max_depth):
         raise too_deep
@@ -90,27 +82,6 @@ def parse_body(data: bytes, max_depth: int) -> Any:
     has_escape = "\\ud" in text or "\\uD" in text
     if has_escape and (problem := find_lone_surrogate(value, ())):
         raise problem
-    return value
-
-
-def _read_object(pairs: list[tuple[str, Any]]) -> JsonObject:
-    """Return an object; a key twice is refused, since a filter before this server may have read the other value."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [key for key, _ in pairs]
-        twice = next(key for key in names if names.count(key) > 1)
-        raise RequestError(f"the body has the key {short_repr(twice)} twice in one object")
-    return found
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise RequestError(f"the body is not JSON: it has the number {name}")
-
-
-def _read_float(text: str) -> float:
-    value = float(text)
-    if isinf(value):
-        raise RequestError(f"the body has the number {short_repr(text)}, which is too large")
     return value
 
 
