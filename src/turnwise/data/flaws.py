@@ -19,8 +19,9 @@ from turnwise.data.recipe import Recipe
 from turnwise.data.records import Record, RecordReader, UnusableRow
 from turnwise.messages import REASONING_KEYS
 from turnwise.template import Template
+from turnwise.tokens.attribution import ASSISTANT_ROLES, ROLES
 
-INPUT_ROLES = frozenset(["system", "developer", "user", "tool", "function", "environment"])
+INPUT_ROLES = ROLES.difference(ASSISTANT_ROLES)
 """Roles of messages that are no replies in any template."""
 TRAINED_CONTENT = ("assistant", "last", "content")
 """Policies that train the content of replies."""

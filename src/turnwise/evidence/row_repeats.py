@@ -24,6 +24,7 @@ from zlib import crc32
 from turnwise.data.records import Record
 from turnwise.messages import REASONING_KEYS, Path
 from turnwise.schema import check, one_of
+from turnwise.tokens.truncation import SYSTEM_ROLES
 
 Repeats = Literal["exact", "near", "none"]
 REPEATS = get_args(Repeats)
@@ -35,7 +36,6 @@ SKETCH_HASHES, KEY_HASHES = 64, 8
 MIN_SHARED = 0.8
 MAX_SKETCHES = 250_000  # rows with which later ones are compared: 120 MB
 SLOTS = 1 << 22  # of 4 bytes; twice as many as keys, so that few are overwritten by other rows
-SYSTEM_ROLES = ("system", "developer")
 TEXT_KEYS = ("content", *REASONING_KEYS, "tool_calls")
 
 

@@ -35,6 +35,7 @@ from turnwise.evidence.row_repairs import RowRepairer
 from turnwise.evidence.row_repeats import NEAR, REPEATED, RepeatFinder, Repeats, find_texts
 from turnwise.messages import Path, format_path
 from turnwise.normalisation.calls import NotAnObject, parse_argument_text
+from turnwise.normalisation.roles import ROLES
 from turnwise.replies.grammar import Grammar
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
@@ -54,8 +55,8 @@ ROW_PROBLEMS = {
 }
 """The kinds of problems, in the order of a report; those of `KINDS` reject a row."""
 KNOWN_ROLES = (
-    *("system", "user", "assistant", "tool", "developer", "function"),
-    *("ipython", "environment", "observation", "context", "documents", "tool_results", "critic"),
+    *ROLES,
+    *("context", "documents", "tool_results", "critic"),
 )
 SHOWN_PER_KIND = 5
 BATCH_ROWS = 64  # that are encoded together

@@ -44,7 +44,6 @@ from turnwise.sized_cache import SizedTable, make_digest
 
 MAX_NAMES_BYTES = 1 << 18
 OPTION_VALUES = (True, False)  # of an option that is only tested
-SYSTEM_ROLES = ("system", "developer")
 EARLIER = (ASKED, SAID, FOUND)  # texts before a late system text
 
 

@@ -36,7 +36,7 @@ from turnwise.messages import Change, InputReader, ReadMessages
 from turnwise.normalisation.calls import CallForms, MessageDict
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.content import ContentForms
-from turnwise.normalisation.results import RESULT_ROLES, CallLink, pair_results, read_link
+from turnwise.normalisation.results import CallLink, pair_results, read_link
 from turnwise.normalisation.roles import describe_role
 from turnwise.normalisation.systems import LateSystem, SystemTexts, check_late_system
 from turnwise.normalisation.tools import normalise_tools
@@ -44,6 +44,7 @@ from turnwise.normalisation.usual_reader import UsualReader
 from turnwise.replies.events import Message
 from turnwise.replies.input_format import detect_input_format
 from turnwise.shapes.foreign_turns import read_foreign
+from turnwise.tokens.boundaries import RESULT_ROLES
 
 
 class Normalised(NamedTuple):

@@ -17,13 +17,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from turnwise.errors import short_repr
-
-RESULT_ROLES = (
-    "tool",
-    "function",
-    "ipython",
-    "environment",
-)  # names of the role of a tool's result
+from turnwise.tokens.boundaries import RESULT_ROLES
 
 
 class CallLink(NamedTuple):

@@ -10,11 +10,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from turnwise.errors import short_repr
+from turnwise.tokens.boundaries import RESULT_ROLES
 
-ROLES = (
-    *("system", "developer", "user", "assistant", "tool"),
-    *("function", "ipython", "environment"),
-)
+ROLES = ("system", "developer", "user", "assistant", *RESULT_ROLES)
 OTHER_NAMES = {
     "human": "user",
     "prompter": "user",
@@ -24,7 +22,6 @@ OTHER_NAMES = {
     "ai": "assistant",
     "chatgpt": "assistant",
     "model": "assistant",
-    "observation": "tool",
     "tool_result": "tool",
     "tool_response": "tool",
 }

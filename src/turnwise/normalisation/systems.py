@@ -21,9 +21,10 @@ from typing import Any, Literal, get_args
 from turnwise.analysis.conversations import make_message
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.normalisation.calls import MessageDict, Note
-from turnwise.normalisation.capabilities import SYSTEM_ROLES, Capabilities
+from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.content import part_text
-from turnwise.normalisation.results import RESULT_ROLES
+from turnwise.tokens.boundaries import RESULT_ROLES
+from turnwise.tokens.truncation import SYSTEM_ROLES
 
 LateSystem = Literal["in_place", "user", "front"]
 LATE_SYSTEM: tuple[LateSystem, ...] = get_args(LateSystem)
