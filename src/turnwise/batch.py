@@ -24,7 +24,7 @@ from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.engine.renderer import SCALARS
 from turnwise.engine.segments.rows import MAX_TRACED_LENGTH, trace_contents
 from turnwise.errors import MessageError, TurnwiseError, did_you_mean
-from turnwise.messages import find_lone_surrogate, find_plain_kind
+from turnwise.messages import JsonMapping, find_lone_surrogate, find_plain_kind
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded, make_laid_out
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
@@ -42,10 +42,10 @@ MAX_FAILURES = 8
 MAX_COMPLETED = 8  # one of so many conversations may be encoded in full after all
 
 SHARED_TYPES = {*SCALARS, datetime}  # of options with which a layout may be used
-NO_ARGUMENTS: Mapping[str, Any] = {}
+NO_ARGUMENTS: JsonMapping = {}
 SEPARATOR = "\0"  # between contents that are searched together
 
-EncodeRow = Callable[[Any, Mapping[str, Any]], Encoded]  # messages and the arguments of this row
+EncodeRow = Callable[[Any, JsonMapping], Encoded]  # messages and the arguments of this row
 
 
 class _Form:
@@ -209,9 +209,7 @@ class BatchEncoder:
         self._contents += contents
         return make_row((messages, contents, layout))
 
-    def _encode_in_full(
-        self, messages: Any, arguments: Mapping[str, Any] = NO_ARGUMENTS
-    ) -> Encoded:
+    def _encode_in_full(self, messages: Any, arguments: JsonMapping = NO_ARGUMENTS) -> Encoded:
         """Encode a row as `encode` does it, which may learn more about the turns of the template."""
         self._ready.clear()
         return self._encode_row(messages, arguments)
@@ -367,7 +365,7 @@ def learn_layout(request: EncodeRequest, encoded: Encoded, warnings: tuple[str, 
 
 
 def encode_laid_out(
-    request: EncodeRequest, encode: Callable[..., Encoded], arguments: Mapping[str, Any]
+    request: EncodeRequest, encode: Callable[..., Encoded], arguments: JsonMapping
 ) -> Encoded | None:
     """Return a conversation whose layout is known, and of which there is nothing to warn.
 
@@ -404,11 +402,11 @@ def encode_laid_out(
     return make_laid_out(ids, labels, len(chat), *how, encode_in_full)
 
 
-def _refuse_row(messages: Any, arguments: Mapping[str, Any]) -> Encoded:
+def _refuse_row(messages: Any, arguments: JsonMapping) -> Encoded:
     raise MessageError("the layout of this row is not known")
 
 
-def can_share_layout(messages: Any, arguments: Mapping[str, Any]) -> bool:
+def can_share_layout(messages: Any, arguments: JsonMapping) -> bool:
     """Return whether a conversation consists of plain turns, and is encoded as such rows are."""
     if any([arguments.get(name) is not None for name in ("tools", "documents", "late_system")]):
         return False
@@ -423,7 +421,7 @@ def encode_batch(
     rows: Iterable[Any],
     tokenizer: object,
     train_on: TrainOn,
-    arguments: Mapping[str, Any],
+    arguments: JsonMapping,
     on_error: str,
 ) -> EncodedBatch:
     """Encode rows.
@@ -442,7 +440,7 @@ def encode_batch(
     request = requests.build([], tokenizer, train_on, given, **more)
     given["now"] = request.arguments["now"]  # one time for all rows
 
-    def encode_row(messages: Any, own: Mapping[str, Any]) -> Encoded:
+    def encode_row(messages: Any, own: JsonMapping) -> Encoded:
         return encode(messages, tokenizer, train_on, **{**more, **given, **own})
 
     is_plain = given.get("tools") is None and given.get("documents") is None

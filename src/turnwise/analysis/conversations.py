@@ -25,6 +25,7 @@ from typing import Any, cast
 
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.renderer import Renderer
+from turnwise.messages import JsonMapping, JsonObject
 
 NOW = datetime(2025, 1, 15, 12)
 LATER = datetime(2031, 11, 28, 21, 43, 56)  # no part of it is that of NOW
@@ -51,11 +52,11 @@ class Probe:
     tools: list[Any] | None = None
     documents: list[Any] | None = None
     add_generation_prompt: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
+    options: JsonObject = field(default_factory=dict)
     now: datetime = NOW
     about: str = ""
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> JsonObject:
         """What `Template.render` takes."""
         given = {
             "tools": self.tools,
@@ -86,7 +87,7 @@ def make_tool_result(result: Any, number: int = 0, name: str = "weather") -> Mes
     return {"role": "tool", "content": result, "name": name, "tool_call_id": f"call0000{number}"}
 
 
-def make_tool(name: str, **properties: Any) -> dict[str, Any]:
+def make_tool(name: str, **properties: Any) -> JsonObject:
     parameters = {"type": "object", "properties": properties, "required": list(properties)[:1]}
     return {
         "type": "function",
@@ -109,18 +110,18 @@ SHORT_FORMS: dict[str, Callable[..., Any]] = {
 
 
 @cache
-def _read_data() -> dict[str, dict[str, Any]]:
+def _read_data() -> dict[str, JsonObject]:
     from importlib.resources import (
         files,
     )  # few callers need the data, and importing this takes time
 
     text = files("turnwise.analysis").joinpath("probes.json").read_text(encoding="utf-8")
-    return cast(dict[str, dict[str, Any]], json.loads(text))
+    return cast(dict[str, JsonObject], json.loads(text))
 
 
 @cache
-def _read_values() -> dict[str, Any]:
-    values: dict[str, Any] = {}
+def _read_values() -> JsonObject:
+    values: JsonObject = {}
     for name, value in (_read_data()["values"] | _read_data()["lists"]).items():
         values[name] = _fill(value, values)
     return values
@@ -143,7 +144,7 @@ def load_probes(topic: str, **variables: Any) -> Iterator[Probe]:
         yield from _read_row(row, names)
 
 
-def _read_row(row: dict[str, Any], names: Mapping[str, Any]) -> Iterator[Probe]:
+def _read_row(row: JsonObject, names: JsonMapping) -> Iterator[Probe]:
     """Yield the conversation of a row, or those that a loop makes of its rows."""
     if "do" not in row:
         yield Probe(**{**_fill(row, names), "covers": row["covers"].format_map(names)})
@@ -156,7 +157,7 @@ def _read_row(row: dict[str, Any], names: Mapping[str, Any]) -> Iterator[Probe]:
             yield from _read_row(inner, {**names, **bound, f"{first}_number": number})
 
 
-def _fill(value: Any, names: Mapping[str, Any]) -> Any:
+def _fill(value: Any, names: JsonMapping) -> Any:
     """Return a value of the file with its names and short forms written out."""
     if isinstance(value, str):
         return names.get(value[1:], value) if value.startswith("$") else value

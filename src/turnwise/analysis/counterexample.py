@@ -29,6 +29,7 @@ from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TemplateLimitError, TurnwiseError, short_repr
+from turnwise.messages import JsonMapping, JsonObject
 
 MAX_SHRINK_STEPS = 400
 CONTEXT_BEFORE, CONTEXT_AFTER = 30, 40  # characters shown around the first difference
@@ -225,7 +226,7 @@ def _replace_item(values: list[Any], index: int, *items: Any) -> list[Any]:
     return [*values[:index], *items, *values[index + 1 :]]
 
 
-def _without_key(values: dict[str, Any], key: str) -> dict[str, Any]:
+def _without_key(values: JsonObject, key: str) -> JsonObject:
     return {name: value for name, value in values.items() if name != key}
 
 
@@ -250,7 +251,7 @@ def _piece_at(side: RenderOutcome, at: int) -> Piece | None:
     return None
 
 
-def passed_arguments(probe: Probe) -> dict[str, Any]:
+def passed_arguments(probe: Probe) -> JsonObject:
     """Return the arguments of `render` that are not defaults."""
     arguments = {"tools": probe.tools, "documents": probe.documents, **probe.options}
     if probe.add_generation_prompt:
@@ -276,7 +277,7 @@ def is_well_formed(probe: Probe) -> bool:
     return probe.documents is None or all(map(bool, probe.documents or [None]))
 
 
-def _is_message(message: Mapping[str, Any]) -> bool:
+def _is_message(message: JsonMapping) -> bool:
     calls = message.get("tool_calls", [{"name": "any", "arguments": {}}])
     if not calls or any("arguments" not in _find_function(call) for call in calls):
         return False
@@ -290,7 +291,7 @@ def _is_part(part: Any) -> bool:
     return not isinstance(part, Mapping) or ("type" in part and len(part) > 1)
 
 
-def _find_function(value: Any) -> Mapping[str, Any]:
+def _find_function(value: Any) -> JsonMapping:
     """Return what a tool or a call has with its name, in a wrapper or without; empty if it has no name."""
     function = value.get("function", value) if isinstance(value, Mapping) else None
     return function if isinstance(function, Mapping) and function.get("name") else {}
@@ -301,7 +302,7 @@ def _is_tool(tool: Any) -> bool:
     return bool(function) and (function is tool or "type" in tool)
 
 
-def _answers_calls(messages: Iterable[Mapping[str, Any]]) -> bool:
+def _answers_calls(messages: Iterable[JsonMapping]) -> bool:
     """Return whether every result follows a message with calls, or another result."""
     may_answer = False
     for message in messages:

@@ -18,7 +18,7 @@ answers here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -35,7 +35,7 @@ from turnwise.engine.provenance.expressions import find_span
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import Allowance
 from turnwise.errors import TemplateError, TemplateRaised, TurnwiseError, short_repr
-from turnwise.messages import InputReader, Path, format_path
+from turnwise.messages import InputReader, JsonMapping, Path, format_path
 
 Verdict = Literal["written", "changed", "dropped", "garbled", "refused"]
 EXCERPT = 24  # characters on each side of a word
@@ -205,7 +205,7 @@ class FormTable:
         return question._replace(probe=replace(question.probe, options=options))
 
     @cached_property
-    def reasoning_options(self) -> Mapping[str, Any]:
+    def reasoning_options(self) -> JsonMapping:
         """The options under which reasoning is written: none, or those that turn it on."""
         form = load_forms()["reasoning"]
         question = self._make(form, form.chat, form.tools)

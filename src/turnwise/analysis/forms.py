@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Literal
+
+from turnwise.messages import JsonObject
 
 Audience = Literal["chat", "tools", "agents", "vision", "training", "rarely"]
 CONTENT_ROLES = ("user", "system", "assistant", "tool")
@@ -77,11 +79,11 @@ class Form:
 def load_forms() -> dict[str, Form]:
     """Return the forms by their names, in the order of the table."""
     text = files("turnwise.analysis").joinpath("forms.toml").read_text(encoding="utf-8")
-    rows: list[dict[str, Any]] = tomllib.loads(text)["form"]
+    rows: list[JsonObject] = tomllib.loads(text)["form"]
     return {form.name: form for form in (*map(_read_form, rows), *_list_content_forms())}
 
 
-def _read_form(row: dict[str, Any]) -> Form:
+def _read_form(row: JsonObject) -> Form:
     return Form(**{**row, "needs": tuple(row.get("needs", ()))})
 
 

@@ -27,7 +27,7 @@ from turnwise.engine.provenance.written_fields import (
     has_texts_only,
     read_output,
 )
-from turnwise.messages import REASONING_KEYS, Path, format_path
+from turnwise.messages import REASONING_KEYS, JsonMapping, Path, format_path
 from turnwise.messages.media import media_kind
 
 CONTENT, REASONING, CALLS = "content", "reasoning", "calls"
@@ -49,7 +49,7 @@ class Loss(NamedTuple):
 
 def find_losses(
     rendering: Rendering,
-    messages: Sequence[Mapping[str, Any]],
+    messages: Sequence[JsonMapping],
     tools: Any = None,
     documents: Any = None,
     positions: Sequence[int] | None = None,
@@ -98,7 +98,7 @@ def _find_lost_media(
 
 
 def find_missing(
-    table: PieceTable, index: int, message: Mapping[str, Any], spans: Sequence[tuple[int, int]]
+    table: PieceTable, index: int, message: JsonMapping, spans: Sequence[tuple[int, int]]
 ) -> tuple[str, ...]:
     """Return which of "content", "reasoning" and "calls" have text that is not in the turn of a message.
 
@@ -122,7 +122,7 @@ def find_missing(
     return tuple(name for name, losses in found.items() if any(losses))
 
 
-def has_other_text(message: Mapping[str, Any], missing: Collection[str]) -> bool:
+def has_other_text(message: JsonMapping, missing: Collection[str]) -> bool:
     """Return whether a message has a field with text that is not missing, or no text at all."""
     fields = {
         CONTENT: _has_text(message.get("content")),
@@ -163,7 +163,7 @@ class LossFinder:
 
     def find(
         self,
-        numbered: Sequence[tuple[int, Mapping[str, Any]]],
+        numbered: Sequence[tuple[int, JsonMapping]],
         tools: Any,
         documents: Any,
         removed: Container[int],
@@ -197,7 +197,7 @@ class LossFinder:
                 yield path, False
 
     def find_content(
-        self, message: Mapping[str, Any], index: int, removed: Container[int] = ()
+        self, message: JsonMapping, index: int, removed: Container[int] = ()
     ) -> Iterator[tuple[Path, bool]]:
         """Yield what is lost of the content of a message."""
         path: Path = ("messages", index, "content")
@@ -238,7 +238,7 @@ class LossFinder:
         else:
             yield from lost
 
-    def find_reasoning(self, message: Mapping[str, Any], index: int) -> Iterator[tuple[Path, bool]]:
+    def find_reasoning(self, message: JsonMapping, index: int) -> Iterator[tuple[Path, bool]]:
         """Yield reasoning that is lost under each of its keys, and as a part of the content."""
         text = _find_reasoning_text(message)
         if not isinstance(text, str) or not text.strip():
@@ -256,7 +256,7 @@ class LossFinder:
         if not any(self._has_all(path, text) for path in paths):
             yield ("messages", index, given), any(map(self._has_some, paths))
 
-    def find_calls(self, message: Mapping[str, Any], index: int) -> Iterator[tuple[Path, bool]]:
+    def find_calls(self, message: JsonMapping, index: int) -> Iterator[tuple[Path, bool]]:
         """Yield the calls of a message that are lost, or what is lost of them."""
         call = message.get("function_call")
         if call:
@@ -397,11 +397,11 @@ class LossFinder:
         return {origin.part for text, origin in pieces if origin.part and not text.isspace()}
 
 
-def _has_name(message: Mapping[str, Any]) -> bool:
+def _has_name(message: JsonMapping) -> bool:
     return bool(message.get("name")) and message.get("role") not in NAMED_RESULT_ROLES
 
 
-def _find_reasoning_text(message: Mapping[str, Any]) -> Any:
+def _find_reasoning_text(message: JsonMapping) -> Any:
     """Return the reasoning of a message, which is the first of its keys that has some."""
     return next((message[key] for key in REASONING_KEYS if message.get(key)), None)
 
@@ -419,7 +419,7 @@ def list_scalars(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
             yield place, found
 
 
-def _repeats_content(message: Mapping[str, Any], name: str) -> bool:
+def _repeats_content(message: JsonMapping, name: str) -> bool:
     """Whether a refusal, or what was said aloud, is the content as well."""
     said = message[name].get("transcript") if isinstance(message[name], Mapping) else message[name]
     return said is not None and said == message.get("content")

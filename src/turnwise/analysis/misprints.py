@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from turnwise.engine.provenance.rendering import Origin, Rendering
-from turnwise.messages import Path
+from turnwise.messages import JsonMapping, Path
 
 Notation = Literal["python", "json", "quotes"]
 CONTENT_DEPTH = 3  # steps of the path of a content: messages, index, "content"
@@ -60,9 +60,7 @@ def find_misprints(
         start += len(text)
 
 
-def _judge_piece(
-    text: str, origin: Origin, given: Mapping[str, Any]
-) -> tuple[Path, Notation] | None:
+def _judge_piece(text: str, origin: Origin, given: JsonMapping) -> tuple[Path, Notation] | None:
     path = origin.path
     if path is None:
         for source in origin.sources if origin.kind == "computed" else ():

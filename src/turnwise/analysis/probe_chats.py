@@ -24,14 +24,14 @@ from turnwise.analysis.conversations import (
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.prober import IN_PARTS, CallShape, Prober
 from turnwise.engine.runtime.functions import FUNCTIONS
-from turnwise.messages import REASONING_KEYS, Path
+from turnwise.messages import REASONING_KEYS, JsonMapping, JsonObject, Path
 
 RULES, MORE_RULES = "Answer briefly.", "Use metric units."
 ASKED, ASKED_AGAIN = "Tide at Brest?", "And at Calais?"
 SAID, SAID_NEXT = "High water at noon.", "An hour later."
 THOUGHT = "Let me look at the table."
 FOUND, FOUND_NEXT = "7.1 metres", "6.8 metres"
-ARGUMENTS: tuple[dict[str, Any], ...] = ({"harbour": "Brest"}, {"harbour": "Calais"})
+ARGUMENTS: tuple[JsonObject, ...] = ({"harbour": "Brest"}, {"harbour": "Calais"})
 CALL_IDS = ("call00001", "call00002")  # nine letters and digits, as some templates demand
 TOOL_NAME = "tide"
 TOOLS = [make_tool(TOOL_NAME, harbour={"type": "string", "description": "The harbour"})]
@@ -39,7 +39,7 @@ BOOLEAN_TOOL = make_tool(TOOL_NAME, nearby={"type": "boolean", "default": True})
 OPENAI_ID = "call_8Zf3a9c27d4bQx10"  # as OpenAI's clients make them
 ODD_VALUES = {"nearby": True, "limit": None, "ports": ["Brest", "Calais"]}
 DOCUMENTS = [{"title": "Tide table", "text": "High water at Brest: 7.1 metres"}]
-CONTENTS: dict[str, Any] = {
+CONTENTS: JsonObject = {
     "text": SAID,
     "parts": [{"type": "text", "text": SAID}],
     "two-parts": [{"type": "text", "text": text} for text in (SAID, SAID_NEXT)],
@@ -106,9 +106,9 @@ class ProbeChats:
         return {name: self._known_tokens.get(name) or text for name, text in tokens.items()}
 
     @cached_property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """The values without which the template cannot be rendered."""
-        options: dict[str, Any] = dict(self.tokens)
+        options: JsonObject = dict(self.tokens)
         renderer = self.prober.renderer
         if self.prober.settings.fill_variables:
             known = {*STANDARD_VARIABLES, *FUNCTIONS, *options, *renderer.options}
@@ -164,7 +164,7 @@ class ProbeChats:
         *messages: MessageDict,
         tools: Sequence[Any] | None = None,
         prompt: bool = False,
-        options: Mapping[str, Any] | None = None,
+        options: JsonMapping | None = None,
     ) -> Probe:
         """Return a conversation, after the messages that the template wants first."""
         roles = [message.get("role") for message in messages]

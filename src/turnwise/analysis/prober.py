@@ -39,7 +39,7 @@ from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TemplateLimitError, TurnwiseError
-from turnwise.messages import REASONING_KEYS
+from turnwise.messages import REASONING_KEYS, JsonMapping, JsonObject
 
 # Sentinels
 SYSTEM, USER, NEXT_USER, RESULT = "Zsystemq", "Zuserq", "Zagainq", "Zresultq"
@@ -47,7 +47,7 @@ CONTENT, REASONING = "Zcontentq", "Zreasonq"
 NAMES = ("zfuna", "zfunb")
 IDS = ("zid0aaaa1", "zid0bbbb2")  # nine letters and digits, as some templates demand
 # A string, a number, a string: only then can the end of a string, the end of a number and a separator be told apart.
-ARGUMENTS: tuple[dict[str, Any], ...] = (
+ARGUMENTS: tuple[JsonObject, ...] = (
     {"zkeya": "zvala", "zkeyb": 90417, "zkeyc": "zvalc"},
     {"zkeyd": "zvald", "zkeye": 80351, "zkeyf": "zvalf"},
 )
@@ -217,7 +217,7 @@ class Prober:
         is_dropped = self.settings.parts and USER.lower() not in rendering.text.lower()
         return not is_dropped and not self.cache.is_too_long(rendering)
 
-    def reasoning_options(self, values: Sequence[Any] = (True, False)) -> Iterator[dict[str, Any]]:
+    def reasoning_options(self, values: Sequence[Any] = (True, False)) -> Iterator[JsonObject]:
         """Values of the options that may turn reasoning on or off."""
         for name in option_names(self.renderer.variables):
             if any(word in name for word in _REASONING_WORDS):
@@ -249,7 +249,7 @@ class Prober:
         """Return the fields of an assistant message with one tool call for each of the arguments."""
         value = shape.content if content is None else self.as_content(content)
         message = fields if value is ABSENT else {"content": value, **fields}
-        calls: list[dict[str, Any]] = []
+        calls: list[JsonObject] = []
         for name, id, given in zip(names, ids, arguments, strict=False):
             text = json.dumps(given, ensure_ascii=False) if shape.as_text else given
             function = {"name": name, "arguments": text}
@@ -265,7 +265,7 @@ class Prober:
             [make_message("system", self.as_content(SYSTEM))] if self.settings.system_first else []
         )
 
-    def _required_followers(self, message: Mapping[str, Any]) -> list[MessageDict]:
+    def _required_followers(self, message: JsonMapping) -> list[MessageDict]:
         """Return the messages that must follow so that this one is rendered."""
         if self.settings.results_follow and "tool_calls" in message:
             count = len(message["tool_calls"])
@@ -274,9 +274,7 @@ class Prober:
 
     # Renderings
 
-    def render(
-        self, messages: Sequence[Mapping[str, Any]], /, **arguments: Any
-    ) -> Rendering | None:
+    def render(self, messages: Sequence[JsonMapping], /, **arguments: Any) -> Rendering | None:
         """Render a conversation; None if the template refuses it, or writes too much.
 
         Raises:
@@ -289,7 +287,7 @@ class Prober:
             return None
         return None if self.cache.is_too_long(rendering) else rendering
 
-    def refusal(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+    def refusal(self, messages: Sequence[JsonMapping]) -> str | None:
         """Return the template's error message for a conversation; None if it is rendered."""
         try:
             self._render(messages, {})
@@ -298,15 +296,13 @@ class Prober:
             return error.message
         return None
 
-    def _render(
-        self, messages: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
-    ) -> Rendering:
+    def _render(self, messages: Sequence[JsonMapping], arguments: JsonMapping) -> Rendering:
         given = {**self._arguments(), **arguments, "now": NOW}
         return self.renderer.render([*self.preamble(), *messages], **given)
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> JsonObject:
         settings = self.settings
-        arguments: dict[str, Any] = {}
+        arguments: JsonObject = {}
         if settings.fill_variables:
             known = {*STANDARD_VARIABLES, *_BUILT_IN}
             arguments.update({name: "" for name in self.renderer.variables if name not in known})
@@ -365,7 +361,7 @@ class Prober:
         return tail.slice(start + len(user_end))
 
     def turn(
-        self, message: Mapping[str, Any], /, *following: Mapping[str, Any], **options: Any
+        self, message: JsonMapping, /, *following: JsonMapping, **options: Any
     ) -> Segment | None:
         """Return what the template writes for an assistant message after a user's, and for those that follow."""
         probe = json.dumps([message, following, options], sort_keys=True, default=str)
@@ -377,9 +373,9 @@ class Prober:
 
     def _find_turn(
         self,
-        message: Mapping[str, Any],
-        following: Sequence[Mapping[str, Any]],
-        options: dict[str, Any],
+        message: JsonMapping,
+        following: Sequence[JsonMapping],
+        options: JsonObject,
     ) -> Segment | None:
         required = [] if following else self._required_followers(message)
         messages = [self.user(), {"role": "assistant", **message}, *following, *required]

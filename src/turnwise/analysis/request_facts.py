@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from turnwise.analysis.conversations import NOW, STANDARD_VARIABLES, make_message, make_tool
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, TurnwiseError, short_repr
+from turnwise.messages import JsonMapping, JsonObject
 
 REASONING = "reasoning"
 WRITTEN_FACTS = ("tool_choice", "response_format", "parallel_tool_calls")
@@ -51,7 +52,7 @@ class TranslatedRequest(NamedTuple):
         problems: what they do not express, as sentences.
     """
 
-    options: dict[str, Any]
+    options: JsonObject
     problems: tuple[str, ...] = ()
 
 
@@ -67,9 +68,7 @@ class RequestFacts:
         self._variables = frozenset(renderer.variables) - set(STANDARD_VARIABLES)
         self._prompts: dict[str, str | None] = {}
 
-    def translate(
-        self, asked: Mapping[str, Any], given: Mapping[str, Any] | None = None
-    ) -> TranslatedRequest:
+    def translate(self, asked: JsonMapping, given: JsonMapping | None = None) -> TranslatedRequest:
         """Return the variables that express what a request asks.
 
         Args:
@@ -80,7 +79,7 @@ class RequestFacts:
             MessageError: there is no such level of reasoning.
         """
         read = {name: value for name, value in (given or {}).items() if name in self._variables}
-        options: dict[str, Any] = {}
+        options: JsonObject = {}
         problems: list[str] = []
         level = asked.get(REASONING)
         if level is not None:
@@ -118,7 +117,7 @@ class RequestFacts:
         return TranslatedRequest(found, tuple(self._describe_limits(asked, found, efforts)))
 
     def _describe_limits(
-        self, asked: Any, found: Mapping[str, Any], efforts: Mapping[str, Any]
+        self, asked: Any, found: JsonMapping, efforts: JsonMapping
     ) -> Iterator[str]:
         """Yield what the variables for a level do not express."""
         thinks = asked != "none"
@@ -143,9 +142,9 @@ class RequestFacts:
             if name in self._variables:
                 yield (name, on, off) if thinks else (name, off, on)
 
-    def _find_efforts(self, asked: str, switches: Mapping[str, Any]) -> dict[str, Any]:
+    def _find_efforts(self, asked: str, switches: JsonMapping) -> JsonObject:
         """Return the variables for a level; the next level that the template accepts, if not this one."""
-        found: dict[str, Any] = {}
+        found: JsonObject = {}
         flag = f"{asked}_effort"  # as Nemotron 3 has them
         if flag in self._variables and self._matters({**switches, flag: True}):
             return {flag: True}
@@ -172,17 +171,17 @@ class RequestFacts:
         text = self._renderer.text.lower()
         return "think" in text or "reason" in text
 
-    def _matters(self, options: Mapping[str, Any]) -> bool:
+    def _matters(self, options: JsonMapping) -> bool:
         return self._differ(options, {})
 
-    def _differ(self, options: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    def _differ(self, options: JsonMapping, others: JsonMapping) -> bool:
         """Return whether some prompt is accepted with the first options, and another one than with the others."""
         return any(
             one is not None and one != other
             for one, other in zip(self._write(options), self._write(others), strict=True)
         )
 
-    def _write(self, options: Mapping[str, Any]) -> Iterator[str | None]:
+    def _write(self, options: JsonMapping) -> Iterator[str | None]:
         """Yield the prompts of some conversations; None for one that is refused."""
         tools = [make_tool("find", text={"type": "string"})]
         question = make_message("user", "Ask")
@@ -196,7 +195,7 @@ class RequestFacts:
                     self._prompts[key] = self._render(messages, offered, options)
                 yield self._prompts[key]
 
-    def _render(self, messages: Any, tools: Any, options: Mapping[str, Any]) -> str | None:
+    def _render(self, messages: Any, tools: Any, options: JsonMapping) -> str | None:
         try:
             return self._renderer.render(
                 messages, tools, None, add_generation_prompt=True, now=NOW, **options

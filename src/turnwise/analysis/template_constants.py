@@ -21,6 +21,7 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.branches import list_nodes
 from turnwise.engine.compiler.syntax import parse
+from turnwise.messages import JsonObject
 
 MAX_ALIASES = 4  # names for names that are followed
 MAX_CONSTANT_LENGTH = 200  # characters; a longer text is no value that a caller passes
@@ -82,10 +83,10 @@ class TemplateConstants:
         # `1` and `True` are two values.
         return list({(type(q.constant), q.constant): q.constant for q in asked}.values())
 
-    def guess_mapping(self, subject: str, depth: int = 2) -> dict[str, Any]:
+    def guess_mapping(self, subject: str, depth: int = 2) -> JsonObject:
         """Return a mapping with the fields that are read from a subject, each with a value that is asked for."""
         fields = self.children.get(subject, ()) if depth else ()
-        guessed: dict[str, Any] = {}
+        guessed: JsonObject = {}
         for field in fields:
             constants = [value for value in self.constants_of(field) if value is not None]
             guessed[field] = (constants or [self.guess_mapping(field, depth - 1) or "text"])[0]

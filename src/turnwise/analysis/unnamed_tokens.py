@@ -6,17 +6,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import TemplateRuntimeError
+from turnwise.messages import JsonMapping
 
 PLAIN_CHAT = [{"role": "user", "content": "?"}]
 
 
-def find_unnamed_tokens(renderer: Renderer, given: Mapping[str, Any]) -> tuple[str, ...]:
+def find_unnamed_tokens(renderer: Renderer, given: JsonMapping) -> tuple[str, ...]:
     """Return the special tokens that the template reads and that have no value."""
     known = {*renderer.options, *given}
     return tuple(
@@ -32,13 +32,13 @@ def describe_unnamed_tokens(renderer: Renderer, names: Sequence[str]) -> str:
     )
 
 
-def needs_tokens(renderer: Renderer, arguments: Mapping[str, Any], names: Sequence[str]) -> bool:
+def needs_tokens(renderer: Renderer, arguments: JsonMapping, names: Sequence[str]) -> bool:
     """Return True if the template fails without these tokens, and does not fail if they are empty."""
     empty = dict.fromkeys(names, "")
     return _fails(renderer, arguments) and not _fails(renderer, {**arguments, **empty})
 
 
-def _fails(renderer: Renderer, arguments: Mapping[str, Any]) -> bool:
+def _fails(renderer: Renderer, arguments: JsonMapping) -> bool:
     try:
         renderer.render(PLAIN_CHAT, **arguments)
     except TemplateRuntimeError:

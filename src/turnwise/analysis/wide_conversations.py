@@ -39,6 +39,7 @@ from turnwise.analysis.conversations import (
     name_values,
 )
 from turnwise.analysis.template_constants import Question, TemplateConstants
+from turnwise.messages import JsonObject
 
 RARE = "rare cases"
 DAYS = (
@@ -291,7 +292,7 @@ class ProbeMaker:
 
 
 def answer(
-    probe: Probe, question: Question, options: Collection[str], guess: dict[str, Any]
+    probe: Probe, question: Question, options: Collection[str], guess: JsonObject
 ) -> Iterator[Probe]:
     """Return probes in which the subject of a question has another value.
 
@@ -305,7 +306,7 @@ def answer(
 
 
 def _answer(
-    probe: Probe, question: Question, options: Collection[str], guess: dict[str, Any]
+    probe: Probe, question: Question, options: Collection[str], guess: JsonObject
 ) -> Iterator[Probe]:
     subject = question.subject
     if subject == "add_generation_prompt":
@@ -352,11 +353,11 @@ def _is_function(value: Any) -> bool:
     return _fits(value.get("function", value), FUNCTION_FIELDS)
 
 
-def _fits(mapping: dict[str, Any], fields: dict[str, tuple[type, ...]]) -> bool:
+def _fits(mapping: JsonObject, fields: dict[str, tuple[type, ...]]) -> bool:
     return all(type(mapping[name]) in kinds for name, kinds in fields.items() if name in mapping)
 
 
-def list_values(question: Question, old: Any, guess: dict[str, Any]) -> list[Any]:
+def list_values(question: Question, old: Any, guess: JsonObject) -> list[Any]:
     """Return the values that may answer a question, for a field that has the value `old`.
 
     `guess` is a mapping that the field may be, or be a list of.
@@ -403,9 +404,9 @@ def _change_part(probe: Probe, question: Question) -> Iterator[Probe]:
         yield from (replace(probe, **{name: value}) for value in (*values, None))
 
 
-def find_mappings(probe: Probe, key: str) -> list[tuple[Location, dict[str, Any]]]:
+def find_mappings(probe: Probe, key: str) -> list[tuple[Location, JsonObject]]:
     """Return the mappings in a probe that have a key, with their places; else all of them, the last first."""
-    found: list[tuple[Location, dict[str, Any]]] = []
+    found: list[tuple[Location, JsonObject]] = []
     for name in (*PARTS_OF_PROBE, "options"):
         _collect_mappings(getattr(probe, name), (name,), found)
     having = [(location, mapping) for location, mapping in found if key in mapping]
@@ -413,7 +414,7 @@ def find_mappings(probe: Probe, key: str) -> list[tuple[Location, dict[str, Any]
 
 
 def _collect_mappings(
-    value: Any, location: Location, found: list[tuple[Location, dict[str, Any]]]
+    value: Any, location: Location, found: list[tuple[Location, JsonObject]]
 ) -> None:
     if isinstance(value, dict):
         if location != ("options",):
@@ -440,7 +441,7 @@ def _replace_at(container: Any, location: Location, value: Any) -> Any:
     return _set_key(container, key, value)
 
 
-def _set_key(mapping: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+def _set_key(mapping: JsonObject, key: str, value: Any) -> JsonObject:
     if value is ABSENT:
         return {name: item for name, item in mapping.items() if name != key}
     return {**mapping, key: value}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from difflib import get_close_matches
@@ -27,7 +27,7 @@ from turnwise.engine.option_names import (
 )
 from turnwise.errors import MessageError, SourceError, short_repr
 from turnwise.local_files import error_reason, read_file
-from turnwise.messages import InputReader, JsonObject
+from turnwise.messages import InputReader, JsonMapping, JsonObject
 from turnwise.registry import compile_source, find_source
 from turnwise.registry.files import names_in_folder, read_bytes
 from turnwise.replies.declared import DECLARATION_KEYS
@@ -165,7 +165,7 @@ def split_pairs(pairs: list[str] | None, form: str, pattern: str, flag: str) -> 
     return found
 
 
-def check_options(options: Mapping[str, Any], template: Template, flag: str = "--option") -> None:
+def check_options(options: JsonMapping, template: Template, flag: str = "--option") -> None:
     """Refuse a misspelt variable of a template, which `flag` gave, and warn of one that the template does not read.
 
     Raises:

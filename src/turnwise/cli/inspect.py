@@ -20,7 +20,7 @@ from turnwise.cli.options import check_choice
 from turnwise.cli.prepare import label_lines
 from turnwise.data.pages import write_report, write_summary
 from turnwise.errors import SourceError, printable
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.tokens.loss import IGNORED
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _source(columns: JsonMapping) -> str:
     return f"; {files}:{rows}" if files is not None else ""
 
 
-def _as_data(row: ShardRow, tokenizer: Any) -> dict[str, Any]:
+def _as_data(row: ShardRow, tokenizer: Any) -> JsonObject:
     texts = {
         f"{name.removeprefix(', ')}_text".lstrip("_"): tokenizer.decode(ids)
         for name, ids, _ in _token_columns(row.columns)

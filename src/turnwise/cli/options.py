@@ -18,16 +18,17 @@ import click
 from turnwise.cli.completion import complete_value
 from turnwise.cli.help import HelpCommand
 from turnwise.errors import did_you_mean, short_repr
+from turnwise.messages import JsonMapping
 
 TYPES = {"text": str, "int": int, "float": float, "bool": bool, "path": Path}
 RANGES: dict[str, Any] = {"int": click.IntRange, "float": click.FloatRange}
 
 
 @cache
-def read_table() -> Mapping[str, Any]:
+def read_table() -> JsonMapping:
     """Return the help and the parameters of all commands."""
     text = Path(__file__).with_name("commands.json").read_text(encoding="utf-8")
-    table: Mapping[str, Any] = json.loads(text)
+    table: JsonMapping = json.loads(text)
     return table
 
 

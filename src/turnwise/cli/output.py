@@ -30,6 +30,7 @@ import click
 from turnwise.errors import SourceError, TemplateRaised, TurnwiseError, TurnwiseWarning, printable
 from turnwise.languages import find_language, translate
 from turnwise.local_files import error_reason
+from turnwise.messages import JsonObject
 
 FOUND = 1
 """Exit code for an answer that is no good news: a finding, a difference, a row with a problem."""
@@ -140,7 +141,7 @@ def write_json(value: Any, indent: int | None = 2) -> None:
     _write(text + "\n")
 
 
-def select_fields(value: Any, *names: str) -> dict[str, Any]:
+def select_fields(value: Any, *names: str) -> JsonObject:
     """Return some attributes of a value by their names, for JSON."""
     return {name: getattr(value, name) for name in names}
 
@@ -225,7 +226,7 @@ def write_report(text: str) -> None:
         write(text)
 
 
-def finish(found: Any, data: dict[str, Any], as_json: bool, is_good: bool) -> None:
+def finish(found: Any, data: JsonObject, as_json: bool, is_good: bool) -> None:
     """Write what a command found, as JSON or as its report, and exit with 1 if it is no good news."""
     if as_json:
         write_json(data)
@@ -255,7 +256,7 @@ def warn(text: str) -> None:
     _tell("warning", printable(text))
 
 
-def report_error(text: str, data: dict[str, Any], as_json: bool) -> None:
+def report_error(text: str, data: JsonObject, as_json: bool) -> None:
     """Write an error to stderr; with --json it is data on stdout, too: one line, since others may stand before it."""
     if as_json:
         write_json({"error": data}, indent=None)

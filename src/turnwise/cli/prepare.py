@@ -25,7 +25,7 @@ from turnwise.data.pages import LABEL_WIDTH, count_of, short_number, write_dry_r
 from turnwise.data.reasons import REJECTED_FILE
 from turnwise.data.recipe import RULES, Recipe
 from turnwise.errors import DataError, SourceError
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from turnwise.data.dry_run import DryRun
@@ -195,7 +195,7 @@ def make_recipe(file: str | None, given: JsonMapping) -> Recipe:
         raise
 
 
-def keep_given(values: JsonMapping) -> dict[str, Any]:
+def keep_given(values: JsonMapping) -> JsonObject:
     """Return the values of flags that were given."""
     return {name: value for name, value in values.items() if value not in (None, [], {})}
 

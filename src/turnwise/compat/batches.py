@@ -167,7 +167,7 @@ def _look_up(table: Mapping[Any, Any], value: Any, path: str) -> Any:
     return table[value]
 
 
-def _make_tensors(columns: Mapping[str, list[list[int]]], return_tensors: Any) -> dict[str, Any]:
+def _make_tensors(columns: Mapping[str, list[list[int]]], return_tensors: Any) -> JsonObject:
     name = getattr(return_tensors, "value", return_tensors)
     if not isinstance(name, str) or name not in TENSOR_LIBRARIES:
         raise MessageError(

@@ -55,7 +55,7 @@ from turnwise.compat.paddlenlp_training import (
 from turnwise.compat.tokenizer_shim import call_tokenizer, encode_text, with_calls
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, short_repr
 from turnwise.local_files import error_reason, is_present, read_file
-from turnwise.messages import JsonObject
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.registry import load
 from turnwise.template import Template, compile_jinja
 from turnwise.tokens.tokenizers.hub_cache import find_cached_model
@@ -328,7 +328,7 @@ class PaddleChat(ChatTemplateMixin):
         finally:
             tokenizer.truncation_side = usual
 
-    def encode(self, text: Any, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
+    def encode(self, text: Any, *args: Any, **kwargs: Any) -> JsonMapping:
         """Return the ids of a text under `input_ids`, as PaddleNLP does, where transformers returns the list."""
         encode = self._require_tokenizer("encode").encode
         result = call_tokenizer(encode, text, *args, **kwargs)

@@ -37,6 +37,7 @@ from turnwise.dialects.turns import TOKEN_MARKS, Turns, fill_slots, replace_toke
 from turnwise.engine.program import compile_program
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import SourceError, did_you_mean, short_repr
+from turnwise.messages import JsonMapping
 from turnwise.normalisation.normaliser import Normaliser
 from turnwise.schema import STRING, check, or_null
 
@@ -116,14 +117,14 @@ class Conversion:
                 raise SourceError(f"unknown name in without: {short_repr(name)}", hint=hint)
         return tuple(without or ())
 
-    def keep(self, source: Any, details: Mapping[str, Any]) -> Any:
+    def keep(self, source: Any, details: JsonMapping) -> Any:
         """Return a source that the template already has in this dialect."""
         for name in details:
             problem = f"{self.dialect.name} takes no argument {name!r}"
             raise SourceError(f"{problem} for a template that is already written in it")
         return source
 
-    def keep_jinja(self, translation: Translation, details: Mapping[str, Any]) -> str:
+    def keep_jinja(self, translation: Translation, details: JsonMapping) -> str:
         """Return the template as Jinja, led by a comment with those stops that cannot be derived from it."""
         text = self.renderer.text
         noted = translate(text, "jinja")
@@ -136,7 +137,7 @@ class Conversion:
         self.keep(text, details)
         return text
 
-    def write(self, details: Mapping[str, Any]) -> Any:
+    def write(self, details: JsonMapping) -> Any:
         """Return the first source that renders like the template.
 
         Args:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turnwise.errors import printable, short_repr
+from turnwise.messages import JsonMapping
 
 WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\dA-Za-z_]+")
 MAX_NAME = 100  # characters of a name that are looked at
@@ -101,7 +102,7 @@ class SortedColumns(NamedTuple):
 
 
 def sort_columns(
-    rest: Mapping[str, Any],
+    rest: JsonMapping,
     messages: Sequence[Any],
     drop: Collection[str] = (),
     carry: Collection[str] = (),
@@ -144,7 +145,7 @@ def sort_columns(
     return SortedColumns(unread, text, problem)
 
 
-def _show_plain(rest: Mapping[str, Any], messages: Sequence[Any]) -> tuple[str, ...] | None:
+def _show_plain(rest: JsonMapping, messages: Sequence[Any]) -> tuple[str, ...] | None:
     """Fast path: return the names of columns that are plain values and mean nothing; None if there are others."""
     is_plain = PLAIN.issuperset(map(type, rest.values()))
     if not is_plain or any(len(message) > 2 for message in messages):
@@ -179,7 +180,7 @@ def find_meanings(name: str) -> tuple[tuple[ColumnMeaning, str], ...]:
     return tuple(found)
 
 
-def _find_meaningful(rest: Mapping[str, Any], messages: Sequence[Any]) -> Iterator[MeaningfulValue]:
+def _find_meaningful(rest: JsonMapping, messages: Sequence[Any]) -> Iterator[MeaningfulValue]:
     columns = list(rest.items())
     for message in messages:
         if len(message) > 2:

@@ -25,6 +25,7 @@ from turnwise.data.readers import read_chunk
 from turnwise.data.recipe import Recipe
 from turnwise.data.schemas import SAMPLE
 from turnwise.data.tally import Tally, measure_samples
+from turnwise.messages import JsonObject
 
 MAX_FILES = 20
 SAMPLE_ROWS = 1000  # of all files together
@@ -84,7 +85,7 @@ def try_recipe(recipe: Recipe) -> DryRun:
     read_files = found.files[:: -(-len(found.files) // MAX_FILES)]
     share = max(1, SAMPLE_ROWS // len(read_files))
     tally = Tally()
-    rejected: list[dict[str, Any]] = []
+    rejected: list[JsonObject] = []
     lengths: list[int] = []
     trained = rows_estimated = 0
     shapes: Counter[str] = Counter()
@@ -152,7 +153,7 @@ def _first_chunks(file: InputFile, number: int, work: Path) -> Iterator[InputChu
         yield from unpack_file(file, number, CHUNK_BYTES, work)
     elif file.format in (*TABLES, "jsonl"):
         stop = SAMPLE_ROWS if file.format in TABLES else file.size
-        place: dict[str, Any] = {"file": file.path, "path": file.path, "folder": file.folder}
+        place: JsonObject = {"file": file.path, "path": file.path, "folder": file.folder}
         yield InputChunk(number=(number, 0), format=file.format, start=0, stop=stop, **place)
     else:
         yield from survey_file(file, number, CHUNK_BYTES).chunks or ()

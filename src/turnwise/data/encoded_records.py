@@ -17,6 +17,7 @@ from turnwise.data.reasons import FILTER_KINDS
 from turnwise.data.records import Record
 from turnwise.data.samples import EncodedSample, RowResult
 from turnwise.data.schemas import DIGEST_SIZE, ENCODED_SCHEMA, FILTERED, REJECTED, SAMPLE
+from turnwise.messages import JsonObject
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
 
 SOURCE_COLUMNS = ("file", "row", "offset")
@@ -36,18 +37,18 @@ class RecordBuilder:
         self._deduplicate = deduplicate
         self._rows: list[int] = []  # of each record, its row in the input batch
         self._places: list[int] = []  # and that of its ids among all lists of ids
-        self._records: list[dict[str, Any]] = []  # and the columns that are not the default
+        self._records: list[JsonObject] = []  # and the columns that are not the default
         # The first list that is added is empty, for records without a sample.
         self._added: list[EncodedSample] = [EncodedSample(array(ID_TYPE), array(ID_TYPE))]
 
-    def _add(self, row: int, place: int, columns: dict[str, Any]) -> None:
+    def _add(self, row: int, place: int, columns: JsonObject) -> None:
         self._rows.append(row)
         self._places.append(place)
         self._records.append(columns)
 
     def add_common(self, row: int, place: int, record: Record) -> None:
         """Add a row whose sample is in the encoded batch, at `place`."""
-        columns: dict[str, Any] = {"carried": record.carried, "unread": record.unread or None}
+        columns: JsonObject = {"carried": record.carried, "unread": record.unread or None}
         if self._deduplicate:
             columns["digest"] = _find_digest(*self._encoded[place])
         self._add(row, place, columns)
@@ -55,7 +56,7 @@ class RecordBuilder:
     def add_result(self, row: int, result: RowResult, record: Record | None) -> None:
         """Add the samples of a row that was encoded by itself, or its problem."""
         problem = result.problem
-        columns: dict[str, Any] = {}
+        columns: JsonObject = {}
         if problem is not None:
             columns = {"kind": problem.kind, "reason": problem.reason}
         # Both are counted once for each row.

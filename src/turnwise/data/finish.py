@@ -16,7 +16,6 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +29,7 @@ from turnwise.data.schemas import (
     shard_schema,
 )
 from turnwise.errors import MessageError
+from turnwise.messages import JsonObject
 from turnwise.tokens.loss import IGNORED
 
 USED_COLUMNS = ["file", "row", "input_ids", "labels", "rejected_ids", "prompt_length"]
@@ -134,7 +134,7 @@ def join_chunks(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _make_samples(samples: pa.Table) -> dict[str, Any]:
+def _make_samples(samples: pa.Table) -> JsonObject:
     """Return ids, labels and masks, chunk by chunk: the ids of a large shard are not copied into one piece."""
     masks: dict[str, list[pa.Array]] = {"attention_mask": [], "assistant_masks": []}
     for labels in samples["labels"].chunks:
@@ -153,12 +153,12 @@ def _starts_of(lists: pa.Array) -> pa.Array:
     return pc.subtract(lists.offsets, lists.offsets[0])
 
 
-def _make_unpaired(samples: pa.Table) -> dict[str, Any]:
+def _make_unpaired(samples: pa.Table) -> JsonObject:
     """Return prompt and completion ids, and the label."""
     return {**_cut_prompts(samples, completion_ids="input_ids"), "label": samples["label"]}
 
 
-def _cut_prompts(samples: pa.Table, **names: str) -> dict[str, Any]:
+def _cut_prompts(samples: pa.Table, **names: str) -> JsonObject:
     """Return the ids of prompts, and for each name the rest of the ids in a column."""
     lengths = samples["prompt_length"].to_pylist()
     prompts = zip(samples["input_ids"].to_pylist(), lengths, strict=True)
@@ -169,7 +169,7 @@ def _cut_prompts(samples: pa.Table, **names: str) -> dict[str, Any]:
     return {name: pa.array(values, IDS) for name, values in columns.items()}
 
 
-MAKERS: dict[str, Callable[[pa.Table], dict[str, Any]]] = {
+MAKERS: dict[str, Callable[[pa.Table], JsonObject]] = {
     "chosen": _make_samples,
     "pairs": partial(_cut_prompts, chosen_ids="input_ids", rejected_ids="rejected_ids"),
     "unpaired": _make_unpaired,

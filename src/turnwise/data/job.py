@@ -34,6 +34,7 @@ from turnwise.data.schemas import ENCODED_SCHEMA, SAMPLE
 from turnwise.data.shards import SUFFIXES, Shard, sync_folder, write_file, write_shard
 from turnwise.data.tally import Tally
 from turnwise.errors import DataError, TurnwiseError
+from turnwise.messages import JsonMapping
 from turnwise.tokens.tokenizers import files
 from turnwise.tokens.tokenizers.pickling import compute_fingerprint
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -95,7 +96,7 @@ class Outcome:
         return {**values, "tally": self.tally.to_json(), "shards": shards}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Outcome:
+    def from_json(cls, values: JsonMapping) -> Outcome:
         """Return the outcome that `to_json` wrote."""
         shards = tuple(Shard(**shard) for shard in values["shards"])
         return cls(**{**values, "tally": Tally.from_json(values["tally"]), "shards": shards})
@@ -202,7 +203,7 @@ class Job:
                 rejected.append(_write_rejected(record))
             yield encoded.filter(pc.equal(encoded["status"], SAMPLE))
 
-    def _refuse(self, record: Mapping[str, Any]) -> None:
+    def _refuse(self, record: JsonMapping) -> None:
         if self.recipe.on_bad_row == "fail":
             at = f", byte {record['offset']}" if record["offset"] >= 0 else ""
             raise DataError(
@@ -250,7 +251,7 @@ def list_encoded(work: Path) -> list[Path]:
     return sorted(path for path in (work / ENCODED).iterdir() if not path.name.startswith("."))
 
 
-def _write_rejected(record: Mapping[str, Any]) -> bytes:
+def _write_rejected(record: JsonMapping) -> bytes:
     """Return a line of `rejected.jsonl`."""
     line = {name: record[name] for name in ("file", "row", "offset", "kind", "reason")}
     try:

@@ -20,6 +20,7 @@ from turnwise.data.shards import Shard, is_whole
 from turnwise.data.tally import LENGTH_BOUNDS, SHARE_BUCKETS, Tally
 from turnwise.errors import DataError, short_repr
 from turnwise.local_files import error_reason, read_table
+from turnwise.messages import JsonMapping
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 64 * 2**20  # bytes
@@ -118,12 +119,12 @@ class Identity:
         versions: of turnwise, and of what encodes and writes.
     """
 
-    recipe: Mapping[str, Any]
+    recipe: JsonMapping
     digests: Mapping[str, str]
-    inputs: Sequence[Mapping[str, Any]]
+    inputs: Sequence[JsonMapping]
     versions: Mapping[str, str]
 
-    def list_differences(self, other: Mapping[str, Any]) -> list[str]:
+    def list_differences(self, other: JsonMapping) -> list[str]:
         """Return what differs from the identity that a folder has: sentences' parts, the most telling first."""
         found = []
         before = other["recipe"]
@@ -256,7 +257,7 @@ def read_json(path: Path, shape: Shape, folder: Path | None = None) -> Any:
     return value
 
 
-def refuse_other_run(folder: Path, identity: Identity, other: Mapping[str, Any]) -> None:
+def refuse_other_run(folder: Path, identity: Identity, other: JsonMapping) -> None:
     """Refuse a folder that another run has begun or finished.
 
     Raises:
@@ -273,7 +274,7 @@ def refuse_other_run(folder: Path, identity: Identity, other: Mapping[str, Any])
         )
 
 
-def check_shards(folder: Path, manifest: Mapping[str, Any]) -> None:
+def check_shards(folder: Path, manifest: JsonMapping) -> None:
     """Check that the shards of a complete folder are there, unchanged, and all that the accounts speak of.
 
     Raises:

@@ -25,7 +25,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from turnwise.messages import Path
+from turnwise.messages import JsonMapping, JsonObject, Path
 
 TURN, CALL, ARGUMENTS, VALUE = "turn", "call", "arguments", "value"
 SCHEMA, NAMES, DATA = "schema", "names", "data"
@@ -63,13 +63,11 @@ INNER_PARTS: dict[str, tuple[dict[str, str], str]] = {
 class UnpaddedRow(NamedTuple):
     """A row without padding, and the paths of the nulls that were removed."""
 
-    row: dict[str, Any]
+    row: JsonObject
     removed: list[Path]
 
 
-def undo_null_padding(
-    row: Mapping[str, Any], columns: Mapping[str, str] | None = None
-) -> UnpaddedRow:
+def undo_null_padding(row: JsonMapping, columns: Mapping[str, str] | None = None) -> UnpaddedRow:
     """Remove the nulls that a table added to a row; the row itself is not changed.
 
     Args:
@@ -94,7 +92,7 @@ def undo_null_padding(
 
 
 def table_row_to_json(
-    row: Mapping[str, Any], columns: Mapping[str, str] | None = None
+    row: JsonMapping, columns: Mapping[str, str] | None = None
 ) -> tuple[bytes, int]:
     """Return a row of a table as JSON text without padding, and how many nulls were removed.
 
@@ -168,6 +166,6 @@ def _find_required(tool: Any) -> tuple[str, frozenset[str]] | None:
     return function["name"], frozenset(name for name in names if isinstance(name, str))
 
 
-def _is_meant(key: str, schema: Mapping[str, Any]) -> bool:
+def _is_meant(key: str, schema: JsonMapping) -> bool:
     """Return whether JSON Schema gives null a meaning here."""
     return key == "default" or (key == "const" and schema.get("type") is None)

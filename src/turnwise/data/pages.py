@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import jinja2
 
 from turnwise.data.reasons import KINDS
 from turnwise.errors import printable
+from turnwise.messages import JsonMapping
 
 REPORT, PAGE = "report.html", "README.md"
 FOLDER = "out"  # what the lines for trainers call the folder
@@ -31,7 +32,7 @@ UNKNOWN_LENGTH = 4096
 TRAINER = re.compile(r"^### ([^\n]+)\n\n```\w+\n(.+?)\n```", re.MULTILINE | re.DOTALL)
 
 
-def write_report(manifest: Mapping[str, Any]) -> str:
+def write_report(manifest: JsonMapping) -> str:
     """Return the report of a manifest, as HTML."""
     shown = {name: manifest[name] for name in ("recipe", "digests")}
     return _load_page("report.html.jinja").render(
@@ -41,7 +42,7 @@ def write_report(manifest: Mapping[str, Any]) -> str:
     )
 
 
-def write_page(manifest: Mapping[str, Any], folder: str = FOLDER) -> str:
+def write_page(manifest: JsonMapping, folder: str = FOLDER) -> str:
     """Return the README of a manifest.
 
     Args:
@@ -61,12 +62,12 @@ def write_page(manifest: Mapping[str, Any], folder: str = FOLDER) -> str:
     )
 
 
-def write_trainer_lines(manifest: Mapping[str, Any], folder: str = FOLDER) -> dict[str, str]:
+def write_trainer_lines(manifest: JsonMapping, folder: str = FOLDER) -> dict[str, str]:
     """Return the lines for each trainer that can load the shards, by the name of the trainer; as for `write_page`."""
     return dict(TRAINER.findall(write_page(manifest, folder)))
 
 
-def write_summary(manifest: Mapping[str, Any], folder: str) -> str:
+def write_summary(manifest: JsonMapping, folder: str) -> str:
     """Return the summary of a run: lines that begin with a label of `LABEL_WIDTH` characters."""
     return _load_page("summary.txt.jinja").render(
         manifest=manifest,
@@ -82,7 +83,7 @@ def write_dry_run(found: Any) -> str:
     return _load_page("dry_run.txt.jinja").render(found=found, columns=list(columns))
 
 
-def describe_columns(manifest: Mapping[str, Any]) -> Iterator[str]:
+def describe_columns(manifest: JsonMapping) -> Iterator[str]:
     """Yield the columns that were not read, and those that the shards carry, as a line each.
 
     Args:

@@ -6,7 +6,7 @@ itself are opened: a shard that is named with a path, or that is a link out of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -18,6 +18,7 @@ from turnwise.data.chunks import open_batches
 from turnwise.data.manifest import COMPLETE, MANIFEST, read_json
 from turnwise.errors import SourceError, short_repr
 from turnwise.local_files import error_reason, open_file
+from turnwise.messages import JsonMapping
 
 BATCH_ROWS = 64
 
@@ -44,7 +45,7 @@ class PreparedFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.manifest: Mapping[str, Any] = self._read_manifest()
+        self.manifest: JsonMapping = self._read_manifest()
 
     @property
     def splits(self) -> list[str]:
@@ -75,7 +76,7 @@ class PreparedFolder:
                 break
         return found
 
-    def _read_manifest(self) -> Mapping[str, Any]:
+    def _read_manifest(self) -> JsonMapping:
         path = self.path / MANIFEST
         if not self.path.is_dir():
             what = "is a file, not a folder" if self.path.exists() else "does not exist"
@@ -85,10 +86,10 @@ class PreparedFolder:
             reason = f"{short_repr(str(self.path), 200)} has no {MANIFEST}"
             hint = "it is written last: the same call of `turnwise prepare` ends a run that was stopped"
             raise SourceError(reason, hint=hint)
-        checked: Mapping[str, Any] = read_json(path, COMPLETE, self.path)
+        checked: JsonMapping = read_json(path, COMPLETE, self.path)
         return checked
 
-    def _read_shard(self, shard: Mapping[str, Any]) -> Iterator[ShardRow]:
+    def _read_shard(self, shard: JsonMapping) -> Iterator[ShardRow]:
         name = shard["path"]
         if Path(name).name != name:
             raise SourceError(f"the manifest names {short_repr(name)}, which is outside its folder")

@@ -22,6 +22,7 @@ from typing import Any
 from turnwise.data.job import Job, Outcome, Task
 from turnwise.data.local import TaskEngine
 from turnwise.errors import DataError, TurnwiseError
+from turnwise.messages import JsonObject
 from turnwise.processes import SETTINGS
 
 
@@ -36,7 +37,7 @@ class TaskActor:
         self._job: Job = pickle.loads(job)
         self._job.describe()  # loads template and tokenizer
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, batch: JsonObject) -> JsonObject:
         """Do the tasks of one batch."""
         return {"answer": [perform_row(self._job, bytes(task)) for task in batch["task"]]}
 

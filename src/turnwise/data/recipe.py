@@ -32,6 +32,7 @@ from typing import Any, Literal, get_args
 from turnwise import shapes
 from turnwise.errors import SourceError
 from turnwise.local_files import error_reason
+from turnwise.messages import JsonMapping
 from turnwise.normalisation.systems import LATE_SYSTEM, LateSystem
 from turnwise.schema import (
     BOOLEAN,
@@ -183,7 +184,7 @@ class Recipe:
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
     late_system: LateSystem | None = None
     now: datetime | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: JsonMapping = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lists = ("inputs", "carry_columns", "drop_columns")
@@ -214,7 +215,7 @@ class Recipe:
                 raise SourceError(problem, hint='preferences = "chosen" trains the chosen reply')
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Recipe:
+    def from_mapping(cls, values: JsonMapping) -> Recipe:
         """Make a recipe of plain values, as a TOML or JSON file holds them.
 
         Raises:

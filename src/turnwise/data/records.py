@@ -37,6 +37,7 @@ from turnwise.errors import (
     printable,
     short_repr,
 )
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.shapes.row import SHARED_COLUMNS
 
 BOM = b"\xef\xbb\xbf"
@@ -78,7 +79,7 @@ class Record(NamedTuple):
     """
 
     messages: list[Any]
-    arguments: Mapping[str, Any]
+    arguments: JsonMapping
     rejected: list[Any] | None = None
     label: bool | None = None
     shape: str = "openai"
@@ -94,7 +95,7 @@ class Record(NamedTuple):
         """Return other messages with the arguments of this row, as `encode_batch` takes them."""
         if not self.arguments:
             return messages
-        columns: dict[str, Any] = {"messages": messages}
+        columns: JsonObject = {"messages": messages}
         options = {}
         for name, value in self.arguments.items():
             if name in SHARED_COLUMNS:
@@ -135,7 +136,7 @@ class RecordReader:
         Raises:
             UnusableRow: it cannot be read.
         """
-        rest: dict[str, Any] = {}
+        rest: JsonObject = {}
         if self._columns:
             row, rest = _rename_columns(row, self._columns)
         if self._can_be_plain and type(row) is dict and NOT_PLAIN.isdisjoint(row):
@@ -153,9 +154,7 @@ class RecordReader:
         messages = [*record.messages, *(record.rejected or ())]
         return self._sort_columns(record, {**rest, **others}, messages)
 
-    def _sort_columns(
-        self, record: Record, rest: Mapping[str, Any], messages: Sequence[Any]
-    ) -> Record:
+    def _sort_columns(self, record: Record, rest: JsonMapping, messages: Sequence[Any]) -> Record:
         """Return the record with what becomes of the columns that its shape did not read."""
         found = sort_columns(rest, messages, self._drop, self._carry)
         if found.problem is not None:
@@ -189,7 +188,7 @@ class RecordReader:
         except ValueError as error:  # of the functions below, or a number with thousands of digits
             raise UnusableRow("bad-json", printable(str(error))) from None
 
-    def _read_shape(self, row: Any) -> tuple[Record, Mapping[str, Any]]:
+    def _read_shape(self, row: Any) -> tuple[Record, JsonMapping]:
         """Return the conversation of a row, and the columns that are no part of it."""
         is_preference = self._shape in (None, PREFERENCE) and _is_preference(row)
         if self._shape == PREFERENCE and not is_preference:
@@ -239,7 +238,7 @@ def _check_weights(messages: list[Any]) -> None:
 # -- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _read_object(pairs: list[tuple[str, Any]]) -> JsonObject:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
@@ -268,7 +267,7 @@ decode_json = json.JSONDecoder(
 # -- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _rename_columns(row: Any, columns: Mapping[str, str]) -> tuple[Any, dict[str, Any]]:
+def _rename_columns(row: Any, columns: Mapping[str, str]) -> tuple[Any, JsonObject]:
     """Return the row with the usual names of columns, and the columns that had such a name before."""
     if not isinstance(row, dict):
         reason = f"the recipe names columns, and the row is no table: {short_repr(row)}"
@@ -283,7 +282,7 @@ def _rename_columns(row: Any, columns: Mapping[str, str]) -> tuple[Any, dict[str
     return renamed, others
 
 
-def _take_label(row: Any) -> tuple[bool, dict[str, Any]]:
+def _take_label(row: Any) -> tuple[bool, JsonObject]:
     """Return the label of a row, and the row without it."""
     if not isinstance(row, dict) or row.get("label") is None:
         found = ", ".join(map(str, row)) if isinstance(row, dict) else type(row).__name__
@@ -303,7 +302,7 @@ def _is_preference(row: Any) -> bool:
     return isinstance(row, dict) and row.get("chosen") is not None
 
 
-def _read_preference(row: dict[str, Any]) -> tuple[Record, Mapping[str, Any]]:
+def _read_preference(row: JsonObject) -> tuple[Record, JsonMapping]:
     """Read `chosen` and `rejected`, each a reply after the `prompt`, or a whole conversation."""
     chosen = _join_prompt(row.get("prompt"), row["chosen"], "chosen")
     given = row.get("rejected")

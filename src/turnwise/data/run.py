@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from turnwise.data import exchange, manifest, ray
 from turnwise.data.chunks import InputChunk, Survey, choose_chunk_bytes, survey_file, unpack_file
@@ -51,6 +51,7 @@ from turnwise.data.shards import (
 )
 from turnwise.data.tally import Tally
 from turnwise.errors import DataError, did_you_mean, short_repr
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.registry import load
 
 __all__ = ["Progress", "Report", "prepare"]
@@ -104,7 +105,7 @@ class Report:
     """
 
     folder: Path
-    manifest: Mapping[str, Any]
+    manifest: JsonMapping
     was_finished: bool = False
     kept: int = 0
     restarts: tuple[str, ...] = ()
@@ -185,7 +186,7 @@ def prepare(
 
 def _for_workers(recipe: Recipe) -> Recipe:
     """Return the recipe as workers understand it, who have another working directory, and no entries of the caller."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     if isinstance(recipe.template, str):
         found["template"] = load(recipe.template)
     name = recipe.tokenizer
@@ -327,7 +328,7 @@ class _Run:
 
     # -- stages ----------------------------------------------------------------------------------------------------
 
-    def _encode_all(self, surveys: Sequence[Survey], identity: Identity) -> dict[str, Any]:
+    def _encode_all(self, surveys: Sequence[Survey], identity: Identity) -> JsonObject:
         """Do all tasks, and return what is to be published."""
         done = self._read_outcomes()
         self.kept = len(done)
@@ -448,7 +449,7 @@ class _Run:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    def _publish(self, publication: Mapping[str, Any]) -> None:
+    def _publish(self, publication: JsonMapping) -> None:
         """Give everything its final name and place; a publication that was interrupted is repeated."""
         for before, after in publication["moves"]:
             source = self.work / DONE / before

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from turnwise.data.schemas import REJECTED, SAMPLE
 from turnwise.errors import DataError
+from turnwise.messages import JsonObject
 from turnwise.tokens.loss import IGNORED
 
 # Upper bounds of the histogram of lengths: powers of two, and the middle between two of them.
@@ -89,7 +90,7 @@ class Tally:
                 hint="This is a defect of turnwise; please report it with the recipe.",
             )
 
-    def count_batch(self, encoded: pa.RecordBatch) -> list[dict[str, Any]]:
+    def count_batch(self, encoded: pa.RecordBatch) -> list[JsonObject]:
         """Count the rows of encoded records, and return the first records of those that are rejected."""
         for name, column in SUMS.items():
             setattr(self, name, getattr(self, name) + (pc.sum(encoded[column]).as_py() or 0))
@@ -131,7 +132,7 @@ class Tally:
         self.flaws.update(kind for kind in samples["kind"].to_pylist() if kind is not None)
         return tokens
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the counts as a JSON object."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         return {

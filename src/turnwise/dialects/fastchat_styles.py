@@ -38,6 +38,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
+from turnwise.messages import JsonObject
+
 
 class SeparatorStyle(IntEnum):
     """The names and numbers of the styles."""
@@ -100,7 +102,7 @@ class FastChatSpec:
         """The row of the separator style."""
         return STYLES[self.sep_style]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the fields, with the style by name."""
         return asdict(self) | {"sep_style": self.sep_style.name}
 
@@ -178,10 +180,10 @@ class StyleRow:
         return rounds.get(spec.name, rounds[""])
 
 
-def _read_row(row: dict[str, Any]) -> StyleRow:
+def _read_row(row: JsonObject) -> StyleRow:
     texts = {name: row.pop(name, "") for name in ("before", "after", "gap")}
     texts["pending"] = row.pop("open_turn", texts["before"])
-    places: dict[str, Any] = {
+    places: JsonObject = {
         name: TurnText(dict.fromkeys(("even", "odd"), text) if isinstance(text, str) else text)
         for name, text in texts.items()
     }

@@ -22,7 +22,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
 
 from turnwise.dialects.fastchat_jinja import JinjaExpression, write_system_prompt
 from turnwise.dialects.fastchat_styles import (
@@ -33,6 +32,7 @@ from turnwise.dialects.fastchat_styles import (
     fill_text,
 )
 from turnwise.dialects.turns import Slot, Turns, fill_slots, split_at_text
+from turnwise.messages import JsonObject
 
 # The unknowns, one private character each.
 ROLE0, ROLE1, SEP, SEP2, SYSTEM_HEAD, SYSTEM_TAIL, SYSTEM_MESSAGE = map(chr, range(0xE000, 0xE007))
@@ -93,9 +93,7 @@ REQUIREMENTS: tuple[tuple[str, ...], ...] = (
 UNRELEASED_FIELDS = ("system_message_vision", "max_image_size_mb")
 
 
-def write(
-    turns: Turns, name: str = "template", eos_token: str | None = None
-) -> list[dict[str, Any]]:
+def write(turns: Turns, name: str = "template", eos_token: str | None = None) -> list[JsonObject]:
     """Return Conversations for these turns as dicts of their fields, or the nearest there are.
 
     Args:
@@ -143,7 +141,7 @@ def _rank(spec: FastChatSpec, has_system: bool) -> tuple[bool, bool, int, int]:
     return bool(spec.style.bos), is_other, empty_separators, sum(map(len, texts))
 
 
-def _to_source(spec: FastChatSpec) -> dict[str, Any]:
+def _to_source(spec: FastChatSpec) -> JsonObject:
     fields = spec.to_dict() | {"roles": list(spec.roles), "messages": []}
     # Nothing writes them, and the package that FastChat released (0.2.36) does not know them.
     return {name: value for name, value in fields.items() if name not in UNRELEASED_FIELDS}

@@ -39,6 +39,7 @@ from typing import Any
 from turnwise.dialects.translation import Translation, object_in, to_mapping
 from turnwise.dialects.turns import TOKEN_MARKS, Slot, Text, Turns, check_slots, fill_marks, literal
 from turnwise.errors import SourceError, did_you_mean, short_repr
+from turnwise.messages import JsonMapping
 from turnwise.schema import (
     ANYTHING,
     BOOLEAN,
@@ -128,7 +129,7 @@ class LlamaFactorySpec:
     default_system: str
     stop_words: tuple[str, ...]
     thought_words: tuple[str, str]
-    facts: Mapping[str, Any]
+    facts: JsonMapping
 
     @property
     def reasons(self) -> bool:
@@ -187,7 +188,7 @@ def _parse_spec(source: Any, exact: bool) -> LlamaFactorySpec:
     )
 
 
-def _parse_all_slots(given: Mapping[str, Any], exact: bool) -> dict[str, Items]:
+def _parse_all_slots(given: JsonMapping, exact: bool) -> dict[str, Items]:
     slots = {key: _parse_slots(key, given[key], exact) for key in SLOT_KEYS if key in given}
     # Tool results are written like user messages, and calls like replies, unless slots are given.
     slots.setdefault("format_observation", slots.get("format_user", (CONTENT,)))
@@ -206,7 +207,7 @@ def _check_choice(value: Any, choices: Sequence[str], key: str) -> str:
     return str(check(name, one_of(choices), key))
 
 
-def _find_tool_formats(given: Mapping[str, Any], exact: bool) -> tuple[str, str]:
+def _find_tool_formats(given: JsonMapping, exact: bool) -> tuple[str, str]:
     """Return the names of the formats of tools and of tool calls."""
     common = given.get("tool_format")
     tool_format = _format_name(given.get("format_tools")) or common

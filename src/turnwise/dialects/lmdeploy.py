@@ -59,6 +59,7 @@ from turnwise.dialects.lmdeploy_styles import STYLES
 from turnwise.dialects.translation import Translation, object_in, to_mapping
 from turnwise.dialects.turns import Slot, Turns, fill_slots, split_at_text
 from turnwise.errors import SourceError
+from turnwise.messages import JsonMapping
 from turnwise.schema import BOOLEAN, STRING, STRINGS, TABLE, check_table, one_of
 
 DATA_FILE = "lmdeploy.json"
@@ -87,7 +88,7 @@ DISTINCTIVE_KEYS = {"meta_instruction", "eosys", "eoh", "eoa", "eotool", "capabi
 HEADERS = {"user", "assistant"}
 INTERNLM2_KEYS = {"spelling", "environment", "eoenv"}
 """Keys of the dialect internlm2, whose sources may have all of those, too."""
-DEFAULTS: Mapping[str, Any] = {
+DEFAULTS: JsonMapping = {
     **dict.fromkeys(TEXTS, ""),
     "capability": "chat",
     "stop_words": None,
@@ -100,12 +101,12 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 @cache
-def read_data() -> Mapping[str, Any]:
+def read_data() -> JsonMapping:
     """Return the data file: LMDeploy's own templates under `entries`, its rules for models under `models`."""
     from importlib.resources import files  # slow to import, and only needed here
 
     text = files("turnwise.dialects").joinpath(DATA_FILE).read_text(encoding="utf-8")
-    data: Mapping[str, Any] = json.loads(text)
+    data: JsonMapping = json.loads(text)
     return data
 
 
@@ -129,7 +130,7 @@ def read(source: Any, exact: bool = False) -> Translation:
     """Translate the fields, or their JSON."""
     mapping = to_mapping(source, "an LMDeploy template")
     given = check_table(mapping, RULES, skip_nulls=True)
-    own: Mapping[str, Any] = read_data()["entries"].get(given.get("model_name"), {})
+    own: JsonMapping = read_data()["entries"].get(given.get("model_name"), {})
     fields = {**DEFAULTS, **own, **given}
     _check_style(fields)
     stops = fields["stop_words"]
@@ -140,7 +141,7 @@ def read(source: Any, exact: bool = False) -> Translation:
     return Translation(write_jinja(fields, exact), stops=tuple(stops), facts=facts)
 
 
-def _check_style(fields: Mapping[str, Any]) -> None:
+def _check_style(fields: JsonMapping) -> None:
     if fields["style"] == "codellama" and fields["capability"] == "voice":
         raise SourceError(
             "codellama has no capability 'voice'", hint=f"It has: {', '.join(CAPABILITIES[:-1])}."

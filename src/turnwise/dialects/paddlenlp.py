@@ -34,6 +34,7 @@ from turnwise.dialects.translation import Translation, object_in, to_mapping
 from turnwise.dialects.turns import Slot, Text, Turns, check_slots, concatenate, fill_marks, literal
 from turnwise.engine.program import compile_program
 from turnwise.errors import SourceError, TemplateError, short_repr
+from turnwise.messages import JsonObject
 from turnwise.schema import STRING, check_table, list_of, or_null
 
 RULES = {
@@ -126,7 +127,7 @@ class PaddleNLPSpec:
         return frozenset().union(*(field.variables for field in fields if field))
 
 
-def check_fields(source: Any) -> dict[str, Any]:
+def check_fields(source: Any) -> JsonObject:
     """Return the keys and values of a file, which may be given as JSON text."""
     mapping = to_mapping(source, "a chat_template.json")
     if "chat_template" in mapping:
@@ -343,7 +344,7 @@ def _indent(lines: list[str]) -> list[str]:
 # -- writing turns ---------------------------------------------------------------------------------
 
 
-def write(turns: Turns, eos_token: str | None = None) -> list[dict[str, Any]]:
+def write(turns: Turns, eos_token: str | None = None) -> list[JsonObject]:
     """Return the content of the file for these turns; eos_token can only be given as its text.
 
     A template that trims a user's text does so before or after a system text is joined to it: there is one for each.
@@ -355,7 +356,7 @@ def write(turns: Turns, eos_token: str | None = None) -> list[dict[str, Any]]:
     return fields
 
 
-def _write_fields(turns: Turns, eos_token: str | None, trims_joined: bool) -> dict[str, Any]:
+def _write_fields(turns: Turns, eos_token: str | None, trims_joined: bool) -> JsonObject:
     names = {"round": "{{index + 1}}", "index": "{{index}}", "bot_name": "{{bot_name}}"}
     separator = ""
     if turns.separator:
@@ -375,7 +376,7 @@ def _write_fields(turns: Turns, eos_token: str | None, trims_joined: bool) -> di
         user, query = text.replace("{}", in_user) + user, text.replace("{}", in_query) + query
         if trims_joined:
             user, query = f"({user}){trim}", f"({query}){trim}"
-    fields: dict[str, Any] = {
+    fields: JsonObject = {
         "system": _write_text((turns.prefix,), {}) + system,
         "conversation": [
             separator + _write_text(turns.user, {**names, "text": f"{{{{{user}}}}}"}),

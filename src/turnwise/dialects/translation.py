@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from turnwise.errors import SourceError, short_repr
+from turnwise.messages import JsonMapping
 from turnwise.schema import TABLE, check
 
 MAX_DEPTH = 100  # levels of a source; real ones have four
@@ -30,15 +31,15 @@ class Translation:
     stops: tuple[str, ...] = ()  # texts that end generation
     stop_ids: tuple[int, ...] = ()  # the same as token ids, where the source gives ids
     # Defaults of the template's own variables.
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: JsonMapping = field(default_factory=dict)
     # How replies look that the template does not show: the table `replies` of a registry entry.
-    replies: Mapping[str, Any] = field(default_factory=dict)
+    replies: JsonMapping = field(default_factory=dict)
     # Whether these are all stops: those of the original software, which derives none from what it writes.
     only_stops: bool = False
     # The entry for the same models that writes what this one leaves out, names included; empty if none does.
     fuller: str = ""
     # Everything else in the source, under the dialect's own names.
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: JsonMapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def copy_source(source: Any, depth: int = MAX_DEPTH) -> Any:
     return items if isinstance(source, list) else tuple(items)
 
 
-def parse_json_object(text: str, what: str) -> Mapping[str, Any]:
+def parse_json_object(text: str, what: str) -> JsonMapping:
     """Parse the text of a JSON object; errors say that `what` was expected."""
     try:
         value = json.loads(text)
@@ -122,11 +123,11 @@ def parse_json_object(text: str, what: str) -> Mapping[str, Any]:
     return value
 
 
-def to_mapping(source: Any, what: str) -> Mapping[str, Any]:
+def to_mapping(source: Any, what: str) -> JsonMapping:
     """Return the mapping that a source is, or that its JSON text spells."""
     if isinstance(source, str):
         return parse_json_object(source, what)
-    mapping: Mapping[str, Any] = check(source, TABLE, what)
+    mapping: JsonMapping = check(source, TABLE, what)
     return mapping
 
 

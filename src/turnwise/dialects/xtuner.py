@@ -45,6 +45,7 @@ from turnwise.dialects.turns import (
     to_format_string,
 )
 from turnwise.errors import SourceError, short_repr
+from turnwise.messages import JsonObject
 from turnwise.schema import BOOLEAN, STRING, STRINGS, check_table
 
 RULES = {
@@ -76,7 +77,7 @@ class XtunerSpec:
     def of(cls, source: Any) -> XtunerSpec:
         """Check a dict, or the text of one."""
         given = check_table(to_dict(source), RULES, required=["INSTRUCTION"], skip_nulls=True)
-        fields: dict[str, Any] = DEFAULTS | given
+        fields: JsonObject = DEFAULTS | given
         system = fields["SYSTEM"]
         return cls(
             instruction=_parse_text(fields["INSTRUCTION"], "INSTRUCTION", "input"),
@@ -155,7 +156,7 @@ def _write_system(spec: XtunerSpec, values: Mapping[str, str]) -> str:
     return f"{{{{- raise_exception({literal(NO_SYSTEM_REFUSAL)}) }}}}"
 
 
-def write(turns: Turns, eos_token: str | None = None) -> list[dict[str, Any]]:
+def write(turns: Turns, eos_token: str | None = None) -> list[JsonObject]:
     """Return dicts for these turns, the shortest first.
 
     XTuner inserts the bos token at the start, and again after each eos token that it inserts. So the
@@ -186,7 +187,7 @@ def write(turns: Turns, eos_token: str | None = None) -> list[dict[str, Any]]:
     return [*sources, _write_source(turns)]
 
 
-def _write_source(turns: Turns) -> dict[str, Any]:
+def _write_source(turns: Turns) -> JsonObject:
     """Return the shortest dict."""
     names = {"round": "round", "index": "round", "bot_name": "bot_name"}
     instruction = (*turns.user, turns.generation_prompt)
@@ -219,7 +220,7 @@ def to_dict(source: Any) -> Mapping[str, Any]:
         ) from None
 
 
-def _parse_dict(text: str) -> dict[str, Any]:
+def _parse_dict(text: str) -> JsonObject:
     """Parse JSON or Python; nothing is evaluated. Raises one of UNREADABLE."""
     try:
         value = json.loads(text)
@@ -233,7 +234,7 @@ def _parse_dict(text: str) -> dict[str, Any]:
         return {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
     if not isinstance(node, ast.Dict):
         raise ValueError("not a dict")
-    found: dict[str, Any] = ast.literal_eval(node)
+    found: JsonObject = ast.literal_eval(node)
     return found
 
 

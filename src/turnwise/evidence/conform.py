@@ -46,6 +46,7 @@ from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import TOOL_USE
 from turnwise.errors import SourceError, TemplateError, TurnwiseError, WarningLog, short_repr
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.template import Template
 
 WIRE_ROLES = ("system", "user", "assistant", "tool", "developer")
@@ -91,7 +92,7 @@ class Engine:
         self._ask = ask
         self._model = model
 
-    def render(self, request: Mapping[str, Any]) -> Prompt:
+    def render(self, request: JsonMapping) -> Prompt:
         """Return the prompt for a request in OpenAI's shape."""
         raise NotImplementedError
 
@@ -107,7 +108,7 @@ class Engine:
         """Return the template that the engine serves, and its special tokens; None if it does not tell."""
         return None
 
-    def _post(self, path: str, body: Mapping[str, Any]) -> EngineReply:
+    def _post(self, path: str, body: JsonMapping) -> EngineReply:
         named = {"model": self._model, **body} if self._model else body
         return self._ask("POST", path, named)
 
@@ -119,7 +120,7 @@ class LlamaCpp(Engine):
     only_prompts = True
     _bos = ""
 
-    def render(self, request: Mapping[str, Any]) -> Prompt:
+    def render(self, request: JsonMapping) -> Prompt:
         path = "/apply-template"
         reply = self._post(path, request)
         refusal = read_refusal(reply, path)
@@ -151,7 +152,7 @@ class Vllm(Engine):
     paths = ("/v1/chat/completions/render", "/tokenize")
     _path: str | None = None
 
-    def render(self, request: Mapping[str, Any]) -> Prompt:
+    def render(self, request: JsonMapping) -> Prompt:
         reply = self._post(self._path or self.paths[0], request)
         if self._path is None:
             if reply.status in (404, 405, 501):
@@ -196,7 +197,7 @@ class OtherTemplate(Engine):
         self.name = template.name
         self._template = template
 
-    def render(self, request: Mapping[str, Any]) -> Prompt:
+    def render(self, request: JsonMapping) -> Prompt:
         known = ("messages", "tools", "add_generation_prompt")
         arguments = {name: request[name] for name in known if name in request}
         asked = request.get("chat_template_kwargs") or {}
@@ -273,7 +274,7 @@ class EngineDifference:
     """
 
     probe: Probe
-    request: Mapping[str, Any]
+    request: JsonMapping
     expected: str
     got: str
     kind: str
@@ -518,7 +519,7 @@ def is_wire_probe(probe: Probe, only_prompts: bool) -> bool:
     return bool(probe.add_generation_prompt) != bool(ends_with_assistant)
 
 
-def _is_wire_message(message: Mapping[str, Any]) -> bool:
+def _is_wire_message(message: JsonMapping) -> bool:
     """Return whether OpenAI's shape has such a message: a known role, text, and calls that are whole."""
     if message.get("role") not in WIRE_ROLES or "thinking" in message:
         return False
@@ -538,11 +539,11 @@ def _is_wire_message(message: Mapping[str, Any]) -> bool:
     return isinstance(message.get("content"), str)
 
 
-def wire_request(probe: Probe) -> dict[str, Any]:
+def wire_request(probe: Probe) -> JsonObject:
     """Return the body of a request for a conversation, in OpenAI's shape."""
     # As templates write them, so that an engine may parse the arguments or keep their text.
     written = with_text_arguments(probe, partial(json.dumps, ensure_ascii=False)) or probe
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "messages": written.messages,
         "add_generation_prompt": probe.add_generation_prompt,
     }

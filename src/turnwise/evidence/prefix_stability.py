@@ -20,7 +20,7 @@ for the templates that are simple enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -45,6 +45,7 @@ from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.evidence.late_system_costs import LateSystemCost, measure_late_system
+from turnwise.messages import JsonMapping
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens.tokenizers import SHIPPED
@@ -229,7 +230,7 @@ class StabilitySearch:
         return StabilityRow(kind, compared, len(changed), witness, stable, helping)
 
     def _compare_all(
-        self, growths: Sequence[Growth], options: Mapping[str, Any]
+        self, growths: Sequence[Growth], options: JsonMapping
     ) -> tuple[int, list[Growth]]:
         """Return how many conversations the template takes, and those in which earlier text changed."""
         compared, changed = 0, []
@@ -240,7 +241,7 @@ class StabilitySearch:
                 changed.append(growth)
         return compared, changed
 
-    def _is_stable(self, growth: Growth, options: Mapping[str, Any]) -> bool | None:
+    def _is_stable(self, growth: Growth, options: JsonMapping) -> bool | None:
         """Return whether the earlier text stays; None if the template refuses one of the two conversations."""
         for form in FORMS:
             longer = form(growth.probe)
@@ -256,7 +257,7 @@ class StabilitySearch:
                 return self._is_kept(before, after)
         return None
 
-    def _render(self, probe: Probe, options: Mapping[str, Any]) -> Rendering | None:
+    def _render(self, probe: Probe, options: JsonMapping) -> Rendering | None:
         """Return a rendering; None if the template refuses the conversation. Those without options are remembered."""
         key = (probe.add_generation_prompt, repr((probe.messages, probe.tools)))
         if not options and key in self._renderings:

@@ -13,7 +13,7 @@ from turnwise.data.null_padding import undo_null_padding
 from turnwise.data.recipe import COLUMN_NAMES
 from turnwise.data.records import Record
 from turnwise.errors import TurnwiseError
-from turnwise.messages import Change, format_path
+from turnwise.messages import Change, JsonObject, format_path
 from turnwise.normalisation.normaliser import Normaliser
 from turnwise.normalisation.preprocessor import OPENAI_DIALECT
 from turnwise.template import Template
@@ -31,7 +31,7 @@ class RowRepairer:
         if template is not None and template.dialect == OPENAI_DIALECT:
             self._normaliser = Normaliser(template.codec)
 
-    def repair(self, row: Any, record: Record) -> dict[str, Any] | None:
+    def repair(self, row: Any, record: Record) -> JsonObject | None:
         """Return a row in OpenAI's shape with its `changes`; None if there are none, or something would be lost.
 
         Args:
@@ -52,7 +52,7 @@ class RowRepairer:
             columns["label"] = record.label
         return {**columns, "changes": [one._asdict() for one in dict.fromkeys(changes)]}
 
-    def _repair(self, record: Record, changes: list[Change]) -> dict[str, Any] | None:
+    def _repair(self, record: Record, changes: list[Change]) -> JsonObject | None:
         given = record.row_of(record.messages)
         columns = given if isinstance(given, dict) else {"messages": given}
         columns, removed = undo_null_padding(columns)
@@ -69,7 +69,7 @@ class RowRepairer:
         return None if found.lost else {**columns, "messages": found.messages}
 
 
-def _keep_columns(row: Any, record: Record) -> dict[str, Any]:
+def _keep_columns(row: Any, record: Record) -> JsonObject:
     """Return the columns of a row that are no part of its conversation."""
     values = json.loads(row) if isinstance(row, bytes) else row
     paths = (*record.unread, *json.loads(record.carried or "{}"))

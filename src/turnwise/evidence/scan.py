@@ -33,7 +33,7 @@ from turnwise.data.samples import check_text
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.evidence.row_repairs import RowRepairer
 from turnwise.evidence.row_repeats import NEAR, REPEATED, RepeatFinder, Repeats, find_texts
-from turnwise.messages import Path, format_path
+from turnwise.messages import JsonObject, Path, format_path
 from turnwise.normalisation.calls import NotAnObject, parse_argument_text
 from turnwise.normalisation.roles import ROLES
 from turnwise.replies.grammar import Grammar
@@ -103,7 +103,7 @@ class ScannedRow(NamedTuple):
     problems: list[RowProblem]
     unread: tuple[str, ...]
     is_readable: bool
-    repaired: dict[str, Any] | None = None
+    repaired: JsonObject | None = None
 
 
 def scan(
@@ -261,7 +261,7 @@ class RowScanner:
                 is_readable = record is not None or any(one.kind == UNREAD for one in found)
                 yield ScannedRow(found, unread, is_readable, repaired)
 
-    def _repair(self, number: int, row: Any, record: Record) -> dict[str, Any] | None:
+    def _repair(self, number: int, row: Any, record: Record) -> JsonObject | None:
         """Return a row without its problems; None if there is nothing to change, or a problem is left."""
         repaired = self._repairer and self._repairer.repair(row, record)
         if not repaired:

@@ -21,6 +21,7 @@ from warnings import warn
 from turnwise.errors import MessageError, TurnwiseWarning, short_repr
 from turnwise.integrations.tokenizer_template import template_of
 from turnwise.integrations.training_rows import RowEncoder, split_columns
+from turnwise.messages import JsonMapping
 
 __all__ = ["TurnwiseStrategy", "load"]
 
@@ -96,7 +97,7 @@ class TurnwiseStrategy:
     encoder: RowEncoder
     columns: Mapping[str, str]  # the names of columns in the data, and what they hold
 
-    def tokenize_prompt(self, prompt: Mapping[str, Any]) -> dict[str, list[Any]]:
+    def tokenize_prompt(self, prompt: JsonMapping) -> dict[str, list[Any]]:
         """Return `input_ids`, `attention_mask` and `labels` of a batch of rows; both are mappings of columns."""
         rows = split_columns(prompt)
         samples, problems = self.encoder.encode_all([self._rename(row) for row in rows])
@@ -111,7 +112,7 @@ class TurnwiseStrategy:
             columns["labels"].append(sample.labels)
         return columns
 
-    def _rename(self, row: Mapping[str, Any]) -> Any:
+    def _rename(self, row: JsonMapping) -> Any:
         """Return a row with the names of columns that `turnwise.shapes` knows, and without empty columns."""
         return {
             self.columns.get(name, name): value for name, value in row.items() if value is not None

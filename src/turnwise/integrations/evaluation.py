@@ -8,11 +8,12 @@ gets these.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from turnwise.evidence.eval_card import hash_values
 from turnwise.integrations.tokenizer_template import template_of
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.registry import load
 from turnwise.replies.events import TEXT, Message
 from turnwise.tokens.loss import train_nothing
@@ -31,7 +32,7 @@ class EvalPrompt(str):
     ids: list[int]
 
 
-def pop_settings(arguments: dict[str, Any]) -> dict[str, Any]:
+def pop_settings(arguments: JsonObject) -> JsonObject:
     """Take those arguments of a harness's model that are for `EvalChat` out of them, and return them for it.
 
     They are `template`, and options of the template: `enable_thinking`, and more by their names in
@@ -57,7 +58,7 @@ class EvalChat:
     """
 
     def __init__(
-        self, tokenizer: Any, template: str | None = None, options: Mapping[str, Any] | None = None
+        self, tokenizer: Any, template: str | None = None, options: JsonMapping | None = None
     ) -> None:
         self.tokenizer = adapt_tokenizer(tokenizer)
         place = template or tokenizer
@@ -68,7 +69,7 @@ class EvalChat:
         self._hashes: set[str] = set()
         self._changes: Counter[str] = Counter()
 
-    def encode(self, messages: Sequence[Mapping[str, Any]], **arguments: Any) -> EvalPrompt:
+    def encode(self, messages: Sequence[JsonMapping], **arguments: Any) -> EvalPrompt:
         """Return the prompt of a conversation in a form that the template takes; `arguments` are those of `render`.
 
         Raises:
@@ -109,7 +110,7 @@ class EvalChat:
         parts = (self.template.text, self.template.options, self.options, self.tokenizer.name)
         return hash_values(parts)[:16]
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Return what was sent, for the results of an evaluation: equal hashes mean equal prompts.
 
         Its parts are the name of the template, the number of different prompts, one hash of the ids of all of them,

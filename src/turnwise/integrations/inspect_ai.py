@@ -23,6 +23,7 @@ from inspect_ai.model._call_tools import parse_tool_call
 
 from turnwise.errors import MessageError, TurnwiseError
 from turnwise.integrations.evaluation import RAW_TEXT, EvalChat, EvalPrompt, pop_settings
+from turnwise.messages import JsonObject
 from turnwise.replies.events import Message
 
 __all__ = ["make_completions_provider", "make_transformers_provider"]
@@ -159,14 +160,14 @@ class PromptTokenizer:
 # -- Inspect's objects and ours
 
 
-def _read_tool(tool: Any) -> dict[str, Any]:
+def _read_tool(tool: Any) -> JsonObject:
     fields = tool.model_dump(exclude={"options"}, exclude_none=True)
     return {"type": "function", "function": fields}
 
 
-def _read_request(tools: Any, choice: Any, config: Any) -> dict[str, Any]:
+def _read_request(tools: Any, choice: Any, config: Any) -> JsonObject:
     """Return what a request asks beside its conversation, as `render` takes it."""
-    asked: dict[str, Any] = {"reasoning": config.reasoning_effort, "tools": tools}
+    asked: JsonObject = {"reasoning": config.reasoning_effort, "tools": tools}
     if tools:
         known = "required" if choice == "any" else choice
         if not isinstance(choice, str):
@@ -177,7 +178,7 @@ def _read_request(tools: Any, choice: Any, config: Any) -> dict[str, Any]:
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def _read_message(message: Any, index: int) -> dict[str, Any]:
+def _read_message(message: Any, index: int) -> JsonObject:
     """Return a message of Inspect as OpenAI has it."""
     parts = message.content
     if isinstance(parts, str):
@@ -188,7 +189,7 @@ def _read_message(message: Any, index: int) -> dict[str, Any]:
             problem = f"these providers send text, and this is of the type {part.type!r}"
             raise MessageError(problem, path=f"messages[{index}].content")
         texts[part.type].append(getattr(part, part.type))
-    chat: dict[str, Any] = {"role": message.role, "content": "\n".join(texts["text"])}
+    chat: JsonObject = {"role": message.role, "content": "\n".join(texts["text"])}
     if texts["reasoning"]:
         chat["reasoning_content"] = "\n".join(texts["reasoning"])
     if message.role == "tool":

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnwise.errors import TurnwiseError
+from turnwise.messages import JsonObject
 from turnwise.template import Template
 from turnwise.tokens.loss import train_nothing
 from turnwise.tokens.tokenizers import tokenizer as known_tokenizer
@@ -36,7 +37,7 @@ def completion_request(
     parallel: bool = True,
     content: Mapping[str, Any] | None = None,
     **options: Any,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the fields of a request for the next reply of a conversation.
 
     Args:
@@ -72,7 +73,7 @@ def completion_request(
         tools=tools,
         **options,
     )
-    request: dict[str, Any] = {
+    request: JsonObject = {
         "prompt": list(encoded.input_ids),
         "stop": list(template.stops(known)),
     }

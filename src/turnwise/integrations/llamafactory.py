@@ -19,6 +19,7 @@ from turnwise.integrations.tokenizer_template import template_of
 from turnwise.integrations.training_rows import NOTHING_TRAINED, Problem
 from turnwise.integrations.transformers import raise_expected_errors
 from turnwise.integrations.trl import prepare_dataset
+from turnwise.messages import JsonObject
 from turnwise.template import Template
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED, train_nothing
@@ -134,7 +135,7 @@ def encode_last(
 
 def _read(
     tokenizer: Any, messages: Sequence[Mapping[str, str]], system: str | None, tools: str | None
-) -> tuple[Template, dict[str, Any]]:
+) -> tuple[Template, JsonObject]:
     """Return the template and the arguments of `encode`."""
     turns = []
     for index, message in enumerate(messages):
@@ -143,7 +144,7 @@ def _read(
             known = ", ".join(SHAREGPT_ROLES)
             raise MessageError(f"unknown role {role!r}; one of {known}", path=f"messages[{index}]")
         turns.append({"from": SHAREGPT_ROLES[role], "value": message.get("content")})
-    row: dict[str, Any] = {"conversations": turns}
+    row: JsonObject = {"conversations": turns}
     if system:
         row["system"] = system
     if tools:

@@ -28,6 +28,7 @@ from typing import Any
 
 from turnwise.errors import MessageError, TurnwiseError, warn_caller
 from turnwise.integrations.evaluation import RAW_TEXT, EvalChat, EvalPrompt, pop_settings
+from turnwise.messages import JsonObject
 
 __all__ = ["main", "register"]
 
@@ -37,7 +38,7 @@ HERE = "turnwise.integrations.lm_eval"  # which is `__main__` when it is run
 class ChatTemplateModel:
     """What is put before a model class of lm-eval: its methods, with the arguments that they have there."""
 
-    reply_fields: dict[str, Any] = {}
+    reply_fields: JsonObject = {}
     keeps_markers = False
     cache_hook: Any
     tokenizer: Any
@@ -59,12 +60,12 @@ class ChatTemplateModel:
     def tokenizer_name(self) -> str:
         return f"turnwise-{self.turnwise.identify()}"
 
-    def get_model_info(self) -> dict[str, Any]:
+    def get_model_info(self) -> JsonObject:
         find_info = getattr(self._host, "get_model_info", dict)
         return {**find_info(), "turnwise": self.turnwise.report()}
 
     def apply_chat_template(
-        self, chat_history: list[dict[str, Any]], add_generation_prompt: bool = True
+        self, chat_history: list[JsonObject], add_generation_prompt: bool = True
     ) -> EvalPrompt:
         return self.turnwise.encode(
             chat_history,
@@ -119,14 +120,14 @@ class ChatTemplateModel:
             for reply, request in zip(replies, requests, strict=True)
         ]
 
-    def _ask(self, wanted: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, wanted: JsonObject) -> JsonObject:
         """Return the arguments of a generation: it ends with the turn, and with a task's texts if those cannot occur
         in reasoning.
         """
         more = () if self.turnwise.has_reasoning else _read_until(wanted)
         return {**wanted, **self.reply_fields, "until": [*self.turnwise.stops, *more]}
 
-    def _read_answer(self, reply: str, prompt: EvalPrompt, wanted: dict[str, Any]) -> str:
+    def _read_answer(self, reply: str, prompt: EvalPrompt, wanted: JsonObject) -> str:
         answer = self.turnwise.parse(reply, prompt)["content"] or ""
         for text in _read_until(wanted):
             answer = answer.partition(text)[0]
@@ -198,7 +199,7 @@ def _are_prompts(texts: Any) -> bool:
     return not isinstance(texts, str) and all(isinstance(one, EvalPrompt) for one in texts)
 
 
-def _read_until(wanted: dict[str, Any]) -> Iterator[str]:
+def _read_until(wanted: JsonObject) -> Iterator[str]:
     read = import_module("lm_eval.models.utils").handle_stop_sequences
     return filter(None, read(wanted.get("until"), None))
 

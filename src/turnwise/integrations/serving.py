@@ -24,6 +24,7 @@ from typing import Any
 from turnwise import load
 from turnwise.errors import TurnwiseError
 from turnwise.integrations.tokenizer_template import template_of
+from turnwise.messages import JsonObject
 from turnwise.replies.call_ids import IdMaker
 from turnwise.replies.declared import merge_declaration
 from turnwise.replies.events import REASONING, TEXT, Event
@@ -126,8 +127,8 @@ class ServedTemplate:
         return None if tag is None else import_module("xgrammar").StructuralTag.model_validate(tag)
 
     def structural_tag(
-        self, tools: Sequence[dict[str, Any]], choice: str, parallel: bool = True
-    ) -> dict[str, Any] | None:
+        self, tools: Sequence[JsonObject], choice: str, parallel: bool = True
+    ) -> JsonObject | None:
         """Return the constraint of what follows the reasoning; None, and a line in the log, if there is none.
 
         Arguments of a tool whose schema a grammar cannot follow are any object.
@@ -142,7 +143,7 @@ class ServedTemplate:
             logger.warning("%s: calls are not constrained: %s", self.template.name, error)
             return None
 
-    def _loosen(self, tool: dict[str, Any]) -> dict[str, Any]:
+    def _loosen(self, tool: JsonObject) -> JsonObject:
         try:
             self._write_tag([tool], "auto", True)
         except TurnwiseError as error:
@@ -151,7 +152,7 @@ class ServedTemplate:
             return {**tool, "function": function}
         return tool
 
-    def _write_tag(self, tools: Any, choice: str, parallel: bool) -> dict[str, Any]:
+    def _write_tag(self, tools: Any, choice: str, parallel: bool) -> JsonObject:
         grammar = self.template.grammar
         return grammar.to_structural_tag(tools, choice, reasoning=False, parallel=parallel)
 
@@ -188,7 +189,7 @@ def load_named(place: str) -> Template:
     return load(place)
 
 
-def to_tool_dicts(tools: Any) -> list[dict[str, Any]]:
+def to_tool_dicts(tools: Any) -> list[JsonObject]:
     """Return functions as mappings in OpenAI's shape; those of the Responses interface have no inner `function`.
 
     What is no function is left out: a server's own tools (`{"type": "web_search"}`), and what is no tool.

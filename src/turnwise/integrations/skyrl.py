@@ -19,6 +19,7 @@ from typing import Any
 from turnwise.errors import MessageError, short_repr
 from turnwise.integrations.tokenizer_template import template_of
 from turnwise.integrations.transformers import raise_expected_errors
+from turnwise.messages import JsonMapping
 from turnwise.replies.write import write
 from turnwise.template import Template
 from turnwise.tokens.loss import train_nothing
@@ -41,10 +42,10 @@ USERS = ("skyrl.train.generators.utils", "skyrl.train.sft_trainer")
 
 
 def get_response_ids_and_loss_mask_from_messages(
-    messages: Sequence[Mapping[str, Any]],
+    messages: Sequence[JsonMapping],
     tokenizer: Any,
     assistant_logprobs: Sequence[Sequence[float]] | None = None,
-    tokenizer_kwargs: Mapping[str, Any] | None = None,
+    tokenizer_kwargs: JsonMapping | None = None,
 ) -> tuple[list[int], list[int], list[float] | None]:
     """Return the ids of messages after a prompt, 1 for each id that the model samples, and log-probabilities.
 
@@ -62,9 +63,9 @@ def get_response_ids_and_loss_mask_from_messages(
 
 
 def encode_messages_subset(
-    messages: Sequence[Mapping[str, Any]],
+    messages: Sequence[JsonMapping],
     tokenizer: Any,
-    tokenizer_kwargs: Mapping[str, Any] | None = None,
+    tokenizer_kwargs: JsonMapping | None = None,
 ) -> list[int]:
     """Return the ids of messages that follow others; the arguments are those of SkyRL's function."""
     return get_response_ids_and_loss_mask_from_messages(
@@ -82,7 +83,7 @@ def install() -> None:
 
 
 def _encode(
-    messages: Sequence[Mapping[str, Any]],
+    messages: Sequence[JsonMapping],
     tokenizer: Any,
     logprobs: Sequence[Sequence[float]] | None,
     options: dict[str, Any],

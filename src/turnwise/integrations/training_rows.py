@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from turnwise import shapes
 from turnwise.errors import MessageError, TurnwiseError, TurnwiseWarning
 from turnwise.integrations.tokenizer_template import template_of
+from turnwise.messages import JsonObject
 from turnwise.template import Template
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED, TrainOn
@@ -140,7 +141,7 @@ class RowEncoder:
         return self.template or template_of(self.tokenizer)
 
     @property
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> JsonObject:
         return {"train_on": self.train_on, "max_length": self.max_length, **self.options}
 
     @property
@@ -149,7 +150,7 @@ class RowEncoder:
         return self.split and self.train_on != "all"
 
 
-def split_columns(batch: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def split_columns(batch: Mapping[str, Sequence[Any]]) -> list[JsonObject]:
     """Return the rows of a batch that is a mapping of columns."""
     return [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
 

@@ -32,7 +32,7 @@ from turnwise.errors import (
     warn_caller,
     warnings_so_far,
 )
-from turnwise.messages import Change, InputReader, prepared_tools
+from turnwise.messages import Change, InputReader, JsonObject, prepared_tools
 from turnwise.normalisation.content import join_texts
 from turnwise.normalisation.losses import RemovedReasoning, find_printed_contents
 from turnwise.normalisation.normaliser import Normalised, Normaliser
@@ -128,7 +128,7 @@ class InputAttempt:
         self,
         rendering: Rendering | None,
         refusal: TemplateRuntimeError | None,
-        options: dict[str, Any],
+        options: JsonObject,
     ) -> None:
         """Go on from what became of the first form, if it was tried already."""
         if refusal is not None:
@@ -136,7 +136,7 @@ class InputAttempt:
         elif rendering is not None:
             self.check(rendering)
 
-    def refuse(self, error: TemplateRuntimeError, options: dict[str, Any] | None = None) -> None:
+    def refuse(self, error: TemplateRuntimeError, options: JsonObject | None = None) -> None:
         """Choose another form than that which the template refused.
 
         Args:

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from turnwise.analysis.prober import ABSENT
 from turnwise.errors import MessageError, short_repr
+from turnwise.messages import JsonMapping
 from turnwise.messages.fields import read_call
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.shapes.tool_forms import make_function_call
@@ -104,7 +105,7 @@ class CallForms:
         rest = {key: value for key, value in call.items() if key in CALL_KEYS}
         return {**rest, "type": "function", "function": self._normalise_function(own, path)}
 
-    def _normalise_function(self, function: Mapping[str, Any], path: str) -> MessageDict:
+    def _normalise_function(self, function: JsonMapping, path: str) -> MessageDict:
         """Return name and arguments of a call."""
         fields = dict(function)
         if "name" in fields:
@@ -151,7 +152,7 @@ class CallForms:
                 function["arguments"] = parsed
                 self._note(where, *PARSED)
 
-    def _drop_padding(self, name: Any, arguments: Mapping[str, Any], where: str) -> MessageDict:
+    def _drop_padding(self, name: Any, arguments: JsonMapping, where: str) -> MessageDict:
         """Drop null arguments that the tool does not have: tables give every call the arguments of all tools."""
         declared = self._parameters.get(name) if isinstance(name, str) else None
         if declared is None:
@@ -179,7 +180,7 @@ def has_nine_letters(identity: str) -> bool:
     return len(identity) == NINE and identity.isalnum()
 
 
-def has_calls(message: Mapping[str, Any]) -> bool:
+def has_calls(message: JsonMapping) -> bool:
     """Whether a message has tool calls."""
     return bool(message.get("tool_calls") or message.get("function_call"))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from turnwise.analysis.prober import ABSENT
 from turnwise.errors import MessageError, short_repr
-from turnwise.messages import REASONING_KEYS, Change
+from turnwise.messages import REASONING_KEYS, Change, JsonMapping
 from turnwise.messages.media import KIND_OF_TYPE, KINDS, TEXT_TYPES, media_kind
 from turnwise.normalisation.calls import MessageDict, Note, has_calls
 from turnwise.normalisation.capabilities import Capabilities
@@ -211,7 +211,7 @@ def _is_data(content: Any) -> bool:
     return isinstance(content, (int, float))
 
 
-def _is_part(value: Mapping[str, Any]) -> bool:
+def _is_part(value: JsonMapping) -> bool:
     return (
         value.get("type") in TEXT_TYPES
         or media_kind(value) is not None

@@ -12,7 +12,7 @@ returned are changed for them; losses are still reported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,7 +21,15 @@ from turnwise.analysis.request_facts import REQUEST_FACTS, RequestFacts
 from turnwise.engine.option_names import reject_misspelt_options
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TemplateLimitError, WarningLog
-from turnwise.messages import Change, PreparedTools, ReadMessages, find_plain_kind, prepared_tools
+from turnwise.messages import (
+    Change,
+    JsonMapping,
+    JsonObject,
+    PreparedTools,
+    ReadMessages,
+    find_plain_kind,
+    prepared_tools,
+)
 from turnwise.normalisation.attempt import InputAttempt, Reporter
 from turnwise.normalisation.normaliser import Normalised, Normaliser
 from turnwise.normalisation.stages import Stage, find_early_reply, split_stages
@@ -62,10 +70,10 @@ class Preprocessor:
 
     def read_options(
         self,
-        given: dict[str, Any],
+        given: JsonObject,
         verb: str,
         strict: bool,
-    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+    ) -> tuple[JsonObject, tuple[str, ...]]:
         """Return arguments with what a request asks as variables of the template, and the warnings.
 
         It warns of what the variables do not express.
@@ -105,7 +113,7 @@ class Preprocessor:
     def begin(
         self,
         messages: Any,
-        arguments: Mapping[str, Any],
+        arguments: JsonMapping,
         usual: UsualInput | None = None,
     ) -> InputAttempt:
         """Return a conversation in the form in which a verb gets it first.

@@ -17,6 +17,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from turnwise.errors import short_repr
+from turnwise.messages import JsonMapping
 from turnwise.tokens.boundaries import RESULT_ROLES
 
 
@@ -48,7 +49,7 @@ class ResultOrder(NamedTuple):
     problems: list[str]
 
 
-def read_link(index: int, message: Mapping[str, Any]) -> CallLink:
+def read_link(index: int, message: JsonMapping) -> CallLink:
     """Return what a message says about calls."""
     role = message.get("role")
     if not isinstance(role, str):
@@ -104,7 +105,7 @@ def pair_results(links: Sequence[CallLink], reply: CallLink | None = None) -> Re
     return order
 
 
-def answers_calls_in_order(messages: Iterable[Mapping[str, Any]]) -> bool:
+def answers_calls_in_order(messages: Iterable[JsonMapping]) -> bool:
     """Return whether the results of each message are those of its calls, in order; False if that is in doubt.
 
     Fast path: what it accepts, `pair_results` leaves as it is. For messages whose calls are a list of mappings.

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, short_repr
-from turnwise.messages import Change, prepared_tools
+from turnwise.messages import Change, JsonObject, prepared_tools
 from turnwise.shapes.tool_forms import SERVER_KEYS, read_functions
 
-FILLED: dict[str, Any] = {"description": "", "parameters": {"type": "object", "properties": {}}}
+FILLED: JsonObject = {"description": "", "parameters": {"type": "object", "properties": {}}}
 """What a function has if it has none: no words, and no parameters."""
 MAPPED = {
     "anthropic": "a tool of Anthropic was put under `function`, input_schema as parameters",

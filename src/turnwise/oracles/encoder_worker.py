@@ -14,6 +14,7 @@ from typing import Any
 
 from turnwise.errors import SourceError
 from turnwise.isolation.lockdown import lock_process
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.oracles.oracle import REQUEST_ARGUMENTS
 
 FUNCTIONS = (
@@ -29,7 +30,7 @@ TEXT_NAMES = ("prompt", "text")
 MEGABYTE = 1 << 20
 
 
-def write_prompt(path: str, request: Mapping[str, Any], megabytes: int) -> str:
+def write_prompt(path: str, request: JsonMapping, megabytes: int) -> str:
     """Return the prompt that the encoder at a path writes.
 
     Raises:
@@ -79,13 +80,13 @@ def limit_memory(megabytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
 
 
-def match_arguments(write: Callable[..., Any], request: Mapping[str, Any]) -> dict[str, Any]:
+def match_arguments(write: Callable[..., Any], request: JsonMapping) -> JsonObject:
     """Return the arguments of a request by the names that the function has for them.
 
     What the request does not ask is left to the function, but for a mode that it has to be given.
     """
     options = dict(request.get("chat_template_kwargs") or {})
-    parameters: Mapping[str, Any] = inspect.signature(write).parameters
+    parameters: JsonMapping = inspect.signature(write).parameters
     messages = request["messages"]
     if "tools" not in parameters and request.get("tools"):
         # DeepSeek's files read the tools of a conversation from its first system message.
@@ -109,7 +110,7 @@ def match_arguments(write: Callable[..., Any], request: Mapping[str, Any]) -> di
     return {name: known[name] for name in parameters if name in known}
 
 
-def attach_tools(messages: list[dict[str, Any]], tools: list[Any]) -> list[dict[str, Any]]:
+def attach_tools(messages: list[JsonObject], tools: list[Any]) -> list[JsonObject]:
     """Return the messages with the tools in a system message at the front."""
     if messages and messages[0].get("role") == "system":
         return [{**messages[0], "tools": tools}, *messages[1:]]

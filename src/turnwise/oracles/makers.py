@@ -13,6 +13,7 @@ from typing import Any
 
 from turnwise.errors import SourceError, did_you_mean
 from turnwise.evidence.conform import Prompt
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.normalisation.results import pair_results, read_link
 from turnwise.oracles.encoder_file import EncoderFile
 from turnwise.oracles.oracle import Oracle
@@ -37,7 +38,7 @@ class DeepSeekRecipe(Oracle):
     def write(self, request: Request) -> Prompt:
         import deepseek_recipe
 
-        body: dict[str, Any] = {"model": self._model}
+        body: JsonObject = {"model": self._model}
         for key in ("messages", "tools", "tool_choice", "response_format", "reasoning_effort"):
             if request.get(key) is not None:
                 body[key] = request[key]
@@ -123,7 +124,7 @@ class Harmony(Oracle):
         for message in messages:
             yield from self._translate(message, names)
 
-    def _translate(self, message: Mapping[str, Any], names: dict[str, str]) -> Iterator[Any]:
+    def _translate(self, message: JsonMapping, names: dict[str, str]) -> Iterator[Any]:
         from openai_harmony import Author, DeveloperContent, Message, Role
 
         role, content = message["role"], message.get("content") or ""
@@ -151,7 +152,7 @@ class Harmony(Oracle):
                 yield made.with_content_type("<|constrain|>json")
 
 
-def order_results(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def order_results(messages: Sequence[JsonMapping]) -> list[JsonMapping]:
     """Return messages with results in the order of their calls, for a format that has no ids."""
     links = [read_link(index, message) for index, message in enumerate(messages)]
     return [messages[place] for place in pair_results(links).places]
@@ -243,7 +244,7 @@ class CohereMelody(Oracle):
     def write(self, request: Request) -> Prompt:
         import cohere_melody
 
-        config: dict[str, Any] = {"messages": list(map(self._translate, request["messages"]))}
+        config: JsonObject = {"messages": list(map(self._translate, request["messages"]))}
         tools = [tool["function"] for tool in request.get("tools") or ()]
         config["available_tools"] = [
             {"description": "", **{key: tool[key] for key in self.tool_keys if key in tool}}
@@ -253,7 +254,7 @@ class CohereMelody(Oracle):
             config["reasoning_type"] = "disabled" if effort == "none" else "enabled"
         return Prompt(text=getattr(cohere_melody, self._function)(config))
 
-    def _translate(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _translate(self, message: JsonMapping) -> JsonObject:
         parts = []
         if thought := message.get("reasoning_content") or message.get("reasoning"):
             parts.append({"type": "thinking", "thinking": thought})

@@ -8,6 +8,7 @@ from typing import Any
 
 from turnwise.errors import SourceError
 from turnwise.evidence.conform import Engine, Prompt
+from turnwise.messages import JsonMapping
 
 REQUEST_ARGUMENTS = ("reasoning_effort", "thinking", "tool_choice", "response_format")
 """What a request may ask beside its conversation; `chat_template_kwargs` may hold them too."""
@@ -44,7 +45,7 @@ class Oracle(Engine):
             problem = f"the oracle {self.name!r} needs the package {self.package}"
             raise SourceError(problem, hint=f"pip install {self.package}") from None
 
-    def render(self, request: Mapping[str, Any]) -> Prompt:
+    def render(self, request: JsonMapping) -> Prompt:
         """Return the prompt that the maker's encoder writes for a request, or the reason why it refuses.
 
         Args:
@@ -62,7 +63,7 @@ class Oracle(Engine):
         except Exception as error:  # each package has errors of its own
             return Prompt(refusal=f"{type(error).__name__}: {error}")
 
-    def write(self, request: Mapping[str, Any]) -> Prompt:
+    def write(self, request: JsonMapping) -> Prompt:
         """Return the prompt; the encoder may raise anything."""
         raise NotImplementedError
 

@@ -7,7 +7,7 @@ changed template, tokenizer or library shows as a difference.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from turnwise.analysis.conversations import load_probes, name_values
 from turnwise.analysis.counterexample import passed_arguments
 from turnwise.errors import SourceError, TurnwiseError, WarningLog, short_repr
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.publishing.model_folder import ModelFolder
 from turnwise.replies.events import messages_equal
 from turnwise.replies.parser.parser import Parser
@@ -52,7 +53,7 @@ class GoldenDifference:
         )
 
 
-def make_golden(folder: ModelFolder) -> dict[str, Any]:
+def make_golden(folder: ModelFolder) -> JsonObject:
     """Return the goldens of a model: what is refused is a golden, too."""
     renderings = [
         {"name": chat.covers, "messages": chat.messages, **passed_arguments(chat)} for chat in CHATS
@@ -64,11 +65,11 @@ def make_golden(folder: ModelFolder) -> dict[str, Any]:
         for name, _, text in write_replies(folder.template)
     ]
     golden = {"version": VERSION, "renderings": renderings, "tools": TOOLS, "replies": replies}
-    plain: dict[str, Any] = json.loads(json.dumps(golden))
+    plain: JsonObject = json.loads(json.dumps(golden))
     return plain
 
 
-def _render(folder: ModelFolder, row: Mapping[str, Any]) -> dict[str, Any]:
+def _render(folder: ModelFolder, row: JsonMapping) -> JsonObject:
     """Return the text, ids and labels of a conversation, or the error of the template."""
     arguments = {key: row[key] for key in ("tools", "add_generation_prompt") if key in row}
     try:
@@ -79,11 +80,9 @@ def _render(folder: ModelFolder, row: Mapping[str, Any]) -> dict[str, Any]:
     return {"text": encoded.text, "input_ids": encoded.input_ids, "trained": trained}
 
 
-def _parse(template: Template, reply: str) -> dict[str, Any]:
+def _parse(template: Template, reply: str) -> JsonObject:
     """Return the message of a reply, without the ids of calls, which are made up."""
-    message: dict[str, Any] = json.loads(
-        json.dumps(Parser(template.grammar, None, TOOLS).read(reply))
-    )
+    message: JsonObject = json.loads(json.dumps(Parser(template.grammar, None, TOOLS).read(reply)))
     for call in message.get("tool_calls") or ():
         call.pop("id", None)
     return message
@@ -120,7 +119,7 @@ def verify_release(folder: str | Path) -> tuple[GoldenDifference, ...]:
         raise SourceError(f"{GOLDEN_FILE} is damaged: {type(error).__name__} {error}") from error
 
 
-def _find_differences(model: ModelFolder, golden: Mapping[str, Any]) -> Iterator[GoldenDifference]:
+def _find_differences(model: ModelFolder, golden: JsonMapping) -> Iterator[GoldenDifference]:
     for row in golden["renderings"]:
         yield from _compare(f"rendering {row['name']!r}", row["expected"], _render(model, row))
     for row in golden["replies"]:
@@ -128,15 +127,13 @@ def _find_differences(model: ModelFolder, golden: Mapping[str, Any]) -> Iterator
         yield from _compare(f"reply {row['name']!r}", row["expected"], found)
 
 
-def _compare(
-    where: str, expected: Mapping[str, Any], found: Mapping[str, Any]
-) -> Iterator[GoldenDifference]:
+def _compare(where: str, expected: JsonMapping, found: JsonMapping) -> Iterator[GoldenDifference]:
     for key in {**expected, **found}:
         if expected.get(key) != found.get(key):
             yield GoldenDifference(f"{where}, {key}", expected.get(key), found.get(key))
 
 
-def write_replies(template: Template) -> Iterator[tuple[str, dict[str, Any], str]]:
+def write_replies(template: Template) -> Iterator[tuple[str, JsonObject, str]]:
     """Yield the name, the message and the text of each reply that the model can write and that is read back equal."""
     grammar = template.grammar
     (replies,) = name_values("replies")

@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from turnwise.messages import JsonMapping
 from turnwise.publishing.golden import TOOLS, write_replies
 from turnwise.replies.events import messages_equal
 from turnwise.template import Template
@@ -43,12 +44,12 @@ class Verdict:
         return f"{self.program}: {answer}" + (f" ({self.detail})" if self.detail else "")
 
 
-def ask_validators(response_template: Mapping[str, Any]) -> list[Verdict]:
+def ask_validators(response_template: JsonMapping) -> list[Verdict]:
     """Return the verdict of every program that is known to read response_templates."""
     return [ask_program(program, response_template) for program in VALIDATORS]
 
 
-def ask_program(program: str, response_template: Mapping[str, Any]) -> Verdict:
+def ask_program(program: str, response_template: JsonMapping) -> Verdict:
     """Ask one program; it is imported only if it is installed."""
     if find_spec(program) is None:
         return Verdict(program, None, "it is not installed")
@@ -64,7 +65,7 @@ def ask_program(program: str, response_template: Mapping[str, Any]) -> Verdict:
     return Verdict(program, True)
 
 
-def read_back(template: Template, response_template: Mapping[str, Any]) -> Verdict:
+def read_back(template: Template, response_template: JsonMapping) -> Verdict:
     """Read written replies through transformers' own parser, whole and in chunks, and compare the messages."""
     program = "transformers' parser"
     if find_spec("transformers") is None:

@@ -26,6 +26,7 @@ from typing import Any
 from turnwise.dialects.translation import copy_source
 from turnwise.errors import SourceError, short_repr
 from turnwise.local_files import error_reason, read_file
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.schema import BOOLEAN, NON_EMPTY_STRING, STRING, STRINGS, TABLE, check, check_table
 
 # A path, not `importlib.resources`: importing that takes a fifth of the time that all entries take.
@@ -69,14 +70,14 @@ class Entry:
     family: str = ""
     aliases: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: JsonMapping = field(default_factory=dict)
     models: tuple[str, ...] = ()
     base: tuple[str, ...] = ()
     untrained: bool = False
     notes: str = ""
     verified: tuple[str, ...] = ()
     oracle: str = ""
-    replies: Mapping[str, Any] = field(default_factory=dict)
+    replies: JsonMapping = field(default_factory=dict)
     fuller: str = ""
     unusable: str = ""
     override: bool = False  # True if it may replace an entry of the same name
@@ -89,7 +90,7 @@ class Entry:
         return self.load_source()
 
     @property
-    def options(self) -> Mapping[str, Any]:
+    def options(self) -> JsonMapping:
         """A copy of the default values of the template's own variables."""
         return MappingProxyType(copy_source(self.defaults))
 
@@ -114,7 +115,7 @@ ENTRY_RULES = {
 """The keys of an entry's file, and what each holds."""
 
 
-def read_entry(data: Mapping[str, Any], where: str, files: Mapping[str, Path]) -> Entry:
+def read_entry(data: JsonMapping, where: str, files: Mapping[str, Path]) -> Entry:
     """Return the entry of a parsed TOML file; its source is one of the `files` of the same folder."""
     try:
         check_table(data, ENTRY_RULES, required=("name", "source"))
@@ -124,7 +125,7 @@ def read_entry(data: Mapping[str, Any], where: str, files: Mapping[str, Path]) -
     if source not in files:
         hint = "`source` names a file in the same folder."
         raise SourceError(f"{where}: there is no {short_repr(source, 200)} beside it", hint=hint)
-    values: dict[str, Any] = {
+    values: JsonObject = {
         key: tuple(value) if isinstance(value, list) else value
         for key, value in data.items()
         if key not in ("source", "options")
@@ -134,7 +135,7 @@ def read_entry(data: Mapping[str, Any], where: str, files: Mapping[str, Path]) -
     return Entry(**values, defaults=defaults, load_source=load_source)
 
 
-def read_collection(data: Mapping[str, Any], where: str, stem: str) -> Iterator[Entry]:
+def read_collection(data: JsonMapping, where: str, stem: str) -> Iterator[Entry]:
     """Yield the entries of a collection; its sources are a table by name, or a list in which each has a `name`."""
     dialect = data.get("dialect", stem)
     check(dialect, STRING, f"{where}: dialect")
@@ -160,7 +161,7 @@ def read_collection(data: Mapping[str, Any], where: str, stem: str) -> Iterator[
             )
 
 
-def _sources_by_name(sources: list[Any], where: str) -> dict[str, Any]:
+def _sources_by_name(sources: list[Any], where: str) -> JsonObject:
     by_name = {}
     for index, source in enumerate(sources):
         name = source.get("name") if isinstance(source, dict) else None

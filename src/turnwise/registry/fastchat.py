@@ -24,6 +24,7 @@ from typing import Any
 
 from turnwise.errors import SourceError, short_repr
 from turnwise.local_files import read_table
+from turnwise.messages import JsonMapping
 from turnwise.registry.entry import ENTRIES
 
 PEFT = "PeftModelAdapter"
@@ -104,13 +105,13 @@ class FastChatMatch:
 
 
 @cache
-def _data() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((ENTRIES / "fastchat.json").read_text(encoding="utf-8"))
+def _data() -> JsonMapping:
+    found: JsonMapping = json.loads((ENTRIES / "fastchat.json").read_text(encoding="utf-8"))
     return found
 
 
 @cache
-def templates() -> Mapping[str, Mapping[str, Any]]:
+def templates() -> Mapping[str, JsonMapping]:
     """Return all templates by name: the fields that differ from FastChat's defaults."""
     items = (*_data()["templates"], *_data()["own"])
     return MappingProxyType({item["name"]: MappingProxyType(item) for item in items})
@@ -132,7 +133,7 @@ def rules(exact: bool) -> tuple[AdapterRule, ...]:
     return tuple(found)
 
 
-def _pattern(item: Mapping[str, Any], exact: bool) -> ModelPattern:
+def _pattern(item: JsonMapping, exact: bool) -> ModelPattern:
     return ModelPattern(item["match"] if exact else item.get("token", item["match"]))
 
 

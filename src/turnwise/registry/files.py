@@ -33,6 +33,7 @@ from turnwise.dialects.translation import Translation
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.errors import SourceError, short_repr
 from turnwise.local_files import error_reason, is_present, open_file, read_file
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.registry.generation_config import read_stops
 from turnwise.registry.gguf import MAGIC, TEMPLATE_KEY, read_gguf
 
@@ -72,7 +73,7 @@ class TemplateSource:
 
     text: str
     name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: JsonMapping = field(default_factory=dict)
     named: Mapping[str, str] = field(default_factory=dict)
     warning: str | None = None  # for the person who asked for it
     dialect: str = "jinja"
@@ -169,7 +170,7 @@ def _read_folder(folder: Path, pick: str | None, exact: bool) -> TemplateSource:
 
 
 def _read_other_dialect(
-    config: Mapping[str, Any], name: str, tokens: Mapping[str, Any], exact: bool
+    config: JsonMapping, name: str, tokens: JsonMapping, exact: bool
 ) -> TemplateSource | None:
     """Return the template of a JSON file in another dialect, recognised by its keys; None if it is not one."""
     is_conversation = CONVERSATION_KEYS & config.keys() and "sep_style" not in config
@@ -180,7 +181,7 @@ def _read_other_dialect(
 
 
 def _read_as(
-    dialect: str, source: Any, name: str, tokens: Mapping[str, Any], exact: bool
+    dialect: str, source: Any, name: str, tokens: JsonMapping, exact: bool
 ) -> TemplateSource:
     translation = translate(source, dialect, name, exact)
     options = {**tokens, **translation.options}
@@ -269,7 +270,7 @@ def _read_gguf(path: Path, pick: str | None) -> TemplateSource:
 
 
 def _select_template(
-    templates: Mapping[str, str], name: str, tokens: Mapping[str, Any], pick: str | None
+    templates: Mapping[str, str], name: str, tokens: JsonMapping, pick: str | None
 ) -> TemplateSource:
     """Return the template to render, with the others by name, by transformers' rule.
 
@@ -291,7 +292,7 @@ def _select_template(
     return TemplateSource(text, name, tokens, dict(templates))
 
 
-def _templates(config: Mapping[str, Any], name: str) -> dict[str, str]:
+def _templates(config: JsonMapping, name: str) -> dict[str, str]:
     """Return the templates of a configuration: a text, a list of {name, template}, or a table of texts."""
     value = config.get("chat_template")
     if value is None:
@@ -329,7 +330,7 @@ def _name_and_text(item: Any, index: int, name: str) -> tuple[str, str]:
     return item["name"], item["template"]
 
 
-def _no_template_hint(config: Mapping[str, Any], name: str) -> str | None:
+def _no_template_hint(config: JsonMapping, name: str) -> str | None:
     if "messages" in config or "conversations" in config:
         return "This looks like a conversation; the template comes first."
     if "model" in config and "added_tokens" in config:
@@ -348,7 +349,7 @@ def _folder_tokens(folder: Path) -> dict[str, str]:
     return _special_tokens(config, folder, str(path))
 
 
-def _special_tokens(config: Mapping[str, Any], folder: Path | None, name: str) -> dict[str, str]:
+def _special_tokens(config: JsonMapping, folder: Path | None, name: str) -> dict[str, str]:
     """Return the named special tokens; the older file counts only if the configuration lists no added tokens."""
     tokens = _tokens_of_config(config, name)
     if folder is not None and "added_tokens_decoder" not in config:
@@ -358,7 +359,7 @@ def _special_tokens(config: Mapping[str, Any], folder: Path | None, name: str) -
     return tokens
 
 
-def _tokens_of_config(config: Mapping[str, Any], name: str) -> dict[str, str]:
+def _tokens_of_config(config: JsonMapping, name: str) -> dict[str, str]:
     tokens = {}
     extra = config.get("extra_special_tokens")
     if not isinstance(extra, dict):
@@ -436,12 +437,12 @@ def _looks_like_json(text: str) -> bool:
     return start.startswith("{") and start[1:].lstrip().startswith('"')
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> JsonObject:
     """Return the table in a JSON file of a model folder."""
     return _parse_json(_decode(_read_bytes(path, MAX_JSON, path.parent), str(path)), str(path))
 
 
-def _parse_json(text: str, name: str) -> dict[str, Any]:
+def _parse_json(text: str, name: str) -> JsonObject:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:

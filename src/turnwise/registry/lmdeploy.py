@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from turnwise.messages import JsonMapping
 from turnwise.registry.store import LMDEPLOY_FILE
 
 
@@ -49,8 +50,8 @@ class WordRule(NamedTuple):
 
 @cache
 def _rules() -> tuple[WordRule, ...]:
-    data: Mapping[str, Any] = json.loads(LMDEPLOY_FILE.read_text(encoding="utf-8"))
-    rows: Sequence[Mapping[str, Any]] = data["models"]
+    data: JsonMapping = json.loads(LMDEPLOY_FILE.read_text(encoding="utf-8"))
+    rows: Sequence[JsonMapping] = data["models"]
     return tuple(WordRule(**row) for row in rows)
 
 

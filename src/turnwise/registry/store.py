@@ -23,6 +23,7 @@ from warnings import warn
 from turnwise.dialects.translation import copy_source
 from turnwise.errors import SourceError, TurnwiseWarning, short_repr
 from turnwise.local_files import error_reason, read_file
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.registry.entry import (
     COLLECTION_KEYS,
     ENTRIES,
@@ -182,7 +183,7 @@ def register(
         'HI'
         >>> unregister("shout")
     """
-    data: dict[str, Any] = {"name": name, "dialect": dialect, "override": override, "source": "-"}
+    data: JsonObject = {"name": name, "dialect": dialect, "override": override, "source": "-"}
     for key, value in facts.items():
         data[key] = list(value) if isinstance(value, tuple) else value
     entry = read_entry(data, "register", {"-": Path("-")})
@@ -258,7 +259,7 @@ def _add_files(store: EntryStore, paths: Iterable[Path], prefix: str = "") -> No
             continue
         where = prefix + name
         stem = name.rpartition(".")[0]
-        data: Mapping[str, Any] = {}
+        data: JsonMapping = {}
         try:
             data = _parse_file(files[name], where)
             found = _read_entries(data, where, stem, files)
@@ -277,7 +278,7 @@ def _add_files(store: EntryStore, paths: Iterable[Path], prefix: str = "") -> No
 
 
 def _read_entries(
-    data: Mapping[str, Any], where: str, stem: str, files: Mapping[str, Path]
+    data: JsonMapping, where: str, stem: str, files: Mapping[str, Path]
 ) -> list[Entry]:
     if data.keys() & set(COLLECTION_KEYS):
         return list(read_collection(data, where, stem))
@@ -286,7 +287,7 @@ def _read_entries(
     return []  # a JSON file without entries belongs to other software
 
 
-def _parse_file(file: Path, where: str) -> Mapping[str, Any]:
+def _parse_file(file: Path, where: str) -> JsonMapping:
     is_toml = where.endswith(".toml")
     try:
         text = read_file(file, MAX_TOML if is_toml else MAX_JSON, file.parent).decode("utf-8")
@@ -299,7 +300,7 @@ def _parse_file(file: Path, where: str) -> Mapping[str, Any]:
     return dict(data)
 
 
-def _parse_toml(text: str) -> dict[str, Any]:
+def _parse_toml(text: str) -> JsonObject:
     import tomllib  # imported late: a tenth of what `import turnwise` may take
 
     if re.search(LONG_KEY, re.sub(TOML_STRING, "x", text)):

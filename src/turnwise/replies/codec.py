@@ -19,7 +19,7 @@ from turnwise.analysis.facts import Facts
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, warn_caller
-from turnwise.messages import REASONING_KEYS
+from turnwise.messages import REASONING_KEYS, JsonMapping
 from turnwise.replies.call_ids import CallIds, collect_call_ids
 from turnwise.replies.declared import (
     complete_grammar,
@@ -64,7 +64,7 @@ class ReplyCodec:
         self,
         renderer: Renderer,
         stops: Sequence[str] = (),
-        declaration: Mapping[str, Any] | None = None,
+        declaration: JsonMapping | None = None,
     ) -> None:
         self.renderer = renderer
         self.stops = stops
@@ -92,16 +92,14 @@ class ReplyCodec:
         prompt: Any,
         tools: Any,
         tokenizer: Any,
-        declared: Mapping[str, Any] | None = None,
+        declared: JsonMapping | None = None,
         **more: Any,
     ) -> Parser:
         """Return a parser for one reply; `declared` adds to the grammar, `more` is for `Parser`."""
         grammar = self._grammar_for(tokenizer, declared)
         return Parser(grammar, prompt, tools, tokenizer=tokenizer, **more)
 
-    def warn_without_calls(
-        self, tools: Any, tokenizer: Any, declared: Mapping[str, Any] | None
-    ) -> None:
+    def warn_without_calls(self, tools: Any, tokenizer: Any, declared: JsonMapping | None) -> None:
         """Warn a caller whose tools cannot be called: nothing shows how calls are written."""
         if not tools or self._grammar_for(tokenizer, None).calls is not None:
             return
@@ -110,7 +108,7 @@ class ReplyCodec:
             name = self.renderer.name
             warn_caller(f"{name}: no calls are read, as the template shows none; {CALLS_HINT}")
 
-    def _grammar_for(self, tokenizer: Any, declared: Mapping[str, Any] | None) -> Grammar:
+    def _grammar_for(self, tokenizer: Any, declared: JsonMapping | None) -> Grammar:
         """Return the grammar with what a tokenizer shows and with a caller's declaration."""
         grammar = self.grammar if tokenizer is None else self._complete_by_tokens(tokenizer)
         return grammar if declared is None else merge_declaration(grammar, declared, "declared")
@@ -151,7 +149,7 @@ class ReplyCodec:
         tools: Any,
         tokenizer: Any,
         messages: Iterable[Any] = (),
-    ) -> Mapping[str, Any] | None:
+    ) -> JsonMapping | None:
         """Parse a reply to a message in the input format; None if the grammar has no content.
 
         Its calls get ids that are not those of calls in `messages`, the conversation so far.
@@ -171,7 +169,7 @@ class ReplyCodec:
         return [to_message(one) if type(one) is Message else one for one in messages]
 
     def write(
-        self, message: Mapping[str, Any], prompt: Rendering, tokenizer: Any = None
+        self, message: JsonMapping, prompt: Rendering, tokenizer: Any = None
     ) -> list[tuple[str, str | None]]:
         """Write a message as the model would after this prompt; a tokenizer may name its stop.
 
@@ -217,7 +215,7 @@ _shared: dict[tuple[Any, ...], ReplyCodec] = {}
 
 
 def _share_codec(
-    renderer: Renderer, stops: tuple[str, ...], declaration: Mapping[str, Any] | None
+    renderer: Renderer, stops: tuple[str, ...], declaration: JsonMapping | None
 ) -> ReplyCodec:
     """Unpickle a codec: thousands of sessions of one template derive its grammar once."""
     key = renderer, renderer.name, stops, repr(declaration)

@@ -27,6 +27,8 @@ from turnwise.messages import (
     DeltaCall,
     InputReader,
     InvalidValue,
+    JsonMapping,
+    JsonObject,
     Reply,
     find_lone_surrogate,
     message_reasoning,
@@ -218,7 +220,7 @@ def _convert_arguments(call: Any, as_text: bool) -> Any:
     return {**call, "function": {**function, "arguments": converted}}
 
 
-def _is_renderable(arguments: dict[str, Any]) -> bool:
+def _is_renderable(arguments: JsonObject) -> bool:
     try:
         InputReader().copy_value(arguments, ARGUMENTS_DEPTH)
     except InvalidValue:
@@ -231,7 +233,7 @@ def _is_renderable(arguments: dict[str, Any]) -> bool:
 # Semantic equality of assistant messages: the same text, reasoning and tool calls, however they are spelled.
 
 
-def messages_equal(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+def messages_equal(first: JsonMapping, second: JsonMapping) -> bool:
     """Return True if two messages have the same text, reasoning and tool calls.
 
     White space at the edges of texts is ignored, since markers may contain it; so are the ids of calls.
@@ -246,6 +248,6 @@ def messages_equal(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     return _compared_parts(first) == _compared_parts(second)
 
 
-def _compared_parts(message: Mapping[str, Any]) -> tuple[Any, ...]:
+def _compared_parts(message: JsonMapping) -> tuple[Any, ...]:
     calls = [(call.name, call.arguments, call.is_code) for call in message_tool_calls(message)]
     return message_text(message).strip(), message_reasoning(message).strip(), calls

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from turnwise.messages import Tools
+from turnwise.messages import JsonMapping, JsonObject, Tools
 from turnwise.notebook import show_html
 from turnwise.replies.export.gbnf import GbnfGrammar, to_gbnf
 from turnwise.replies.export.lark import to_lark
@@ -118,7 +118,7 @@ class Grammar(GrammarParts):
 
     def to_response_template(
         self, *, profile: ProfileName = "transformers", partly: bool = False
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Return the grammar as a `response_template` of transformers.
 
         Args:
@@ -146,9 +146,9 @@ class Grammar(GrammarParts):
         *,
         reasoning: bool | None = None,
         parallel: bool = True,
-        content: Mapping[str, Any] | None = None,
+        content: JsonMapping | None = None,
         prompt: Any = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Return which replies may be written, as a structural tag for xgrammar, vLLM and SGLang.
 
         Calls have the syntax of the template, and arguments that fit the schemas of the tools.
@@ -187,7 +187,7 @@ class Grammar(GrammarParts):
         *,
         reasoning: bool | None = None,
         parallel: bool = True,
-        content: Mapping[str, Any] | None = None,
+        content: JsonMapping | None = None,
         prompt: Any = None,
         special_tokens: Mapping[str, int] | None = None,
     ) -> str:
@@ -214,7 +214,7 @@ class Grammar(GrammarParts):
         *,
         reasoning: bool | None = None,
         parallel: bool = True,
-        content: Mapping[str, Any] | None = None,
+        content: JsonMapping | None = None,
         prompt: Any = None,
     ) -> GbnfGrammar:
         """Return which replies may be written, as GBNF for llama.cpp.

@@ -26,7 +26,7 @@ from turnwise.analysis.prober import (
     CallShape,
     Prober,
 )
-from turnwise.messages import REASONING_KEYS
+from turnwise.messages import REASONING_KEYS, JsonObject
 from turnwise.replies.derive.calls import find_one_call
 from turnwise.replies.derive.reasoning import reasoning_calls, reasoning_messages, render_reasoning
 from turnwise.replies.events import Message
@@ -43,7 +43,7 @@ class InputFormat(NamedTuple):
     parts: bool = False  # content is a list of parts
     reasoning: str = REASONING_KEY  # the key of reasoning
 
-    def to_message(self, message: Message) -> dict[str, Any]:
+    def to_message(self, message: Message) -> JsonObject:
         """Return a parsed message as plain data in this format."""
         turn: Any = message.as_turn(as_text=self.shape.as_text)
         reasoning = turn.pop(REASONING_KEY, None)
@@ -62,7 +62,7 @@ class InputFormat(NamedTuple):
         turn.update(self._reshape_calls(turn))
         return {key: value for key, value in turn.items() if value is not ABSENT}
 
-    def _reshape_calls(self, turn: dict[str, Any]) -> dict[str, Any]:
+    def _reshape_calls(self, turn: JsonObject) -> JsonObject:
         """Return the keys in which the calls of this format differ from OpenAI's."""
         calls = turn.get("tool_calls") or []
         if not isinstance(calls, list) or not all(map(_has_function, calls)):

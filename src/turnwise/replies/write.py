@@ -16,7 +16,14 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, short_repr
-from turnwise.messages import CallFields, message_reasoning, message_text, message_tool_calls
+from turnwise.messages import (
+    CallFields,
+    JsonMapping,
+    JsonObject,
+    message_reasoning,
+    message_text,
+    message_tool_calls,
+)
 from turnwise.replies.call_ids import name_in_id
 from turnwise.replies.grammar_parts import (
     KEY,
@@ -48,7 +55,7 @@ class MessageParts(NamedTuple):
 
 
 def write(
-    grammar: GrammarParts, message: Mapping[str, Any], prompt: Any = None, *, stop: bool = True
+    grammar: GrammarParts, message: JsonMapping, prompt: Any = None, *, stop: bool = True
 ) -> str:
     """Write a message as a reply.
 
@@ -87,7 +94,7 @@ def write(
     return text
 
 
-def _read_parts(message: Mapping[str, Any]) -> MessageParts:
+def _read_parts(message: JsonMapping) -> MessageParts:
     calls = message_tool_calls(message)
     for index, call in enumerate(calls):
         if not isinstance(call.arguments, Mapping):
@@ -257,7 +264,7 @@ def _write_json(value: Any, spacing: Spacing) -> str:
 # -- arguments one by one
 
 
-def _write_pairs(pairs: Pairs, arguments: Mapping[str, Any]) -> str:
+def _write_pairs(pairs: Pairs, arguments: JsonMapping) -> str:
     return pairs.between.text.join(_write_pair(pairs, key, arguments[key]) for key in arguments)
 
 
@@ -288,7 +295,7 @@ def _write_string(pairs: Pairs, value: str) -> str:
     return value
 
 
-def _write_container(pairs: Pairs, value: dict[str, Any] | list[Any]) -> str:
+def _write_container(pairs: Pairs, value: JsonObject | list[Any]) -> str:
     if pairs.values == "quoted":
         return write_quoted(pairs, value)
     if pairs.values != "tags":

@@ -12,11 +12,11 @@ ids again. So the parsers that are kept change nothing but the cost.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-from turnwise.messages import JsonObject
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.replies.chunk_stream import ChunkStream
 from turnwise.replies.events import Message
 from turnwise.replies.parser.parser import Parser
@@ -273,7 +273,7 @@ def make_usage(prompt: int, completion: int, cached: int | None = None) -> JsonO
     return usage
 
 
-def join_deltas(deltas: Sequence[Mapping[str, Any]]) -> JsonObject:
+def join_deltas(deltas: Sequence[JsonMapping]) -> JsonObject:
     """Return several deltas as one: what a client that adds them up would have."""
     joined: JsonObject = {}
     texts: dict[str, list[str]] = {}

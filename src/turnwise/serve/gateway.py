@@ -16,16 +16,16 @@ import json
 import os
 import re
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import httpx
 
 from turnwise.errors import TurnwiseError
 from turnwise.local_files import error_reason
-from turnwise.messages import JsonObject
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.replies.chunk_stream import ChunkStream
 from turnwise.serve.bodies import NOT_FOUND, RequestError, refuse_fields
 from turnwise.serve.derendering import join_deltas
@@ -80,7 +80,7 @@ NOT_PLAIN = {
 CUT = {"length": "length", "abort": "length", "content_filter": "content_filter"}
 GRAMMAR_HINT = "does it take grammars, and is --upstream-kind right?"
 
-Chunks = Sequence[Mapping[str, Any]]
+Chunks = Sequence[JsonMapping]
 Made = TypeVar("Made")
 """What a caller makes of a delta."""
 

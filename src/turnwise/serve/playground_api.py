@@ -71,7 +71,7 @@ from turnwise.errors import (
 )
 from turnwise.evidence import check, diff, stability
 from turnwise.languages import translate, translate_answer
-from turnwise.messages import JsonObject, format_path
+from turnwise.messages import JsonMapping, JsonObject, format_path
 from turnwise.registry import entries, load
 from turnwise.registry.match import match
 from turnwise.replies.events import Event
@@ -80,7 +80,7 @@ from turnwise.template import Template, compile
 
 __all__ = ["VERBS", "call", "describe_error"]
 
-Resources = Mapping[str, Mapping[str, Any]]
+Resources = Mapping[str, JsonMapping]
 SHIPPED = "turnwise"
 RENDER_FIELDS = (
     "tools",

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from turnwise.errors import MessageError, short_repr
-from turnwise.messages import Path, format_path
+from turnwise.messages import JsonMapping, Path, format_path
 from turnwise.shapes.part_forms import (
     CALL,
     FILE,
@@ -137,7 +137,7 @@ THOUGHTS = {"thinking": "thinking", "redacted_thinking": ""}
 """Types of blocks of reasoning, and the key of their text."""
 
 
-def _read_thought(part: Mapping[str, Any]) -> Item | None:
+def _read_thought(part: JsonMapping) -> Item | None:
     kind = part.get("type")
     if kind not in tuple(THOUGHTS):
         return None

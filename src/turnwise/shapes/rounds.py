@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.messages import Path, format_path
+from turnwise.messages import JsonMapping, Path, format_path
 from turnwise.shapes.row import (
     EXAMPLES,
     ParsedRow,
@@ -233,7 +233,7 @@ def read_paddlenlp(row: Any) -> ParsedRow:
     return build_row("paddlenlp", row, ("src", "tgt", "context"), messages, context)
 
 
-def _read_side(row: Mapping[str, Any], key: str) -> list[str]:
+def _read_side(row: JsonMapping, key: str) -> list[str]:
     if not is_list(row.get(key)):
         return [require_text(row, key, ())]
     return [check_text(text, (key, index)) for index, text in enumerate(row[key])]

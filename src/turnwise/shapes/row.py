@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.messages import InputReader, Path, format_path
+from turnwise.messages import InputReader, JsonMapping, Path, format_path
 
 Row = dict[str, Any]
 
@@ -106,7 +106,7 @@ def tools_and_documents(row: ParsedRow) -> Row:
 
 def build_row(
     shape: str,
-    row: Mapping[str, Any],
+    row: JsonMapping,
     used: Iterable[str],
     messages: list[Row],
     options: Row | None = None,
@@ -129,7 +129,7 @@ def build_row(
     return ParsedRow(messages, tools, documents, found, shape, rest, tuple(notes))
 
 
-def check_options(value: Any, where: str) -> Mapping[str, Any]:
+def check_options(value: Any, where: str) -> JsonMapping:
     """Return a mapping of options; refuse names that are arguments of `render`."""
     if not isinstance(value, Mapping):
         raise MessageError(f"{short_repr(value)} is not a table of options", path=where)
@@ -181,7 +181,7 @@ def find_turns(row: Any, shape: str, what: str) -> tuple[str, Sequence[Any]]:
     return column, turns
 
 
-def _turn_column(row: Mapping[str, Any]) -> str | None:
+def _turn_column(row: JsonMapping) -> str | None:
     return next((name for name in TURN_COLUMNS if row.get(name) is not None), None)
 
 
@@ -212,7 +212,7 @@ def describe(value: Any) -> str:
     return f"{type(value).__name__}: {short_repr(value)}"
 
 
-def require_mapping(row: Any, shape: str) -> Mapping[str, Any]:
+def require_mapping(row: Any, shape: str) -> JsonMapping:
     """Return the row if it is a mapping, else raise MessageError."""
     if not isinstance(row, Mapping):
         raise MessageError(
@@ -222,7 +222,7 @@ def require_mapping(row: Any, shape: str) -> Mapping[str, Any]:
     return row
 
 
-def require_text(turn: Mapping[str, Any], key: str, path: Path) -> str:
+def require_text(turn: JsonMapping, key: str, path: Path) -> str:
     """Return a text that a turn must have."""
     if key not in turn:
         raise MessageError(
@@ -233,7 +233,7 @@ def require_text(turn: Mapping[str, Any], key: str, path: Path) -> str:
     return check_text(turn[key], (*path, key))
 
 
-def optional_text(turn: Mapping[str, Any], key: str, *path: str | int) -> str | None:
+def optional_text(turn: JsonMapping, key: str, *path: str | int) -> str | None:
     """Return a text of a turn; None if it is null or missing."""
     return None if turn.get(key) is None else check_text(turn[key], (*path, key))
 

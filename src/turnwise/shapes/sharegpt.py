@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.messages import REASONING_KEYS, Path, format_path
+from turnwise.messages import REASONING_KEYS, JsonMapping, Path, format_path
 from turnwise.shapes.row import (
     ParsedRow,
     Row,
@@ -93,7 +93,7 @@ def _read_turn(turn: Any, path: Path) -> Row:
     return message
 
 
-def _read_calls(turn: Mapping[str, Any], path: Path) -> list[Row]:
+def _read_calls(turn: JsonMapping, path: Path) -> list[Row]:
     """Return the calls of LLaMA-Factory's `function_call`: one call or a list, as JSON text or as data."""
     value = turn.get("value")
     path = (*path, "value")

@@ -28,7 +28,7 @@ from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.trails import NOWHERE, Field, Leaf, Written
 from turnwise.engine.provenance.written_values import JSON_PUNCTUATION, json_source
 from turnwise.errors import MessageError, did_you_mean
-from turnwise.messages import REASONING_KEYS
+from turnwise.messages import REASONING_KEYS, JsonMapping
 from turnwise.tokens.token_matcher import TokenMatch, TokenMatcher, make_match
 from turnwise.tokens.tokenizers.protocol import Added
 
@@ -75,8 +75,8 @@ class Attribution:
     def __init__(
         self,
         table: PieceTable,
-        messages: Sequence[Mapping[str, Any]],
-        trust: Mapping[str, Any] | None = None,
+        messages: Sequence[JsonMapping],
+        trust: JsonMapping | None = None,
         get_option: Callable[[str], object] | None = None,
     ) -> None:
         self.table = table
@@ -296,7 +296,7 @@ def find_template_tokens(
     return matches
 
 
-def parse_trust(trust: Mapping[str, Any] | None) -> Mapping[AuthorKey, Trust]:
+def parse_trust(trust: JsonMapping | None) -> Mapping[AuthorKey, Trust]:
     """Return the table of trust with the levels that the caller gives to roles, inputs and options.
 
     Raises:

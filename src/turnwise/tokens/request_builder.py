@@ -25,7 +25,13 @@ from turnwise.engine.compiler.history_proof import analyse_prompts
 from turnwise.engine.option_names import RENDER_ARGUMENTS, SPECIAL_TOKENS
 from turnwise.engine.renderer import SCALARS
 from turnwise.errors import MessageError, TokenizerError, note_warning, short_repr, warn_caller
-from turnwise.messages import InputReader, ReadMessages, prepared_tools
+from turnwise.messages import (
+    InputReader,
+    JsonMapping,
+    JsonObject,
+    ReadMessages,
+    prepared_tools,
+)
 from turnwise.sized_cache import SizedTable, make_digest
 from turnwise.tokens.boundaries import TurnCache
 from turnwise.tokens.encode import PROBE_TIME, EncodeRequest
@@ -45,7 +51,7 @@ class _TokenizerFit(NamedTuple):
     """What is known about the template under one tokenizer."""
 
     problems: tuple[str, ...]
-    special_tokens: dict[str, Any]  # that the template reads and has no value for
+    special_tokens: JsonObject  # that the template reads and has no value for
     stops: frozenset[str]
     final_stops: tuple[str, str]  # of a reply that ends a conversation, and of a call
 
@@ -73,7 +79,7 @@ class RequestBuilder:
         messages: Any,
         tokenizer: Any,
         train_on: TrainOn,
-        arguments: Mapping[str, Any],
+        arguments: JsonMapping,
         shared_request: EncodeRequest | None = None,
         read: ReadMessages | None = None,
         *,
@@ -155,7 +161,7 @@ class RequestBuilder:
             tell(f"{self.renderer.name}: {problem}")
         return fit
 
-    def _empty_tokens(self, arguments: Mapping[str, Any]) -> dict[str, str]:
+    def _empty_tokens(self, arguments: JsonMapping) -> dict[str, str]:
         """Return special tokens without a value as empty texts, if the template fails without them."""
         names = [name for name in self._unnamed if name not in arguments]
         if not names:
@@ -173,7 +179,7 @@ class RequestBuilder:
             warn_caller(describe_unnamed_tokens(self.renderer, names))
         return dict.fromkeys(names, "")
 
-    def _turn_cache_for(self, arguments: Mapping[str, Any]) -> TurnCache:
+    def _turn_cache_for(self, arguments: JsonMapping) -> TurnCache:
         """Return what is known about turns under these options, tools and documents, if the template reads them."""
         variables = self.renderer.variables
         read = [
@@ -196,7 +202,7 @@ class RequestBuilder:
         return RequestBuilder, (self.facts, self.is_quiet)
 
 
-def _identify_tools(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _identify_tools(arguments: JsonMapping) -> JsonObject:
     """Return arguments with what tells their tools from others."""
     tools = arguments.get("tools")
     return dict(arguments) if tools is None else {**arguments, "tools": tools.key or tools.plain}

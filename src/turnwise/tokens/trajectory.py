@@ -18,13 +18,14 @@ ids before belong to an earlier stretch, which is rendered again if needed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 from turnwise.engine.provenance.rendering import Rendering, append_reply
 from turnwise.errors import MessageError, TurnwiseError, short_repr
+from turnwise.messages import JsonMapping
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.loss import IGNORED
 from turnwise.tokens.owners import Owner, list_piece_owners
@@ -32,7 +33,7 @@ from turnwise.tokens.reply_tokens import find_token_ends
 from turnwise.tokens.text_encoder import SpanRow, SpanTable
 from turnwise.tokens.token_offsets import TokenOffsets
 
-Chat = list[Mapping[str, Any]]
+Chat = list[JsonMapping]
 
 
 class ReplySplitter(Protocol):
@@ -98,7 +99,7 @@ class Stretch:
     prompt: str
     prompt_length: int
     reply: str | None = None
-    plain_reply: Mapping[str, Any] | None = None
+    plain_reply: JsonMapping | None = None
     chunks: list[Chunk] = field(default_factory=list)
 
     def copy(self) -> Stretch:

@@ -6,14 +6,14 @@ it. Mostly a prompt is written from segments (`engine/segments`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.messages import InputReader, ReadMessages, find_plain_kind
+from turnwise.messages import InputReader, JsonMapping, ReadMessages, find_plain_kind
 
-Messages = Sequence[Mapping[str, Any]]
+Messages = Sequence[JsonMapping]
 # Renders the prompt that serving would send for these messages, with the generation prompt.
 RenderPrompt = Callable[[Messages | ReadMessages], Rendering]
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from turnwise.analysis.prober import (
 from turnwise.analysis.segment import EMPTY, Segment, leading_space
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.errors import TemplateLimitError
+from turnwise.messages import JsonMapping
 from turnwise.replies.derive.call_sections import CallDerivation, Notes
 from turnwise.replies.derive.calls import WrittenCalls
 from turnwise.replies.derive.markers import add_named_markers, drop_invalid, find_problem, to_region
@@ -240,9 +241,7 @@ def _note_unreached(
         notes.unreached.append(f"reasoning: {explain_missing(prober, results.one_call)}")
 
 
-def _is_verbatim(
-    prober: Prober, message: Mapping[str, Any], field: str, options: Mapping[str, Any]
-) -> bool:
+def _is_verbatim(prober: Prober, message: JsonMapping, field: str, options: JsonMapping) -> bool:
     """Whether quotes, newlines, backslashes and markup in a field of a probe are rendered unchanged."""
     for text in (NEEDS_ESCAPES, MARKUP):
         probe = json.dumps(message).replace(field, json.dumps(text)[1:-1])

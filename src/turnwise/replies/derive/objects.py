@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from turnwise.analysis.prober import IDS, NAMES
 from turnwise.analysis.segment import Segment, leading_space
+from turnwise.messages import JsonObject
 from turnwise.replies.grammar import JsonCall, Spacing
 
 _DECODER = json.JSONDecoder()
@@ -94,7 +95,7 @@ def _find_closing_bracket(text: str, start: int) -> int:
     return 0
 
 
-def find_arguments(text: str, arguments: dict[str, Any], start: int) -> DecodedValue | None:
+def find_arguments(text: str, arguments: JsonObject, start: int) -> DecodedValue | None:
     """Return the value in the text that is exactly these arguments."""
     for found in _find_values(text, "{", start):
         if found.value == arguments:
@@ -107,7 +108,7 @@ def find_arguments(text: str, arguments: dict[str, Any], start: int) -> DecodedV
     return None
 
 
-def find_call(text: str, number: int, arguments: dict[str, Any], start: int) -> FoundCall | None:
+def find_call(text: str, number: int, arguments: JsonObject, start: int) -> FoundCall | None:
     """Return these arguments in the text, and the object that holds the name of the call with them."""
     found = find_arguments(text, arguments, start)
     if found is None:
@@ -132,11 +133,11 @@ def _find_objects_around(text: str, inner: DecodedValue, start: int) -> list[Dec
     return [value for value in reversed(around) if isinstance(value.value, dict)]
 
 
-def _key_of(mapping: dict[str, Any], value: Any) -> str | None:
+def _key_of(mapping: JsonObject, value: Any) -> str | None:
     return next((key for key, item in mapping.items() if item == value), None)
 
 
-def _describe_call(value: dict[str, Any], arguments: Any, number: int) -> JsonCall | None:
+def _describe_call(value: JsonObject, arguments: Any, number: int) -> JsonCall | None:
     if value == {NAMES[number]: arguments}:
         return JsonCall(name=None)
     name, arguments_key = _last_key_of(value, NAMES[number]), _last_key_of(value, arguments)
@@ -149,7 +150,7 @@ def _describe_call(value: dict[str, Any], arguments: Any, number: int) -> JsonCa
     return JsonCall(name, arguments_key, id_key, as_text=isinstance(arguments, str))
 
 
-def _last_key_of(mapping: dict[str, Any], value: Any) -> str | None:
+def _last_key_of(mapping: JsonObject, value: Any) -> str | None:
     return _key_of(dict(reversed(mapping.items())), value)
 
 

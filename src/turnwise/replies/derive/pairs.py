@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from turnwise.analysis.segment import EMPTY, Segment, Span, common_suffix, split_between
+from turnwise.messages import JsonObject
 from turnwise.replies.derive.markers import to_marker, to_region
 from turnwise.replies.grammar import KEY, Marker, Pairs, Region
 from turnwise.replies.grammar_parts import UNQUOTED
@@ -23,7 +24,7 @@ from turnwise.replies.grammar_parts import UNQUOTED
 NEEDS_ESCAPES = 'zs"zt\n\nzu\\zw'  # a text that every language of literals must escape
 MARKUP = "zx<b>zy&zz"
 CHANGED = "texts: a `<` or `&` in them is escaped or changed"
-VALUES_BY_TYPE: dict[str, Any] = {
+VALUES_BY_TYPE: JsonObject = {
     "integer": 90417,
     "number": 3.25,
     "boolean": True,
@@ -39,7 +40,7 @@ SPELLINGS = {
 }
 QUOTES = ("'", '"')
 
-AskForCall = Callable[[dict[str, Any]], Segment | None]  # the turn that calls with these arguments
+AskForCall = Callable[[JsonObject], Segment | None]  # the turn that calls with these arguments
 
 
 class PairSpans(NamedTuple):
@@ -57,7 +58,7 @@ class PairsLayout(NamedTuple):
     end: int  # where the last value ends, its closing marker included
 
 
-def find_pairs(text: str, arguments: dict[str, Any], start: int) -> PairSpans | None:
+def find_pairs(text: str, arguments: JsonObject, start: int) -> PairSpans | None:
     """Find each key and its value, in order."""
     spans = PairSpans([], [])
     for key, value in arguments.items():
@@ -70,9 +71,7 @@ def find_pairs(text: str, arguments: dict[str, Any], start: int) -> PairSpans | 
     return spans
 
 
-def layout_pairs(
-    turn: Segment, spans: PairSpans, start: int, arguments: dict[str, Any]
-) -> PairsLayout:
+def layout_pairs(turn: Segment, spans: PairSpans, start: int, arguments: JsonObject) -> PairsLayout:
     """Find the markers of three pairs: a string, a number, a string; `start` is the end of the slot before them."""
     (key1, key2, key3), (value1, value2, value3) = spans
     head = turn.slice(start, key1[0])

@@ -10,7 +10,7 @@ its end (`content.split('</think>')`), and the generation prompt may show its be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from turnwise.analysis.prober import (
     mentions,
 )
 from turnwise.analysis.segment import WHOLE_TAG, Segment, last_tag_start, leading_space
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.replies.derive.calls import WrittenCalls
 from turnwise.replies.derive.markers import to_marker
 from turnwise.replies.grammar import Marker, Region
@@ -42,8 +43,8 @@ class ReasoningTurn:
     segment: Segment
     before_content: bool  # else only a call follows
     call_start: int = 0
-    message: Mapping[str, Any] = field(default_factory=dict)  # the probe, and its options
-    options: Mapping[str, Any] = field(default_factory=dict)
+    message: JsonMapping = field(default_factory=dict)  # the probe, and its options
+    options: JsonMapping = field(default_factory=dict)
 
     def markers(self, header: Segment) -> tuple[Segment, Segment]:
         """Return what precedes and follows reasoning.
@@ -88,7 +89,7 @@ def find_reasoning_turn(prober: Prober, one_call: WrittenCalls | None) -> Reason
     return None
 
 
-def reasoning_messages(prober: Prober) -> Iterator[dict[str, Any]]:
+def reasoning_messages(prober: Prober) -> Iterator[JsonObject]:
     """Messages with reasoning and content, in the forms that the template may accept."""
     for key in reasoning_keys(prober):
         yield {"content": prober.as_content(CONTENT), key: REASONING}
@@ -97,7 +98,7 @@ def reasoning_messages(prober: Prober) -> Iterator[dict[str, Any]]:
         yield {"content": [thinking, {"type": "text", "text": CONTENT}]}
 
 
-def reasoning_calls(prober: Prober, shape: CallShape) -> Iterator[dict[str, Any]]:
+def reasoning_calls(prober: Prober, shape: CallShape) -> Iterator[JsonObject]:
     """Messages with reasoning and a call."""
     for key in reasoning_keys(prober):
         yield prober.call(shape, ARGUMENTS[0], **{key: REASONING})
@@ -112,8 +113,8 @@ def reasoning_keys(prober: Prober) -> Iterator[str]:
 
 
 def render_reasoning(
-    prober: Prober, messages: Iterable[dict[str, Any]], **options: Any
-) -> Iterator[tuple[dict[str, Any], Segment]]:
+    prober: Prober, messages: Iterable[JsonObject], **options: Any
+) -> Iterator[tuple[JsonObject, Segment]]:
     """Yield the messages that are rendered, and their turns; not where parts of content are rendered as a list."""
     for message in messages:
         turn = prober.turn(message, **options)
@@ -122,7 +123,7 @@ def render_reasoning(
 
 
 def _find_reasoning_before_call(
-    prober: Prober, one_call: WrittenCalls, options: dict[str, Any]
+    prober: Prober, one_call: WrittenCalls, options: JsonObject
 ) -> ReasoningTurn | None:
     calls = reasoning_calls(prober, one_call.shape)
     for message, turn in render_reasoning(prober, calls, **options):

@@ -20,6 +20,7 @@ from math import ceil, floor, isfinite
 from typing import Any, NoReturn
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.messages import JsonObject
 from turnwise.replies.export.constraint_tree import (
     ANY,
     BOOLEAN,
@@ -390,7 +391,7 @@ class _SchemaReader:
 # ---- parts of schemas ----
 
 
-def _merge_two(first: Schema, second: Any, path: str) -> dict[str, Any]:
+def _merge_two(first: Schema, second: Any, path: str) -> JsonObject:
     other = _require_schema(second, path)
     try:
         return _merge_keywords(first, other, path)
@@ -398,7 +399,7 @@ def _merge_two(first: Schema, second: Any, path: str) -> dict[str, Any]:
         _refuse(path, "has parts that cannot be put together")
 
 
-def _merge_keywords(first: Schema, second: Schema, path: str) -> dict[str, Any]:
+def _merge_keywords(first: Schema, second: Schema, path: str) -> JsonObject:
     merged = dict(first)
     for key, value in second.items():
         if key not in merged or key in ANNOTATIONS or merged[key] == value:
@@ -410,7 +411,7 @@ def _merge_keywords(first: Schema, second: Schema, path: str) -> dict[str, Any]:
     return merged
 
 
-def _merge_properties(first: Any, second: Any) -> dict[str, Any]:
+def _merge_properties(first: Any, second: Any) -> JsonObject:
     merged = dict(first)
     for name, schema in dict(second).items():
         merged[name] = {"allOf": [merged[name], schema]} if name in merged else schema

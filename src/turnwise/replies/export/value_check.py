@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 from turnwise.errors import printable, short_repr
+from turnwise.messages import JsonObject
 from turnwise.replies.export.constraint_tree import (
     ArrayType,
     CharacterNode,
@@ -135,8 +136,8 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _read_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members: dict[str, Any] = {}
+def _read_members(pairs: list[tuple[str, Any]]) -> JsonObject:
+    members: JsonObject = {}
     for name, value in pairs:
         if name in members:
             raise _OddMember(f"the arguments have the member {short_repr(name)} twice")

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnwise.errors import TokenizerError
+from turnwise.messages import JsonObject
 from turnwise.tokens.tokenizers.special_tokens_config import check_token_length
 
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens")
@@ -108,7 +109,7 @@ class _Several(list[Any]):
     """The values of a key that an object has more than once."""
 
 
-def _keep_parts(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _keep_parts(pairs: list[tuple[str, Any]]) -> JsonObject:
     made = dict(pairs)
     if len(made) < len(pairs):
         for name in PARTS:
@@ -140,7 +141,7 @@ def _check_part(name: str, part: Any) -> None:
             raise TokenizerError(f"its {name} {problem}", hint=UNUSUAL)
 
 
-def _flatten(name: str, part: Any) -> Iterator[dict[str, Any]]:
+def _flatten(name: str, part: Any) -> Iterator[JsonObject]:
     """Yield the objects of a part: a library guesses what a component without a good type is.
 
     A part with very many values is refused: a library needs microseconds for each.
@@ -158,17 +159,17 @@ def _flatten(name: str, part: Any) -> Iterator[dict[str, Any]]:
             raise TokenizerError(f"its {name} has more than {MAX_VALUES:,} values", hint=UNUSUAL)
 
 
-def _text(component: dict[str, Any], key: str) -> str:
+def _text(component: JsonObject, key: str) -> str:
     value = component.get(key)
     return value if isinstance(value, str) else ""
 
 
-def _pattern_of(component: dict[str, Any], kind: str) -> str:
+def _pattern_of(component: JsonObject, kind: str) -> str:
     pattern = component.get("pattern")
     return _text(pattern, kind) if isinstance(pattern, dict) else ""
 
 
-def _growth_of(component: dict[str, Any]) -> int:
+def _growth_of(component: JsonObject) -> int:
     """Return how many times longer a component may make a text; Unicode's forms are not counted."""
     if component.get("type") == "ByteLevel":
         return BYTE_LEVEL_GROWTH

@@ -15,6 +15,7 @@ from typing import Any
 
 from turnwise.errors import TokenizerError
 from turnwise.local_files import error_reason, is_present, read_table
+from turnwise.messages import JsonMapping
 
 TokenRow = dict[str, Any]  # an added token: its `content` and its flags
 
@@ -52,7 +53,7 @@ def read_declarations(folder: Path) -> DeclaredTokens:
     return DeclaredTokens(_named_tokens(config), rows, _special_rows(config), ids)
 
 
-def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+def _named_tokens(config: JsonMapping) -> dict[str, str]:
     """Return the texts of all keys such as `bos_token`."""
     extra = config.get("extra_special_tokens")
     tokens = {**(extra if isinstance(extra, dict) else {}), **config}
@@ -82,7 +83,7 @@ def _flags(token: object) -> dict[str, bool]:
     return {flag: given[flag] for flag in FLAGS if isinstance(given.get(flag), bool)}
 
 
-def _added_table(config: Mapping[str, Any]) -> list[tuple[str, int, object]]:
+def _added_table(config: JsonMapping) -> list[tuple[str, int, object]]:
     """Return the texts of the added tokens, their ids, and what is declared of them, in the order of ids."""
     table = config.get("added_tokens_decoder")
     if not isinstance(table, dict):
@@ -91,7 +92,7 @@ def _added_table(config: Mapping[str, Any]) -> list[tuple[str, int, object]]:
     return [(text, int(id), table[id]) for id in ids if (text := _content(table[id]))]
 
 
-def _special_rows(config: Mapping[str, Any]) -> list[TokenRow]:
+def _special_rows(config: JsonMapping) -> list[TokenRow]:
     """Return the tokens that are special because they have a name or are listed as special; each text once."""
     tokens = [value for key, value in config.items() if key.endswith("_token")]
     for key in LIST_KEYS:
