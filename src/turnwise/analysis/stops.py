@@ -150,7 +150,11 @@ class StopFinder:
             stops |= dict.fromkeys(self._reply_stops([conversation], tuple(stops)))
             stops |= dict.fromkeys(self._call_stops(conversation, tuple(stops)))
         # What ends reasoning inside a turn does not end the turn.
-        before_content = self._text_before_content()
+        # How a turn with reasoning begins.
+        prober = self.prober.with_settings(tools=False)
+        thinking = {**prober.reply(), "reasoning_content": REASONING}
+        found = self._render(prober, [prober.user(), thinking])
+        before_content = found[0].turn(found[0].last).partition(CONTENT)[0] if found else ""
         return tuple(stop for stop in stops if stop not in before_content) or tuple(stops)
 
     @cached_property
@@ -234,13 +238,6 @@ class StopFinder:
                     if _turns_text(conversation) not in known:
                         known.add(_turns_text(conversation))
                         yield conversation
-
-    def _text_before_content(self) -> str:
-        """Return how a turn with reasoning begins."""
-        prober = self.prober.with_settings(tools=False)
-        thinking = {**prober.reply(), "reasoning_content": REASONING}
-        found = self._render(prober, [prober.user(), thinking])
-        return found[0].turn(found[0].last).partition(CONTENT)[0] if found else ""
 
     # Candidates
 

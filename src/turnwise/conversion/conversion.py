@@ -305,17 +305,7 @@ class Conversion:
         if self.dialect.inserts_bos:
             wanted = replace(wanted, bos=tokens["bos_token"])
             written = replace(written, bos=tokens["bos_token"])
-        return self._find_feature(wanted, written, {m["role"] for m in smallest.messages})
-
-    def _find_unknown_token(self) -> str:
-        """Describe the first token of the template whose text the writer did not know."""
-        for name in TOKEN_MARKS:
-            is_known = name in self.known_tokens or name in self.dialect.names
-            if not is_known and name in self.renderer.variables:
-                return f"{name}, whose text is not known (pass {name}=...)"
-        return ""
-
-    def _find_feature(self, wanted: Turns, written: Turns, roles: Collection[str]) -> str:
+        roles = {m["role"] for m in smallest.messages}
         if wanted.system is None and "system" in roles:
             return MISPLACED_SYSTEM
         for feature in FEATURES:
@@ -324,6 +314,14 @@ class Conversion:
             value = feature.value(wanted)
             if feature.is_shown_by(roles) and value != feature.value(written):
                 return describe_feature(feature, value, self.dialect.names)
+        return ""
+
+    def _find_unknown_token(self) -> str:
+        """Describe the first token of the template whose text the writer did not know."""
+        for name in TOKEN_MARKS:
+            is_known = name in self.known_tokens or name in self.dialect.names
+            if not is_known and name in self.renderer.variables:
+                return f"{name}, whose text is not known (pass {name}=...)"
         return ""
 
 

@@ -133,7 +133,9 @@ class OllamaJinjaWriter:
         self.examples = examples or []
         self.exact = exact
         nodes = parse(template, first_line)
-        self.names = _list_names(nodes)
+        # The names of all fields of the dot and of variables, in small letters as Ollama asks.
+        terms = (term for node in walk_nodes(nodes) for term in walk_terms(node.term))
+        self.names = {name.lower() for term in terms if term.kind != "call" for name in term.path}
         self.by_rounds = "messages" not in self.names
         if self.by_rounds and "response" not in self.names:
             response = GoTerm("dot", first_line, path=("Response",))
@@ -149,7 +151,13 @@ class OllamaJinjaWriter:
         while True:
             before = dict(self._variable_types)
             self._start()
-            text = self._write_all()
+            body = (
+                self._write_rounds()
+                if self.by_rounds
+                else self._write_nodes(self.nodes, OllamaScope())
+            )
+            start = self._write_start()  # which knows the macros only now
+            text = "\n".join([*start, *body]) + "\n"
             if before == self._variable_types:
                 return text
 
@@ -157,20 +165,13 @@ class OllamaJinjaWriter:
         """Forget what was written."""
         self._used_names: set[str] = set()
         self._printer = GoPrinter(self.exact)
-        self._values = GoValueWriter(self._printer, self._list_root_fields())
-
-    def _list_root_fields(self) -> dict[str, GoValue]:
         fields = ROUND_FIELDS if self.by_rounds else CHAT_FIELDS
         if "suffix" in self.names:  # with a suffix there is no system text
             fields = {**SUFFIX_FIELDS, **fields, "System": (fields["System"][0], "any")}
-        return {name: GoValue(jinja, TYPES[type_]) for name, (jinja, type_) in fields.items()}
-
-    def _write_all(self) -> str:
-        body = (
-            self._write_rounds() if self.by_rounds else self._write_nodes(self.nodes, OllamaScope())
+        self._values = GoValueWriter(
+            self._printer,
+            {name: GoValue(jinja, TYPES[type_]) for name, (jinja, type_) in fields.items()},
         )
-        start = self._write_start()  # which knows the macros only now
-        return "\n".join([*start, *body]) + "\n"
 
     def _write_start(self) -> list[str]:
         lines = self._printer.write_macros()
@@ -231,7 +232,14 @@ class OllamaJinjaWriter:
                 lines.append(line)
             else:
                 lines += self._write_node(node, scope)
-        return _merge_prints(lines)
+        # The lines with consecutive outputs merged into one.
+        merged: list[str] = []
+        for line in lines:
+            if line.startswith("{{- ") and merged and merged[-1].startswith("{{- "):
+                merged[-1] = merged[-1].removesuffix(" -}}") + " ~ " + line.removeprefix("{{- ")
+            else:
+                merged.append(line)
+        return merged
 
     def _write_node(self, node: GoNode, scope: OllamaScope) -> list[str]:
         if node.kind == "text":
@@ -372,26 +380,9 @@ def _write_message(role: str, content: str) -> str:
     return f"{{'role': {literal(role)}, 'content': {literal(content)}}}"
 
 
-def _merge_prints(lines: list[str]) -> list[str]:
-    """Return the lines with consecutive outputs merged into one."""
-    merged: list[str] = []
-    for line in lines:
-        if line.startswith("{{- ") and merged and merged[-1].startswith("{{- "):
-            merged[-1] = merged[-1].removesuffix(" -}}") + " ~ " + line.removeprefix("{{- ")
-        else:
-            merged.append(line)
-    return merged
-
-
 def _list_reassigned(nodes: tuple[GoNode, ...]) -> list[str]:
     """Return the variables that get a second value somewhere."""
     return [name for node in walk_nodes(nodes) if not node.declares for name in node.names]
-
-
-def _list_names(nodes: tuple[GoNode, ...]) -> set[str]:
-    """Return the names of all fields of the dot and of variables, in small letters as Ollama asks."""
-    terms = (term for node in walk_nodes(nodes) for term in walk_terms(node.term))
-    return {name.lower() for term in terms if term.kind != "call" for name in term.path}
 
 
 def _cut_response(nodes: tuple[GoNode, ...]) -> Iterator[GoNode]:

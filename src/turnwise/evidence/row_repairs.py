@@ -45,7 +45,14 @@ class RowRepairer:
         )
         if not changes or repaired is None or (record.rejected and rejected is None):
             return None
-        columns = _keep_columns(row, record) | repaired
+        # The columns of a row that are no part of its conversation.
+        values = json.loads(row) if isinstance(row, bytes) else row
+        paths = (*record.unread, *json.loads(record.carried or "{}"))
+        names = {path.partition(".")[0] for path in paths} - {*COLUMN_NAMES}
+        is_table = isinstance(values, Mapping)
+        columns = (
+            {name: values[name] for name in values if name in names} if is_table else {}
+        ) | repaired
         if rejected:
             columns |= {"chosen": columns.pop("messages"), "rejected": rejected["messages"]}
         if record.label is not None:
@@ -67,12 +74,3 @@ class RowRepairer:
         if found.tools is not None:
             columns["tools"] = found.tools
         return None if found.lost else {**columns, "messages": found.messages}
-
-
-def _keep_columns(row: Any, record: Record) -> JsonObject:
-    """Return the columns of a row that are no part of its conversation."""
-    values = json.loads(row) if isinstance(row, bytes) else row
-    paths = (*record.unread, *json.loads(record.carried or "{}"))
-    names = {path.partition(".")[0] for path in paths} - {*COLUMN_NAMES}
-    is_table = isinstance(values, Mapping)
-    return {name: values[name] for name in values if name in names} if is_table else {}

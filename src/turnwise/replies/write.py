@@ -118,7 +118,12 @@ def _join_regions(grammar: GrammarParts, reasoning: str, parts: MessageParts, co
     """Join reasoning, content and calls in the order in which the template writes them."""
     calls = ""
     if parts.calls and grammar.calls is not None:
-        calls = _write_all_calls(grammar, grammar.calls, parts.calls)
+        # Write the calls in their order; code for an interpreter has a format of its own.
+        texts = []
+        for is_code, run in groupby(parts.calls, key=lambda call: call.is_code):
+            format = _find_code_format(grammar) if is_code else None
+            texts.append(_write_calls(grammar, format or grammar.calls, list(run)))
+        calls = "".join(texts)
     if parts.calls and not parts.content:
         content = ""
     regions = [reasoning, content, calls]
@@ -183,15 +188,6 @@ def _rest_of_marker(marker: Marker, prompt_parser: Parser) -> str:
 
 
 # -- calls
-
-
-def _write_all_calls(grammar: GrammarParts, calls: Calls, given: list[CallFields]) -> str:
-    """Write the calls in their order; code for an interpreter has a format of its own."""
-    texts = []
-    for is_code, run in groupby(given, key=lambda call: call.is_code):
-        format = _find_code_format(grammar) if is_code else None
-        texts.append(_write_calls(grammar, format or calls, list(run)))
-    return "".join(texts)
 
 
 def _find_code_format(grammar: GrammarParts) -> Calls | None:

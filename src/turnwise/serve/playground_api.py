@@ -202,27 +202,24 @@ class _Request:
         """Return the template: an entry, one that is served, or a source in the body."""
         given = self.require(name)
         if isinstance(given, str):
-            return self._load_named(given, name)
+            # A template by its name, which is looked up in tables and never taken for a path.
+            served = self.resources.get("templates", {})
+            if given in served:
+                template = load(served[given])
+                # Its own name may be a path of this machine, which answers and errors must not have.
+                renderer = template.renderer.with_programs(
+                    lambda program: compile_program(program.text, given, program.shadowed)
+                )
+                return Template(renderer, template.dialect, template.translation)
+            known = entries()
+            if given not in known:
+                raise MessageError(
+                    f"there is no template {short_repr(given)}",
+                    path=name,
+                    hint=did_you_mean(given, [*served, *known], "Names"),
+                )
+            return load(given)
         return compile(given.source, given.dialect, name=given.name, options=given.options)
-
-    def _load_named(self, given: str, name: str) -> Template:
-        """Return a template by its name, which is looked up in tables and never taken for a path."""
-        served = self.resources.get("templates", {})
-        if given in served:
-            template = load(served[given])
-            # Its own name may be a path of this machine, which answers and errors must not have.
-            renderer = template.renderer.with_programs(
-                lambda program: compile_program(program.text, given, program.shadowed)
-            )
-            return Template(renderer, template.dialect, template.translation)
-        known = entries()
-        if given not in known:
-            raise MessageError(
-                f"there is no template {short_repr(given)}",
-                path=name,
-                hint=did_you_mean(given, [*served, *known], "Names"),
-            )
-        return load(given)
 
     def tokenizer(self, default: str | None = SHIPPED) -> Any:
         """Return the tokenizer that the body names, as what `encode` takes."""

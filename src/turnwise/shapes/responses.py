@@ -189,7 +189,10 @@ def _read_item(api: ApiForms, item: Any, path: Path) -> Iterator[Item]:
         raise MessageError(f"an item is a mapping, not {describe(item)}", path=format_path(path))
     kind = item.get("type", "message")
     if kind == "reasoning":
-        yield _read_reasoning(item)
+        texts = [part.get("text", "") for part in item.get("content") or ()]
+        summary = [part.get("text", "") for part in item.get("summary") or ()]
+        is_opaque = bool(item.get("encrypted_content") or summary or len(texts) > 1)
+        yield make_thought("\n\n".join(texts or summary), item, is_opaque=is_opaque)
     elif kind == "message":
         if not isinstance(item.get("role"), str):
             raise MessageError("there is no 'role'", path=format_path(path))
@@ -204,13 +207,6 @@ def _read_item(api: ApiForms, item: Any, path: Path) -> Iterator[Item]:
             path=format_path((*path, "type")),
             hint=did_you_mean(str(kind), ITEM_TYPES, "Types that can"),
         )
-
-
-def _read_reasoning(item: JsonMapping) -> Item:
-    texts = [part.get("text", "") for part in item.get("content") or ()]
-    summary = [part.get("text", "") for part in item.get("summary") or ()]
-    is_opaque = bool(item.get("encrypted_content") or summary or len(texts) > 1)
-    return make_thought("\n\n".join(texts or summary), item, is_opaque=is_opaque)
 
 
 def read(row: Any) -> ParsedRow:

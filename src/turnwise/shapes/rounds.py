@@ -71,7 +71,19 @@ def read_xtuner(row: Any) -> ParsedRow:
     messages: list[Row] = []
     for index, turn in enumerate(turns):
         path = (column, index)
-        _check_xtuner_turn(turn, path)
+        if not isinstance(turn, Mapping):
+            raise MessageError(
+                f"a turn is a mapping, not {describe(turn)}",
+                path=format_path(path),
+                hint=f"Its keys: {', '.join(XTUNER_KEYS)}.",
+            )
+        for key in turn:
+            if key not in XTUNER_KEYS:
+                raise MessageError(
+                    f"unknown key {str(key)!r}",
+                    path=format_path(path),
+                    hint=did_you_mean(str(key), XTUNER_KEYS, "Accepted"),
+                )
         if system := optional_text(turn, "system", *path):
             messages.append(make_message("system", system))
         # XTuner writes the user's part of every round, even without input.
@@ -85,22 +97,6 @@ def read_xtuner(row: Any) -> ParsedRow:
                 "only the last turn may lack its output", path=format_path((*path, "output"))
             )
     return build_row("xtuner", row, (column,), messages)
-
-
-def _check_xtuner_turn(turn: Any, path: Path) -> None:
-    if not isinstance(turn, Mapping):
-        raise MessageError(
-            f"a turn is a mapping, not {describe(turn)}",
-            path=format_path(path),
-            hint=f"Its keys: {', '.join(XTUNER_KEYS)}.",
-        )
-    for key in turn:
-        if key not in XTUNER_KEYS:
-            raise MessageError(
-                f"unknown key {str(key)!r}",
-                path=format_path(path),
-                hint=did_you_mean(str(key), XTUNER_KEYS, "Accepted"),
-            )
 
 
 def _read_weight(value: Any, path: Path) -> Row:

@@ -255,7 +255,9 @@ class _TriePattern:
         alternatives = []
         start = first + ends_here
         while start < last:
-            end = _end_of_group(texts, start, last, offset)
+            # The index after the last text that has the same character at `offset` as the text `start`.
+            character = texts[start][offset]
+            end = bisect_right(texts, character, start, last, key=lambda text: text[offset])
             shared = _count_shared(texts[start], texts[end - 1], offset, MAX_PATTERN_LENGTH)
             chain = re.escape(texts[start][offset:shared])
             alternatives.append(chain + self._write_branch(start, end, shared, depth + 1))
@@ -263,12 +265,6 @@ class _TriePattern:
         if ends_here:
             return f"(?:{'|'.join(alternatives)})?"
         return alternatives[0] if len(alternatives) == 1 else f"(?:{'|'.join(alternatives)})"
-
-
-def _end_of_group(texts: Sequence[str], start: int, last: int, offset: int) -> int:
-    """Return the index after the last text that has the same character at `offset` as the text `start`."""
-    character = texts[start][offset]
-    return bisect_right(texts, character, start, last, key=lambda text: text[offset])
 
 
 def _count_shared(text: str, other: str, start: int, limit: int) -> int:

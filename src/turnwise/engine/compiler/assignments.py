@@ -51,7 +51,11 @@ class AssignmentCompiler(CompilerPart):
         elif isinstance(target, nodes.NSRef):
             self._bind_attribute(target, code)
         elif isinstance(target, (nodes.Tuple, nodes.List)):
-            self._unpack(target, code)
+            writer = self.writer
+            parts = [writer.new_pair() for _ in target.items]
+            writer.line(f"{join_pairs(parts)}= unpack_values(rt, {code.pair}, {len(parts)})")
+            for item, part in zip(target.items, parts, strict=True):
+                self.bind(item, part)
         else:
             raise CompileError(f"cannot assign to {type(target).__name__}", target.lineno)
 
@@ -76,10 +80,3 @@ class AssignmentCompiler(CompilerPart):
         namespace = self.variables.read(target.name).value
         writer.line(f"assign_attribute({namespace}, {target.attr!r}, {code.pair})")
         writer.reads.forget_changeable()
-
-    def _unpack(self, target: nodes.Tuple | nodes.List, code: Code) -> None:
-        writer = self.writer
-        parts = [writer.new_pair() for _ in target.items]
-        writer.line(f"{join_pairs(parts)}= unpack_values(rt, {code.pair}, {len(parts)})")
-        for item, part in zip(target.items, parts, strict=True):
-            self.bind(item, part)

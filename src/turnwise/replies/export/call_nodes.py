@@ -196,7 +196,15 @@ class CallNodes:
 
     def _value(self, pairs: Pairs, value: ValueType, closer: str, depth: int) -> Node:
         if isinstance(value, StringType):
-            return self._string(pairs, value, closer)
+            if pairs.strings != "raw":
+                return make_sequence(self._notation(pairs.strings, pairs).make(value), closer)
+            if not closer.strip():
+                _refuse("a text is written without quotes, and no marker ends it")
+            plain = raw_text(value, closer, (*self._without, pairs.wrap.open.core))
+            if not pairs.wrap.open.core:
+                return plain
+            wrapped = raw_text(value, pairs.wrap.close.text, self._without)
+            return make_choice([plain, make_sequence(pairs.wrap.open.text, wrapped, closer)])
         if isinstance(value, ConstantType):
             texts = [self._constant(pairs, text) for text in value.texts]
             if "null" in value.texts and pairs.values == "quoted":
@@ -207,17 +215,6 @@ class CallNodes:
         if pairs.values == "tags":
             return make_sequence(self._tags(pairs, value, depth), closer)
         return make_sequence(self._notation(pairs.values, pairs).make(value), closer)
-
-    def _string(self, pairs: Pairs, value: StringType, closer: str) -> Node:
-        if pairs.strings != "raw":
-            return make_sequence(self._notation(pairs.strings, pairs).make(value), closer)
-        if not closer.strip():
-            _refuse("a text is written without quotes, and no marker ends it")
-        plain = raw_text(value, closer, (*self._without, pairs.wrap.open.core))
-        if not pairs.wrap.open.core:
-            return plain
-        wrapped = raw_text(value, pairs.wrap.close.text, self._without)
-        return make_choice([plain, make_sequence(pairs.wrap.open.text, wrapped, closer)])
 
     def _constant(self, pairs: Pairs, text: str) -> str:
         if text.startswith('"'):

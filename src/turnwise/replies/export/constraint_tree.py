@@ -194,19 +194,15 @@ def _schema_of(value: ValueType, names: dict[str, str]) -> Json:
         limits = {"minLength": value.least or None, "maxLength": value.most}
         return _without_none({"type": "string", "pattern": value.pattern, **limits})
     if isinstance(value, NumberType):
-        return _number_schema(value)
+        low = "exclusiveMinimum" if value.excludes_minimum else "minimum"
+        high = "exclusiveMaximum" if value.excludes_maximum else "maximum"
+        kind = "integer" if value.is_whole else "number"
+        return _without_none({"type": kind, low: value.minimum, high: value.maximum})
     if isinstance(value, ArrayType):
         return _array_schema(value, names)
     if isinstance(value, ObjectType):
         return _object_schema(value, names)
     return {}
-
-
-def _number_schema(value: NumberType) -> Json:
-    low = "exclusiveMinimum" if value.excludes_minimum else "minimum"
-    high = "exclusiveMaximum" if value.excludes_maximum else "maximum"
-    kind = "integer" if value.is_whole else "number"
-    return _without_none({"type": kind, low: value.minimum, high: value.maximum})
 
 
 def _array_schema(value: ArrayType, names: dict[str, str]) -> Json:

@@ -94,20 +94,19 @@ class _GbnfWriter(RuleWriter):
 
     def write_free_text(self, node: FreeTextNode) -> str:
         if node not in self._texts:
-            self._texts[node] = self._write_states(node)
+            # A rule for each state of an automaton; the text begins in the first.
+            least = min(node.least, MAX_LEAST)
+            states = _STATES.get(replace(node, least=least, most=None))
+            names: dict[int | None, str] = {
+                number: self._name_text() for number in range(len(states))
+            }
+            for number, edges in enumerate(states):
+                self._write_state(names[number], edges, names)
+            if node.most is not None:
+                home = _find_home(states)
+                self.written[names[home]] = self._write_steps(states, home, node.most - least)
+            self._texts[node] = names[0]
         return self._texts[node]
-
-    def _write_states(self, node: FreeTextNode) -> str:
-        """Write a rule for each state of an automaton, and return the name of the first."""
-        least = min(node.least, MAX_LEAST)
-        states = _STATES.get(replace(node, least=least, most=None))
-        names: dict[int | None, str] = {number: self._name_text() for number in range(len(states))}
-        for number, edges in enumerate(states):
-            self._write_state(names[number], edges, names)
-        if node.most is not None:
-            home = _find_home(states)
-            self.written[names[home]] = self._write_steps(states, home, node.most - least)
-        return names[0]
 
     def _name_text(self) -> str:
         return self.tree.add_rule("text", NOTHING).name
