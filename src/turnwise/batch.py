@@ -23,8 +23,9 @@ from turnwise import shapes
 from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.engine.renderer import SCALARS
 from turnwise.engine.segments.rows import MAX_TRACED_LENGTH, trace_contents
-from turnwise.errors import MessageError, TurnwiseError, did_you_mean
+from turnwise.errors import MessageError, TurnwiseError
 from turnwise.messages import JsonMapping, find_lone_surrogate, find_plain_kind
+from turnwise.schema import check_name
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded, make_laid_out
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
@@ -144,9 +145,7 @@ class BatchEncoder:
     def __init__(
         self, request: EncodeRequest | None, encode_row: EncodeRow, on_error: str = "raise"
     ) -> None:
-        if not isinstance(on_error, str) or on_error not in ON_ERROR:
-            hint = did_you_mean(str(on_error), ON_ERROR, "One of")
-            raise MessageError(f"unknown value {on_error!r} of errors", path="errors", hint=hint)
+        check_name(on_error, ON_ERROR, "unknown value", "One of", path="errors")
         self._request = request
         self._encode_row = encode_row
         self._on_error = on_error

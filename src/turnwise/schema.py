@@ -3,9 +3,9 @@
 A `ValueRule` is a test with the words for the error. A table of rules checks a mapping:
 
     RULES = {"name": STRING, "stops": STRINGS, "sep": or_null(STRING), "style": one_of(["a", "b"])}
-    check_table({"name": "x", "stops": 5}, RULES, "mine", required=["name"])
+    check_table({"name": "x", "stops": 5}, RULES, required=["name"])
 
-    SourceError: mine.stops must be a list of strings, not 5
+    SourceError: stops must be a list of strings, not 5
 
 The error names the path, what was found and what is accepted; a misspelt key or choice gets a "did
 you mean". A rule looks at one value: what must hold between several values is up to the caller.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turnwise.errors import SourceError, did_you_mean, short_repr
+from turnwise.errors import MessageError, SourceError, did_you_mean, short_repr
 
 MAX_CHOICES_IN_MESSAGE = 5  # more are listed in the hint only
 
@@ -32,17 +32,13 @@ class ValueRule:
     choices: tuple[str, ...] = ()  # all accepted values, where they can be listed
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 ANYTHING = ValueRule("anything", lambda value: True)
 STRING = ValueRule("a string", lambda value: isinstance(value, str))
 NON_EMPTY_STRING = ValueRule(
     "a string that is not empty", lambda value: isinstance(value, str) and value != ""
 )
 BOOLEAN = ValueRule("true or false", lambda value: isinstance(value, bool))
-NUMBER = ValueRule("a number", _is_number)
+NUMBER = ValueRule("a number", lambda value: type(value) in (int, float))
 COUNT = ValueRule("a whole number from 0 up", lambda value: type(value) is int and value >= 0)
 TABLE = ValueRule("a mapping", lambda value: isinstance(value, Mapping))
 
@@ -94,19 +90,38 @@ def check(value: Any, rule: ValueRule, path: str) -> Any:
     return value
 
 
-def check_keys(keys: Iterable[Any], known: Collection[str], path: str = "") -> None:
+def check_name(
+    name: Any,
+    known: Collection[str],
+    problem: str,
+    listed: str,
+    error: Any = MessageError,
+    **place: str,
+) -> None:
+    """Raise an error of a class for a name that is not `known`.
+
+    Args:
+        name: the name.
+        known: the names that are accepted.
+        problem: comes before the name in the error.
+        listed: comes before the known names in the hint.
+        error: the class of the error.
+        place: other arguments of that class, such as `path`.
+    """
+    if not isinstance(name, str) or name not in known:
+        hint = did_you_mean(str(name), known, listed)
+        raise error(f"{problem} {short_repr(name)}", hint=hint, **place)
+
+
+def check_keys(keys: Iterable[Any], known: Collection[str], problem: str = "unknown key") -> None:
     """Raise a SourceError for the first of `keys` that is not `known`."""
     for key in keys:
-        if key not in known:
-            prefix = f"{path}: " if path else ""
-            hint = did_you_mean(str(key), known, "Keys")
-            raise SourceError(f"{prefix}unknown key {short_repr(key)}", hint=hint)
+        check_name(key, known, problem, "Keys", SourceError)
 
 
 def check_table(
     data: Any,
     rules: Mapping[str, ValueRule],
-    path: str = "",
     required: Iterable[str] = (),
     skip_nulls: bool = False,
 ) -> dict[str, Any]:
@@ -115,21 +130,19 @@ def check_table(
     Args:
         data: the mapping.
         rules: a rule for each key that it may have.
-        path: what the mapping is called in errors; "" if the caller adds that.
         required: keys that it must have.
         skip_nulls: take a null for a missing key.
 
     Returns:
         A new dict of the same keys and values, without nulls if they are skipped.
     """
-    check(data, TABLE, path or "the source")
-    check_keys(data, rules, path)
+    check(data, TABLE, "the source")
+    check_keys(data, rules)
     given = {key: value for key, value in data.items() if not (skip_nulls and value is None)}
     for key, value in given.items():
-        check(value, rules[key], f"{path}.{key}" if path else key)
+        check(value, rules[key], key)
     for key in required:
         if key not in given:
-            prefix = f"{path}: " if path else ""
             hint = f"Keys: {', '.join(rules)}."
-            raise SourceError(f"{prefix}the key {key!r} is missing", hint=hint)
+            raise SourceError(f"the key {key!r} is missing", hint=hint)
     return given

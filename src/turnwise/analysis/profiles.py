@@ -22,7 +22,8 @@ from typing import Literal, get_args
 from turnwise.analysis.form_table import HAS_WORDS, FormRow, FormTable
 from turnwise.analysis.forms import Audience
 from turnwise.analysis.template_constants import TemplateConstants
-from turnwise.errors import SourceError, did_you_mean
+from turnwise.errors import SourceError
+from turnwise.schema import check_name
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -52,9 +53,8 @@ class Profile:
     """
 
     def __init__(self, forms: FormTable, name: str | None = None) -> None:
-        if name is not None and name not in PROFILES:
-            hint = did_you_mean(name, PROFILES, "Profiles")
-            raise SourceError(f"there is no profile {name!r}", hint=hint)
+        if name is not None:
+            check_name(name, PROFILES, "there is no profile", "Profiles", SourceError)
         self._forms = forms
         self.name = name
 

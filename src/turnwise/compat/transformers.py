@@ -27,9 +27,10 @@ from warnings import warn
 
 from turnwise.compat.batches import BatchLayout, Encoding, TokenRow
 from turnwise.engine.option_names import ENCODE_ARGUMENTS
-from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean, short_repr
+from turnwise.errors import MessageError, SourceError, TurnwiseWarning, short_repr
 from turnwise.messages import JsonMapping, JsonObject
 from turnwise.registry import load
+from turnwise.schema import check_name
 from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.sized_cache import SizedCache
 from turnwise.template import Template, compile_jinja
@@ -190,14 +191,9 @@ class TransformersChat:
                 f"must be a mapping of names to values, not {short_repr(given)}",
                 path="tokenizer_kwargs",
             )
-        accepted = (*LAYOUT_KWARGS, "return_attention_mask")
+        accepted = (*LAYOUT_KWARGS, "return_attention_mask", "verbose")
         for name in given:
-            if name not in (*accepted, "verbose"):
-                raise MessageError(
-                    f"unknown argument {name!r}",
-                    path="tokenizer_kwargs",
-                    hint=did_you_mean(name, accepted, "Accepted"),
-                )
+            check_name(name, accepted, "unknown argument", "Accepted", path="tokenizer_kwargs")
         return {name: value for name, value in given.items() if name != "verbose"}
 
     def _make_layout(self, settings: JsonMapping, **call: Any) -> BatchLayout:

@@ -22,8 +22,9 @@ from turnwise.compat.xtuner_tables import (
     PROMPT_TEMPLATE,
 )
 from turnwise.dialects import xtuner
-from turnwise.errors import MessageError, TokenizerError, did_you_mean, short_repr
+from turnwise.errors import MessageError, TokenizerError, short_repr
 from turnwise.messages import JsonMapping, JsonObject
+from turnwise.schema import check_name
 from turnwise.template import Template, compile_jinja
 from turnwise.token_ids import to_token_ids
 
@@ -51,11 +52,7 @@ def find_fields(template: JsonMapping | str) -> JsonMapping:
     if not isinstance(template, str):
         return xtuner.to_dict(template)
     name = template.rpartition(".")[2]
-    if name not in PROMPT_TEMPLATE:
-        raise MessageError(
-            f"there is no prompt template {short_repr(name)}",
-            hint=did_you_mean(name, PROMPT_TEMPLATE, "PROMPT_TEMPLATE has"),
-        )
+    check_name(name, PROMPT_TEMPLATE, "there is no prompt template", "PROMPT_TEMPLATE has")
     fields: JsonMapping = PROMPT_TEMPLATE[name]
     return fields
 

@@ -21,6 +21,7 @@ from turnwise.compat.xtuner_encoding import encode_fn
 from turnwise.compat.xtuner_packing import Packer
 from turnwise.errors import SourceError, did_you_mean
 from turnwise.messages import JsonMapping
+from turnwise.schema import check_name
 
 
 class InvalidArguments(SourceError, AssertionError):
@@ -190,11 +191,7 @@ def _choose_split(dataset: Any, split: str | None) -> Any:
         return dataset
     if split is None:
         return datasets.concatenate_datasets(list(dataset.values()))
-    if split not in dataset:
-        raise SourceError(
-            f"the dataset has no split {split!r}",
-            hint=did_you_mean(split, map(str, dataset), "It has"),
-        )
+    check_name(split, [*map(str, dataset)], "the dataset has no split", "It has", SourceError)
     return dataset[split]
 
 

@@ -36,10 +36,10 @@ from turnwise.dialects.translation import Dialect, Translation, copy_source
 from turnwise.dialects.turns import TOKEN_MARKS, Turns, fill_slots, replace_token_marks
 from turnwise.engine.program import compile_program
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import SourceError, did_you_mean, short_repr
+from turnwise.errors import SourceError, short_repr
 from turnwise.messages import JsonMapping
 from turnwise.normalisation.normaliser import Normaliser
-from turnwise.schema import STRING, check, or_null
+from turnwise.schema import STRING, check, check_name, or_null
 
 MISPLACED_SYSTEM = "a system text that is left out, or that is not first"
 CONVERTING = 6  # times the budgets of one rendering, for all that a conversion renders
@@ -112,9 +112,7 @@ class Conversion:
             raise SourceError(f"without must be a list of names, not {kind}")
         known = [*TOPICS, *LOSSES, *option_names(self.renderer.variables)]
         for name in without or ():
-            if name not in known:
-                hint = did_you_mean(str(name), known, "Accepted")
-                raise SourceError(f"unknown name in without: {short_repr(name)}", hint=hint)
+            check_name(name, known, "unknown name in without:", "Accepted", SourceError)
         return tuple(without or ())
 
     def keep(self, source: Any, details: JsonMapping) -> Any:
@@ -151,9 +149,8 @@ class Conversion:
             problem = f"{self.dialect.name} sources can be read, not written"
             raise SourceError(problem, hint=f"These can be written: {', '.join(WRITABLE)}.")
         for name in details:
-            if name not in self.dialect.details:
-                hint = did_you_mean(name, self.dialect.details, "Accepted")
-                raise SourceError(f"{self.dialect.name} takes no argument {name!r}", hint=hint)
+            problem = f"{self.dialect.name} takes no argument"
+            check_name(name, self.dialect.details, problem, "Accepted", SourceError)
         arguments = dict(details)
         if "eos_token" not in self.dialect.names:
             arguments["eos_token"] = self.known_tokens.get("eos_token")

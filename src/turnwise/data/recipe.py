@@ -192,7 +192,7 @@ class Recipe:
         for name, convert in converters.items():
             object.__setattr__(self, name, convert(getattr(self, name)))
         check_table({one.name: getattr(self, one.name) for one in fields(self)}, RULES)
-        check_keys(self.columns, COLUMN_NAMES, "columns")
+        check_keys(self.columns, COLUMN_NAMES, "columns: unknown key")
         for name, column in self.columns.items():
             check(column, NON_EMPTY_STRING, f"columns.{name}")
         if wrong := sorted(ARGUMENT_NAMES & self.options.keys()):

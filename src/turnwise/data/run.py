@@ -50,9 +50,10 @@ from turnwise.data.shards import (
     write_file,
 )
 from turnwise.data.tally import Tally
-from turnwise.errors import DataError, did_you_mean, short_repr
+from turnwise.errors import DataError, short_repr
 from turnwise.messages import JsonMapping, JsonObject
 from turnwise.registry import load
+from turnwise.schema import check_name
 
 __all__ = ["Progress", "Report", "prepare"]
 
@@ -161,11 +162,7 @@ def prepare(
     """
     if recipe.output is None:
         raise DataError("the recipe has no output", hint="Name the folder for the shards.")
-    if not isinstance(engine, str) or engine not in ENGINES:
-        raise DataError(
-            f"there is no engine {short_repr(engine)}",
-            hint=did_you_mean(str(engine), ENGINES, "Engines"),
-        )
+    check_name(engine, ENGINES, "there is no engine", "Engines", DataError)
     if workers is not None and (type(workers) is not int or workers < 1):
         raise DataError(f"workers is {short_repr(workers)}; it must be a whole number from 1 up")
     folder = Path(recipe.output)

@@ -25,7 +25,8 @@ from typing import Any
 
 from turnwise.dialects.translation import Dialect, Translation, copy_source, object_in
 from turnwise.engine.runtime.limits import MAX_TEMPLATE_CHARACTERS
-from turnwise.errors import SourceError, TemplateSyntaxError, did_you_mean, short_repr
+from turnwise.errors import SourceError, TemplateSyntaxError
+from turnwise.schema import check_name
 
 __all__ = [
     "DIALECTS",
@@ -161,9 +162,7 @@ def find_dialect(source: Any) -> str | None:
 
 def get_dialect(name: str) -> Dialect:
     """Return a dialect by its name."""
-    if not isinstance(name, str) or name not in DIALECTS:
-        hint = did_you_mean(str(name), DIALECTS, "Dialects")
-        raise SourceError(f"unknown dialect {short_repr(name)}", hint=hint)
+    check_name(name, DIALECTS, "unknown dialect", "Dialects", SourceError)
     return DIALECTS[name]
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, Literal, NamedTuple
 from warnings import warn
 
-from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean
+from turnwise.errors import MessageError, SourceError, TurnwiseWarning
 from turnwise.integrations.tokenizer_template import template_of
 from turnwise.integrations.training_rows import (
     Problem,
@@ -22,6 +22,7 @@ from turnwise.integrations.training_rows import (
     split_columns,
 )
 from turnwise.repair import GENERATION, fix
+from turnwise.schema import check_name
 from turnwise.template import Template
 from turnwise.tokens.loss import GENERATION_TAG, TrainOn
 
@@ -77,9 +78,7 @@ def prepare_dataset(
     Raises:
         MessageError: If `strict` and a row is bad, or no row gives a sample.
     """
-    if column not in COLUMNS:
-        hint = did_you_mean(column, COLUMNS, "One of")
-        raise MessageError(f"unknown column {column!r}", path="column", hint=hint)
+    check_name(column, COLUMNS, "unknown column", "One of", path="column")
     encoder = RowEncoder(tokenizer, template, train_on, split, max_length, options)
     encoder.template or template_of(tokenizer)  # a missing template is no problem of the rows
     datasets = import_module("datasets")

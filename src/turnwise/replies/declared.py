@@ -384,7 +384,7 @@ def _require(condition: bool, data: Any, where: str, hint: str) -> None:
 
 
 def _check_keys(data: Any, known: Collection[str], where: str) -> None:
-    check_keys(check(data, TABLE, where), known, where)
+    check_keys(check(data, TABLE, where), known, f"{where}: unknown key")
 
 
 def _parse_by_rule(rule: ValueRule) -> Callable[[Any, str], Any]:

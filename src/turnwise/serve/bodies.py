@@ -32,6 +32,7 @@ from typing import (
 from turnwise.data.records import decode_json
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import JsonObject, find_lone_surrogate
+from turnwise.schema import check_name
 
 INVALID, NOT_FOUND, TOO_LARGE, TOO_SLOW = 422, 404, 413, 504
 KIND_NAMES: dict[type, str] = {
@@ -252,12 +253,8 @@ def read_fields(body: type[Body], value: Any, settings: Any = None, path: str = 
     prefix = f"{path}." if path else ""
     found = {}
     for name, given in value.items():
-        if name not in body.types and body.is_closed:
-            raise MessageError(
-                f"unknown field {short_repr(name)}",
-                path=path,
-                hint=did_you_mean(name, body.types, "Fields"),
-            )
+        if body.is_closed:
+            check_name(name, body.types, "unknown field", "Fields", path=path)
         if given is not None and name in body.types:
             kind = body.types[name]
             found[name] = given if kind is None else kind.read(given, prefix + name, settings)

@@ -65,7 +65,6 @@ from turnwise.errors import (
     TemplateError,
     TurnwiseError,
     TurnwiseWarning,
-    did_you_mean,
     printable,
     short_repr,
 )
@@ -75,6 +74,7 @@ from turnwise.messages import JsonMapping, JsonObject, format_path
 from turnwise.registry import entries, load
 from turnwise.registry.match import match
 from turnwise.replies.events import Event
+from turnwise.schema import check_name
 from turnwise.serve.bodies import RequestBody, read_fields
 from turnwise.template import Template, compile
 
@@ -115,11 +115,7 @@ def call(verb: str, body: Any, resources: Resources = NO_RESOURCES) -> JsonObjec
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            if verb not in VERBS:
-                raise SourceError(
-                    f"there is no call {short_repr(verb)}",
-                    hint=did_you_mean(str(verb), VERBS, "Calls"),
-                )
+            check_name(verb, VERBS, "there is no call", "Calls", SourceError)
             answer = VERBS[verb](_Request(body, verb, resources))
         except TurnwiseError as error:
             answer = {"error": describe_error(error)}
@@ -211,13 +207,7 @@ class _Request:
                     lambda program: compile_program(program.text, given, program.shadowed)
                 )
                 return Template(renderer, template.dialect, template.translation)
-            known = entries()
-            if given not in known:
-                raise MessageError(
-                    f"there is no template {short_repr(given)}",
-                    path=name,
-                    hint=did_you_mean(given, [*served, *known], "Names"),
-                )
+            check_name(given, [*served, *entries()], "there is no template", "Names", path=name)
             return load(given)
         return compile(given.source, given.dialect, name=given.name, options=given.options)
 
@@ -225,13 +215,10 @@ class _Request:
         """Return the tokenizer that the body names, as what `encode` takes."""
         given = default if self.body.tokenizer is None else self.body.tokenizer
         known = {SHIPPED: SHIPPED, **self.resources.get("tokenizers", {})}
-        if given is not None and given not in known:
-            raise MessageError(
-                f"there is no tokenizer {short_repr(given)}",
-                path="tokenizer",
-                hint=did_you_mean(given, known, "Tokenizers"),
-            )
-        return None if given is None else known[given]
+        if given is None:
+            return None
+        check_name(given, known, "there is no tokenizer", "Tokenizers", path="tokenizer")
+        return known[given]
 
     def render_arguments(self) -> JsonObject:
         """Return the keyword arguments of `Template.render`."""

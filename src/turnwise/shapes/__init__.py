@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import JsonMapping, Path, format_path
+from turnwise.schema import check_name
 from turnwise.shapes import anthropic, fastchat, gemini, plain, responses, rounds, sharegpt
 from turnwise.shapes.part_forms import simplify_messages
 from turnwise.shapes.row import (
@@ -198,11 +199,7 @@ def write_reply(
         >>> write_reply({"role": "assistant", "content": "Noon."}, "anthropic")["content"]
         [{'type': 'text', 'text': 'Noon.'}]
     """
-    if shape not in REPLY_WRITERS:
-        raise MessageError(
-            f"there are no replies of the shape {short_repr(shape)}",
-            hint=did_you_mean(str(shape), REPLY_WRITERS, "One of"),
-        )
+    check_name(shape, REPLY_WRITERS, "there are no replies of the shape", "One of")
     return REPLY_WRITERS[shape](dict(message), finish_reason, **fields)
 
 
@@ -221,11 +218,7 @@ def are_rows(value: Any) -> bool:
 
 
 def _get_shape(shape: str) -> DataShape:
-    if not isinstance(shape, str) or shape not in SHAPES:
-        raise MessageError(
-            f"there is no shape {short_repr(shape)}",
-            hint=did_you_mean(str(shape), SHAPES, "Shapes"),
-        )
+    check_name(shape, SHAPES, "there is no shape", "Shapes")
     return SHAPES[shape]
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.errors import MessageError, short_repr
 from turnwise.messages import JsonMapping, Path, format_path
+from turnwise.schema import check_name
 from turnwise.shapes.row import (
     EXAMPLES,
     ParsedRow,
@@ -78,12 +79,7 @@ def read_xtuner(row: Any) -> ParsedRow:
                 hint=f"Its keys: {', '.join(XTUNER_KEYS)}.",
             )
         for key in turn:
-            if key not in XTUNER_KEYS:
-                raise MessageError(
-                    f"unknown key {str(key)!r}",
-                    path=format_path(path),
-                    hint=did_you_mean(str(key), XTUNER_KEYS, "Accepted"),
-                )
+            check_name(key, XTUNER_KEYS, "unknown key", "Accepted", path=format_path(path))
         if system := optional_text(turn, "system", *path):
             messages.append(make_message("system", system))
         # XTuner writes the user's part of every round, even without input.

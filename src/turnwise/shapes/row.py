@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import InputReader, JsonMapping, Path, format_path
+from turnwise.schema import check_name
 
 Row = dict[str, Any]
 
@@ -291,12 +292,8 @@ def split_system(messages: list[Row]) -> tuple[str, list[Row]]:
 def translate_role(message: Row, index: int, shape: str, names: Mapping[str, str]) -> str:
     """Return the name that a shape has for the role of a message."""
     role = str(message.get("role"))
-    if role not in names:
-        raise MessageError(
-            f"{shape} data has no role {short_repr(role)}",
-            path=f"messages[{index}].role",
-            hint=did_you_mean(role, names, "Roles that it has"),
-        )
+    path = f"messages[{index}].role"
+    check_name(role, names, f"{shape} data has no role", "Roles that it has", path=path)
     return names[role]
 
 

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from turnwise.engine.provenance.media import MediaPart, find_partner
-from turnwise.errors import MessageError, TokenizerError, did_you_mean
+from turnwise.errors import MessageError, TokenizerError
+from turnwise.schema import check_name
 from turnwise.tokens.owners import caller_index
 from turnwise.tokens.token_offsets import TokenOffsets
 
@@ -121,9 +122,8 @@ def check_counts(
     paths = [part.path for part in media]
     if isinstance(counts, Mapping):
         for path in counts:
-            if path not in paths:
-                hint = did_you_mean(str(path), paths, "Media parts with a placeholder")
-                raise MessageError(f"no media part {path!r}", path="counts", hint=hint)
+            listed = "Media parts with a placeholder"
+            check_name(path, paths, "no media part", listed, path="counts")
         missing = [path for path in paths if path not in counts]
         if missing:
             raise MessageError(f"no count for {', '.join(missing)}", path="counts")

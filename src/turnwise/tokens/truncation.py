@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from turnwise.errors import MessageError, did_you_mean
+from turnwise.errors import MessageError
+from turnwise.schema import check_name
 from turnwise.tokens.encode import EncodeRequest, encode_once
 from turnwise.tokens.encoded import Encoded, cut_encoded
 from turnwise.tokens.turn_prompts import Messages
@@ -39,9 +40,7 @@ def check_limit(max_length: Any, overflow: Any) -> None:
         raise MessageError(
             f"max_length is a whole number from 1 up, not {max_length!r}", path="max_length"
         )
-    if overflow not in OVERFLOW:
-        hint = did_you_mean(str(overflow), OVERFLOW, "One of")
-        raise MessageError(f"unknown overflow {overflow!r}", path="overflow", hint=hint)
+    check_name(overflow, OVERFLOW, "unknown overflow", "One of", path="overflow")
 
 
 def encode_within_limit(request: EncodeRequest) -> Encoded:

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
-from turnwise.errors import TurnwiseError, did_you_mean
+from turnwise.errors import TurnwiseError
 from turnwise.replies.grammar_parts import (
     KEY,
     Calls,
@@ -39,6 +39,7 @@ from turnwise.replies.grammar_parts import (
     TaggedCall,
 )
 from turnwise.replies.parser.prefill import assistant_header
+from turnwise.schema import check_name
 
 __all__ = ["to_response_template"]
 
@@ -73,9 +74,7 @@ def to_response_template(
     grammar: GrammarParts, partly: bool = False, profile: ProfileName = "transformers"
 ) -> Json:
     """Return the grammar as a `response_template`; see `Grammar.to_response_template`."""
-    if profile not in PROFILES:
-        hint = did_you_mean(str(profile), PROFILES, "Profiles")
-        raise TurnwiseError(f"unknown profile {profile!r}", hint=hint)
+    check_name(profile, PROFILES, "unknown profile", "Profiles", TurnwiseError)
     rules = PROFILES[profile]
     fields: dict[str, Json] = {}
     if grammar.reasoning is not None:

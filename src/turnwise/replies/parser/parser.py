@@ -56,6 +56,7 @@ from turnwise.replies.parser.prefill import prefill_of, prompt_text
 from turnwise.replies.parser.reply import ReplyParser
 from turnwise.replies.parser.state import ParserState
 from turnwise.replies.parser.tool_schema import read_tool_types
+from turnwise.schema import check_name
 from turnwise.token_ids import to_token_ids
 
 __all__ = ["ALL_TOLERANCES", "Parser"]
@@ -438,9 +439,7 @@ def _check_arguments(grammar: Any, prompt: Any) -> None:
 def _read_policy(choices: tuple[Any, ...], tools: Any, grammar: GrammarParts) -> ReplyPolicy:
     """Return the policy of these choices, in the order of its fields."""
     for (name, known), choice in zip(POLICIES.items(), choices, strict=True):
-        if choice not in known:
-            hint = did_you_mean(str(choice), known, "there are")
-            raise TurnwiseError(f"{name} is {short_repr(choice)}", hint=hint)
+        check_name(choice, known, f"{name} is", "there are", TurnwiseError)
     policy = ReplyPolicy(*choices)
     if policy.undeclared_tools == "refuse" and tools is None:
         raise TurnwiseError(
@@ -462,7 +461,6 @@ def _check_tolerances(names: Iterable[str]) -> frozenset[str]:
         )
     tolerances = list(names)
     for name in tolerances:
-        if not isinstance(name, str) or name not in ALL_TOLERANCES:
-            hint = did_you_mean(str(name), sorted(ALL_TOLERANCES), "there are")
-            raise TurnwiseError(f"unknown tolerance {short_repr(name)}", hint=hint)
+        known = sorted(ALL_TOLERANCES)
+        check_name(name, known, "unknown tolerance", "there are", TurnwiseError)
     return frozenset(tolerances)

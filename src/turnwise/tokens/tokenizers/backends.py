@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from turnwise.errors import TokenizerError, did_you_mean
+from turnwise.errors import TokenizerError
+from turnwise.schema import check_name
 
 EAGER = "eager"  # fastokens if it agrees with tokenizers, loaded at once instead of when it pays
 BACKENDS = ("fastokens", "tokenizers", EAGER)
@@ -17,8 +18,6 @@ FlatIds = tuple[bytes, Sequence[int]]
 def choose_backend(backend: str | None) -> str | None:
     """Return the back end given as an argument or by the environment; None if neither is."""
     wanted = backend or os.environ.get(VARIABLE) or None
-    if wanted is not None and wanted not in BACKENDS:
-        raise TokenizerError(
-            f"unknown back end {wanted!r}", hint=did_you_mean(wanted, BACKENDS, "Back ends")
-        )
+    if wanted is not None:
+        check_name(wanted, BACKENDS, "unknown back end", "Back ends", TokenizerError)
     return wanted
