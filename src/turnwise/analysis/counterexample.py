@@ -30,6 +30,7 @@ from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TemplateLimitError, TurnwiseError, short_repr
 from turnwise.messages import JsonMapping, JsonObject
+from turnwise.shapes.row import drop_nulls
 
 MAX_SHRINK_STEPS = 400
 CONTEXT_BEFORE, CONTEXT_AFTER = 30, 40  # characters shown around the first difference
@@ -258,7 +259,7 @@ def passed_arguments(probe: Probe) -> JsonObject:
         arguments["add_generation_prompt"] = True
     if probe.now != NOW:
         arguments["now"] = probe.now
-    return {name: value for name, value in arguments.items() if value is not None}
+    return drop_nulls(arguments)
 
 
 def excerpt(text: str, at: int) -> str:

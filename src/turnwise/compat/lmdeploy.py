@@ -34,6 +34,7 @@ from turnwise.messages import JsonObject
 from turnwise.registry import load
 from turnwise.registry.lmdeploy import find_template
 from turnwise.schema import check_table
+from turnwise.shapes.row import drop_nulls
 from turnwise.template import Template, compile_jinja
 
 __all__ = [
@@ -286,7 +287,7 @@ class ChatTemplateConfig:
     @property
     def chat_template(self) -> Any:
         """The template with these fields."""
-        fields = {key: value for key, value in asdict(self).items() if value is not None}
+        fields = drop_nulls(asdict(self))
         name = fields.pop("model_name")
         if name not in MODELS:
             problem = f"LMDeploy has no template {short_repr(name)}: a template of these fields alone is used"

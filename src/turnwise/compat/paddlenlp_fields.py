@@ -21,7 +21,7 @@ from turnwise.dialects import paddlenlp
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, did_you_mean, short_repr
 from turnwise.local_files import error_reason, read_file
 from turnwise.messages import JsonMapping, JsonObject
-from turnwise.shapes.row import ARGUMENT_NAMES
+from turnwise.shapes.row import ARGUMENT_NAMES, drop_nulls
 from turnwise.template import Template, compile_jinja
 
 FILE_NAME = "chat_template.json"
@@ -77,7 +77,7 @@ class ChatTemplate:
     def to_dict(self) -> JsonObject:
         """Return the fields that are set."""
         fields = {"system": self.system, "conversation": self.conversation, "query": self.query}
-        return {key: value for key, value in fields.items() if value is not None}
+        return drop_nulls(fields)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the file where `from_file(folder)` finds it, and return its path."""

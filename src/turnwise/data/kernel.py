@@ -22,6 +22,7 @@ from turnwise.data.encoded_records import RecordBuilder
 from turnwise.data.recipe import TRAIN, VALIDATION
 from turnwise.data.record_encoder import RecordEncoder
 from turnwise.data.records import Record, UnusableRow
+from turnwise.shapes.row import drop_nulls
 
 HASH_BYTES = 8
 
@@ -89,7 +90,7 @@ def _hash_messages(messages: list[Any]) -> int:
         content = message.get("content")
         texts += [message["role"], content if type(content) is str else ""]
         if len(message) > 2 or type(content) is not str:
-            others = {key: value for key, value in message.items() if value is not None}
+            others = drop_nulls(message)
             texts.append(json.dumps(others, sort_keys=True, default=str))
     hasher.update("\0".join(texts).encode("utf-8", "surrogatepass"))
     return int.from_bytes(hasher.digest(), "big")

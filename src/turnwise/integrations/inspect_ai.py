@@ -25,6 +25,7 @@ from turnwise.errors import MessageError, TurnwiseError
 from turnwise.integrations.evaluation import RAW_TEXT, EvalChat, EvalPrompt, pop_settings
 from turnwise.messages import JsonObject
 from turnwise.replies.events import Message
+from turnwise.shapes.row import drop_nulls
 
 __all__ = ["make_completions_provider", "make_transformers_provider"]
 
@@ -175,7 +176,7 @@ def _read_request(tools: Any, choice: Any, config: Any) -> JsonObject:
         asked |= {"tool_choice": known, "parallel_tool_calls": config.parallel_tool_calls}
     if config.response_schema is not None:
         raise MessageError("replies cannot be held to a schema here", path="response_schema")
-    return {name: value for name, value in asked.items() if value is not None}
+    return drop_nulls(asked)
 
 
 def _read_message(message: Any, index: int) -> JsonObject:

@@ -19,6 +19,7 @@ from turnwise.errors import MessageError, short_repr
 from turnwise.messages import JsonMapping
 from turnwise.messages.fields import read_call
 from turnwise.normalisation.capabilities import Capabilities
+from turnwise.shapes.row import drop_nulls
 from turnwise.shapes.tool_forms import make_function_call
 
 CALL_KEYS = frozenset(["id", "type", "function"])
@@ -87,7 +88,7 @@ class CallForms:
             self.problems.append(error.message)
         if not isinstance(call, Mapping):
             return call
-        call = {key: value for key, value in call.items() if value is not None}
+        call = drop_nulls(call)
         if "id" in call:
             call["id"] = self._fit_id(call["id"], f"{path}.id")
         function, is_bare = call.get("function"), self._capabilities.shape.bare

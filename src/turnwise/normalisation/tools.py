@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages import Change, JsonObject, prepared_tools
+from turnwise.shapes.row import drop_nulls
 from turnwise.shapes.tool_forms import SERVER_KEYS, read_functions
 
 FILLED: JsonObject = {"description": "", "parameters": {"type": "object", "properties": {}}}
@@ -98,7 +99,7 @@ def fill_tools(tools: Any) -> NormalisedTools | None:
             raise MessageError(problem, path=f"{path}.function.name")
         missing = {key: value for key, value in FILLED.items() if function.get(key) is None}
         places = [f"{path}.function.{key}" for key in missing]
-        kept = {key: value for key, value in function.items() if value is not None}
+        kept = drop_nulls(function)
         ordered = {key: kept.get(key, missing.get(key)) for key in ("name", *FILLED)}
         if "type" not in tool:
             places.append(f"{path}.type")

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 from turnwise.errors import TemplateLimitError, TurnwiseError, WarningLog, printable
 from turnwise.messages import JsonObject
 from turnwise.serve.bodies import INVALID, TOO_SLOW, RequestError
+from turnwise.shapes.row import drop_nulls
 
 MAX_ERROR_LENGTH = 1000  # characters that a client gets
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -119,7 +120,7 @@ class JsonLog:
 
     def write(self, event: str, **fields: Any) -> None:
         """Write a line; fields that are None are left out."""
-        given = {key: value for key, value in fields.items() if value is not None}
+        given = drop_nulls(fields)
         line = json.dumps({"event": event, **given}, default=str)
         with self._lock:
             stream = self._stream or sys.stderr

@@ -19,6 +19,7 @@ from turnwise.messages import JsonObject, message_text
 from turnwise.serve.derendering import make_usage
 from turnwise.serve.gateway import ReplyState
 from turnwise.serve.upstreams import GenerationPlan
+from turnwise.shapes.row import drop_nulls
 from turnwise.shapes.tool_forms import CUSTOM_INPUT, is_custom
 
 REASONING, TEXT, CALL, CUSTOM = "reasoning", "text", "call", "custom"
@@ -425,7 +426,7 @@ class ResponsesFormat:
         return [self._event(name, response=answer) for name in ("created", "in_progress")]
 
     def _make_response(self, status: str, output: list[Any], usage: Any) -> JsonObject:
-        given = {key: value for key, value in self._body.given.items() if value is not None}
+        given = drop_nulls(self._body.given)
         echoed = {key: given.get(key, default) for key, default in ECHOED.items()}
         reason = "max_output_tokens" if self._state.finish_reason == "length" else "content_filter"
         return {

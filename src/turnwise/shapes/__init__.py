@@ -40,6 +40,7 @@ from turnwise.shapes.row import (
     ParsedRow,
     Row,
     describe,
+    drop_nulls,
     guess_turn_shape,
     is_list,
     join_names,
@@ -262,7 +263,7 @@ def _essential(row: ParsedRow, shape: str) -> Row:
         return {"messages": simplify_messages(row.messages), **others}
     messages = []
     for message in row.messages:
-        kept = {key: value for key, value in message.items() if value is not None}
+        kept = drop_nulls(message)
         if message.get("tool_calls") and not message.get("content"):
             kept.pop("content", None)
         if message.get("tool_calls") == []:

@@ -22,7 +22,14 @@ from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
 from turnwise.messages import REASONING_KEYS, JsonMapping, Path, format_path, iterate_texts
-from turnwise.shapes.row import ParsedRow, Row, describe, is_list, translate_role
+from turnwise.shapes.row import (
+    ParsedRow,
+    Row,
+    describe,
+    drop_nulls,
+    is_list,
+    translate_role,
+)
 
 TEXT, IMAGE, AUDIO, FILE, REFUSAL = "text", "image_url", "input_audio", "file", "refusal"
 CALL, CUSTOM_CALL, RESULT, THOUGHT = "call", "custom call", "result", "thought"
@@ -125,7 +132,7 @@ class PartForm:
         Raises:
             MessageError: the API has no place for a key, or for its value.
         """
-        rest = {key: item for key, item in value.items() if item is not None}
+        rest = drop_nulls(value)
         for key in (*FIXED.get(self.kind, {}), *self.unwritten):
             rest.pop(key, None)
         found: Row = {}
@@ -511,7 +518,7 @@ def _simplify_call(call: Row, names: dict[Any, Any]) -> Row:
         with suppress(ValueError, RecursionError):
             arguments = json.loads(arguments)
     call = {**call, "type": "function", "function": {**function, "arguments": arguments}}
-    return {key: value for key, value in call.items() if value is not None}
+    return drop_nulls(call)
 
 
 # -- values that APIs write differently

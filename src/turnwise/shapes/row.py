@@ -96,10 +96,14 @@ class ParsedRow:
         return {"messages": self.messages, **tools_and_documents(self), **self.options}
 
 
+def drop_nulls(table: JsonMapping) -> Row:
+    """Return a table without the keys that have no value."""
+    return {key: value for key, value in table.items() if value is not None}
+
+
 def tools_and_documents(row: ParsedRow) -> Row:
     """Return the tools and documents that the row has."""
-    columns = {"tools": row.tools, "documents": row.documents}
-    return {key: value for key, value in columns.items() if value is not None}
+    return drop_nulls({"tools": row.tools, "documents": row.documents})
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from turnwise.shapes.row import drop_nulls
+
 # ---- value types ----
 #
 # The types of values that a grammar of calls knows: what a tool's JSON schema becomes (`schema_reader.py`).
@@ -192,12 +194,12 @@ def _schema_of(value: ValueType, names: dict[str, str]) -> Json:
         return {"type": named} if named else {"enum": [json.loads(text) for text in value.texts]}
     if isinstance(value, StringType):
         limits = {"minLength": value.least or None, "maxLength": value.most}
-        return _without_none({"type": "string", "pattern": value.pattern, **limits})
+        return drop_nulls({"type": "string", "pattern": value.pattern, **limits})
     if isinstance(value, NumberType):
         low = "exclusiveMinimum" if value.excludes_minimum else "minimum"
         high = "exclusiveMaximum" if value.excludes_maximum else "maximum"
         kind = "integer" if value.is_whole else "number"
-        return _without_none({"type": kind, low: value.minimum, high: value.maximum})
+        return drop_nulls({"type": kind, low: value.minimum, high: value.maximum})
     if isinstance(value, ArrayType):
         return _array_schema(value, names)
     if isinstance(value, ObjectType):
@@ -213,7 +215,7 @@ def _array_schema(value: ArrayType, names: dict[str, str]) -> Json:
         schema["items"] = False
     elif value.element != ANY:
         schema["items"] = _schema_of(value.element, names)
-    return _without_none(schema)
+    return drop_nulls(schema)
 
 
 def _object_schema(value: ObjectType, names: dict[str, str]) -> Json:
@@ -227,10 +229,6 @@ def _object_schema(value: ObjectType, names: dict[str, str]) -> Json:
         other = _schema_of(value.other, names)
     schema["additionalProperties"] = other
     return schema
-
-
-def _without_none(schema: Json) -> Json:
-    return {key: value for key, value in schema.items() if value is not None}
 
 
 # ---- constraint tree ----
