@@ -264,7 +264,16 @@ class StopFinder:
         for conversation in conversations:
             user_ends = _user_ends(conversation)
             for index, closing in conversation.closings(ASSISTANT):
-                markers = _closing_markers(conversation, closing.own)
+                # The markers after a reply; without those that begin the conversation or a text (bos), if there are
+                # others.
+                markers = [
+                    marker for marker in MARKER.findall(closing.own) if COMPUTED not in marker
+                ]
+                text = conversation.rendering.text
+                others = [
+                    m for m in markers if not text.startswith(m) and not _BEGINNING.fullmatch(m)
+                ]
+                markers = others or markers
                 if not markers or conversation.messages[index].get("tool_calls"):
                     continue
                 if index == conversation.last:
@@ -350,11 +359,3 @@ def _user_ends(conversation: ProbedConversation) -> set[str]:
     """The last markers of user turns."""
     closings = [closing for _, closing in conversation.closings("user")]
     return {marker for closing in closings for marker in MARKER.findall(closing.own)[-1:]}
-
-
-def _closing_markers(conversation: ProbedConversation, closing: str) -> list[str]:
-    """The markers after a reply; without those that begin the conversation or a text (bos), if there are others."""
-    markers = [marker for marker in MARKER.findall(closing) if COMPUTED not in marker]
-    text = conversation.rendering.text
-    others = [m for m in markers if not text.startswith(m) and not _BEGINNING.fullmatch(m)]
-    return others or markers

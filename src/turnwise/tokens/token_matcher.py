@@ -54,7 +54,16 @@ class TokenMatcher:
         self.longest = max(map(len, self._texts), default=0)
         firsts = {text[0] for text in self._texts}
         self._first = firsts.pop() if len(firsts) == 1 else ""  # the character with which all begin
-        self._shorter = _link_prefixes(self._texts)
+        # For each text the longest other one that it begins with, where there is one; `texts` are sorted.
+        links: dict[str, str] = {}
+        prefixes: list[str] = []  # of the text before, each the beginning of the next
+        for text in self._texts:
+            while prefixes and not text.startswith(prefixes[-1]):
+                prefixes.pop()
+            if prefixes:
+                links[text] = prefixes[-1]
+            prefixes.append(text)
+        self._shorter = links
         trie = _TriePattern(self._texts)
         self.pattern = re.compile(trie.pattern)
         self._is_exact = trie.is_exact
@@ -213,19 +222,6 @@ def _is_inside_word(text: str, start: int, end: int) -> bool:
     """Return whether a letter, digit or underscore touches the characters from `start` to `end`."""
     neighbours = text[max(start - 1, 0) : start] + text[end : end + 1]
     return any(character.isalnum() or character == "_" for character in neighbours)
-
-
-def _link_prefixes(texts: Sequence[str]) -> dict[str, str]:
-    """Return for each text the longest other one that it begins with, where there is one; `texts` are sorted."""
-    links: dict[str, str] = {}
-    prefixes: list[str] = []  # of the text before, each the beginning of the next
-    for text in texts:
-        while prefixes and not text.startswith(prefixes[-1]):
-            prefixes.pop()
-        if prefixes:
-            links[text] = prefixes[-1]
-        prefixes.append(text)
-    return links
 
 
 class _TriePattern:

@@ -130,7 +130,12 @@ class CallNodes:
         ]
         extra = None
         if arguments.other is not None:
-            extra = self._other_pair(pairs, arguments, arguments.other)
+            if pairs.echoed or KEY in pairs.string.close.text or KEY in pairs.other.close.text:
+                _refuse(
+                    "the tag after a value repeats its key, and keys that are not declared are allowed"
+                )
+            key = key_except([name for name, _ in arguments.members])
+            extra = self._keyed_value(pairs, key, KEY, arguments.other, 0)
         space = pairs.string.close.trailing_space
         if space and not members and extra is None:
             # A template may write the line break after the last argument although there is none.
@@ -142,14 +147,6 @@ class CallNodes:
     def _pair(self, pairs: Pairs, name: str, value: ValueType, depth: int) -> Node:
         check_bare_key(name)
         return self._keyed_value(pairs, name, name, value, depth)
-
-    def _other_pair(self, pairs: Pairs, arguments: ObjectType, value: ValueType) -> Node:
-        if pairs.echoed or KEY in pairs.string.close.text or KEY in pairs.other.close.text:
-            _refuse(
-                "the tag after a value repeats its key, and keys that are not declared are allowed"
-            )
-        key = key_except([name for name, _ in arguments.members])
-        return self._keyed_value(pairs, key, KEY, value, 0)
 
     def _keyed_value(
         self, pairs: Pairs, key: Node | str, name: str, value: ValueType, depth: int

@@ -103,7 +103,13 @@ class _GbnfWriter(RuleWriter):
             for number, edges in enumerate(states):
                 self._write_state(names[number], edges, names)
             if node.most is not None:
-                home = _find_home(states)
+                # The state in which nothing of an ending is read, and no character is to be counted any more.
+                home = next(
+                    number
+                    for number, edges in enumerate(states)
+                    for sign, target in edges
+                    if target == number and sign.startswith("[^")
+                )
                 self.written[names[home]] = self._write_steps(states, home, node.most - least)
             self._texts[node] = names[0]
         return self._texts[node]
@@ -200,16 +206,6 @@ class _TextEdge(NamedTuple):
 
 _States = tuple[tuple[_TextEdge, ...], ...]
 _Edges = dict[_TextState, list[tuple[str, _TextState | None]]]
-
-
-def _find_home(states: _States) -> int:
-    """Return the state in which nothing of an ending is read, and no character is to be counted any more."""
-    return next(
-        number
-        for number, edges in enumerate(states)
-        for sign, target in edges
-        if target == number and sign.startswith("[^")
-    )
 
 
 class _TextAutomaton:
