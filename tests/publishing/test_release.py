@@ -204,9 +204,9 @@ def test_goldens_find_a_changed_template(folder: Path) -> None:
     [
         ("chat_template.jinja", None, "chat template"),
         ("tokenizer.json", None, "Looked for: tokenizer.json"),
-        ("tokenizer_config.json", "{", "is not JSON"),
-        ("generation_config.json", "[]", "holds no JSON object"),
-        (GOLDEN_FILE, "", "is not JSON"),
+        ("tokenizer_config.json", "{", "cannot be read"),
+        ("generation_config.json", "[]", "not a JSON object"),
+        (GOLDEN_FILE, "", "cannot be read"),
         (GOLDEN_FILE, '{"version": 1}', "is damaged"),
         (GOLDEN_FILE, '{"version": 9}', "has the version 9"),
         (GOLDEN_FILE, None, f"has no {GOLDEN_FILE}"),

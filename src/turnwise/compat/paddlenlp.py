@@ -54,7 +54,7 @@ from turnwise.compat.paddlenlp_training import (
 )
 from turnwise.compat.tokenizer_shim import call_tokenizer, encode_text, with_calls
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, short_repr
-from turnwise.local_files import error_reason, is_present, read_file
+from turnwise.local_files import error_reason, is_present, read_table
 from turnwise.messages import JsonMapping, JsonObject
 from turnwise.registry import load
 from turnwise.template import Template, compile_jinja
@@ -387,17 +387,10 @@ def _text_of(template: Template) -> str:
 def _config_of(folder: Path) -> JsonObject:
     """Return the content of the `tokenizer_config.json` of a folder; {} without one."""
     path = folder / CONFIG_NAME
-    if not is_present(path):
-        return {}
     try:
-        config = json.loads(read_file(path, MAX_CONFIG, folder))
-    except OSError as error:
+        return read_table(path, MAX_CONFIG, folder) if is_present(path) else {}
+    except (OSError, ValueError) as error:
         raise SourceError(f"{path} cannot be read: {error_reason(error)}") from None
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{path} is not JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise SourceError(f"{path} is a JSON object, not {short_repr(config)}")
-    return config
 
 
 def _require_paddle() -> None:

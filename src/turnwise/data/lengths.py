@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from turnwise.tokens.truncation import SYSTEM_ROLES, split_rounds
+from turnwise.tokens.truncation import SYSTEM_ROLES, find_most, split_rounds
 
 Messages = list[Any]
 Measure = Callable[[Messages], int | None]
@@ -112,22 +112,12 @@ class _Fitter:
     def _find_longest(
         self, most: int, take: Callable[[int], Messages], guess: int
     ) -> tuple[int, int] | None:
-        """Return the largest count whose part fits, and the tokens of that part; None if no part fits.
+        """Return the largest count whose part fits, and the tokens of that part; None if no part fits."""
+        sizes: dict[int, int | None] = {}
 
-        Parts grow with the count. So it is bounded from both sides, in steps that double from the guess, and then in
-        halves.
-        """
-        fitting, fitting_size, too_many = 0, 0, most + 1
-        count, step = max(1, min(guess, most)), 1
-        while too_many - fitting > 1:
-            size = self.measure(take(count))
-            if size is not None and size <= self.limit:
-                fitting, fitting_size = count, size
-                count += step
-            else:
-                too_many = count
-                count -= step
-            step *= 2
-            if not fitting < count < too_many:
-                count = (fitting + too_many) // 2
-        return (fitting, fitting_size) if fitting else None
+        def fits(count: int) -> bool:
+            size = sizes[count] = self.measure(take(count))
+            return size is not None and size <= self.limit
+
+        found = find_most(most, guess, fits)
+        return (found, sizes[found] or 0) if found else None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.errors import SourceError, TurnwiseError
-from turnwise.local_files import error_reason, is_present, read_file
+from turnwise.local_files import error_reason, is_present, read_file, read_table
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens.tokenizers import tokenizer as load_tokenizer
@@ -72,16 +72,11 @@ class ModelFolder:
 
     def read_table(self, name: str) -> dict[str, Any] | None:
         """Return the table in a JSON file of the folder; None if there is no such file."""
-        text = self.read_text(name)
-        if text is None:
-            return None
+        path = self.path / name
         try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise SourceError(f"{self.path / name} is not JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise SourceError(f"{self.path / name} holds no JSON object")
-        return value
+            return read_table(path, MAX_FILE, self.path) if is_present(path) else None
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{path} cannot be read: {error_reason(error)}") from error
 
     def set_key(self, name: str, key: str, value: Any) -> str:
         """Return the text of a JSON file with a key set; a new key is put at the end, and no other byte changes."""

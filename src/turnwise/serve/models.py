@@ -8,7 +8,6 @@ joined to a path.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import Any
 from turnwise.analysis.request_facts import REASONING, RequestFacts
 from turnwise.compat.tokenizer_shim import TokenizerShim
 from turnwise.errors import SourceError, TurnwiseError, did_you_mean, short_repr
-from turnwise.local_files import is_present, read_file
+from turnwise.local_files import is_present, read_table
 from turnwise.registry import entries, load
 from turnwise.replies.parser.parser import Parser
 from turnwise.serve.bodies import NOT_FOUND, RequestBody, RequestError
@@ -205,10 +204,9 @@ def _read_length(folder: Path) -> int | None:
         if not is_present(path):
             continue
         try:
-            found = json.loads(read_file(path, MAX_CONFIG))
-        except (OSError, ValueError, RecursionError):
+            length = read_table(path, MAX_CONFIG).get(key)
+        except (OSError, ValueError):
             continue  # what cannot be read tells nothing
-        length = found.get(key) if isinstance(found, dict) else None
         if isinstance(length, int) and 0 < length < NO_LENGTH:
             return length
     return None

@@ -78,27 +78,41 @@ def encode_newest_rounds(
     rounds, system = split_rounds(request.messages)
     if limit is None or request.overflow == "refuse" or len(rounds) < 2:
         return encode_whole(request)
-    # Fewer rounds are always shorter. So the numbers that fit and those that do not are bounded from both sides, in
-    # steps that double around a good guess, and then in halves.
-    fitting, too_many = 0, len(rounds) + 1
-    count, step = min(first_try or len(rounds), len(rounds)), 1
-    longest = shortest = None
-    while too_many - fitting > 1:
+    found: dict[bool, Encoded] = {}  # the longest that fits, and the shortest that does not
+
+    def fits(count: int) -> bool:
         encoded = encode_whole(_keep_newest_rounds(request, rounds, system, count))
-        if len(encoded) <= limit:
-            longest, fitting = encoded, count
-            count, step = count + step, 2 * step
+        found[len(encoded) <= limit] = encoded
+        return len(encoded) <= limit
+
+    most = len(rounds)
+    if first_try is None or first_try >= most:
+        if fits(most):
+            return found[True]
+        first_try = _guess_fitting_rounds(found[False], rounds, limit)
+        most -= 1
+    return found[find_most(most, first_try, fits) > 0]
+
+
+def find_most(most: int, guess: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number from 1 to `most` that fits; 0 if none does.
+
+    Numbers below one that fits do so too. So they are bounded from both sides, in steps that double around a good
+    guess, and then in halves.
+    """
+    fitting, too_many = 0, most + 1
+    count, step = max(1, min(guess, most)), 1
+    while too_many - fitting > 1:
+        if fits(count):
+            fitting = count
+            count += step
         else:
-            shortest, too_many = encoded, count
-            if count == len(rounds) and longest is None:
-                count = _guess_fitting_rounds(encoded, rounds, limit)
-            else:
-                count, step = count - step, 2 * step
+            too_many = count
+            count -= step
+        step *= 2
         if not fitting < count < too_many:
             count = (fitting + too_many) // 2
-    found = longest or shortest
-    assert found is not None, "at least one number of rounds was tried"
-    return found
+    return fitting
 
 
 def _guess_fitting_rounds(encoded: Encoded, rounds: list[list[int]], limit: int) -> int:
