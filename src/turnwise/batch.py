@@ -449,21 +449,12 @@ def encode_batch(
 
 def _read_plain_turns(messages: Any) -> tuple[tuple[str, ...], list[str]] | None:
     """Return the roles and contents of messages that have nothing else, and no blank content; None for others."""
-    if type(messages) is not list or not messages:
+    if not find_plain_kind(messages) or not messages:
         return None
-    roles, contents = [], []
-    for message in messages:
-        if type(message) is not dict or len(message) != 2:
-            return None
-        try:
-            role, content = message["role"], message["content"]
-        except KeyError:
-            return None
-        if type(role) is not str or type(content) is not str or not content or content.isspace():
-            return None
-        roles.append(role)
-        contents.append(content)
-    return tuple(roles), contents
+    contents = [message["content"] for message in messages]
+    if any([not content or content.isspace() for content in contents]):
+        return None
+    return tuple([message["role"] for message in messages]), contents
 
 
 def _is_not_unicode(index: int, row: _LaidOutRow) -> bool:

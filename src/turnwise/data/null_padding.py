@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from turnwise.messages import JsonMapping, JsonObject, Path
+from turnwise.replies.parser.tool_schema import read_function
 
 TURN, CALL, ARGUMENTS, VALUE = "turn", "call", "arguments", "value"
 SCHEMA, NAMES, DATA = "schema", "names", "data"
@@ -117,7 +118,8 @@ class _Cleaner:
 
     def __init__(self, tools: Any) -> None:
         self.removed: list[Path] = []
-        self._required = dict(filter(None, map(_find_required, tools)))
+        functions = filter(None, map(read_function, tools))
+        self._required = {name: _list_required(schema) for name, schema in functions}
 
     def clean(
         self, value: Any, path: Path, part: str = VALUE, kept: frozenset[str] = frozenset()
@@ -155,15 +157,10 @@ class _Cleaner:
         return found
 
 
-def _find_required(tool: Any) -> tuple[str, frozenset[str]] | None:
-    """Return the name of a tool, and which arguments it requires."""
-    function = tool.get("function", tool) if isinstance(tool, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        return None
-    parameters = function.get("parameters")
-    required = parameters.get("required") if isinstance(parameters, dict) else None
+def _list_required(schema: Any) -> frozenset[str]:
+    required = schema.get("required") if isinstance(schema, dict) else None
     names = required if isinstance(required, list) else []
-    return function["name"], frozenset(name for name in names if isinstance(name, str))
+    return frozenset(name for name in names if isinstance(name, str))
 
 
 def _is_meant(key: str, schema: JsonMapping) -> bool:

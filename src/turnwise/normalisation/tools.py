@@ -9,11 +9,12 @@ The tools of an application rarely change between renderings, so what was found 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages import Change, JsonObject, prepared_tools
+from turnwise.replies.parser.tool_schema import read_function
 from turnwise.shapes.row import drop_nulls
 from turnwise.shapes.tool_forms import SERVER_KEYS, read_functions
 
@@ -77,7 +78,11 @@ def _normalise(tools: Any) -> NormalisedTools:
                 tool = _without_nulls(tool)
                 changes.append(Change(path, "keys with null were dropped", "tables add them"))
             read.append(tool)
-    parameters = dict(_declared_parameters(read))
+    parameters = {}
+    for name, schema in filter(None, map(read_function, read)):
+        properties = schema.get("properties") if isinstance(schema, Mapping) else None
+        if isinstance(properties, Mapping):
+            parameters[name] = frozenset(properties)
     return NormalisedTools(read if changes else None, tuple(changes), parameters)
 
 
@@ -108,17 +113,6 @@ def fill_tools(tools: Any) -> NormalisedTools | None:
         changes += [Change(place, "was filled in", "the template needs it") for place in places]
         filled.append(tool)
     return NormalisedTools(filled, tuple(changes)) if changes else None
-
-
-def _declared_parameters(tools: list[Any]) -> Iterator[tuple[str, frozenset[str]]]:
-    for tool in tools:
-        function = tool.get("function") if isinstance(tool, Mapping) else None
-        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            continue
-        parameters = function.get("parameters")
-        properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
-        if isinstance(properties, Mapping):
-            yield function["name"], frozenset(properties)
 
 
 def _has_null(value: Any) -> bool:
