@@ -34,7 +34,7 @@ from turnwise.errors import (
     keep_warnings,
     warnings_so_far,
 )
-from turnwise.messages import Messages, Tools
+from turnwise.messages import JsonMapping, JsonObject, Messages, Tools
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.preprocessor import Preprocessor
 from turnwise.normalisation.session_reader import SessionReader
@@ -114,7 +114,7 @@ class Template:
         return copy_source(self.translation.facts.get("template", self.text))
 
     @property
-    def options(self) -> Mapping[str, Any]:
+    def options(self) -> JsonMapping:
         """The values of the template's variables that are used where `render` is given none; read-only."""
         return self.renderer.options
 
@@ -208,7 +208,7 @@ class Template:
                     ):
                         rendering.changes, rendering.warnings = changes, warned
                         return rendering
-        named: dict[str, Any] = {"tools": tools, "documents": documents, "strict": strict}
+        named: JsonObject = {"tools": tools, "documents": documents, "strict": strict}
         named |= {"normalise": normalise, "late_system": late_system}
         with WarningLog() as log:
             log.texts = warned
@@ -265,7 +265,7 @@ class Template:
         if arguments.get("normalise", True):
             arguments, _ = self._inputs.read_options(arguments, "encode", strict)
         arguments |= {"tools": tools, "late_system": late_system}
-        more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
+        more: JsonObject = {"max_length": max_length, "overflow": overflow, "trust": trust}
         more |= {"compatible": compatible, "add_stop": add_stop}
         shared_request = None
         if growing is None and can_share_layout(messages, arguments):
@@ -357,7 +357,7 @@ class Template:
         if not arguments.get("add_generation_prompt", True):
             del arguments["add_generation_prompt"]
         arguments, _ = self._inputs.read_options(arguments, "examples", strict)
-        more: dict[str, Any] = {"max_length": max_length, "overflow": overflow, "trust": trust}
+        more: JsonObject = {"max_length": max_length, "overflow": overflow, "trust": trust}
 
         arguments |= {"tools": tools, "late_system": late_system}
         attempt = self._inputs.begin(messages, {**arguments, "strict": strict})
@@ -410,7 +410,7 @@ class Template:
         prompt: Prompt | None = None,
         tools: Tools | None = None,
         tokenizer: object = None,
-        declared: Mapping[str, Any] | None = None,
+        declared: JsonMapping | None = None,
         call_ids: str | IdMaker | CallIds | None = None,
         undeclared_tools: UndeclaredTools = "keep",
         reasoning: ReasoningState = "auto",
@@ -449,7 +449,7 @@ class Template:
         prompt: Prompt | None = None,
         tools: Tools | None = None,
         tokenizer: object = None,
-        declared: Mapping[str, Any] | None = None,
+        declared: JsonMapping | None = None,
         call_ids: str | IdMaker | CallIds | None = None,
         undeclared_tools: UndeclaredTools = "keep",
         reasoning: ReasoningState = "auto",
@@ -459,7 +459,7 @@ class Template:
     ) -> Parser:
         """Return a streaming parser, as `parse`: `feed(chunk)` returns events, `close()` the message."""
         known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        more: dict[str, Any] = {"undeclared_tools": undeclared_tools, "reasoning": reasoning}
+        more: JsonObject = {"undeclared_tools": undeclared_tools, "reasoning": reasoning}
         more |= {"calls_in_reasoning": calls_in_reasoning, "cut_calls": cut_calls, "strip": strip}
         self.codec.warn_without_calls(tools, known, declared)
         return self.codec.parser(prompt, tools, known, declared, call_ids=call_ids, **more)
@@ -510,7 +510,7 @@ class Template:
             return conversion.keep(self.source, details)
         return conversion.write(details)
 
-    def with_options(self, options: Mapping[str, Any]) -> Template:
+    def with_options(self, options: JsonMapping) -> Template:
         """Return a copy with these options in addition to its own, or instead of them."""
         return Template(self.renderer.with_options(options), self.dialect, self.translation)
 
@@ -526,7 +526,7 @@ def compile_jinja(
     text: str,
     *,
     name: str = UNNAMED,
-    options: Mapping[str, Any] | None = None,
+    options: JsonMapping | None = None,
     named: Mapping[str, str] | None = None,
     limits: Limits = DEFAULT_LIMITS,
     dialect: str = "jinja",
@@ -555,7 +555,7 @@ def compile(
     dialect: str | None = None,
     *,
     name: str = UNNAMED,
-    options: Mapping[str, Any] | None = None,
+    options: JsonMapping | None = None,
     exact: bool = False,
 ) -> Template:
     """Compile a template from its source.

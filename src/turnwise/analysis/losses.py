@@ -38,6 +38,7 @@ TOOLS: Path = ("tools",)
 MAX_SEARCHES = 200  # for names of arguments in what the template wrote; others count as not there
 
 _CLOSER = re.compile(r"</[^<>\s]{1,60}>|\[/[A-Z_]{1,30}\]")
+LostPlaces = Iterator[tuple[Path, bool]]  # paths of lost texts, and whether a part of each is there
 
 
 class Loss(NamedTuple):
@@ -167,7 +168,7 @@ class LossFinder:
         tools: Any,
         documents: Any,
         removed: Container[int],
-    ) -> Iterator[tuple[Path, bool]]:
+    ) -> LostPlaces:
         """Yield the paths of what is lost, and whether a part of it is written."""
         # A tool of a server (`{"type": "web_search"}`) has no other text than its type.
         yield from self._find_items(("tools",), list(map(_name_type, tools or ())))
@@ -189,7 +190,7 @@ class LossFinder:
                     if _has_text(message[name]) and not self._has_some(path):
                         yield path, False
 
-    def find_names(self, indices: Iterable[int]) -> Iterator[tuple[Path, bool]]:
+    def find_names(self, indices: Iterable[int]) -> LostPlaces:
         """Yield the names of these messages that are not written."""
         for index in indices:
             path: Path = ("messages", index, "name")
@@ -198,7 +199,7 @@ class LossFinder:
 
     def find_content(
         self, message: JsonMapping, index: int, removed: Container[int] = ()
-    ) -> Iterator[tuple[Path, bool]]:
+    ) -> LostPlaces:
         """Yield what is lost of the content of a message."""
         path: Path = ("messages", index, "content")
         content = message.get("content")
@@ -214,9 +215,7 @@ class LossFinder:
         elif _has_text(content) or isinstance(content, NUMBERS):
             yield from [] if self._has_some(path) else [(path, False)]
 
-    def _find_parts(
-        self, path: Path, parts: Sequence[Any], reasoning: Any
-    ) -> Iterator[tuple[Path, bool]]:
+    def _find_parts(self, path: Path, parts: Sequence[Any], reasoning: Any) -> LostPlaces:
         """Yield the parts of a content that are lost, or the content if all are; what is reasoning is none of them."""
         lost: list[tuple[Path, bool]] = []
         present = 0
@@ -238,7 +237,7 @@ class LossFinder:
         else:
             yield from lost
 
-    def find_reasoning(self, message: JsonMapping, index: int) -> Iterator[tuple[Path, bool]]:
+    def find_reasoning(self, message: JsonMapping, index: int) -> LostPlaces:
         """Yield reasoning that is lost under each of its keys, and as a part of the content."""
         text = _find_reasoning_text(message)
         if not isinstance(text, str) or not text.strip():
@@ -256,7 +255,7 @@ class LossFinder:
         if not any(self._has_all(path, text) for path in paths):
             yield ("messages", index, given), any(map(self._has_some, paths))
 
-    def find_calls(self, message: JsonMapping, index: int) -> Iterator[tuple[Path, bool]]:
+    def find_calls(self, message: JsonMapping, index: int) -> LostPlaces:
         """Yield the calls of a message that are lost, or what is lost of them."""
         call = message.get("function_call")
         if call:
@@ -283,7 +282,7 @@ class LossFinder:
             lost = [(path, False)]
         yield from lost
 
-    def _find_call(self, path: Path, call: Any, function: Any) -> Iterator[tuple[Path, bool]]:
+    def _find_call(self, path: Path, call: Any, function: Any) -> LostPlaces:
         """Yield a call of which nothing is written; or its name, if its id is not written either, and its arguments.
 
         Some templates write only the id, which may hold the name.
@@ -340,7 +339,7 @@ class LossFinder:
                 texts.setdefault(origin.message, []).append(text)
         return {index: "\0".join(parts) for index, parts in texts.items()}
 
-    def _find_items(self, path: Path, items: Any) -> Iterator[tuple[Path, bool]]:
+    def _find_items(self, path: Path, items: Any) -> LostPlaces:
         """Yield a list of which nothing is written, or the items of it."""
         if not items or self._written.is_whole(path):
             return

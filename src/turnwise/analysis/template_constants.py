@@ -31,6 +31,7 @@ EQUAL_TESTS = ("equalto", "eq", "==", "ne", "in", "sameas", "gt", "lt", "ge", "l
 SEARCHES = ("startswith", "endswith", "split", "rsplit", "replace", "find", "strip", "count")
 MESSAGE_TEXTS = ("content", "text", "reasoning_content", "thinking", "arguments")
 ELEMENT_FILTERS = ("selectattr", "rejectattr", "map", "groupby", "sort", "join")
+NameAliases = dict[str, frozenset[str]]
 
 
 class Question(NamedTuple):
@@ -57,7 +58,7 @@ class TemplateConstants:
         questions: What the template asks.
     """
 
-    aliases: dict[str, frozenset[str]]
+    aliases: NameAliases
     children: dict[str, tuple[str, ...]]
     questions: tuple[Question, ...]
 
@@ -105,7 +106,7 @@ class TemplateConstants:
         return tuple(dict.fromkeys(question.subject for question in self.questions))
 
 
-def _find_aliases(found: Iterable[nodes.Node]) -> dict[str, frozenset[str]]:
+def _find_aliases(found: Iterable[nodes.Node]) -> NameAliases:
     """Return, for every name that the template gives a value, the names that the value is read from."""
     macros = {node.name: node for node in found if isinstance(node, nodes.Macro)}
     aliases: dict[str, set[str]] = {}
@@ -119,9 +120,7 @@ def _find_aliases(found: Iterable[nodes.Node]) -> dict[str, frozenset[str]]:
     return {name: frozenset(sources - {name}) for name, sources in aliases.items()}
 
 
-def _find_children(
-    found: Iterable[nodes.Node], aliases: dict[str, frozenset[str]]
-) -> dict[str, tuple[str, ...]]:
+def _find_children(found: Iterable[nodes.Node], aliases: NameAliases) -> dict[str, tuple[str, ...]]:
     """Return the fields that are read from each name, and from what it stands for."""
     children: dict[str, dict[str, None]] = {}
     for node in found:
@@ -188,7 +187,7 @@ def _name_of(node: nodes.Node | None) -> str:
     return ""
 
 
-def _ask_all(found: Iterable[nodes.Node], aliases: dict[str, frozenset[str]]) -> Iterator[Question]:
+def _ask_all(found: Iterable[nodes.Node], aliases: NameAliases) -> Iterator[Question]:
     """Yield the questions of some nodes, each of all subjects that its name may stand for."""
     for node in found:
         for question in _ask(node):
@@ -196,7 +195,7 @@ def _ask_all(found: Iterable[nodes.Node], aliases: dict[str, frozenset[str]]) ->
                 yield question._replace(subject=subject)
 
 
-def _resolve(name: str, aliases: dict[str, frozenset[str]]) -> list[str]:
+def _resolve(name: str, aliases: NameAliases) -> list[str]:
     """Return a name and what it stands for."""
     known = [name] if name else []
     for _ in range(MAX_ALIASES):

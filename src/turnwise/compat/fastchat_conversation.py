@@ -34,7 +34,7 @@ from turnwise.dialects.fastchat_jinja import IMAGE_PLACEHOLDER, translate_spec
 from turnwise.dialects.fastchat_styles import STYLES, SeparatorStyle
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import MessageError, SourceError, TurnwiseError, short_repr
-from turnwise.messages import JsonObject
+from turnwise.messages import JsonObject, Path
 from turnwise.template import Template, compile_jinja
 
 IMAGE_PLACEHOLDER_STR = IMAGE_PLACEHOLDER
@@ -346,9 +346,7 @@ def _read_shape(messages: list[Any], texts: dict[int, str]) -> tuple[tuple[str, 
 
 
 @lru_cache(maxsize=512)
-def _make_skeleton(
-    fields: tuple[Any, ...], shape: tuple[tuple[str, Any], ...]
-) -> tuple[str | int, ...]:
+def _make_skeleton(fields: tuple[Any, ...], shape: tuple[tuple[str, Any], ...]) -> Path:
     """Return the prompt of every conversation of one shape: texts of the template, and numbers of messages.
 
     A template of this dialect writes each message in a place that its role and its number choose, so the place is found

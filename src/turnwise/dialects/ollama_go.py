@@ -87,8 +87,11 @@ class GoNode:
     names: tuple[str, ...] = ()  # variables that it sets, without the $
     declares: bool = True  # := and not =
     term: GoTerm | None = None
-    body: tuple[GoNode, ...] = ()
-    otherwise: tuple[GoNode, ...] = ()
+    body: GoNodes = ()
+    otherwise: GoNodes = ()
+
+
+GoNodes = tuple[GoNode, ...]
 
 
 class GoPiece(NamedTuple):
@@ -132,7 +135,7 @@ def refuse(line: int, message: str, hint: str | None = None) -> NoReturn:
     raise SourceError(f"line {line} of the template: {message}", hint=hint)
 
 
-def parse(text: str, first_line: int = 1) -> tuple[GoNode, ...]:
+def parse(text: str, first_line: int = 1) -> GoNodes:
     """Parse a template; `first_line` is the line of the file on which it begins."""
     reader = PieceReader(_scan(text, first_line))
     nodes, end = _parse_nodes(reader)
@@ -141,7 +144,7 @@ def parse(text: str, first_line: int = 1) -> tuple[GoNode, ...]:
     return nodes
 
 
-def walk_nodes(nodes: tuple[GoNode, ...]) -> Iterator[GoNode]:
+def walk_nodes(nodes: GoNodes) -> Iterator[GoNode]:
     """Yield all nodes, also those in blocks, in the order of the template."""
     for node in nodes:
         yield node
@@ -191,7 +194,7 @@ def _scan(text: str, first_line: int) -> list[GoPiece]:
 # -- nodes -----------------------------------------------------------------------------------------
 
 
-def _parse_nodes(reader: PieceReader) -> tuple[tuple[GoNode, ...], GoPiece | None]:
+def _parse_nodes(reader: PieceReader) -> tuple[GoNodes, GoPiece | None]:
     """Return the nodes up to the `else` or `end` that ends the block, and that piece."""
     nodes: list[GoNode] = []
     while (piece := reader.next()) is not None:
@@ -226,7 +229,7 @@ def _parse_block(reader: PieceReader, kind: str, head: str, line: int) -> GoNode
     reader.loops += kind == "range"
     body, end = _parse_nodes(reader)
     reader.loops -= kind == "range"
-    otherwise: tuple[GoNode, ...] = ()
+    otherwise: GoNodes = ()
     has_nested_end = False
     if end is not None and end.keyword == "else":
         if end.rest:

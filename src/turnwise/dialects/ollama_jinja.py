@@ -23,7 +23,15 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from turnwise.dialects.ollama_go import GoNode, GoTerm, parse, refuse, walk_nodes, walk_terms
+from turnwise.dialects.ollama_go import (
+    GoNode,
+    GoNodes,
+    GoTerm,
+    parse,
+    refuse,
+    walk_nodes,
+    walk_terms,
+)
 from turnwise.dialects.ollama_print import MACROS, GoPrinter, GoValue, as_list, is_simple
 from turnwise.dialects.ollama_types import (
     CHAT_FIELDS,
@@ -215,7 +223,7 @@ class OllamaJinjaWriter:
             calls = [*whole, "{%- else -%}", *calls, "{%- endif -%}"]
         return [*lines, *calls]
 
-    def _write_macro(self, name: str, nodes: tuple[GoNode, ...]) -> list[str]:
+    def _write_macro(self, name: str, nodes: GoNodes) -> list[str]:
         body = self._write_nodes(nodes, OllamaScope())
         if _list_reassigned(nodes):
             body = [CHANGING, *body]
@@ -223,7 +231,7 @@ class OllamaJinjaWriter:
 
     # -- nodes
 
-    def _write_nodes(self, nodes: tuple[GoNode, ...], scope: OllamaScope) -> list[str]:
+    def _write_nodes(self, nodes: GoNodes, scope: OllamaScope) -> list[str]:
         lines: list[str] = []
         for node in nodes:
             if node.kind == "set" and node.term is not None:
@@ -380,12 +388,12 @@ def _write_message(role: str, content: str) -> str:
     return f"{{'role': {literal(role)}, 'content': {literal(content)}}}"
 
 
-def _list_reassigned(nodes: tuple[GoNode, ...]) -> list[str]:
+def _list_reassigned(nodes: GoNodes) -> list[str]:
     """Return the variables that get a second value somewhere."""
     return [name for node in walk_nodes(nodes) if not node.declares for name in node.names]
 
 
-def _cut_response(nodes: tuple[GoNode, ...]) -> Iterator[GoNode]:
+def _cut_response(nodes: GoNodes) -> Iterator[GoNode]:
     """Yield the nodes up to the first `.Response` that is printed, and the blocks around it, cut in the same way."""
     for node in nodes:
         if node.kind in ("print", "set") and _has_response((node,)):
@@ -402,7 +410,7 @@ def _cut_response(nodes: tuple[GoNode, ...]) -> Iterator[GoNode]:
         yield node
 
 
-def _has_response(nodes: tuple[GoNode, ...]) -> bool:
+def _has_response(nodes: GoNodes) -> bool:
     """Return True if `.Response` is printed or given to a variable; what a block asks is left alone."""
     return any(
         term.kind == "dot" and "Response" in term.path

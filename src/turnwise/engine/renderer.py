@@ -35,6 +35,8 @@ from turnwise.messages import (
     NO_TOOLS,
     REASONING_KEYS,
     InputReader,
+    JsonMapping,
+    JsonObject,
     PlainKind,
     ReadMessages,
     contains_text,
@@ -80,7 +82,7 @@ class Renderer(Immutable):
     program: Program
     limits: Limits
     variables: tuple[str, ...]
-    _options: dict[str, Any]
+    _options: JsonObject
     _named: dict[str, Program]
     _budgets: Limits  # with what the length of the template adds
     _allowance: Allowance | None
@@ -89,7 +91,7 @@ class Renderer(Immutable):
     def __init__(
         self,
         program: Program,
-        options: Mapping[str, Any] | None = None,
+        options: JsonMapping | None = None,
         named: Mapping[str, Program] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
@@ -129,7 +131,7 @@ class Renderer(Immutable):
         return (self.program.text, *(other.text for other in self._named.values()))
 
     @property
-    def options(self) -> Mapping[str, Any]:
+    def options(self) -> JsonMapping:
         """The values of the template's variables, read-only."""
         return MappingProxyType(_read_options(self._options))
 
@@ -171,7 +173,7 @@ class Renderer(Immutable):
         call = _Call(self, messages, tools, documents, add_generation_prompt, now, options)
         return call.render(continue_final_message, with_trails=True)
 
-    def with_options(self, options: Mapping[str, Any]) -> Renderer:
+    def with_options(self, options: JsonMapping) -> Renderer:
         """Return a copy with these options in addition, or instead of those with the same names."""
         if not isinstance(options, Mapping):
             raise MessageError(f"options are a mapping, not {type(options).__name__}")
@@ -271,7 +273,7 @@ class _Call:
         documents: Any,
         add_generation_prompt: bool,
         now: datetime | None,
-        options: dict[str, Any],
+        options: JsonObject,
     ) -> None:
         if now is not None and not isinstance(now, datetime):
             raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
@@ -336,7 +338,7 @@ class _Call:
         digest = make_digest(self.options) if self.options else b""
         return self.add_generation_prompt, id(self.tools), digest
 
-    def make_context(self) -> dict[str, Any]:
+    def make_context(self) -> JsonObject:
         """Return the variables of the template."""
         return {
             "messages": self.chat,
@@ -347,7 +349,7 @@ class _Call:
             **self.options,
         }
 
-    def make_runtime(self, context: dict[str, Any], allowance: Allowance | None = None) -> Runtime:
+    def make_runtime(self, context: JsonObject, allowance: Allowance | None = None) -> Runtime:
         """Return the state of a rendering."""
         runtime = Runtime(self.renderer._budgets, context, self.now, allowance)
         if self.tools is not NO_TOOLS:
@@ -443,7 +445,7 @@ class _Call:
         return limits.share_of_origins(self.make_context())
 
 
-def _read_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def _read_options(options: JsonMapping) -> JsonObject:
     """Return the values of the template's own variables as plain data."""
     plain = {}
     for name, value in options.items():
@@ -453,7 +455,7 @@ def _read_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _refuse_lone_surrogates(text: str, make_context: Callable[[], Mapping[str, Any]]) -> None:
+def _refuse_lone_surrogates(text: str, make_context: Callable[[], JsonMapping]) -> None:
     """Raise an error that names the field with half of a surrogate pair, which cannot be encoded."""
     try:
         text.encode("utf-32-le")  # finds out three times as fast as UTF-8
@@ -481,7 +483,7 @@ class Continuation:
     before it is dropped too, as transformers does.
     """
 
-    def __init__(self, chat: list[dict[str, Any]], field: bool | str, template: str) -> None:
+    def __init__(self, chat: list[JsonObject], field: bool | str, template: str) -> None:
         if not chat:
             raise MessageError("there is no final message to continue", path="messages")
         name = field if isinstance(field, str) else "content"

@@ -56,6 +56,7 @@ MAX_OPTION_VALUES = 8  # of one option
 MAX_OPTIONS = 40  # a template has at most about 15; of hostile ones no more are tried
 
 RenderedPair = tuple[Rendering, Rendering]
+ChosenOptions = tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,8 @@ class StabilityRow:
     compared: int
     changed: int = 0
     witness: StabilityWitness | None = None
-    stable_with: tuple[tuple[str, Any], ...] = ()
-    helps_with: tuple[tuple[str, Any], ...] = ()
+    stable_with: ChosenOptions = ()
+    helps_with: ChosenOptions = ()
 
     @property
     def status(self) -> str:
@@ -140,7 +141,7 @@ class Stability:
         return all(row.status != CHANGES for row in self.rows)
 
     @property
-    def options(self) -> tuple[tuple[str, Any], ...]:
+    def options(self) -> ChosenOptions:
         """The options that make some kind of message stable, or help, as `(name, value)`."""
         found = [pair for row in self.rows for pair in (*row.stable_with, *row.helps_with)]
         return tuple({repr(pair): pair for pair in found}.values())
@@ -305,7 +306,7 @@ class StabilitySearch:
 
     def _find_options(
         self, growths: Sequence[Growth], changed: Sequence[Growth], compared: int
-    ) -> tuple[tuple[tuple[str, Any], ...], tuple[tuple[str, Any], ...]]:
+    ) -> tuple[ChosenOptions, ChosenOptions]:
         """Return the options under which nothing changes, and those under which the first conversation does not."""
         stable: list[tuple[str, Any]] = []
         helping: list[tuple[str, Any]] = []

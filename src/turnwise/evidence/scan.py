@@ -61,6 +61,7 @@ KNOWN_ROLES = (
 SHOWN_PER_KIND = 5
 BATCH_ROWS = 64  # that are encoded together
 AS_GIVEN = ("shape", "columns")
+NoteRows = Iterator[tuple[str, str, str]]  # kind, path and text
 """Settings of rows as they are given, which repaired ones do not need."""
 
 
@@ -284,7 +285,7 @@ class RowScanner:
             problem = check_text(self._template, record)
         return record, problem
 
-    def _find_notes(self, record: Record) -> Iterator[tuple[str, str, str]]:
+    def _find_notes(self, record: Record) -> NoteRows:
         """Yield kind, field and text of what is no reason to reject a row."""
         yield from self._find_control_tokens(record.messages)
         yield from self._find_roles(record.messages)
@@ -298,7 +299,7 @@ class RowScanner:
                 yield ARGUMENTS, format_path(path), f"no JSON object: {error}"
         yield from _find_padding(record)
 
-    def _find_control_tokens(self, messages: list[Any]) -> Iterator[tuple[str, str, str]]:
+    def _find_control_tokens(self, messages: list[Any]) -> NoteRows:
         for index, message in enumerate(messages):
             allowed = self._allowed if message["role"] == "assistant" else ()
             for path, text in find_texts(message, ("messages", index)):
@@ -309,7 +310,7 @@ class RowScanner:
                     if not any(token in marker for marker in allowed):
                         yield CONTROL, format_path(path), token
 
-    def _find_roles(self, messages: list[Any]) -> Iterator[tuple[str, str, str]]:
+    def _find_roles(self, messages: list[Any]) -> NoteRows:
         for index, message in enumerate(messages):
             role = message["role"]
             if role not in KNOWN_ROLES and not (role and role in self._template_text):
@@ -347,7 +348,7 @@ def _find_arguments(messages: list[Any]) -> Iterator[tuple[Path, Any]]:
                 yield (*path, "arguments"), call["arguments"]
 
 
-def _find_padding(record: Record) -> Iterator[tuple[str, str, str]]:
+def _find_padding(record: Record) -> NoteRows:
     """Yield the first null of tools and arguments that a table added."""
     if not record.arguments and not any("tool_calls" in one for one in record.messages):
         return

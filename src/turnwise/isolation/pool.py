@@ -8,7 +8,6 @@ import signal
 import threading
 import weakref
 from collections import deque
-from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
 from types import TracebackType
@@ -25,6 +24,7 @@ from turnwise.errors import (
     note_warning,
 )
 from turnwise.isolation.answers import FUNCTION, LENGTH, PROTOCOL, READY, Answer, read_answer
+from turnwise.messages import JsonMapping
 from turnwise.processes import Interpreter, explain_end
 from turnwise.replies.events import Message
 from turnwise.tokens.encoded import Encoded
@@ -229,14 +229,14 @@ class WorkerPool:
         return self.call(function.encode(), FUNCTION, positional, named)
 
     def _make(
-        self, maker: str, given: Any, options: Mapping[str, Any], limits: Limits | None
+        self, maker: str, given: Any, options: JsonMapping, limits: Limits | None
     ) -> IsolatedTemplate:
         recipe = (maker, given, dict(options), limits)
         name = self.call(_to_bytes(recipe), "", (), {})
         return IsolatedTemplate(self, recipe, str(name))
 
     def call(
-        self, source: bytes, verb: str, positional: tuple[Any, ...], named: Mapping[str, Any]
+        self, source: bytes, verb: str, positional: tuple[Any, ...], named: JsonMapping
     ) -> Any:
         """Call a verb of a template in a worker; waiting for a free one does not count.
 

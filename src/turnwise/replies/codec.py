@@ -49,6 +49,7 @@ SPAN_FIELDS = {
 CALLS_HINT = 'declare how they are written: declared={"calls": {...}}'
 MAX_SHARED = 64  # codecs that were unpickled, and tokenizers, that are kept
 NUMBER = re.compile(r"\d")
+FieldTexts = list[tuple[str, str | None]]  # texts of a reply, each with its field
 
 
 class ReplyCodec:
@@ -168,9 +169,7 @@ class ReplyCodec:
         to_message = self.input_format.to_message
         return [to_message(one) if type(one) is Message else one for one in messages]
 
-    def write(
-        self, message: JsonMapping, prompt: Rendering, tokenizer: Any = None
-    ) -> list[tuple[str, str | None]]:
+    def write(self, message: JsonMapping, prompt: Rendering, tokenizer: Any = None) -> FieldTexts:
         """Write a message as the model would after this prompt; a tokenizer may name its stop.
 
         Returns:
@@ -190,9 +189,7 @@ class ReplyCodec:
             )
         return _split_by_field(text, parsed)
 
-    def split(
-        self, reply: str, prompt: str, tools: Any, tokenizer: Any
-    ) -> list[tuple[str, str | None]]:
+    def split(self, reply: str, prompt: str, tools: Any, tokenizer: Any) -> FieldTexts:
         """Return a reply in parts: a text and the field of the message that it belongs to, None for a marker."""
         if "content" not in self.grammar.sources:
             return [(reply, None)]
@@ -204,7 +201,7 @@ class ReplyCodec:
         return _share_codec, (self.renderer, tuple(self.stops), self.declaration)
 
 
-def _split_by_field(text: str, message: Message) -> list[tuple[str, str | None]]:
+def _split_by_field(text: str, message: Message) -> FieldTexts:
     return [
         (text[span.start : span.end], SPAN_FIELDS.get(span.kind, "content"))
         for span in message.spans

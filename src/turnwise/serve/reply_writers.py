@@ -23,6 +23,7 @@ from turnwise.shapes.row import drop_nulls
 from turnwise.shapes.tool_forms import CUSTOM_INPUT, is_custom
 
 REASONING, TEXT, CALL, CUSTOM = "reasoning", "text", "call", "custom"
+EventList = list[JsonObject]
 
 
 class ReplyWriter:
@@ -49,7 +50,7 @@ class ReplyWriter:
             "system_fingerprint": None,
         }
 
-    def add(self, index: int, delta: JsonObject, reason: str | None) -> list[JsonObject]:
+    def add(self, index: int, delta: JsonObject, reason: str | None) -> EventList:
         """Return the events of a delta."""
         if "reasoning_content" in delta:
             delta = {**delta, "reasoning": delta["reasoning_content"]}
@@ -68,7 +69,7 @@ class ReplyWriter:
             frame["usage"] = usage
         return {**frame, "choices": choices}
 
-    def end(self) -> list[JsonObject]:
+    def end(self) -> EventList:
         """Return the events after the last delta."""
         if not self.body.stream_options.include_usage:
             return []
@@ -113,7 +114,7 @@ class PlainWriter(ReplyWriter):
     def _frame(self, kind: str) -> JsonObject:
         return {**super()._frame(kind), "object": "text_completion"}
 
-    def add(self, index: int, delta: JsonObject, reason: str | None) -> list[JsonObject]:
+    def add(self, index: int, delta: JsonObject, reason: str | None) -> EventList:
         [event] = super().add(index, delta, reason)
         choice = event["choices"][0]
         choice["text"] = choice.pop("delta").get("content") or ""
@@ -177,7 +178,7 @@ class BlockReplies(ReplyWriter):
         self._has_begun = False
         self._prefix = self._format.prefix
 
-    def add(self, index: int, delta: JsonObject, reason: str | None) -> list[JsonObject]:
+    def add(self, index: int, delta: JsonObject, reason: str | None) -> EventList:
         events = self._begin_once()
         for kind, text, call in split_delta(self._cut_prefix(delta)):
             block, place = self._open, call.get("index")
@@ -205,17 +206,17 @@ class BlockReplies(ReplyWriter):
         self._prefix = self._prefix[same:] if same == len(text) else ""  # what differs is new
         return {**delta, "content": text[same:]}
 
-    def _begin_once(self) -> list[JsonObject]:
+    def _begin_once(self) -> EventList:
         if self._has_begun:
             return []
         self._has_begun = True
         return self._format.begin()
 
-    def _finish_block(self) -> list[JsonObject]:
+    def _finish_block(self) -> EventList:
         block, self._open = self._open, None
         return [] if block is None else self._format.end_block(block)
 
-    def end(self) -> list[JsonObject]:
+    def end(self) -> EventList:
         finished = [*self._begin_once(), *self._finish_block()]
         return [*finished, *self._format.finish(self._blocks)]
 
@@ -254,7 +255,7 @@ class MessagesFormat:
     def find_kind(self, kind: str, name: str) -> str:
         return kind
 
-    def begin(self) -> list[JsonObject]:
+    def begin(self) -> EventList:
         usage = {"input_tokens": len(self._plan.ids), "output_tokens": 0}
         stop = {"stop_reason": None, "stop_sequence": None}
         return [{"type": "message_start", "message": self._make_message([], stop, usage)}]
@@ -278,16 +279,16 @@ class MessagesFormat:
         found = _parse_object(text)
         return {"type": "tool_use", "id": block.id, "name": block.name, "input": found}
 
-    def begin_block(self, block: ReplyBlock) -> list[JsonObject]:
+    def begin_block(self, block: ReplyBlock) -> EventList:
         made = self._make_block(block, "")
         return [{"type": "content_block_start", "index": block.index, "content_block": made}]
 
-    def extend_block(self, block: ReplyBlock, text: str) -> list[JsonObject]:
+    def extend_block(self, block: ReplyBlock, text: str) -> EventList:
         kind, key = DELTAS[block.kind]
         delta = {"type": kind, key: text}
         return [{"type": "content_block_delta", "index": block.index, "delta": delta}]
 
-    def end_block(self, block: ReplyBlock) -> list[JsonObject]:
+    def end_block(self, block: ReplyBlock) -> EventList:
         return [{"type": "content_block_stop", "index": block.index}]
 
     def _describe_end(self) -> tuple[JsonObject, JsonObject]:
@@ -304,7 +305,7 @@ class MessagesFormat:
         reason = reason if stop is None else "stop_sequence"
         return {"stop_reason": reason, "stop_sequence": stop}, usage
 
-    def finish(self, blocks: list[ReplyBlock]) -> list[JsonObject]:
+    def finish(self, blocks: list[ReplyBlock]) -> EventList:
         delta, usage = self._describe_end()
         last = {"type": "message_delta", "delta": delta, "usage": usage}
         return [last, {"type": "message_stop"}]
@@ -421,7 +422,7 @@ class ResponsesFormat:
     def _item_id(self, block: ReplyBlock) -> str:
         return f"{ITEM_FORMS[block.kind].prefix}_{self._plan.request_id}_{block.index}"
 
-    def begin(self) -> list[JsonObject]:
+    def begin(self) -> EventList:
         answer = self._make_response("in_progress", [], None)
         return [self._event(name, response=answer) for name in ("created", "in_progress")]
 
@@ -461,22 +462,22 @@ class ResponsesFormat:
         place = {"item_id": self._item_id(block), **form.place}
         return self._event(f"{form.event}.{step}", block, **place, **fields)
 
-    def _part_events(self, block: ReplyBlock, step: str, text: str) -> list[JsonObject]:
+    def _part_events(self, block: ReplyBlock, step: str, text: str) -> EventList:
         part = ITEM_FORMS[block.kind].part
         if part is None:
             return []
         place = {"item_id": self._item_id(block), "content_index": 0}
         return [self._event(f"content_part.{step}", block, **place, part=part | {"text": text})]
 
-    def begin_block(self, block: ReplyBlock) -> list[JsonObject]:
+    def begin_block(self, block: ReplyBlock) -> EventList:
         item = self._make_item(block, "in_progress")
         added = self._event("output_item.added", block, item=item)
         return [added, *self._part_events(block, "added", "")]
 
-    def extend_block(self, block: ReplyBlock, text: str) -> list[JsonObject]:
+    def extend_block(self, block: ReplyBlock, text: str) -> EventList:
         return [] if block.kind == CUSTOM else [self._text_event(block, "delta", delta=text)]
 
-    def end_block(self, block: ReplyBlock) -> list[JsonObject]:
+    def end_block(self, block: ReplyBlock) -> EventList:
         text = self._text_of(block)
         events = [self._text_event(block, "delta", delta=text)] if block.kind == CUSTOM else []
         done = {ITEM_FORMS[block.kind].key: text}
@@ -487,7 +488,7 @@ class ResponsesFormat:
         item = self._make_item(block, "completed")
         return [*events, self._event("output_item.done", block, item=item)]
 
-    def finish(self, blocks: list[ReplyBlock]) -> list[JsonObject]:
+    def finish(self, blocks: list[ReplyBlock]) -> EventList:
         answer = self.answer(blocks)
         return [self._event(answer["status"], response=answer)]
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.trails import Computed, Field
+from turnwise.messages import Path
 from turnwise.tokens.token_matcher import TokenMatch
 
 SPACE = " \t\r\n"
@@ -134,7 +135,7 @@ def _find_reply_end(table: PieceTable, turn: TextSpan) -> int:
     A tool result may repeat the name and the id of its call. So a name counts once, and an id not at all: no stop is
     written between the rest of a call and its id.
     """
-    first_ends: dict[tuple[str | int, ...], int] = {}
+    first_ends: dict[Path, int] = {}
     for _, end, leaf in origins_in(table, turn, backwards=True):
         path = _field_of_message(leaf)
         if path is None or path[-1] == "id":
@@ -147,9 +148,9 @@ def _find_reply_end(table: PieceTable, turn: TextSpan) -> int:
     return turn.start
 
 
-def _find_first_ends(table: PieceTable, turn: TextSpan) -> dict[tuple[str | int, ...], int]:
+def _find_first_ends(table: PieceTable, turn: TextSpan) -> dict[Path, int]:
     """Return where the first text of each field of a message in a turn ends."""
-    first_ends: dict[tuple[str | int, ...], int] = {}
+    first_ends: dict[Path, int] = {}
     for _, end, leaf in origins_in(table, turn):
         path = _field_of_message(leaf)
         if path is not None:
@@ -157,7 +158,7 @@ def _find_first_ends(table: PieceTable, turn: TextSpan) -> dict[tuple[str | int,
     return first_ends
 
 
-def _field_of_message(leaf: Any) -> tuple[str | int, ...] | None:
+def _field_of_message(leaf: Any) -> Path | None:
     """Return the path of a text that came from a message, but from its role; else None."""
     paths = leaf.sources if isinstance(leaf, Computed) else ()
     if isinstance(leaf, Field):
