@@ -200,7 +200,6 @@ class FormChats(ProbeChats):
         return {**message, IN_PARTS: [{"type": "thinking", "thinking": THOUGHT}, *parts]}
 
     def _make_message(self, name: str, word: str) -> MessageDict:
-        """Return the message of a word of a chat."""
         makers: dict[str, Callable[[], MessageDict]] = {
             "system": self.system,
             "late": partial(self.system, MORE_RULES),
@@ -276,7 +275,6 @@ class FormChats(ProbeChats):
         return FormQuestion(probe, tuple(paths))
 
     def _name_field(self, about: str, message: MessageDict) -> Path:
-        """Return the path of a field in a message."""
         if about == "calls":
             return ("function_call",) if "function_call" in message else ("tool_calls",)
         if about == "reasoning":

@@ -196,7 +196,6 @@ def _ask_all(found: Iterable[nodes.Node], aliases: NameAliases) -> Iterator[Ques
 
 
 def _resolve(name: str, aliases: NameAliases) -> list[str]:
-    """Return a name and what it stands for."""
     known = [name] if name else []
     for _ in range(MAX_ALIASES):
         more = [source for one in known for source in aliases.get(one, ()) if source not in known]

@@ -427,7 +427,6 @@ def _collect_mappings(
 
 
 def _set_at(probe: Probe, location: Location, value: Any) -> Probe:
-    """Return a probe in which one value is another."""
     name = str(location[0])
     return replace(probe, **{name: _replace_at(getattr(probe, name), location[1:], value)})
 

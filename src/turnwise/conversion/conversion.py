@@ -85,7 +85,14 @@ class Conversion:
         self.renderer = renderer = renderer.allow(CONVERTING)
         self.stops = tuple(stops)
         self.dialect = dialect
-        self.known_tokens = self._find_tokens(tokens)
+        # The texts of special tokens that are given, or options of the template.
+        known = {}
+        for name, text in tokens.items():
+            check(text, or_null(STRING), name)
+            found = self.renderer.options.get(name) if text is None else text
+            if found is not None:
+                known[name] = found
+        self.known_tokens = known
         self.without = self._check_losses(without)
         # The turns are read with marks for the tokens, and compared with their texts. A token that is
         # known to be "" is none.
@@ -93,16 +100,6 @@ class Conversion:
             name: "" if self.known_tokens.get(name) == "" else mark
             for name, mark in TOKEN_MARKS.items()
         }
-
-    def _find_tokens(self, given: Mapping[str, str | None]) -> dict[str, str]:
-        """Return the texts of special tokens that are given, or options of the template."""
-        known = {}
-        for name, text in given.items():
-            check(text, or_null(STRING), name)
-            found = self.renderer.options.get(name) if text is None else text
-            if found is not None:
-                known[name] = found
-        return known
 
     def _check_losses(self, without: Any) -> tuple[str, ...]:
         if isinstance(without, str):

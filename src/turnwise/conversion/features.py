@@ -54,7 +54,6 @@ def list_texts(probe: Probe) -> list[str]:
 
 
 def _has_part(probe: Probe, kind: str) -> bool:
-    """Return True if a message has a content part of this kind."""
     for message in probe.messages:
         content = message.get("content")
         for part in content if isinstance(content, list) else ():

@@ -138,7 +138,6 @@ def _list_reasons(rejected: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def _read_rows(
     file: InputFile, number: int, count: int, work: Path, columns: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the first rows of a file, at most `count`."""
     for chunk in _first_chunks(file, number, work):
         for batch in read_chunk(chunk, columns):
             yield batch.slice(0, count)

@@ -101,7 +101,6 @@ class RecordBuilder:
         return pa.RecordBatch.from_arrays(arrays, schema=ENCODED_SCHEMA)
 
     def _build_lists(self, name: str) -> pa.Array:
-        """Return the ids or the labels of all records."""
         encoded = self._encoded
         lists = make_lists(getattr(encoded, name), encoded.offsets)
         if self._places == list(range(len(encoded))):

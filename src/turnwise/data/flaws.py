@@ -135,7 +135,6 @@ class FlawFinder:
                     yield UnusableRow("unbalanced-reasoning", reason, f"{path}.{key}")
 
     def _find_lacking(self, text: str) -> tuple[str, str] | None:
-        """Return a marker that lacks its counterpart, and the counterpart."""
         assert self._markers is not None
         is_open, is_first = False, True
         for match in self._markers.finditer(text):

@@ -234,7 +234,6 @@ class Job:
         return Outcome(partition.name, tally, shards)
 
     def _write_shards(self, samples: pa.Table, name: str, tally: Tally) -> tuple[Shard, ...]:
-        """Write one shard per split that has samples."""
         shards = []
         row_length = self.recipe.max_length if self.recipe.packing != "none" else None
         chosen = {TRAIN: samples}

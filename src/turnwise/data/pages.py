@@ -145,5 +145,4 @@ def short_number(value: float) -> str:
 
 
 def _explain(kind: str) -> str:
-    """Return a kind of reasons, with what it means."""
     return f"{kind}: {KINDS[kind]}" if kind in KINDS else kind

@@ -283,7 +283,6 @@ def _rename_columns(row: Any, columns: Mapping[str, str]) -> tuple[Any, JsonObje
 
 
 def _take_label(row: Any) -> tuple[bool, JsonObject]:
-    """Return the label of a row, and the row without it."""
     if not isinstance(row, dict) or row.get("label") is None:
         found = ", ".join(map(str, row)) if isinstance(row, dict) else type(row).__name__
         problem = "there is neither a 'label' nor 'chosen' and 'rejected', and the recipe wants unpaired preferences"

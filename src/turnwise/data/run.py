@@ -373,7 +373,6 @@ class _Run:
     def _list_chunks(
         self, surveys: Sequence[Survey], done: Mapping[str, Outcome]
     ) -> Iterator[Task]:
-        """Yield the chunks that are left to do."""
         for survey in surveys:
             chunks: Iterator[InputChunk]
             if survey.chunks is None:

@@ -144,7 +144,6 @@ def _default_fields(spelling: str, exact: bool) -> dict[str, Any]:
 
 
 def _write_jinja(fields: Fields) -> str:
-    """Return the Jinja of the published format."""
     if None in (fields["environment"], fields["plugin"], fields["interpreter"]):
         problem = "a template without 'environment', 'plugin' or 'interpreter' has no agents"
         hint = "With exact=True it is read as LMDeploy does."

@@ -203,7 +203,6 @@ def _check_choice(value: Any, choices: Sequence[str], key: str) -> str:
 
 
 def _find_tool_formats(given: JsonMapping, exact: bool) -> tuple[str, str]:
-    """Return the names of the formats of tools and of tool calls."""
     common = given.get("tool_format")
     tool_format = _format_name(given.get("format_tools")) or common
     call_format = _format_name(given.get("format_function")) or common
@@ -334,7 +333,6 @@ def _split_characters(items: Items) -> Items:
 
 
 def _join_texts(items: Items) -> Items:
-    """Return the items with consecutive texts joined."""
     found: list[Item] = []
     for kind, text in items:
         if kind == "text" and found and found[-1][0] == "text":

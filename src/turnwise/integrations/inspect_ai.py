@@ -180,7 +180,6 @@ def _read_request(tools: Any, choice: Any, config: Any) -> JsonObject:
 
 
 def _read_message(message: Any, index: int) -> JsonObject:
-    """Return a message of Inspect as OpenAI has it."""
     parts = message.content
     if isinstance(parts, str):
         parts = [ContentText(text=parts)]
@@ -205,7 +204,6 @@ def _read_message(message: Any, index: int) -> JsonObject:
 
 
 def _write_message(reply: Message, model: str) -> ChatMessageAssistant:
-    """Return a parsed reply as Inspect has messages."""
     calls = []
     for call in reply.get("tool_calls") or ():
         function = call["function"]

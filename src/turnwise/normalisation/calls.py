@@ -107,7 +107,6 @@ class CallForms:
         return {**rest, "type": "function", "function": self._normalise_function(own, path)}
 
     def _normalise_function(self, function: JsonMapping, path: str) -> MessageDict:
-        """Return name and arguments of a call."""
         fields = dict(function)
         if "name" in fields:
             self._normalise_arguments(fields, path)

@@ -146,7 +146,6 @@ def _pair_run(
     order: ResultOrder,
     is_last: bool,
 ) -> None:
-    """Pair the results of one run with the calls before it."""
     waiting: dict[str | None, list[int]] = {}  # the ranks of calls by their ids, the last first
     for rank in range(len(calls) - 1, -1, -1):
         waiting.setdefault(calls[rank].id, []).append(rank)

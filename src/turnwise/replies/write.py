@@ -86,7 +86,14 @@ def write(
         if text.startswith(prompt_parser.prefill_text):
             text = text.removeprefix(prompt_parser.prefill_text)
         else:
-            text = _continue_reply(grammar, parts, prompt_parser)
+            region = grammar.content
+            if prompt_parser.content and parts.content.startswith(prompt_parser.content):
+                content = parts.content.removeprefix(prompt_parser.content) + region.close.text
+            else:
+                opener = _rest_of_marker(region.open, prompt_parser)
+                content = opener + parts.content + region.close.text
+            reasoning = _continue_reasoning(grammar, parts.reasoning, prompt_parser)
+            text = _join_regions(grammar, reasoning, parts, content)
     except (TypeError, ValueError, RecursionError) as error:  # raised by the JSON encoder
         raise MessageError(f"the message cannot be written as JSON: {error}") from None
     if stop and grammar.stops and not text.endswith(grammar.stops):
@@ -144,17 +151,6 @@ def _enclose(region: Region, text: str) -> str:
 
 
 # -- after a prompt that the template would not have written for this message
-
-
-def _continue_reply(grammar: GrammarParts, parts: MessageParts, prompt_parser: Parser) -> str:
-    region = grammar.content
-    if prompt_parser.content and parts.content.startswith(prompt_parser.content):
-        content = parts.content.removeprefix(prompt_parser.content) + region.close.text
-    else:
-        opener = _rest_of_marker(region.open, prompt_parser)
-        content = opener + parts.content + region.close.text
-    reasoning = _continue_reasoning(grammar, parts.reasoning, prompt_parser)
-    return _join_regions(grammar, reasoning, parts, content)
 
 
 def _continue_reasoning(grammar: GrammarParts, reasoning: str, prompt_parser: Parser) -> str:

@@ -115,7 +115,11 @@ class ConversationMemory:
             common, text = 0, join_ids(ids)
         else:
             common = common_length(known.ids, ids)
-            text = extend_text(known, common, ids)
+            # The text of ids of which the first ones are those of a prompt whose text is known.
+            dropped = join_ids(known.ids[common:])
+            head = known.text[: len(known.text) - len(dropped)].removesuffix(",")
+            rest = join_ids(ids[common:])
+            text = f"{head},{rest}" if head and rest else head or rest
         return encoded, KnownIds(common, text, RememberedPrompt(ids, text, digests, prefix))
 
     def keep(self, known: KnownIds) -> None:
@@ -178,11 +182,3 @@ def join_ids(ids: Sequence[int]) -> str:
     """
     parts = (ids[start : start + JOINED_IDS] for start in range(0, len(ids), JOINED_IDS))
     return ",".join([",".join(map(str, part)) for part in parts])
-
-
-def extend_text(known: RememberedPrompt, common: int, ids: Sequence[int]) -> str:
-    """Return the text of ids of which the first ones are those of a prompt whose text is known."""
-    dropped = join_ids(known.ids[common:])
-    head = known.text[: len(known.text) - len(dropped)].removesuffix(",")
-    rest = join_ids(ids[common:])
-    return f"{head},{rest}" if head and rest else head or rest

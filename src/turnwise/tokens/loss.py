@@ -44,7 +44,6 @@ def _train_turns(
 
 
 def _train_last(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> list[TrainedSpan]:
-    """Select the last assistant turn."""
     last = [turn for turn in turns if turn.message == turns[-1].message]
     return _train_turns(rendering, last, weights)
 

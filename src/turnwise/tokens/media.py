@@ -45,7 +45,6 @@ def locate_media(
 
 
 def _added_texts(offsets: TokenOffsets) -> dict[int, str]:
-    """Return the added tokens of a text by their ids."""
     return {token.id: token.text for token in offsets.spans.tokens if token is not None}
 
 

@@ -46,7 +46,6 @@ def list_piece_owners(rendering: Rendering, kept: Sequence[int] = ()) -> list[Ow
 
 
 def _make_owner(piece: int, origin: Origin, kept: Sequence[int]) -> Owner:
-    """Return the owner of the tokens of a piece."""
     message = None if origin.message is None else caller_index(origin.message, kept)
     return Owner(piece, message, _caller_path(origin.path, kept), _caller_path(origin.part, kept))
 

@@ -44,7 +44,9 @@ class TokenOffsets:
         """The plain spans and added tokens, in order."""
         if self._spans is None:
             assert self.tokenizer is not None
-            ids, spans = encode_joint(self.tokenizer, self.text)
+            # Encode a text in which every added token counts, whoever wrote it, as transformers does.
+            encoder = encoder_for(self.tokenizer)
+            ids, spans = encoder.encode_spans(self.text, encoder.matcher.find(self.text))
             if ids != self.ids:
                 self._offsets = _find_whole_offsets(self.tokenizer, self.text, self.ids)
                 spans = _find_spans(self.ids, self._offsets, self.tokenizer.added.values())
@@ -105,7 +107,6 @@ class TokenOffsets:
         return ends_of_starts(starts, self._span_end(index)[0])
 
     def _offsets_in_span(self, index: int) -> list[Offsets]:
-        """Return the offsets of the tokens of a span."""
         spans = self.spans
         end, end_id = self._span_end(index)
         start, first = spans.starts[index], spans.first_ids[index]
@@ -151,9 +152,3 @@ def _find_spans(
         if token is not None or rows[-1][3] is not None:
             rows.append((max(start, rows[-1][0]), index, WHOLE, token))
     return SpanTable(rows)
-
-
-def encode_joint(tokenizer: Tokenizer, text: str) -> tuple[list[int], SpanTable]:
-    """Encode a text in which every added token counts, whoever wrote it, as transformers does."""
-    encoder = encoder_for(tokenizer)
-    return encoder.encode_spans(text, encoder.matcher.find(text))

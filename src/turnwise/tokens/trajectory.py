@@ -236,7 +236,6 @@ class Trajectory:
     # ---- owners ----
 
     def _find_owners(self, stretch: Stretch) -> Iterator[Owner]:
-        """Yield the owners of the ids of a stretch."""
         rendering = stretch.render(self._request, self._splitter)
         owners = list_piece_owners(rendering) or [Owner(0, None, None)]
         starts = list(accumulate((len(piece.text) for piece in rendering.pieces), initial=0))

@@ -444,7 +444,6 @@ def _decide_role(test: nodes.Compare, place: _Place) -> bool | None:
 
 
 def _is_next(node: nodes.Node, place: _Place) -> bool:
-    """Return whether a node is the next message."""
     if isinstance(node, nodes.Getattr):
         return _is_loop(node.node) and place.owns_loop and node.attr == "nextitem"
     if not isinstance(node, nodes.Getitem) or not isinstance(node.node, nodes.Name):
@@ -476,7 +475,6 @@ def _is_role_of(node: nodes.Node, target: str | None) -> bool:
 
 
 def _get_field(node: nodes.Node) -> object:
-    """Return the name of the field that a node reads."""
     if isinstance(node, nodes.Getattr):
         return node.attr
     if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
@@ -534,7 +532,6 @@ def _measure_distance(index: nodes.Node) -> int | None:
 
 
 def _writes(loop: nodes.For) -> bool:
-    """Return whether a loop writes anything."""
     for output in find_nodes(loop, nodes.Output):
         for part in output.nodes:
             called = part.node if isinstance(part, nodes.Call) else None

@@ -171,7 +171,6 @@ class PercentArguments:
 
 
 def _format_conversion(rt: Runtime, spec: re.Match[str], arguments: PercentArguments) -> Pair:
-    """Format one conversion such as `%-5.2f`."""
     key, flags, width, precision, kind = spec.groups()
     if not kind:
         raise Failure("incomplete format")

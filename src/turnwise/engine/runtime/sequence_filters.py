@@ -47,7 +47,6 @@ COMPARED = (14, ELEMENT_BYTES)  # listed, and its key looked up and folded; sort
 
 
 def _to_list(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
-    """Return a list of the elements, and its trail."""
     found, found_trail = to_sequence(rt, value, trail)
     return list(found), found_trail
 
@@ -140,7 +139,6 @@ def sort_dict(
 
 
 def _sort_indices(rt: Runtime, keys: list[Any], reverse: Pair = FALSE) -> list[int]:
-    """Return the indices of the keys in sorted order."""
     is_reversed = bool(require_integer(reverse))
     _charge_sort(rt, keys)
     try:

@@ -446,11 +446,12 @@ def has_characters(node: Node) -> bool:
     return isinstance(node, CharacterNode) or any(map(has_characters, inner_nodes(node)))
 
 
-def find_json_values(tree: ConstraintTree, start: Node) -> list[ValueType]:
-    """Return the types of the JSON values of a node and the rules that it needs, each once."""
+def shares_definitions(tree: ConstraintTree) -> bool:
+    """Return whether many definitions would be written again, once for each JSON value that refers to them."""
+    # The types of the JSON values of a node and the rules that it needs, each once.
     found: dict[ValueType, None] = {}
     rules: set[str] = set()
-    waiting = [start]
+    waiting = [tree.start]
     while waiting:
         node = waiting.pop()
         if isinstance(node, JsonNode):
@@ -459,12 +460,7 @@ def find_json_values(tree: ConstraintTree, start: Node) -> list[ValueType]:
             rules.add(node.name)
             waiting.append(tree.rules[node.name])
         waiting += inner_nodes(node)
-    return list(found)
-
-
-def shares_definitions(tree: ConstraintTree) -> bool:
-    """Return whether many definitions would be written again, once for each JSON value that refers to them."""
-    names = [find_names(value, tree.definitions) for value in find_json_values(tree, tree.start)]
+    names = [find_names(value, tree.definitions) for value in found]
     repeated = sum(map(len, names)) - len(set[str]().union(*names))
     return repeated > MAX_REPEATED_DEFINITIONS
 

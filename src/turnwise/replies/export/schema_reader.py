@@ -150,7 +150,14 @@ class _SchemaReader:
         found = self.resolve(found)
         if not isinstance(found, ObjectType):
             _refuse(self._path, "must describe an object", "Arguments have names.")
-        if not self._is_finite(found):
+        # Whether a value of the type can end: whether its required parts do not contain it.
+        ending: set[str] = set()
+        waiting, before = list(self._places), -1
+        while len(ending) > before:  # what a definition refers to mostly comes before it
+            before = len(ending)
+            ending.update(name for name in waiting if _can_end(self.definitions[name], ending))
+            waiting = [name for name in waiting if name not in ending]
+        if not _can_end(found, ending):
             _refuse(self._path, "recurses without end: no value that ends can be of it")
         return ToolSignature(name, found, self.definitions)
 
@@ -373,16 +380,6 @@ class _SchemaReader:
         except CycleError as error:
             name = error.args[1][0]
             _refuse(self._places[name], "recurses without end: it refers to itself")
-
-    def _is_finite(self, root: ValueType) -> bool:
-        """Return whether a value of the type can end: whether its required parts do not contain it."""
-        ending: set[str] = set()
-        waiting, before = list(self._places), -1
-        while len(ending) > before:  # what a definition refers to mostly comes before it
-            before = len(ending)
-            ending.update(name for name in waiting if _can_end(self.definitions[name], ending))
-            waiting = [name for name in waiting if name not in ending]
-        return _can_end(root, ending)
 
 
 # ---- parts of schemas ----

@@ -81,7 +81,6 @@ class HuggingFace(LoadedTokenizer):
             )
 
     def _load_fastokens(self) -> FastBackend:
-        """Load fastokens, and compare it with the reference."""
         reference = self._reference
         positions = (START, AFTER, WITHIN) if reference.pipeline.prefixed else (START,)
         if (highest := reference.find_highest_id()) > MAX_FAST_ID:
