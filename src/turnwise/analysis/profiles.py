@@ -52,7 +52,7 @@ class Profile:
         SourceError: there is no such profile.
     """
 
-    def __init__(self, forms: FormTable, name: str | None = None) -> None:
+    def __init__(self, forms: FormTable, name: str | None) -> None:
         if name is not None:
             check_name(name, PROFILES, "there is no profile", "Profiles", SourceError)
         self._forms = forms

@@ -249,7 +249,7 @@ def _parse_json(text: str, name: str, hint: str, line: int | None = None) -> Any
         raise _not_json(name, error, hint, line) from error
 
 
-def read_toml(place: str, hint: str | None = None) -> JsonObject:
+def read_toml(place: str, hint: str | None) -> JsonObject:
     """Return the table of a TOML file; the hint says what it should be."""
     import tomllib  # slow to import, and rarely needed
 

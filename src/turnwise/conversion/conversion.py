@@ -78,8 +78,8 @@ class Conversion:
         stops: Iterable[str],
         dialect: Dialect,
         tokens: Mapping[str, str | None],
-        without: Collection[str] | None = (),
-        normaliser: Normaliser | None = None,
+        without: Collection[str] | None,
+        normaliser: Normaliser | None,
     ) -> None:
         self.normaliser = normaliser
         self.renderer = renderer = renderer.allow(CONVERTING)

@@ -149,7 +149,7 @@ def _cut_text(
     stream: IO[bytes],
     file: InputFile,
     bound: Callable[[int], int],
-    on_block: Callable[[bytes], object] = lambda block: None,
+    on_block: Callable[[bytes], object],
 ) -> Iterator[_Part]:
     """Yield parts of whole rows; `on_block` is called with each block before its parts are yielded."""
     cutter = _TextCutter(file, bound)

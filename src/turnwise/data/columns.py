@@ -104,8 +104,8 @@ class SortedColumns(NamedTuple):
 def sort_columns(
     rest: JsonMapping,
     messages: Sequence[Any],
-    drop: Collection[str] = (),
-    carry: Collection[str] = (),
+    drop: Collection[str],
+    carry: Collection[str],
 ) -> SortedColumns:
     """Return what becomes of the columns that a shape did not read.
 

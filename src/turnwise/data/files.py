@@ -121,7 +121,7 @@ def find_files(inputs: Iterable[str | os.PathLike[str]]) -> FoundFiles:
     return FoundFiles(tuple(files), tuple(notes))
 
 
-def open_input(path: str, folder: str | None = None) -> IO[bytes]:
+def open_input(path: str, folder: str | None) -> IO[bytes]:
     """Open an input file for reading.
 
     Raises:

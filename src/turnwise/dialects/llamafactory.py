@@ -413,7 +413,7 @@ class LlamaFactoryJinjaWriter:
             return prompt
         return ()
 
-    def _expression(self, items: Items, content: str = "") -> str:
+    def _expression(self, items: Items, content: str) -> str:
         """Return items as one Jinja expression; empty if they write nothing."""
         index = literal("{{idx}}") if self.exact else "ns.round"
         values = {"content": content, "idx": index}

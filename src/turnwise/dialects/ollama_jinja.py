@@ -132,10 +132,10 @@ class OllamaJinjaWriter:
     def __init__(
         self,
         template: str,
-        first_line: int = 1,
-        system: str = "",
-        examples: list[tuple[str, str]] | None = None,
-        exact: bool = False,
+        first_line: int,
+        system: str,
+        examples: list[tuple[str, str]] | None,
+        exact: bool,
     ) -> None:
         self.system = system
         self.examples = examples or []

@@ -20,7 +20,6 @@ from turnwise.analysis.conversations import NOW, make_message
 from turnwise.errors import TurnwiseError, WarningLog
 from turnwise.normalisation.systems import LATE_SYSTEM, LateSystem
 from turnwise.template import Template
-from turnwise.tokens.tokenizers import SHIPPED
 
 ROUNDS = (
     ("Tide at Brest?", "High water at noon.", "Two files changed."),
@@ -52,7 +51,7 @@ class LateSystemCost(NamedTuple):
         return f"{self.policy:<10} {cost}{', the default' if self.is_default else ''}"
 
 
-def measure_late_system(template: Template, tokenizer: Any = SHIPPED) -> tuple[LateSystemCost, ...]:
+def measure_late_system(template: Template, tokenizer: Any) -> tuple[LateSystemCost, ...]:
     """Return what each policy costs in a growing conversation.
 
     Args:

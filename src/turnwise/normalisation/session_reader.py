@@ -34,9 +34,9 @@ class SessionReader:
         self,
         codec: ReplyCodec,
         inputs: Preprocessor,
-        normalise: bool = True,
-        strict: bool = False,
-        late_system: LateSystem | None = None,
+        normalise: bool,
+        strict: bool,
+        late_system: LateSystem | None,
     ) -> None:
         self.read, self.split = codec.read, codec.split
         self._codec = codec

@@ -115,7 +115,7 @@ def read_bytes(
     return _select_template({DEFAULT: text}, name, tokens, pick)
 
 
-def read_tokenizer(tokenizer: HasChatTemplate, pick: str | None = None) -> TemplateSource:
+def read_tokenizer(tokenizer: HasChatTemplate, pick: str | None) -> TemplateSource:
     """Return the template of a tokenizer or processor object of transformers, with its special tokens."""
     name = getattr(tokenizer, "name_or_path", None) or type(tokenizer).__name__
     if tokenizer.chat_template is None:

@@ -100,7 +100,7 @@ def known_models() -> Mapping[str, Table]:
     return tomllib.loads(text)
 
 
-def find_declaration(text: str, name: str = "") -> Table | None:
+def find_declaration(text: str, name: str) -> Table | None:
     """Return the declaration for a template with this text, or for a model of this name."""
     short_name = _normalise_name(name)
     for table in known_models().values():
@@ -120,7 +120,7 @@ def find_by_tokens(tokens: Container[str]) -> Table | None:
     return declaration
 
 
-def complete_grammar(derived: Grammar, text: str, name: str, own: Table | None = None) -> Grammar:
+def complete_grammar(derived: Grammar, text: str, name: str, own: Table | None) -> Grammar:
     """Return a derived grammar, completed by what is declared for the template.
 
     Args:

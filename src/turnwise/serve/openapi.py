@@ -80,7 +80,7 @@ REFUSALS = {
 }
 
 
-def describe_service(version: str, hidden: Collection[str] = ()) -> JsonObject:
+def describe_service(version: str, hidden: Collection[str]) -> JsonObject:
     """Return the description of a server; it does not have paths that are hidden."""
     paths: JsonObject = {}
     for path, (summary, body) in PATHS.items():

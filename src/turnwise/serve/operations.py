@@ -51,7 +51,7 @@ def explain_failure(error: Exception) -> tuple[TurnwiseError | str, int]:
     return f"turnwise itself failed ({name}); please report this with the request id", 500
 
 
-def error_body(error: TurnwiseError | str, status: int, request_id: str = "") -> JsonObject:
+def error_body(error: TurnwiseError | str, status: int, request_id: str) -> JsonObject:
     """Return an error in the shape of OpenAI's API."""
     if isinstance(error, TemplateLimitError):
         error.hint = LIMIT_HINT

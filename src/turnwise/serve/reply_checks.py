@@ -16,7 +16,7 @@ from turnwise.serve.upstreams import GenerationPlan
 
 
 def find_broken_promise(
-    plan: GenerationPlan, calls: list[dict[str, Any]], is_cut: bool, open_call: int | None = None
+    plan: GenerationPlan, calls: list[dict[str, Any]], is_cut: bool, open_call: int | None
 ) -> str | None:
     """Return what of a reply's calls is not as it was asked for; None if they are.
 

@@ -28,6 +28,7 @@ from turnwise.shapes.part_forms import (
     read_arguments,
     read_data_url,
     read_result,
+    require_object,
     split_message,
     write_data,
     write_result,
@@ -198,8 +199,7 @@ def read_turn(api: ApiForms, turn: Any, path: Path) -> list[Row]:
     Raises:
         MessageError: it is no turn, or has a block that cannot be kept.
     """
-    if not isinstance(turn, Mapping):
-        raise MessageError(f"a turn is a mapping, not {describe(turn)}", path=format_path(path))
+    require_object(turn, "a turn", path)
     role = require_text(turn, "role", path)
     if "content" not in turn and "tool_calls" not in turn:
         raise MessageError("there is no 'content'", path=format_path(path))

@@ -244,8 +244,7 @@ class ApiForms:
         """
         if isinstance(part, str):
             return make_text(part)
-        if not isinstance(part, Mapping):
-            raise MessageError(f"a part is a mapping, not {describe(part)}", path=format_path(path))
+        require_object(part, "a part", path)
         opened = self.open_part(part)
         own = self.read_own(opened)
         if own is not None:
@@ -424,14 +423,16 @@ def split_content(content: Any) -> list[Item]:
         return []
     items = []
     for part in content if is_list(content) else [content]:
-        value = make_text(part).value if isinstance(part, str) else _require(part, "a part")
+        value = make_text(part).value if isinstance(part, str) else require_object(part, "a part")
         items.append(Item(str(value.get("type")), value))
     return items
 
 
-def _require(value: Any, what: str) -> Row:
+def require_object(value: Any, what: str, path: Path = ()) -> Row:
+    """Return a copy of the value if it is a mapping, else raise MessageError."""
     if not isinstance(value, Mapping):
-        raise MessageError(f"{what} is a mapping, not {describe(value)}")
+        problem = f"{what} is a mapping, not {describe(value)}"
+        raise MessageError(problem, path=format_path(path))
     return dict(value)
 
 
@@ -453,7 +454,7 @@ def split_message(message: JsonMapping) -> tuple[list[tuple[Item, Path]], Row]:
     if not is_list(calls):
         calls = []
     for index, call in enumerate(calls):
-        value = _require(call, "a call")
+        value = require_object(call, "a call")
         kind = CUSTOM_CALL if value.get("type") == "custom" else CALL
         items.append((Item(kind, value), ("tool_calls", index)))
     return items, rest
@@ -467,7 +468,7 @@ def take_reasoning(fields: Row) -> tuple[str, Sequence[Row]]:
         if isinstance(found, str):
             text = text or found
     details = fields.pop(DETAILS, None) or ()
-    return text, [_require(detail, "a block of reasoning") for detail in details]
+    return text, [require_object(detail, "a block of reasoning") for detail in details]
 
 
 def simplify_messages(messages: Sequence[Row]) -> list[Row]:

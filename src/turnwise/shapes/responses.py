@@ -31,6 +31,7 @@ from turnwise.shapes.part_forms import (
     make_thought,
     read_arguments,
     read_result,
+    require_object,
     split_message,
     write_json_text,
     write_result,
@@ -185,8 +186,7 @@ def _read_others(item: JsonMapping) -> Row:
 
 
 def _read_item(api: ApiForms, item: Any, path: Path) -> Iterator[Item]:
-    if not isinstance(item, Mapping):
-        raise MessageError(f"an item is a mapping, not {describe(item)}", path=format_path(path))
+    require_object(item, "an item", path)
     kind = item.get("type", "message")
     if kind == "reasoning":
         texts = [part.get("text", "") for part in item.get("content") or ()]

@@ -269,7 +269,7 @@ class Attribution:
 
 
 def find_template_tokens(
-    matcher: TokenMatcher, text: str, starts: Sequence[int], trails: Sequence[Any], begin: int = 0
+    matcher: TokenMatcher, text: str, starts: Sequence[int], trails: Sequence[Any], begin: int
 ) -> list[TokenMatch] | None:
     """Fast path: return the added tokens from `begin` on if the template wrote all of them, as in most conversations.
 

@@ -95,7 +95,7 @@ def select_trained(
     rendering: Rendering,
     turns: Sequence[Turn],
     weights: Weights,
-    only_turns: bool = False,
+    only_turns: bool,
 ) -> list[TrainedSpan]:
     """Return the trained spans in order, without those of weight 0; with `only_turns`, only text of these turns."""
     if isinstance(train_on, str):

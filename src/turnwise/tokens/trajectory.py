@@ -224,7 +224,7 @@ class Trajectory:
         self.stretch.chunks = []
         self.add_encoded(ids, 0, "", SpanTable([]))
 
-    def set_prompt(self, messages: Chat, text: str, is_rewritten: bool = False) -> None:
+    def set_prompt(self, messages: Chat, text: str, is_rewritten: bool) -> None:
         """Go on with the next prompt; if the template rewrote earlier text, that of the earlier ids is not in it."""
         chunks = self.stretch.chunks
         if is_rewritten:

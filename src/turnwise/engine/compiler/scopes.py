@@ -98,7 +98,7 @@ class Variables:
         self,
         writer: CodeWriter,
         all_nodes: Iterable[nodes.Node],
-        shadowed: frozenset[str] = frozenset(),
+        shadowed: frozenset[str],
     ) -> None:
         self.writer = writer
         self.frame = Frame(Scope())  # of the node that is being compiled

@@ -122,11 +122,16 @@ def join_parts(rt: Runtime, parts: Any) -> Pair:
 # ---- % ----
 
 
-def format_percent(rt: Runtime, form: str, trail: Trail, value: Any, value_trail: Trail) -> Pair:
-    """Return `form % value`, one conversion at a time."""
-    count = form.count("%")
+def charge_format(rt: Runtime, form: str, opener: str) -> None:
+    """Pay for reading a format, whose fields begin with `opener`."""
+    count = form.count(opener)
     rt.charge_steps(FIELD_STEPS * count)
     rt.charge_bytes(2 * text_bytes(form) + FIELD_BYTES * count)
+
+
+def format_percent(rt: Runtime, form: str, trail: Trail, value: Any, value_trail: Trail) -> Pair:
+    """Return `form % value`, one conversion at a time."""
+    charge_format(rt, form, "%")
     if isinstance(value, tuple):
         rt.charge_bytes(2 * ELEMENT_BYTES * len(value))
     arguments = PercentArguments(value, value_trail)

@@ -216,7 +216,7 @@ def may_collide(key: Any) -> bool:
     return kind is tuple or kind is float
 
 
-def charge_key(rt: Runtime, key: Any, size: int = 1) -> Any:
+def charge_key(rt: Runtime, key: Any, size: int) -> Any:
     """Pay for finding a key in a dict of `size` entries, and return the key.
 
     The hash of a text is read once and kept; a tuple is read every time, and keys that may collide

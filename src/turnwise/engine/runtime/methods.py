@@ -14,7 +14,11 @@ from turnwise.engine.provenance.container_rules import ITEMS, KEYS, PAIRS, SPLIT
 from turnwise.engine.provenance.text_rules import BLEND, JOINED, PADDED, PART, RECASED, REPLACED
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.costs import charge_call
-from turnwise.engine.runtime.formatting import FIELD_BYTES, FIELD_STEPS, FormatFields, format_braces
+from turnwise.engine.runtime.formatting import (
+    FormatFields,
+    charge_format,
+    format_braces,
+)
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.measures import (
     ELEMENT_BYTES,
@@ -198,22 +202,15 @@ def expandtabs(rt: Runtime, value: str, trail: Trail, tabsize: Pair = (8, None))
 def format_with_braces(
     rt: Runtime, value: str, trail: Trail, /, *args: Pair, **kwargs: Pair
 ) -> Pair:
-    _charge_format(rt, value)
+    charge_format(rt, value, "{")
     return format_braces(rt, value, trail, FormatFields(args, kwargs))
-
-
-def _charge_format(rt: Runtime, form: str) -> None:
-    """Pay for reading a format; its fields are paid for one by one."""
-    count = form.count("{")
-    rt.charge_steps(FIELD_STEPS * count)
-    rt.charge_bytes(2 * text_bytes(form) + FIELD_BYTES * count)
 
 
 def format_map(rt: Runtime, value: str, trail: Trail, mapping: Pair) -> Pair:
     fields = require_defined(mapping)
     if not isinstance(fields, dict):
         raise Failure("format_map() needs a mapping")
-    _charge_format(rt, value)
+    charge_format(rt, value, "{")
     rt.charge_bytes(ELEMENT_BYTES * len(fields))
     named = {key: (item, (mapping[1], key)) for key, item in fields.items() if type(key) is str}
     return format_braces(rt, value, trail, FormatFields((), named))

@@ -52,7 +52,7 @@ class FoundCall(NamedTuple):
 
 
 def _find_values(
-    text: str, opener: str, start: int = 0, end: int | None = None
+    text: str, opener: str, start: int, end: int | None = None
 ) -> Iterator[DecodedValue]:
     place = text.find(opener, start, end)
     for _ in range(MAX_TRIES[opener]):

@@ -137,7 +137,7 @@ def inner_types(value: ValueType) -> tuple[ValueType, ...]:
     return ()
 
 
-def walk_types(value: ValueType, definitions: Definitions | None = None) -> Iterator[ValueType]:
+def walk_types(value: ValueType, definitions: Definitions | None) -> Iterator[ValueType]:
     """Yield a type and all types that it is made of; with definitions, also those that names refer to, each once."""
     seen: set[str] = set()
     waiting = [value]
@@ -391,7 +391,7 @@ def make_choice(options: Iterable[Node]) -> Node:
     return next(iter(flat)) if len(flat) == 1 else ChoiceNode(tuple(flat))
 
 
-def make_repeat(item: Node, least: int = 0, most: int | None = None) -> Node:
+def make_repeat(item: Node, least: int, most: int | None) -> Node:
     """Return an item several times; engines refuse a repetition of no times."""
     return NOTHING if most == 0 else RepeatNode(item, least, most)
 

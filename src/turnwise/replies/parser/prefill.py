@@ -25,7 +25,7 @@ from turnwise.token_ids import to_token_ids
 _ACCEPTED = "a rendering, a text, an encoded conversation, or token ids with a tokenizer"
 
 
-def prompt_text(prompt: Any, tokenizer: Any = None) -> str:
+def prompt_text(prompt: Any, tokenizer: Any) -> str:
     """Return the text of a prompt.
 
     Raises:

@@ -455,7 +455,7 @@ class ReplyParser(PartParser):
         stop = self._state.unmask(self._buffer.consume_match(match).strip())
         yield from self._state.end_turn(stop)
 
-    def _start_content(self, match: MarkerMatch, status: str | None = None) -> Steps:
+    def _start_content(self, match: MarkerMatch, status: str | None) -> Steps:
         """Take a marker after which content follows; with a status, it is out of place and is recorded."""
         self._is_plain = self._is_interrupted = False
         is_opener = match.tag.kind is MarkerKind.CONTENT_OPEN

@@ -77,7 +77,7 @@ class ParserState:
         """Take a marker if it comes next, in any of its spellings, with whitespace before it."""
         return self.buffer.take_any(self.grammar.variants.spellings(text))
 
-    def take_region_marker(self, match: MarkerMatch, status: str | None = None) -> Steps:
+    def take_region_marker(self, match: MarkerMatch, status: str | None) -> Steps:
         """Take a marker around a region, and the whitespace after it; with a status, it is recorded."""
         text = self.buffer.consume_match(match)
         if status is not None:
