@@ -85,17 +85,11 @@ def find_losses(
     losses = [
         Loss(_name_as_given(format_path(path), positions), is_part) for path, is_part in found
     ]
-    return losses + _find_lost_media(rendering, losses, positions)
-
-
-def _find_lost_media(
-    rendering: Rendering, losses: Sequence[Loss], positions: Sequence[int] | None
-) -> list[Loss]:
-    """Return the media parts without a placeholder, but for those in what is known to be lost."""
+    # The media parts without a placeholder, but for those in what is known to be lost.
     known = tuple(loss.path for loss in losses)
     parts = [part for part in rendering.media if not part.written]
     paths = [_name_as_given(part.path, positions) for part in parts]
-    return [Loss(path) for path in paths if not path.startswith(known)]
+    return losses + [Loss(path) for path in paths if not path.startswith(known)]
 
 
 def find_missing(

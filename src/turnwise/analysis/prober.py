@@ -344,7 +344,7 @@ class Prober:
         )
         if finished is None or USER not in finished.text or USER not in opened.text:
             return EMPTY  # the template refuses a reply, or renders no text of users
-        tail = self._segment_from(opened, _end_of(opened.text, USER))
+        tail = self._segment_from(opened)
         if finished.text.startswith(opened.text):
             # The turn of a reply begins with the same text. GLM-Edge: `<|assistant|>` comes once more after the reply,
             # so it is the prompt. Mistral: `[/INST]` does not, so it is the end of the user's turn.
@@ -353,7 +353,7 @@ class Prober:
             return prompt if prompt.core and finished.text.endswith(prompt.text) else EMPTY
         # YandexGPT: only the end of a conversation is ` Ассистент:[SEP]`, a turn begins with ` Ассистент:`. The user's
         # turn ends where that of the reply begins; without a reply, the prompt is what follows that end.
-        whole = self._segment_from(finished, _end_of(finished.text, USER))
+        whole = self._segment_from(finished)
         user_end = whole.text[: _start_of_message(whole, len(self.preamble()) + 1)].strip()
         start = tail.text.find(user_end)
         if tail.text[: max(start, 0)].strip():
@@ -387,7 +387,7 @@ class Prober:
         if prefix is not None and rendering.text.startswith(prefix):
             turn = self._segment_from(rendering, len(prefix))
         elif USER in rendering.text:
-            turn = self._segment_from(rendering, _end_of(rendering.text, USER))
+            turn = self._segment_from(rendering)
             turn = turn.slice(_start_of_message(turn, index))
         else:
             return None
@@ -419,10 +419,15 @@ class Prober:
     def after_user(self, rendering: Rendering) -> Segment | None:
         if USER not in rendering.text:
             return None
-        return self._segment_from(rendering, _end_of(rendering.text, USER))
+        return self._segment_from(rendering)
 
-    def _segment_from(self, rendering: Rendering, start: int) -> Segment:
-        """Return a rendering from a character on. Pieces before it are not computed, since tool lists are long."""
+    def _segment_from(self, rendering: Rendering, start: int | None = None) -> Segment:
+        """Return a rendering from a character on, by default from the end of the last text of a user.
+
+        Pieces before it are not computed, since tool lists are long.
+        """
+        if start is None:
+            start = rendering.text.rfind(USER) + len(USER)
         pieces: list[Piece] = []
         table = rendering.piece_table
         for index, (text, trail, message, generation) in enumerate(table.rows()):
@@ -453,8 +458,3 @@ def _start_of_message(segment: Segment, message: int) -> int:
         if origin.message == message:
             return start
     return 0
-
-
-def _end_of(text: str, word: str) -> int:
-    """Return where the last occurrence of a word ends."""
-    return text.rfind(word) + len(word)

@@ -317,7 +317,12 @@ def _answer(
         for value in list_values(question, probe.options.get(subject), guess):
             yield replace(probe, options=_set_key(probe.options, subject, value))
     if subject not in options:
-        places = find_mappings(probe, subject)
+        # The mappings in a probe that have a key, with their places; else all of them, the last first.
+        found: list[tuple[Location, JsonObject]] = []
+        for name in (*PARTS_OF_PROBE, "options"):
+            _collect_mappings(getattr(probe, name), (name,), found)
+        having = [(location, mapping) for location, mapping in found if subject in mapping]
+        places = (having or found[::-1])[:MAX_PLACES]
         values = [list_values(question, mapping.get(subject), guess) for _, mapping in places]
         # every place soon gets its first values, and the first place soon all
         for total in range(len(places) + max(map(len, values), default=0)):
@@ -402,15 +407,6 @@ def _change_part(probe: Probe, question: Question) -> Iterator[Probe]:
     lists = {"tools": "tool lists", "documents": "documents"}
     for values in name_values(lists[name]) if name in lists else ():
         yield from (replace(probe, **{name: value}) for value in (*values, None))
-
-
-def find_mappings(probe: Probe, key: str) -> list[tuple[Location, JsonObject]]:
-    """Return the mappings in a probe that have a key, with their places; else all of them, the last first."""
-    found: list[tuple[Location, JsonObject]] = []
-    for name in (*PARTS_OF_PROBE, "options"):
-        _collect_mappings(getattr(probe, name), (name,), found)
-    having = [(location, mapping) for location, mapping in found if key in mapping]
-    return (having or found[::-1])[:MAX_PLACES]
 
 
 def _collect_mappings(

@@ -98,7 +98,7 @@ def _find_objects(turn: Segment, count: int, shape: CallShape) -> WrittenCalls |
     is_plain = calls[0].arguments.syntax == "json"
     spacing = find_spacing(turn, calls[0].arguments)
     call = replace(calls[0].call, parts=parts, spacing=spacing)
-    found = find_list(turn.text, calls, 0)
+    found = find_list(turn.text, calls)
     if found is None:
         spans = tuple((one.start, one.end) for one in objects)
         return WrittenCalls(turn, call, spans, shape, is_plain)

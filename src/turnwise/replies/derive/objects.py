@@ -154,10 +154,10 @@ def _last_key_of(mapping: JsonObject, value: Any) -> str | None:
     return _key_of(dict(reversed(mapping.items())), value)
 
 
-def find_list(text: str, calls: list[FoundCall], start: int) -> DecodedValue | None:
+def find_list(text: str, calls: list[FoundCall]) -> DecodedValue | None:
     """Return the list whose elements are these calls."""
     objects = [call.object.value for call in calls if call.object is not None]
-    for found in _find_values(text, "[", start, calls[0].arguments.start):
+    for found in _find_values(text, "[", 0, calls[0].arguments.start):
         if found.value == objects:
             return found
     return None

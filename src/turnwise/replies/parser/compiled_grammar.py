@@ -101,9 +101,9 @@ _PYTHON_PAIRS = Pairs(
 )
 
 
-def _tagged_shape(opener: str, key: str, end: str, closer: str, value_closer: str) -> Calls:
+def _tagged_shape(opener: str, key: str, end: str, closer: str) -> Calls:
     """Return calls with arguments between tags: a tag with the name, and one with each key around its value."""
-    value = Region(Marker(f"{end}\n"), Marker(f"\n{value_closer}\n"))
+    value = Region(Marker(f"{end}\n"), Marker("\n</parameter>\n"))
     pairs = Pairs(key=Marker(key), string=value, other=value)
     call = TaggedCall(("name", Marker(f"{end}\n"), "arguments"), pairs)
     return Calls(call, each=Region(Marker(opener), Marker(closer)))
@@ -118,8 +118,8 @@ _SHAPES = (
         each=Region(close=Marker(")")),
         between=Marker(", "),
     ),
-    _tagged_shape("<function=", "<parameter=", ">", "</function>", "</parameter>"),
-    _tagged_shape('<invoke name="', '<parameter name="', '">', "</invoke>", "</parameter>"),
+    _tagged_shape("<function=", "<parameter=", ">", "</function>"),
+    _tagged_shape('<invoke name="', '<parameter name="', '">', "</invoke>"),
 )
 
 
