@@ -620,7 +620,10 @@ def test_names_are_attributes_and_paths() -> None:
             {"role": "tool", "content": "x"},
             "messages[1].role: XTuner does not know the role 'tool'",
         ),
-        ({"role": "user", "content": None}, "messages[1].content: content is text here, not None"),
+        (
+            {"role": "user", "content": None},
+            "messages[1].content: must be text, not NoneType: None",
+        ),
     ],
 )
 def test_bad_messages(message: dict[str, Any], problem: str) -> None:

@@ -68,7 +68,8 @@ TYPED_VALUES: tuple[Any, ...] = (
 PARTS_OF_PROBE = ("messages", "tools", "documents")
 
 NO_VALUE = (type(None),)
-MESSAGE_FIELDS: dict[str, tuple[type, ...]] = {
+FieldTypes = dict[str, tuple[type, ...]]  # of each field, those of its values
+MESSAGE_FIELDS: FieldTypes = {
     "role": (str,),
     "content": (str, list, dict, *NO_VALUE),
     "tool_calls": (list, *NO_VALUE),
@@ -79,8 +80,8 @@ MESSAGE_FIELDS: dict[str, tuple[type, ...]] = {
     "thinking": (str, *NO_VALUE),
 }
 """The types that callers give the fields of a message."""
-PART_FIELDS: dict[str, tuple[type, ...]] = {"type": (str,), "text": (str,)}
-FUNCTION_FIELDS: dict[str, tuple[type, ...]] = {
+PART_FIELDS: FieldTypes = {"type": (str,), "text": (str,)}
+FUNCTION_FIELDS: FieldTypes = {
     "name": (str,),
     "description": (str, *NO_VALUE),
     "arguments": (dict, str, *NO_VALUE),
@@ -358,7 +359,7 @@ def _is_function(value: Any) -> bool:
     return _fits(value.get("function", value), FUNCTION_FIELDS)
 
 
-def _fits(mapping: JsonObject, fields: dict[str, tuple[type, ...]]) -> bool:
+def _fits(mapping: JsonObject, fields: FieldTypes) -> bool:
     return all(type(mapping[name]) in kinds for name, kinds in fields.items() if name in mapping)
 
 

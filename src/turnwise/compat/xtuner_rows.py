@@ -7,6 +7,7 @@ from typing import Any
 
 from turnwise.compat import MissingKey
 from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.shapes.row import check_text
 
 
 class UnknownRole(MessageError, NotImplementedError):
@@ -32,12 +33,7 @@ def require_value(value: Any, key: str, path: str = "") -> Any:
 
 def require_text(value: Any, key: str, path: str = "") -> str:
     """Return a text of a mapping."""
-    text = require_value(value, key, path)
-    if not isinstance(text, str):
-        raise MessageError(
-            f"{key} is text here, not {short_repr(text)}", path=f"{path}.{key}".lstrip(".")
-        )
-    return text
+    return check_text(require_value(value, key, path), (f"{path}.{key}".lstrip("."),))
 
 
 def require_list(example: Any, key: str) -> list[Any]:

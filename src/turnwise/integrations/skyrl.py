@@ -36,6 +36,7 @@ BASE = (
     {"role": "user", "content": "I am a user."},
 )
 """The conversation before the messages, as in SkyRL; what is encoded of it is cut off."""
+Logprobs = Sequence[Sequence[float]] | None  # of each reply, those of its ids
 ROLES = ("user", "assistant", "tool")
 USERS = ("skyrl.train.generators.utils", "skyrl.train.sft_trainer")
 """Modules of SkyRL that have the functions by name."""
@@ -44,7 +45,7 @@ USERS = ("skyrl.train.generators.utils", "skyrl.train.sft_trainer")
 def get_response_ids_and_loss_mask_from_messages(
     messages: Sequence[JsonMapping],
     tokenizer: Any,
-    assistant_logprobs: Sequence[Sequence[float]] | None = None,
+    assistant_logprobs: Logprobs = None,
     tokenizer_kwargs: JsonMapping | None = None,
 ) -> tuple[list[int], list[int], list[float] | None]:
     """Return the ids of messages after a prompt, 1 for each id that the model samples, and log-probabilities.
@@ -85,7 +86,7 @@ def install() -> None:
 def _encode(
     messages: Sequence[JsonMapping],
     tokenizer: Any,
-    logprobs: Sequence[Sequence[float]] | None,
+    logprobs: Logprobs,
     options: dict[str, Any],
 ) -> tuple[list[int], list[int], list[float] | None]:
     if not messages:
@@ -150,9 +151,7 @@ def _write_reply(template: Template, message: Message, session: Session) -> str:
     return content if is_finished or not stops else content + stops[0]
 
 
-def _place_logprobs(
-    given: Sequence[Sequence[float]] | None, session: Session
-) -> list[float] | None:
+def _place_logprobs(given: Logprobs, session: Session) -> list[float] | None:
     """Return a log-probability for each id of the session: 0.0 where it was not sampled."""
     if given is None:
         return None

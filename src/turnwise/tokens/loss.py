@@ -33,44 +33,37 @@ class TrainedSpan(NamedTuple):
     weight: float
 
 
-Policy = Callable[[Rendering, Sequence[Turn], Weights], list[TrainedSpan]]
+TrainedSpans = list[TrainedSpan]
+Policy = Callable[[Rendering, Sequence[Turn], Weights], TrainedSpans]
 
 
-def _train_turns(
-    rendering: Rendering, turns: Sequence[Turn], weights: Weights
-) -> list[TrainedSpan]:
+def _train_turns(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> TrainedSpans:
     """Select every assistant turn with its stop token."""
     return [TrainedSpan(turn.start, turn.end, weights[turn.message]) for turn in turns]
 
 
-def _train_last(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> list[TrainedSpan]:
+def _train_last(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> TrainedSpans:
     last = [turn for turn in turns if turn.message == turns[-1].message]
     return _train_turns(rendering, last, weights)
 
 
-def _train_content(
-    rendering: Rendering, turns: Sequence[Turn], weights: Weights
-) -> list[TrainedSpan]:
+def _train_content(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> TrainedSpans:
     """Select the content of assistant turns and their stop tokens; no reasoning, tool calls or markers."""
     stops = [TrainedSpan(turn.stop, turn.end, weights[turn.message]) for turn in turns]
     return _select_fields(rendering, turns, weights, ("content",)) + stops
 
 
-def _train_reasoning(
-    rendering: Rendering, turns: Sequence[Turn], weights: Weights
-) -> list[TrainedSpan]:
+def _train_reasoning(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> TrainedSpans:
     """Select the reasoning of assistant turns without the markers around it."""
     return _select_fields(rendering, turns, weights, REASONING_KEYS)
 
 
-def _train_marked(
-    rendering: Rendering, turns: Sequence[Turn], weights: Weights
-) -> list[TrainedSpan]:
+def _train_marked(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> TrainedSpans:
     """Select the text in `{% generation %}` blocks."""
     return _select_pieces(rendering, weights, lambda origin: origin.generation)
 
 
-def _train_all(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> list[TrainedSpan]:
+def _train_all(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> TrainedSpans:
     """Select every character."""
     return _select_pieces(rendering, weights, lambda origin: True)
 
@@ -96,7 +89,7 @@ def select_trained(
     turns: Sequence[Turn],
     weights: Weights,
     only_turns: bool,
-) -> list[TrainedSpan]:
+) -> TrainedSpans:
     """Return the trained spans in order, without those of weight 0; with `only_turns`, only text of these turns."""
     if isinstance(train_on, str):
         spans = POLICIES[train_on](rendering, turns, weights)
@@ -159,7 +152,7 @@ def weight_of(messages: Sequence[Any], index: int) -> float:
 
 def _select_pieces(
     rendering: Rendering, weights: Weights, is_trained: Callable[[Origin], bool]
-) -> list[TrainedSpan]:
+) -> TrainedSpans:
     """Return the spans of all pieces whose origin is accepted."""
     spans = []
     for start, end, origin in _piece_spans(rendering):
@@ -171,7 +164,7 @@ def _select_pieces(
 
 def _select_fields(
     rendering: Rendering, turns: Sequence[Turn], weights: Weights, fields: Sequence[str]
-) -> list[TrainedSpan]:
+) -> TrainedSpans:
     """Return the spans of these fields of assistant messages, as far as they lie in the turns."""
     turns_of: dict[int, list[Turn]] = {}
     for turn in turns:

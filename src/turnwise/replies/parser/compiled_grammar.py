@@ -55,6 +55,7 @@ from turnwise.replies.parser.markers import (
 )
 
 # What is tolerated, by name. `Parser(tolerances=...)` accepts the names of those that are on; all are by default.
+TaggedTexts = list[TaggedText]
 TOLERANCES = {
     "section": "calls without the section around them",
     "call": "a call that starts with a later marker than its first",
@@ -289,8 +290,8 @@ class CompiledGrammar:
         content_open = tag_all([content_text], MarkerKind.CONTENT_OPEN)
         content_close = tag_all([grammar.content.close.text], MarkerKind.CONTENT_CLOSE)
         closers = self._closer_markers(content_close) if "closers" in self.tolerances else []
-        reasoning_open: list[TaggedText] = []
-        reasoning_close: list[TaggedText] = []
+        reasoning_open: TaggedTexts = []
+        reasoning_close: TaggedTexts = []
         if grammar.reasoning is not None:
             open_text = remove_start(grammar.reasoning.open.text, grammar.starts)
             reasoning_open = tag_all([open_text], MarkerKind.REASONING_OPEN)
@@ -301,8 +302,8 @@ class CompiledGrammar:
         formats = [self.channel_header_format] if self.channel_header_format is not None else []
         header = tag_all([format.start for format in formats], MarkerKind.CHANNEL_HEADER)
         header_end = tag_all([format.end for format in formats], MarkerKind.CHANNEL_HEADER_END)
-        call_open: list[TaggedText] = []
-        early_content: list[TaggedText] = []
+        call_open: TaggedTexts = []
+        early_content: TaggedTexts = []
         if "reasoning" in self.tolerances:
             call_open = [marker for marker in openers if is_tag_like(marker[0])]
             openers_of_reasoning = [text.strip() for text, _ in reasoning_open]
@@ -349,16 +350,16 @@ class CompiledGrammar:
         """Return whether a grammar with channel headers has this channel."""
         return bool(word) and any(word in text for text in collect_texts(self.grammar))
 
-    def _stop_markers(self) -> list[TaggedText]:
+    def _stop_markers(self) -> TaggedTexts:
         """Return the stops; of a stop that consists of several tags also the last tag alone."""
         lead = whitespace_only(self.grammar.content.close)
         texts = [lead + stop for stop in self.grammar.stops]
         tags = map(split_tags, self.grammar.stops)
         return tag_all([*texts, *(parts[-1] for parts in tags if len(parts) > 1)], MarkerKind.STOP)
 
-    def _opener_markers(self) -> list[TaggedText]:
+    def _opener_markers(self) -> TaggedTexts:
         """Return what calls start with, with the whitespace that the template writes before it."""
-        markers: list[TaggedText] = []
+        markers: TaggedTexts = []
         for format in self.own_formats:
             calls = format.calls
             lead = whitespace_only(calls.lead) + whitespace_only(calls.section.open)
@@ -380,7 +381,7 @@ class CompiledGrammar:
         opener = remove_start(self.grammar.content.open.text, self.grammar.starts).strip()
         return text.strip() not in (prefix or None, opener or None)
 
-    def _closer_markers(self, content_close: list[TaggedText]) -> list[TaggedText]:
+    def _closer_markers(self, content_close: TaggedTexts) -> TaggedTexts:
         """Return the distinctive closers: a reply may hold one where nothing is open."""
         texts: list[str] = []
         for format in self.own_formats:
