@@ -374,7 +374,7 @@ def test_files_of_a_model(tmp_path: Path) -> None:
         with pytest.raises(turnwise.TurnwiseError, match="there is no|a model is a folder"):
             compat.Chat.from_pretrained(place)  # type: ignore[arg-type]
     config.write_text("[1]", encoding="utf-8")
-    with pytest.raises(turnwise.SourceError, match="is a JSON object"):
+    with pytest.raises(turnwise.SourceError, match="is not a JSON object"):
         compat.Chat.from_pretrained(tmp_path, PaddleCallLetters())
 
 
