@@ -452,7 +452,7 @@ def _read_plain_turns(messages: Any) -> tuple[tuple[str, ...], list[str]] | None
     if not find_plain_kind(messages) or not messages:
         return None
     contents = [message["content"] for message in messages]
-    if any([not content or content.isspace() for content in contents]):
+    if not all(map(str.strip, contents)):
         return None
     return tuple([message["role"] for message in messages]), contents
 

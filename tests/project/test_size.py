@@ -45,7 +45,7 @@ BUDGETS = {
     "normalisation": 10_996,
     "conversion": 5_180,
     "training": 1_958,
-    "batch": 2_055,
+    "batch": 2_051,
     "template": 1_772,
     "registry": 11_781,
     "data": 24_906,
