@@ -26,6 +26,7 @@ pytestmark = corpus.needs_corpus
 SHARE = 0.8  # of the templates with a defect that can be repaired
 WHOLE_SHARE = 0.6  # the same, with nothing left, not even for a system message without a text
 SAMPLE = 140  # every so many templates in CI
+RENDERINGS = 20_000  # that worked, in templates that `fix` changes
 CHATS: list[list[dict[str, Any]]] = [
     [{"role": "user", "content": "Hi"}],
     [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}],
@@ -95,6 +96,24 @@ def test_a_rendering_that_worked_is_the_same(name: str) -> None:
     except turnwise.SourceError:  # it refuses every conversation
         return
     assert not found.changed
+
+
+@pytest.mark.slow
+def test_of_all_renderings_that_worked_none_changes() -> None:
+    templates = compared = repaired = 0
+    for name in sorted(corpus.load_published()):
+        try:
+            found = measure(name)
+        except turnwise.SourceError:  # it refuses every conversation
+            continue
+        assert not found.changed, name
+        templates += found.compared > 0
+        compared += found.compared
+        repaired += found.repaired
+    print(
+        f"{compared:,} renderings of {templates} templates: {repaired:,} repaired, 0 others changed"
+    )
+    assert compared - repaired >= RENDERINGS
 
 
 @pytest.mark.slow
