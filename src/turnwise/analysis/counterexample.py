@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnwise.analysis.conversations import NOW, Probe
-from turnwise.analysis.rewrites import common_length
+from turnwise.analysis.decisions import Decision
+from turnwise.analysis.rewrites import common_length, pieces_from
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
@@ -53,6 +54,7 @@ class Counterexample:
         names: How the two sides are called in the report.
         kind: How they differ: "text", "refusal", "mask" or "labels".
         trained: Where the text is the same: the character ranges in `{% generation %}` blocks, or that are trained.
+        decision: The line to look at: where a side refuses, else the condition around what `a` writes there.
     """
 
     probe: Probe
@@ -61,6 +63,7 @@ class Counterexample:
     names: tuple[str, str] = ("a", "b")
     kind: str = TEXT
     trained: tuple[Spans, Spans] = ((), ())
+    decision: Decision | None = None
 
     @property
     def at(self) -> int:
@@ -75,17 +78,16 @@ class Counterexample:
         return _piece_at(self.a, self.at), _piece_at(self.b, self.at)
 
     def __str__(self) -> str:
-        lines = ["they differ on:"]
-        lines += [f"  {message!r}" for message in self.probe.messages] or ["  no messages at all"]
-        lines += [f"  {name}={value!r}" for name, value in passed_arguments(self.probe).items()]
+        lines = list(describe_probe(self.probe))
         if self.kind in TRAINED:
             return "\n".join([*lines, *self._describe_training()])
         for name, side, piece in zip(self.names, (self.a, self.b), self.pieces, strict=True):
-            shown = f"refuses: {side.message}" if isinstance(side, TurnwiseError) else ""
-            shown = shown or excerpt(rendered_text(side), self.at)
-            lines.append(f"{name}: {shown}")
+            shown = "" if isinstance(side, Rendering) else f"refuses: {side.message}"
+            lines.append(f"{name}: {shown or excerpt(rendered_text(side), self.at)}")
             if piece is not None:
                 lines.append(f"   from {_describe_origin(piece)}: {short_repr(piece.text)}")
+        if self.decision is not None:
+            lines.append(f"  {self.decision}")
         return "\n".join(lines)
 
     def _describe_training(self) -> Iterator[str]:
@@ -131,14 +133,11 @@ def try_render(renderer: Renderer, probe: Probe) -> RenderOutcome:
 
 def classify_outcomes(first: RenderOutcome, second: RenderOutcome, masks: bool) -> str:
     """Return how two outcomes differ: "text", "refusal", "mask" (if asked for), or "" if they agree."""
-    if isinstance(first, Rendering) and isinstance(second, Rendering):
-        if first.text != second.text:
-            return TEXT
-        if masks and mask_of(first) != mask_of(second):
-            return MASK
-        return ""
-    is_rendered = isinstance(first, Rendering) or isinstance(second, Rendering)
-    return REFUSAL if is_rendered else ""
+    if isinstance(first, Rendering) != isinstance(second, Rendering):
+        return REFUSAL
+    if rendered_text(first) != rendered_text(second):
+        return TEXT
+    return MASK if masks and mask_of(first) != mask_of(second) else ""
 
 
 def mask_of(side: RenderOutcome) -> Spans:
@@ -168,14 +167,10 @@ def shrink(probe: Probe, shows: Callable[[Probe], bool], most: int = MAX_SHRINK_
 
 def smaller_probes(probe: Probe) -> Iterator[Probe]:
     """Every probe that is one step smaller; at least one message stays."""
-    if len(probe.messages) > 1:
-        for index in range(len(probe.messages)):
-            yield replace(probe, messages=_replace_item(probe.messages, index))
-    if len(probe.messages) > 2:
-        # A call goes with its result: one without the other is odd.
-        for index in range(len(probe.messages) - 1):
-            fewer = _replace_item(_replace_item(probe.messages, index), index)
-            yield replace(probe, messages=fewer)
+    messages = probe.messages
+    for count in (1, 2):  # a call goes with its result: one without the other is odd
+        for index in range(len(messages) - count + 1 if len(messages) > count else 0):
+            yield replace(probe, messages=[*messages[:index], *messages[index + count :]])
     if probe.add_generation_prompt:
         yield replace(probe, add_generation_prompt=False)
     for name in ("tools", "documents"):
@@ -185,10 +180,10 @@ def smaller_probes(probe: Probe) -> Iterator[Probe]:
                 yield replace(probe, **{name: fewer})
     for name in probe.options:
         yield replace(probe, options=_without_key(probe.options, name))
-    for index, message in enumerate(probe.messages):
+    for index, message in enumerate(messages):
         for smaller in _smaller_values(message):
             if smaller.get("role") == message.get("role"):
-                yield replace(probe, messages=_replace_item(probe.messages, index, smaller))
+                yield replace(probe, messages=_replace_item(messages, index, smaller))
 
 
 def _smaller_values(value: Any) -> Iterator[Any]:
@@ -244,12 +239,14 @@ def _describe_origin(piece: Piece) -> str:
 
 
 def _piece_at(side: RenderOutcome, at: int) -> Piece | None:
-    end = 0
-    for piece in side.pieces if isinstance(side, Rendering) else ():
-        end += len(piece.text)
-        if at < end:
-            return piece
-    return None
+    return next(iter(pieces_from(side, at)), None) if isinstance(side, Rendering) else None
+
+
+def describe_probe(probe: Probe) -> Iterator[str]:
+    """Yield the lines that show a conversation on which two differ."""
+    yield "they differ on:"
+    yield from [f"  {message!r}" for message in probe.messages] or ["  no messages at all"]
+    yield from (f"  {name}={value!r}" for name, value in passed_arguments(probe).items())
 
 
 def passed_arguments(probe: Probe) -> JsonObject:

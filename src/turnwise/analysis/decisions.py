@@ -107,10 +107,10 @@ class BranchMap:
         return self._show(place) if place[0] else None
 
     def _place_of(self, pieces: Sequence[Piece]) -> Place:
-        """Return the place of the first text of the template, preferably one of the same message outside of macros;
-        (0, 0) if there is none.
+        """Return the place of the first text of the template, preferably one of the same message outside of macros,
+        else of the expression that wrote the first piece; (0, 0) if there is none.
         """
-        found = NOWHERE
+        found = own = pieces[0].expression or NOWHERE if pieces else NOWHERE
         for piece in pieces:
             origin = piece.origin
             if found[0] and origin.message != pieces[0].origin.message:
@@ -120,7 +120,7 @@ class BranchMap:
             place = origin.line, origin.column
             if self._paths.get(place) is not None:
                 return place
-            found = found if found[0] else place
+            found = place if found == own else found
         return found
 
     def _show(self, place: Place) -> Decision:
@@ -140,16 +140,10 @@ def map_branches(text: str) -> BranchMap:
 def _children(node: nodes.Node) -> Iterator[tuple[nodes.Node, tuple[_Branch, ...]]]:
     """Yield the children of a node, each with the branch that it is in, if the node is a condition."""
     if isinstance(node, nodes.If):
-        yield node.test, ()
-        tests = [node.test]
-        yield from ((child, _in_branch(node, "body", node.test)) for child in node.body)
-        for number, other in enumerate(node.elif_):
-            tests.append(other.test)
-            yield other.test, ()
-            yield from (
-                (child, _in_branch(node, f"elif {number}", other.test)) for child in other.body
-            )
-        yield from ((child, _in_branch(node, "else", tests[-1])) for child in node.else_)
+        for number, one in enumerate((node, *node.elif_)):
+            yield one.test, ()
+            yield from ((child, _in_branch(node, str(number), one.test)) for child in one.body)
+        yield from ((child, _in_branch(node, "else", one.test)) for child in node.else_)
     elif isinstance(node, nodes.CondExpr):
         yield node.test, ()
         yield node.expr1, _in_branch(node, "body", node.test)

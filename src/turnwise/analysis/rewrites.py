@@ -81,7 +81,6 @@ def find_rewrite(
         return None
     at = common_length(before.text, after.text)
     old, new = pieces_from(before, at), pieces_from(after, at)
-    program = renderer.named.get(TOOL_USE, renderer.program) if with_tools else renderer.program
     start = find_word_start(before.text, at)
     path = _find_changed_field(before, after, old, new)
     message = old[0].origin.message
@@ -93,8 +92,16 @@ def find_rewrite(
         after.text[start:],
         message,
         None if path is None else format_path(path),
-        map_branches(program.text).find(old, new),
+        find_decision(renderer, with_tools, old, new),
     )
+
+
+def find_decision(
+    renderer: Renderer, with_tools: bool, before: Sequence[Piece], after: Sequence[Piece] = ()
+) -> Decision | None:
+    """Return what decided in the program that wrote pieces; some models have another one for tools."""
+    program = renderer.named.get(TOOL_USE, renderer.program) if with_tools else renderer.program
+    return map_branches(program.text).find(before, after)
 
 
 def common_length(first: Sequence[Any], second: Sequence[Any]) -> int:

@@ -68,10 +68,11 @@ def _as_data(found: Comparison) -> JsonObject:
         data["witness"] = {
             "messages": witness.probe.messages,
             "arguments": passed_arguments(witness.probe),
-            **output.select_fields(witness, "kind", "at"),
+            **output.select_fields(witness, "kind", "at", "decision"),
         }
-        sides = zip((witness.a, witness.b), witness.pieces, witness.trained, strict=True)
-        for name, (outcome, piece, spans) in zip("ab", sides, strict=True):
+        outcomes = (witness.a, witness.b)
+        sides = zip("ab", outcomes, witness.pieces, witness.trained, strict=True)
+        for name, outcome, piece, spans in sides:
             side: JsonObject = {"text": rendered_text(outcome)}
             if isinstance(outcome, Exception):
                 side = {"refuses": outcome.message}

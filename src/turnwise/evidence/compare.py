@@ -16,11 +16,14 @@ from turnwise.analysis.conversations import NOW, PROBE_TOKENS, Probe, conversati
 from turnwise.analysis.counterexample import (
     LABELS,
     Counterexample,
+    RenderOutcome,
     Spans,
     find_counterexample,
     shrink,
     try_render,
 )
+from turnwise.analysis.decisions import Decision
+from turnwise.analysis.rewrites import find_decision, pieces_from
 from turnwise.analysis.wide_conversations import (
     DAYS,
     ProbeMaker,
@@ -28,8 +31,9 @@ from turnwise.analysis.wide_conversations import (
     list_rare_probes,
     option_values,
 )
+from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import SourceError, TurnwiseError
+from turnwise.errors import SourceError, TemplateError, TurnwiseError
 from turnwise.evidence.branch_search import BranchSearch, PairedRun
 from turnwise.evidence.coverage import Branch, Coverage
 from turnwise.notebook import show_html
@@ -179,7 +183,9 @@ class TextComparison:
             if self.run.differs(probe):
                 found = find_counterexample(self.a, self.b, probe, self.masks)
                 if found is not None:
-                    return found
+                    side = found.a if isinstance(found.b, Rendering) else found.b
+                    place = find_place(self.a, found.probe, side, found.at)
+                    return replace(found, decision=place)
         if not self.run.is_rendered:
             tried = self.run.tried
             raise SourceError(f"both templates refuse all {tried} conversations that were tried")
@@ -194,6 +200,26 @@ class TextComparison:
         rare = list_rare_probes(self.variables, constants, self.tokens, self.days)
         yield from list_common_probes(self.tokens)
         yield from BranchSearch(self.run, rare, maker).probes()
+
+
+def find_place(
+    renderer: Renderer, probe: Probe, outcome: RenderOutcome, at: int
+) -> Decision | None:
+    """Return where a template refused, else the condition around a character, or around its last text if it ends there.
+
+    `diff` and `conform` name this place of their first template.
+    """
+    if not isinstance(outcome, Rendering):
+        return find_refusal(outcome)
+    pieces = pieces_from(outcome, at) or outcome.pieces[-1:]
+    return find_decision(renderer, probe.tools is not None, pieces)
+
+
+def find_refusal(error: TurnwiseError) -> Decision | None:
+    """Return the place of the template at which it raised an error."""
+    if not isinstance(error, TemplateError) or error.line is None:
+        return None
+    return Decision(error.line, error.column or 1, (error.source_line or "").strip())
 
 
 def to_template(given: Any) -> Template:
@@ -214,40 +240,35 @@ class LabelComparison:
     """
 
     def __init__(self, a: Template, b: Template, tokenizer: Tokenizer) -> None:
-        self.templates = (a, b)
         self.tokenizer = tokenizer
         # what is wrong with both templates alike is no difference, and no warning
-        self._builders = {id(one): RequestBuilder(one.facts, is_quiet=True) for one in (a, b)}
+        self._sides = [(one, RequestBuilder(one.facts, is_quiet=True)) for one in (a, b)]
 
     def find_counterexample(self) -> Counterexample | None:
         """Return the smallest conversation on which the labels differ."""
-        a, b = (template.renderer for template in self.templates)
         for probe in _probes():
             if self.differs(probe):
                 probe = shrink(probe, self.differs)
-                first, second = (self._encode(template, probe) for template in self.templates)
-                trained = (trained_spans(first), trained_spans(second))
-                sides = try_render(a, probe), try_render(b, probe)
-                return Counterexample(probe, *sides, kind=LABELS, trained=trained)
+                first, second = map(trained_spans, self._encode(probe))
+                a, b = (try_render(template.renderer, probe) for template, _ in self._sides)
+                return Counterexample(probe, a, b, kind=LABELS, trained=(first, second))
         return None
 
     def differs(self, probe: Probe) -> bool:
         """Return whether ids or labels differ; a conversation that one cannot encode is no difference."""
-        first, second = (self._encode(template, probe) for template in self.templates)
-        if first is None or second is None:
+        try:
+            first, second = self._encode(probe)
+        except TurnwiseError:
             return False
         return (first.input_ids, first.labels) != (second.input_ids, second.labels)
 
-    def _encode(self, template: Template, probe: Probe) -> Encoded | None:
-        arguments = probe.arguments()
-        del arguments["add_generation_prompt"]
-        try:
+    def _encode(self, probe: Probe) -> Iterator[Encoded]:
+        for template, builder in self._sides:
+            arguments = probe.arguments()
+            del arguments["add_generation_prompt"]
             messages = template.codec.to_input(probe.messages)
-            builder = self._builders[id(template)]
             request = builder.build(messages, self.tokenizer, "assistant", arguments)
-            return encode_within_limit(request.for_one_call())
-        except TurnwiseError:
-            return None
+            yield encode_within_limit(request.for_one_call())
 
 
 def _probes() -> Iterator[Probe]:
@@ -256,11 +277,9 @@ def _probes() -> Iterator[Probe]:
             yield replace(probe, add_generation_prompt=False)
 
 
-def trained_spans(encoded: Encoded | None) -> Spans:
+def trained_spans(encoded: Encoded) -> Spans:
     """Return the character ranges of the tokens that are trained; neighbours are one range."""
     spans: list[tuple[int, int]] = []
-    if encoded is None:
-        return ()
     for (start, end), label in zip(encoded.offsets, encoded.labels, strict=True):
         if label == IGNORED:
             continue

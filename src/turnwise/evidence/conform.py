@@ -35,17 +35,17 @@ from typing import Any, NamedTuple
 from turnwise.analysis.conversations import Probe, conversations, name_values
 from turnwise.analysis.counterexample import (
     MAX_SHRINK_STEPS,
+    describe_probe,
     excerpt,
-    passed_arguments,
     shrink,
 )
-from turnwise.analysis.decisions import Decision, map_branches
+from turnwise.analysis.decisions import Decision
 from turnwise.analysis.request_probes import make_request_probes
 from turnwise.analysis.rewrites import common_length, pieces_from
 from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.provenance.rendering import Piece, Rendering
-from turnwise.engine.renderer import TOOL_USE
-from turnwise.errors import SourceError, TemplateError, TurnwiseError, WarningLog, short_repr
+from turnwise.errors import SourceError, TurnwiseError, WarningLog, short_repr
+from turnwise.evidence.compare import find_place, find_refusal
 from turnwise.messages import JsonMapping, JsonObject
 from turnwise.template import Template
 
@@ -68,11 +68,12 @@ Ask = Callable[[str, str, Any], EngineReply]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt that an engine made: its text, or its ids; or the reason why it refused."""
+    """A prompt that an engine made: its text, or its ids; or why it refused, and the line if it is known."""
 
     text: str | None = None
     ids: tuple[int, ...] | None = None
     refusal: str | None = None
+    decision: Decision | None = None
 
 
 class Engine:
@@ -83,7 +84,7 @@ class Engine:
         model: The name of the model, for servers that have several.
     """
 
-    name = ""
+    name = version = ""
     only_prompts = False  # conversations that are no prompts cannot be asked for
     normalises = False  # the reference is what `Template.render` writes, not the bare template
     has_own_rules = False  # its refusals are rules about requests, which no template has
@@ -207,7 +208,7 @@ class OtherTemplate(Engine):
                 arguments["late_system"] = IN_PLACE
                 return Prompt(text=self._template.render(**arguments, **options).text)
         except TurnwiseError as error:
-            return Prompt(refusal=error.message)
+            return Prompt(refusal=error.message, decision=find_refusal(error))
 
 
 ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Vllm, LlamaCpp)}
@@ -287,9 +288,7 @@ class EngineDifference:
         return common_length(self.expected, self.got)
 
     def __str__(self) -> str:
-        lines = ["they differ on:"]
-        lines += [f"  {message!r}" for message in self.probe.messages]
-        lines += [f"  {name}={value!r}" for name, value in passed_arguments(self.probe).items()]
+        lines = list(describe_probe(self.probe))
         for name, text in (("template", self.expected), ("engine", self.got)):
             lines.append(f"{name + ':':<10}{excerpt(text, self.at)}")
         if self.kind == IDS:
@@ -389,12 +388,10 @@ def conform(
     tried, refused, declined = outcomes.total(), outcomes[None], outcomes[DECLINED]
     if tried == refused + declined:
         raise SourceError(f"the engine and the template refuse all {tried} conversations")
-    found = Conformance(
-        engine.name, tried, refused, declined, version=getattr(engine, "version", "")
-    )
+    found = Conformance(engine.name, tried, refused, declined, version=engine.version)
     if not differing:
         return found
-    first, kind = min(differing, key=lambda found: len(json.dumps(found[0].messages)))
+    first, kind = differing[0]
     others = dict.fromkeys(probe.covers for probe, _ in differing if probe is not first)
     difference = comparison.describe(comparison.shrink(first, kind), kind)
     return replace(found, differing=len(differing), difference=difference, also=tuple(others))
@@ -425,11 +422,10 @@ class EngineComparison:
         "declined" is no difference: a maker's encoder has rules about requests that a template has not.
         """
         expected, got = self._render(probe), self._engine.render(wire_request(probe))
-        if self._engine.has_own_rules and got.refusal is not None:
-            return DECLINED if isinstance(expected, Rendering) else None
-        if not isinstance(expected, Rendering):
-            return None if got.refusal is not None else REFUSAL
         if got.refusal is not None:
+            refused = DECLINED if self._engine.has_own_rules else REFUSAL
+            return refused if isinstance(expected, Rendering) else None
+        if not isinstance(expected, Rendering):
             return REFUSAL
         wanted = self._engine.reference(expected.text)
         if got.ids is None or wanted.ids is None:
@@ -440,35 +436,30 @@ class EngineComparison:
 
     def shrink(self, probe: Probe, kind: str) -> Probe:
         """Return a smaller conversation on which the two still differ in the same way."""
-        only_prompts = self._engine.only_prompts
-        return shrink(
-            probe,
-            lambda one: is_wire_probe(one, only_prompts) and self.compare(one) == kind,
-            MAX_SHRINK_STEPS // 4,  # each is a request or two
-        )
+
+        def shows(one: Probe) -> bool:
+            asked = open_prompt(one)
+            return is_wire_probe(asked, self._engine.only_prompts) and self.compare(asked) == kind
+
+        # each is a request or two
+        return open_prompt(shrink(probe, shows, MAX_SHRINK_STEPS // 4))
 
     def describe(self, probe: Probe, kind: str) -> EngineDifference:
         """Return a difference with both texts and the place in the template."""
         request = wire_request(probe)
         expected, got = self._render(probe), self._engine.render(request)
         shown = self._engine.text_of(got) if got.refusal is None else f"refuses: {got.refusal}"
-        if not isinstance(expected, Rendering):
-            decision = None
-            if isinstance(expected, TemplateError) and expected.line is not None:
-                source = (expected.source_line or "").strip()
-                decision = Decision(expected.line, expected.column or 1, source)
-            refusal = f"refuses: {expected.message}"
-            return EngineDifference(probe, request, refusal, shown, kind, None, decision)
-        wanted = self._engine.reference(expected.text).text or ""
-        skipped = len(expected.text) - len(wanted)  # a bos token that the engine adds as an id
-        at = 0 if got.refusal is not None else common_length(wanted, shown) + skipped
-        pieces = pieces_from(expected, at)
-        program = self._template.program
-        if probe.tools is not None:
-            program = self._template.renderer.named.get(TOOL_USE, program)
-        decision = map_branches(program.text).find(pieces, ())
-        piece = pieces[0] if pieces else None
-        return EngineDifference(probe, request, wanted, shown, kind, piece, decision)
+        if isinstance(expected, Rendering):
+            wanted, written = self._engine.reference(expected.text).text or "", expected.text
+        else:
+            wanted, written = f"refuses: {expected.message}", ""
+        found = EngineDifference(probe, request, wanted, shown, kind, decision=got.decision)
+        if got.refusal is not None:
+            return found
+        at = found.at + len(written) - len(wanted)  # a bos token that the engine adds as an id
+        place = find_place(self._template.renderer, probe, expected, at)
+        pieces = pieces_from(expected, at) if isinstance(expected, Rendering) else ()
+        return replace(found, piece=next(iter(pieces), None), decision=place)
 
     def _render(self, probe: Probe) -> Rendering | TurnwiseError:
         """Return what the template writes, with arguments in the form that it takes; or its refusal."""
@@ -493,12 +484,15 @@ class EngineComparison:
 
 
 def wire_probes(only_prompts: bool) -> Iterator[Probe]:
-    """Yield the conversations that may be sent in OpenAI's shape, each as a prompt and, if possible, without one."""
-    for probe in conversations():
-        for opened in (True, False):
-            asked = replace(probe, add_generation_prompt=opened)
-            if is_wire_probe(asked, only_prompts):
-                yield asked
+    """Yield the conversations that may be sent in OpenAI's shape, as prompts where they have no reply at the end."""
+    asked = map(open_prompt, conversations())
+    return (probe for probe in asked if is_wire_probe(probe, only_prompts))
+
+
+def open_prompt(probe: Probe) -> Probe:
+    """Return a conversation with a generation prompt, if it has no reply at the end."""
+    is_finished = bool(probe.messages) and probe.messages[-1]["role"] == "assistant"
+    return replace(probe, add_generation_prompt=not is_finished)
 
 
 def is_wire_probe(probe: Probe, only_prompts: bool) -> bool:
@@ -521,16 +515,8 @@ def _is_wire_message(message: JsonMapping) -> bool:
     if message.get("role") not in WIRE_ROLES or "thinking" in message:
         return False
     calls = message.get("tool_calls")
-    if calls is not None and not calls:
+    if calls is not None and not (calls and all(map(_is_wire_call, calls))):
         return False
-    for call in calls or ():
-        function = call.get("function")
-        if not isinstance(function, Mapping) or "id" not in call or call.get("type") != "function":
-            return False
-        if not isinstance(function.get("name"), str) or not isinstance(
-            function.get("arguments"), dict
-        ):
-            return False
     if message["role"] == "tool" and "tool_call_id" not in message:
         return False
     return isinstance(message.get("content"), str)
