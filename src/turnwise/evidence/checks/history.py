@@ -53,11 +53,13 @@ def check_history(subject: Subject) -> Iterator[Symptom]:
     Write a message in the same way whatever follows it; offer an option that keeps reasoning. Train such a template
     with `template.examples`, which conditions every turn on what serving sends.
     """
+    proved = "assistant" if subject.facts.appends else None  # what comes after it changes nothing
     growths = [
         growth
         for growth in distinct_growths()
         if growth.kind not in NOT_SENT
         and {one["role"] for one in growth.probe.messages[:-1]} != {"system"}  # rules alone
+        and growth.probe.messages[-2]["role"] != proved
     ]
     causes: dict[Place | None, list[StabilityRow]] = {}
     for row in StabilitySearch(subject.renderer, _keeps_messages).measure(growths).rows:

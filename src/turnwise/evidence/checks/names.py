@@ -95,8 +95,8 @@ def check_known_keys(subject: Subject) -> Iterator[Symptom]:
     Correct the name.
     """
     for tree, text, name in subject.places.list_trees():
-        constants = TemplateConstants.read(text)
-        unknown = dict(_list_near_keys(constants))
+        compared = TemplateConstants.read(text)
+        unknown = dict(_list_near_keys(compared))
         for key, line in _list_read_keys(tree):
             if key in unknown:
                 yield Symptom(
@@ -105,11 +105,12 @@ def check_known_keys(subject: Subject) -> Iterator[Symptom]:
                     subject.places.by_position(*unpack_position(line), name),
                 )
         for subject_name, words in (("role", ROLES), ("type", TYPES)):
-            known = constants.constants_of(subject_name)
+            known = compared.constants_of(subject_name)
             for word in [one for one in known if isinstance(one, str)]:
                 near = _find_near(word, words, CLOSE_WORD)
-                used = [one for one in find_nodes(tree, nodes.Const) if one.value == word]
-                if near and used and near not in _list_beside(tree, word):
+                constants = find_nodes(tree, nodes.Const) if near else ()
+                used = [one for one in constants if one.value == word]
+                if used and near not in _list_beside(tree, word):
                     yield Symptom(
                         f"a {subject_name} is compared with {short_repr(word)}, which no client sends",
                         f"Correct the name. Did you mean {near}?",

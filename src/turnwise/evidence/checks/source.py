@@ -161,7 +161,7 @@ def check_encoded_text(subject: Subject) -> Iterator[Symptom]:
     Write the text in the open.
     """
     for _, text, name in subject.places.list_trees():
-        for position, kind, value in TokenScan(text).scan():
+        for position, kind, value in TokenScan(text).scan() if ENCODED.search(text) else ():
             for match in ENCODED.finditer(value) if kind in LITERALS else ():
                 if len(set(match[0])) > 8:  # not a line of dashes
                     line, column = unpack_position(position)
