@@ -69,13 +69,13 @@ class Counterexample:
     def at(self) -> int:
         """The index of the first character that differs, or that only one side trains."""
         if self.kind in TRAINED:
-            return min((span[0] for span in set(self.trained[0]) ^ set(self.trained[1])), default=0)
+            return min(set(self.trained[0]) ^ set(self.trained[1]), default=(0, 0))[0]
         return common_length(rendered_text(self.a), rendered_text(self.b))
 
     @property
     def pieces(self) -> tuple[Piece | None, Piece | None]:
         """The piece of each side in which the difference lies."""
-        return _piece_at(self.a, self.at), _piece_at(self.b, self.at)
+        return piece_at(self.a, self.at), piece_at(self.b, self.at)
 
     def __str__(self) -> str:
         lines = list(describe_probe(self.probe))
@@ -238,7 +238,8 @@ def _describe_origin(piece: Piece) -> str:
     return f"{piece.origin} at {line}:{column}"
 
 
-def _piece_at(side: RenderOutcome, at: int) -> Piece | None:
+def piece_at(side: RenderOutcome, at: int) -> Piece | None:
+    """Return the piece in which a character is; None after the end, and for a refusal."""
     return next(iter(pieces_from(side, at)), None) if isinstance(side, Rendering) else None
 
 

@@ -37,11 +37,12 @@ from turnwise.analysis.counterexample import (
     MAX_SHRINK_STEPS,
     describe_probe,
     excerpt,
+    piece_at,
     shrink,
 )
 from turnwise.analysis.decisions import Decision
 from turnwise.analysis.request_probes import make_request_probes
-from turnwise.analysis.rewrites import common_length, pieces_from
+from turnwise.analysis.rewrites import common_length
 from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.provenance.rendering import Piece, Rendering
 from turnwise.errors import SourceError, TurnwiseError, WarningLog, short_repr
@@ -151,16 +152,13 @@ class Vllm(Engine):
 
     name = "vllm"
     paths = ("/v1/chat/completions/render", "/tokenize")
-    _path: str | None = None
+    _path = paths[0]
 
     def render(self, request: JsonMapping) -> Prompt:
-        reply = self._post(self._path or self.paths[0], request)
-        if self._path is None:
-            if reply.status in (404, 405, 501):
-                self._path = self.paths[1]
-                reply = self._post(self._path, request)
-            else:
-                self._path = self.paths[0]
+        reply = self._post(self._path, request)
+        if reply.status in (404, 405, 501) and self._path != self.paths[1]:
+            self._path = self.paths[1]
+            reply = self._post(self._path, request)
         refusal = read_refusal(reply, self._path)
         if refusal is not None:
             return Prompt(refusal=refusal)
@@ -375,8 +373,10 @@ def conform(
     wanted: tuple[tuple[Any, type], ...] = ((template, Template), (engine, Engine))
     for value, needed in wanted:
         if not isinstance(value, needed):
-            problem = f"{type(value).__name__} is no {needed.__name__}"
-            raise SourceError(f"conform compares a Template with an Engine; {problem}")
+            raise SourceError(
+                "conform compares a Template with an Engine; "
+                f"{type(value).__name__} is no {needed.__name__}"
+            )
     comparison = EngineComparison(engine, template, now)
     outcomes: Counter[str | None] = Counter()
     differing: list[tuple[Probe, str]] = []
@@ -392,7 +392,7 @@ def conform(
     if not differing:
         return found
     first, kind = differing[0]
-    others = dict.fromkeys(probe.covers for probe, _ in differing if probe is not first)
+    others = dict.fromkeys(probe.covers for probe, _ in differing[1:])
     difference = comparison.describe(comparison.shrink(first, kind), kind)
     return replace(found, differing=len(differing), difference=difference, also=tuple(others))
 
@@ -458,8 +458,7 @@ class EngineComparison:
             return found
         at = found.at + len(written) - len(wanted)  # a bos token that the engine adds as an id
         place = find_place(self._template.renderer, probe, expected, at)
-        pieces = pieces_from(expected, at) if isinstance(expected, Rendering) else ()
-        return replace(found, piece=next(iter(pieces), None), decision=place)
+        return replace(found, piece=piece_at(expected, at), decision=place)
 
     def _render(self, probe: Probe) -> Rendering | TurnwiseError:
         """Return what the template writes, with arguments in the form that it takes; or its refusal."""
@@ -520,6 +519,13 @@ def _is_wire_message(message: JsonMapping) -> bool:
     if message["role"] == "tool" and "tool_call_id" not in message:
         return False
     return isinstance(message.get("content"), str)
+
+
+def _is_wire_call(call: Any) -> bool:
+    match call:
+        case {"id": _, "type": "function", "function": {"name": str(), "arguments": dict()}}:
+            return True
+    return False
 
 
 def wire_request(probe: Probe) -> JsonObject:
