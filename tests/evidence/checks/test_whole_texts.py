@@ -23,7 +23,7 @@ EDITS = {
     "joined twice": ("T701", USER, USER.replace(CONTENT, f"{CONTENT} + {CONTENT}"), "more than once"),
     "header": ("T703", RESULT, RESULT.replace("tool", "assistant"), "header of the assistant"),
     "newline": ("T703", USER, USER.replace("user\\n", "user"), "other white space"),
-    "closing": ("T703", USER, USER.replace("im_end", "eot"), "ends with"),
+    "closing": ("T703", USER, USER.replace("im_end", "eot"), "lacks <|im_end|>"),
     "open tag": ("T703", RESULT, RESULT.replace("tool\\n", "tool\\n<r>\\n"), "not closed"),
     "other tag": (
         "T703",

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from turnwise.analysis.conversations import name_values
-from turnwise.analysis.probe_chats import ARGUMENTS, TOOL_NAME, TOOLS
+from turnwise.analysis.probe_chats import ARGUMENTS, ASKED_AGAIN, TOOL_NAME, TOOLS
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TurnwiseError
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Symptom
+from turnwise.evidence.checks.findings import Symptom, Symptoms
 from turnwise.evidence.checks.subject import Subject, describe_failure
-from turnwise.evidence.checks.symptoms import show_from
+from turnwise.evidence.checks.symptoms import report_failure, show_written
 
 
-def check_calls_read_back(subject: Subject) -> Iterator[Symptom]:
+def check_calls_read_back(subject: Subject) -> Symptoms:
     """Calls that the template writes cannot be parsed.
 
     ## What it does
@@ -51,7 +50,7 @@ def check_calls_read_back(subject: Subject) -> Iterator[Symptom]:
                 "Delimit each call by markers, and write its arguments as JSON.",
                 subject.places.of_field(probe, "messages", len(probe.messages) - 1, "tool_calls"),
                 probe,
-                f"writes: {show_from(text, len(prompt) + 30)}",
+                show_written(text, len(prompt) + 30),
             )
             return
 
@@ -64,7 +63,7 @@ def _read_call(call: Any) -> tuple[str, Any]:
         return function.get("name"), None
 
 
-def check_schemas(subject: Subject) -> Iterator[Symptom]:
+def check_schemas(subject: Subject) -> Symptoms:
     """A tool whose schema has a union, no type or no parameters makes the template fail.
 
     ## What it does
@@ -98,7 +97,29 @@ def check_schemas(subject: Subject) -> Iterator[Symptom]:
         )
 
 
+def check_null_calls(subject: Subject) -> Symptoms:
+    """A reply whose tool_calls are null makes the template fail.
+
+    ## What it does
+    Renders a reply with `"tool_calls": null`, as clients send it that dump the answer of a server with all its keys.
+
+    ## Why it matters
+    The key is there, so a test such as `"tool_calls" in message` or `message.tool_calls is defined` is true, and the
+    loop over null fails: in the second round of every chat that has nothing to do with tools.
+
+    ## How to fix
+    Test the value: `{%- if message.tool_calls %}`. turnwise drops such keys by itself (`normalise`).
+    """
+    reply = subject.reply(tool_calls=None)
+    chat = (subject.user(), subject.reply(), subject.user(ASKED_AGAIN))
+    if subject.writes_calls and subject.text_of(subject.chat(*chat)) is not None:
+        probe = subject.chat(chat[0], reply, chat[2])
+        fix = "Test the value: `{% if message.tool_calls %}`."
+        yield from report_failure(subject, probe, "a reply with null tool_calls", fix, [reply])
+
+
 CHECKS = (
     Check("T304", "calls-not-parsed", "error", check_calls_read_back, sent_by="agents"),
+    Check("T312", "null-calls", "error", check_null_calls, sent_by="agents"),
     Check("T308", "tool-schemas", "error", check_schemas, sent_by="tools"),
 )

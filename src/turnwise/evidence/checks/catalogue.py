@@ -6,13 +6,13 @@ matters" and "How to fix".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import cleandoc
 
 from turnwise.analysis.forms import Audience
 from turnwise.analysis.profiles import Severity
-from turnwise.evidence.checks.findings import Symptom
+from turnwise.evidence.checks.findings import Symptoms
 from turnwise.evidence.checks.subject import Subject
 
 RETIRED = "T107, T403, T405, T408, T506, T605, T607, T608, T609"
@@ -37,7 +37,7 @@ class Check:
     code: str
     name: str
     severity: Severity
-    run: Callable[[Subject], Iterator[Symptom]]
+    run: Callable[[Subject], Symptoms]
     doc: str = ""
     reads_source: bool = False
     sent_by: Audience = "chat"

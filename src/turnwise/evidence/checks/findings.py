@@ -72,6 +72,9 @@ class Symptom(NamedTuple):
     severity: Severity | None = None
 
 
+Symptoms = Iterator[Symptom]
+
+
 @dataclass(frozen=True)
 class CheckFinding:
     """One problem of a template.

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Symptom
+from turnwise.evidence.checks.findings import Symptoms
 from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import report_failure, report_first_form, report_forms
 
@@ -26,7 +26,7 @@ def _read_checks() -> Iterator[Check]:
         yield Check(code, row["name"], "error", run, row["page"])
 
 
-def check_user_message(subject: Subject) -> Iterator[Symptom]:
+def check_user_message(subject: Subject) -> Symptoms:
     """A user message alone is refused.
 
     ## What it does

@@ -24,9 +24,9 @@ from turnwise.analysis.profiles import SEVERITIES
 from turnwise.analysis.rewrites import common_length
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Place, Symptom
+from turnwise.evidence.checks.findings import Place, Symptom, Symptoms
 from turnwise.evidence.checks.subject import Subject
-from turnwise.evidence.checks.symptoms import show_from
+from turnwise.evidence.checks.symptoms import show_from, show_written
 from turnwise.evidence.prefix_stability import StabilityRow, StabilitySearch
 from turnwise.messages import REASONING_KEYS
 from turnwise.replies.input_format import IN_PARTS
@@ -37,7 +37,7 @@ SPACES = " \t"
 REASONING_MARK = "<think"  # whether to reason is left to the model
 
 
-def check_history(subject: Subject) -> Iterator[Symptom]:
+def check_history(subject: Subject) -> Symptoms:
     """A longer conversation changes what was written of its beginning.
 
     ## What it does
@@ -107,7 +107,7 @@ def _place_of_rewrite(subject: Subject, row: StabilityRow) -> Place | None:
     return subject.places.at(Growth(row.kind, probe).shorter, rewrite.at)
 
 
-def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
+def check_prompt_is_prefix(subject: Subject) -> Symptoms:
     """The prompt that is served is not the beginning of the finished turn.
 
     ## What it does
@@ -146,7 +146,7 @@ def check_prompt_is_prefix(subject: Subject) -> Iterator[Symptom]:
         "Open an assistant's turn in history as the generation prompt does.",
         place,
         probe,
-        f"writes: {show_from(text, index)}",
+        show_written(text, index),
     )
 
 
@@ -156,7 +156,7 @@ def _thoughtful_replies(subject: Subject) -> Iterator[MessageDict]:
         yield subject.reply(**{key if key in REASONING_KEYS else REASONING_KEYS[0]: THOUGHT})
 
 
-def check_last_turn(subject: Subject) -> Iterator[Symptom]:
+def check_last_turn(subject: Subject) -> Symptoms:
     """The reply that ends a conversation is not closed by a stop token.
 
     ## What it does
@@ -195,7 +195,7 @@ def check_last_turn(subject: Subject) -> Iterator[Symptom]:
     )
 
 
-def check_clock(subject: Subject) -> Iterator[Symptom]:
+def check_clock(subject: Subject) -> Symptoms:
     """The prompt depends on the day.
 
     ## What it does
@@ -222,11 +222,11 @@ def check_clock(subject: Subject) -> Iterator[Symptom]:
         "Take the date as an option.",
         subject.places.of_variable(CLOCK) or subject.places.at(later, index),
         later,
-        f"writes: {show_from(other, index)}",
+        show_written(other, index),
     )
 
 
-def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
+def check_generation_prompt(subject: Subject) -> Symptoms:
     """The generation prompt is not the whole opening of an assistant's turn, or is written without being asked for.
 
     ## What it does
@@ -255,8 +255,9 @@ def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
         probe, opening = _find_shared_opening(subject, closed, tools)
         written = prompt[len(closed) :]
         missing = opening[len(written) :] if opening.startswith(written) else ""
+        missing, reasons, _ = missing.partition(REASONING_MARK)
         is_prompt = bool(written) or not subject.facts.generation_prompt
-        if not missing.strip(SPACES) or REASONING_MARK in missing or not is_prompt:
+        if not missing.strip(None if reasons else SPACES) or not is_prompt:
             continue
         what = f"ends with {written!r}" if written else "adds nothing"
         place = subject.places.at(asked, len(prompt) - 1, caller=True)
@@ -268,7 +269,7 @@ def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
             "End with `{% if add_generation_prompt %}` and the whole text that opens an assistant's turn.",
             place,
             asked,
-            f"writes: {show_from(prompt, len(prompt))}",
+            show_written(prompt, len(prompt)),
             None if missing.strip() else "warning",
         )
         return
@@ -276,7 +277,7 @@ def check_generation_prompt(subject: Subject) -> Iterator[Symptom]:
     yield from _find_tails(subject)
 
 
-def _find_tails(subject: Subject) -> Iterator[Symptom]:
+def _find_tails(subject: Subject) -> Symptoms:
     """Yield a symptom if something is written after the last reply of a finished conversation."""
     probe = subject.chat(subject.user(), subject.reply())
     outcome, closed = subject.run(probe), subject.text_of(subject.chat(subject.user())) or ""
@@ -297,12 +298,12 @@ def _find_tails(subject: Subject) -> Iterator[Symptom]:
         fix,
         subject.places.at(probe, start),
         probe,
-        f"writes: {show_from(outcome.text, start)}",
+        show_written(outcome.text, start),
         severity,
     )
 
 
-def _find_missing_prompts(subject: Subject) -> Iterator[Symptom]:
+def _find_missing_prompts(subject: Subject) -> Symptoms:
     """Yield a symptom if a longer conversation has no generation prompt at its end, and a short one has."""
     texts = {subject.text_of(subject.chat(subject.user(), prompt=asked)) for asked in (False, True)}
     for chat, tools in _list_prompted_chats(subject) if len(texts) > 1 else ():
@@ -321,7 +322,7 @@ def _find_missing_prompts(subject: Subject) -> Iterator[Symptom]:
                 "End with `{% if add_generation_prompt %}`, whatever the last message is.",
                 subject.places.of_variable(PROMPT),
                 asked,
-                f"writes: {show_from(prompt, len(prompt))}",
+                show_written(prompt, len(prompt)),
             )
             return
 

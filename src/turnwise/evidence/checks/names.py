@@ -21,20 +21,20 @@ from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.errors import did_you_mean, short_repr
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Symptom
+from turnwise.evidence.checks.findings import Symptom, Symptoms
 from turnwise.evidence.checks.places import list_read_items
 from turnwise.evidence.checks.subject import Subject
 
 ALL_METHODS = frozenset(name for table in METHODS.values() for name in table)
 OWN_METHODS = frozenset(["cycle", "changed"])  # of `loop`
-TEST_FILTERS = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
-"""Filters that are given the name of a test, and at which place."""
 ROLES, TYPES, KEYS = name_values("known roles", "known types", "known keys")
 """What clients send: roles, types of parts and of schemas, keys by what they are read from."""
+OTHER_NAMES = {"model": "assistant", "ai": "assistant", "gpt": "assistant", "human": "user"}
+"""How models and datasets call roles that clients send under another name."""
 CLOSE_KEY, CLOSE_WORD = 0.85, 0.72  # how similar a misspelt key is to the right one; a role, a type
 
 
-def check_known_names(subject: Subject) -> Iterator[Symptom]:
+def check_known_names(subject: Subject) -> Symptoms:
     """A filter, a test or a method is used that Jinja does not have.
 
     ## What it does
@@ -67,9 +67,6 @@ def _list_used_names(tree: nodes.Template) -> Iterator[tuple[str, str, int, list
     )
     for node in find_nodes(tree, nodes.Filter):
         yield "filter", node.name, node.lineno, common
-        given = node.args[TEST_FILTERS.get(node.name, len(node.args)) :]
-        if given and isinstance(given[0], nodes.Const):
-            yield "test", str(given[0].value), node.lineno, tests
     for test in find_nodes(tree, nodes.Test):
         yield "test", test.name, test.lineno, tests
     imported = {one.target for one in find_nodes(tree, nodes.Import)}
@@ -81,12 +78,13 @@ def _list_used_names(tree: nodes.Template) -> Iterator[tuple[str, str, int, list
                 yield "method", method.attr, method.lineno, methods
 
 
-def check_known_keys(subject: Subject) -> Iterator[Symptom]:
+def check_known_keys(subject: Subject) -> Symptoms:
     """A key or a role is read that no client sends, and that is nearly one that clients send.
 
     ## What it does
     Reads the keys that the source takes from messages, calls and tools, and the roles that it compares with, and
-    reports those that are nearly the same as known ones: `reasoning_contents`, `message.role == "tools"`.
+    reports those that are nearly the same as known ones: `reasoning_contents`, `message.role == "tools"`. So is `model`
+    where no role is compared with `assistant`.
 
     ## Why it matters
     A misspelt key is undefined, which is false in every test: the branch never runs, and the text is not written.
@@ -104,17 +102,17 @@ def check_known_keys(subject: Subject) -> Iterator[Symptom]:
                     f"Correct the name. Did you mean {unknown.pop(key)}?",
                     subject.places.by_position(*unpack_position(line), name),
                 )
+        places = {one.value: one.lineno for one in find_nodes(tree, nodes.Const)}
         for subject_name, words in (("role", ROLES), ("type", TYPES)):
             known = compared.constants_of(subject_name)
             for word in [one for one in known if isinstance(one, str)]:
-                near = _find_near(word, words, CLOSE_WORD)
-                constants = find_nodes(tree, nodes.Const) if near else ()
-                used = [one for one in constants if one.value == word]
-                if used and near not in _list_beside(tree, word):
+                near = _find_near(word, words, CLOSE_WORD) or OTHER_NAMES.get(word, "")
+                near = "" if near in known and word in OTHER_NAMES else near
+                if near and word in places and near not in _list_beside(tree, word):
                     yield Symptom(
                         f"a {subject_name} is compared with {short_repr(word)}, which no client sends",
                         f"Correct the name. Did you mean {near}?",
-                        subject.places.by_position(*unpack_position(used[0].lineno), name),
+                        subject.places.by_position(*unpack_position(places[word]), name),
                     )
 
 
@@ -153,7 +151,7 @@ def _list_beside(tree: nodes.Template, role: str) -> set[str]:
     return found
 
 
-def check_dead_branches(subject: Subject) -> Iterator[Symptom]:
+def check_dead_branches(subject: Subject) -> Symptoms:
     """A branch is never taken, or writes nothing.
 
     ## What it does
@@ -176,13 +174,13 @@ def check_dead_branches(subject: Subject) -> Iterator[Symptom]:
                         "a branch is never taken: its condition is "
                         + ("false" if is_constant else "that of an earlier branch"),
                         "Correct the condition, or remove the branch.",
-                        subject.places.by_position(*unpack_position(test.lineno), name),
+                        subject.places.of_node(test, name),
                     )
     if subject.facts.is_accepting:
         yield from _find_dropped_images(subject)
 
 
-def _find_dropped_images(subject: Subject) -> Iterator[Symptom]:
+def _find_dropped_images(subject: Subject) -> Symptoms:
     """Yield a symptom if a template tests for images, and writes the same without them."""
     tested = list(filter(None, map(subject.places.of_constant, IMAGE_FORMS)))
     for row in filter(None, map(subject.forms.find, IMAGE_FORMS)) if tested else ():
@@ -200,12 +198,12 @@ def _find_dropped_images(subject: Subject) -> Iterator[Symptom]:
         )
 
 
-def check_lost_assignments(subject: Subject) -> Iterator[Symptom]:
+def check_lost_assignments(subject: Subject) -> Symptoms:
     """A variable is set in a loop, and read only after it; or a macro is given a value that it does not read.
 
     ## What it does
-    Looks for `set` inside of a loop whose variable is not read inside of it, and for parameters of macros that are not
-    read.
+    Looks for `set` inside of a loop whose variable is not read inside of it, but after it or in a namespace under the
+    same name, and for parameters of macros that are not read.
 
     ## Why it matters
     What is set in a loop is forgotten at the end of each round: Jinja keeps the value from before the loop. So the
@@ -219,24 +217,25 @@ def check_lost_assignments(subject: Subject) -> Iterator[Symptom]:
     for tree, _, name in subject.places.list_trees():
         for macro in find_nodes(tree, nodes.Macro):
             read = {one.name for one in walk(*macro.body) if isinstance(one, nodes.Name)}
-            for parameter in macro.args:
-                if parameter.name not in read:
+            for argument in macro.args:
+                if argument.name not in read:
                     yield Symptom(
-                        f"the macro {macro.name} does not read its parameter {parameter.name}",
+                        f"the macro {macro.name} does not read its parameter {argument.name}",
                         "Write it, or remove it.",
-                        subject.places.by_position(*unpack_position(parameter.lineno), name),
+                        subject.places.of_node(argument, name),
                     )
         later = {one.name for one in find_nodes(tree, nodes.Name) if one.ctx == "load"}
+        kept = {one.key for one in find_nodes(tree, nodes.Keyword)}  # of namespaces, mostly
         for loop in find_nodes(tree, nodes.For):
             inside = list(walk(*loop.body))
             read = {one.name for one in inside if isinstance(one, nodes.Name) and one.ctx == "load"}
             names = [one for one in inside if isinstance(one, nodes.Name) and one.ctx == "store"]
             for variable in names:
-                if variable.name not in read and variable.name in later:
+                if variable.name not in read and variable.name in later | kept:
                     yield Symptom(
                         f"{variable.name} is set in a loop, where it is not read, and forgotten after it",
                         "Keep the value in a namespace.",
-                        subject.places.by_position(*unpack_position(variable.lineno), name),
+                        subject.places.of_node(variable, name),
                     )
 
 

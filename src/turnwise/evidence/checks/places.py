@@ -17,7 +17,7 @@ from jinja2 import nodes
 from turnwise.analysis.conversations import Probe
 from turnwise.analysis.counterexample import RenderOutcome
 from turnwise.engine.compiler.syntax import normalise_newlines, parse, unpack_position
-from turnwise.engine.compiler.tree import find_nodes, walk
+from turnwise.engine.compiler.tree import find_nodes
 from turnwise.engine.provenance.expressions import Position, find_span
 from turnwise.engine.provenance.rendering import Origin, Piece, Rendering
 from turnwise.engine.renderer import Renderer
@@ -65,6 +65,10 @@ class PlaceFinder:
         name = name or self._renderer.name
         return make_place(name, self._texts.get(name, ""), line, column)
 
+    def of_node(self, node: nodes.Node, name: str) -> Place:
+        """Return the place of a node of a syntax tree."""
+        return self.by_position(*unpack_position(node.lineno), name)
+
     def of_error(self, outcome: RenderOutcome) -> Place | None:
         """Return the place of an error."""
         if not isinstance(outcome, TemplateError) or outcome.line is None:
@@ -108,6 +112,7 @@ class PlaceFinder:
         outcome, opening = self._run(probe), self.at(probe, index)
         if opening is None or not isinstance(outcome, Rendering):
             return None
+        index = max(outcome.text.find(">", index), index)  # of `<function=name>`
         contents = [span for span in outcome.spans(_is_content) if span[0] > index]
         start, end = contents[0] if contents else (index, index)
         content = self.at(probe, start) or opening
@@ -181,23 +186,6 @@ class PlaceFinder:
                     return self.by_position(*unpack_position(one.lineno), program)
         return None
 
-    def of_test(self, probe: Probe, message: int, field: str) -> Place | None:
-        """Return what is written in a branch for messages that have a field, if the branch is taken for a message."""
-        outcome = self._run(probe)
-        if not isinstance(outcome, Rendering):
-            return None
-        spans = outcome.spans(message=message)
-        written = {
-            one.expression for one in outcome.writers for a, b in spans if a <= one.start < b
-        }
-        name = self.program_name(probe)
-        for branch in find_nodes(parse(self._texts[name], name), nodes.If):
-            is_asked = any(one.attr == field for one in find_nodes(branch.test, nodes.Getattr))
-            places = written.intersection(_list_positions(*branch.body))
-            if is_asked and places:
-                return self.by_position(*min(filter(None, places)), name)
-        return None
-
     def of_decision(self, probe: Probe, *path: str | int) -> Place | None:
         """Return what kept a field of a message from being written, else where messages are written."""
         name = self.program_name(probe)
@@ -209,6 +197,9 @@ class PlaceFinder:
         found = self.decisions.find(name, probe, path, turn and (turn.line, turn.column))
         if found is not None:
             return self.by_position(*found, name)
+        if turn is None and path[2:3] == ("tool_calls",) and len(path) > 3:
+            alone[int(usual[1])] = {**message, "tool_calls": [message["tool_calls"][path[3]]]}
+            turn = self.of_field(plain, *usual[:3], 0)  # where the call would be written alone
         return (
             turn or self.of_field(probe, *path[:2], caller=True) or self.of_field(probe, "messages")
         )
@@ -237,10 +228,6 @@ def list_read_items(tree: nodes.Template) -> Iterator[tuple[str, int]]:
     for item in find_nodes(tree, nodes.Getitem):
         if isinstance(item.arg, nodes.Const):
             yield str(item.arg.value), item.lineno
-
-
-def _list_positions(*roots: nodes.Node) -> list[Position]:
-    return [unpack_position(node.lineno) for node in walk(*roots) if node.lineno]
 
 
 def make_place(name: str, text: str, line: int, column: int) -> Place:

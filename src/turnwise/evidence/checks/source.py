@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
@@ -25,9 +24,8 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.errors import short_repr
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Place, Symptom
+from turnwise.evidence.checks.findings import Place, Symptom, Symptoms
 from turnwise.evidence.checks.subject import Subject
-from turnwise.evidence.checks.symptoms import show_from
 from turnwise.evidence.compare import diff
 
 GUARDS = ("defined", "undefined", "default", "d")
@@ -47,7 +45,7 @@ MIN_ORDER = 12  # characters of template text that a word in a message adds
 MAX_LISTED = 5  # hidden characters of one line
 
 
-def check_variables(subject: Subject) -> Iterator[Symptom]:
+def check_variables(subject: Subject) -> Symptoms:
     """A variable is read that nobody passes.
 
     ## What it does
@@ -84,7 +82,7 @@ def check_variables(subject: Subject) -> Iterator[Symptom]:
             yield Symptom(
                 f"the variable {variable} is read, and callers do not pass it by themselves",
                 f"Correct its name, or read it with a default.{hint}",
-                subject.places.by_position(*unpack_position(used[0].lineno), name),
+                subject.places.of_node(used[0], name),
                 severity="error" if near else None,
             )
 
@@ -104,7 +102,7 @@ def _asked_names(tree: nodes.Template) -> set[str]:
     return {one.name for one in walk(*tests) if isinstance(one, nodes.Name)}
 
 
-def check_hidden_characters(subject: Subject) -> Iterator[Symptom]:
+def check_hidden_characters(subject: Subject) -> Symptoms:
     """The source has characters that nobody sees.
 
     ## What it does
@@ -147,7 +145,7 @@ def _joins_emoji(line: str, index: int) -> bool:
     return unicodedata.category(line[index + 1]) == "So"
 
 
-def check_encoded_text(subject: Subject) -> Iterator[Symptom]:
+def check_encoded_text(subject: Subject) -> Symptoms:
     """The source has a long encoded text.
 
     ## What it does
@@ -176,7 +174,7 @@ def check_encoded_text(subject: Subject) -> Iterator[Symptom]:
                     )
 
 
-def check_text_branches(subject: Subject) -> Iterator[Symptom]:
+def check_text_branches(subject: Subject) -> Symptoms:
     """A word in a message makes the template write a text of its own.
 
     ## What it does
@@ -210,14 +208,11 @@ def check_text_branches(subject: Subject) -> Iterator[Symptom]:
         written = _own_text(subject, probe)
         if written is None or len(written) < len(expected) + MIN_ORDER:
             continue
-        index = _find_addition(subject, plain, probe)
-        text = subject.text_of(probe) or ""
         yield Symptom(
             f"the word {short_repr(word)} in a message makes the template write a text of its own",
             "Do not make the prompt depend on the words of messages.",
-            subject.places.at(probe, index),
+            subject.places.of_constant(word),
             probe,
-            f"writes: {show_from(text, index)}",
         )
 
 
@@ -229,21 +224,7 @@ def _own_text(subject: Subject, probe: Probe) -> str | None:
     return "".join(p.text for p in outcome.pieces if p.origin.kind == "template")
 
 
-def _find_addition(subject: Subject, plain: Probe, probe: Probe) -> int:
-    """Return where a rendering has a text of the template that a plain one has not."""
-    outcome, other = subject.run(probe), subject.run(plain)
-    if not isinstance(outcome, Rendering) or not isinstance(other, Rendering):
-        return 0
-    known = {piece.origin.node for piece in other.pieces if piece.origin.kind == "template"}
-    start = 0
-    for piece in outcome.pieces:
-        if piece.origin.kind == "template" and piece.origin.node not in known:
-            return start
-        start += len(piece.text)
-    return 0
-
-
-def check_reference(subject: Subject) -> Iterator[Symptom]:
+def check_reference(subject: Subject) -> Symptoms:
     """The template differs from the reference.
 
     ## What it does

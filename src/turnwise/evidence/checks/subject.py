@@ -62,6 +62,7 @@ class Subject(ProbeChats):
         self._allowance = Allowance(full.limits, CHECKING)
         self.renderer: Renderer = full.with_reduced_limits().with_allowance(self._allowance)
         self._outcomes: dict[str, RenderOutcome] = {}
+        self.renderings: list[tuple[Probe, Rendering]] = []
 
     def run(self, probe: Probe) -> RenderOutcome:
         """Render a conversation; an error is returned. The same conversation is rendered once.

@@ -6,14 +6,14 @@ Each comes with the place in the template and the smallest conversation that sho
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from turnwise.analysis.conversations import MessageDict, Probe
 from turnwise.analysis.form_table import FormRow
 from turnwise.analysis.profiles import SEVERITIES, Severity
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TemplateError, TurnwiseError, short_repr
-from turnwise.evidence.checks.findings import Symptom
+from turnwise.evidence.checks.findings import Symptom, Symptoms
 from turnwise.evidence.checks.subject import Subject, describe_failure
 
 WORD = re.compile(r"\w+")
@@ -28,7 +28,7 @@ NOTATIONS = {
 
 def report_failure(
     subject: Subject, probe: Probe, what: str, fix: str, named: Collection[MessageDict] = ()
-) -> Iterator[Symptom]:
+) -> Symptoms:
     """Yield a symptom if the template fails on a conversation.
 
     Args:
@@ -60,7 +60,7 @@ def _is_same(outcome: object, failure: TurnwiseError) -> bool:
     return True
 
 
-def report_forms(subject: Subject, check: str, fix: str) -> Iterator[Symptom]:
+def report_forms(subject: Subject, check: str, fix: str) -> Symptoms:
     """Yield a symptom for each defect of the table of forms that a check reports and the profile sends.
 
     Args:
@@ -72,7 +72,7 @@ def report_forms(subject: Subject, check: str, fix: str) -> Iterator[Symptom]:
         yield _describe_row(subject, row, fix)._replace(severity=severity)
 
 
-def report_first_form(subject: Subject, check: str, fix: str) -> Iterator[Symptom]:
+def report_first_form(subject: Subject, check: str, fix: str) -> Symptoms:
     """Yield the worst symptom of those that `report_forms` yields, for forms that mostly fail together."""
     found = _list_defects(subject, check)
     if found:
@@ -112,7 +112,7 @@ def _describe_row(subject: Subject, row: FormRow, fix: str) -> Symptom:
         fix,
         place or subject.places.at(probe, row.start),
         probe,
-        f"writes: {show_from(text, row.start)}",
+        show_written(text, row.start),
     )
 
 
@@ -121,15 +121,11 @@ def _describe_loss(subject: Subject, row: FormRow, message: str, fix: str) -> Sy
     if path[0] != "messages":
         return Symptom(message, fix, subject.places.of_variable(str(path[0])), probe)
     given, field = probe.messages[int(path[1])], str(path[2])
-    has_calls = "tool_calls" in given or "function_call" in given
     lost = [int(key) if key.isdigit() else key for key in WORD.findall(row.evidence)[1:]]
     place = subject.places.of_field(probe, *lost)  # a value whose name is lost
-    if place is None and lost[-2] == "tool_calls":  # one of several calls
+    if place is None and "tool_calls" in lost[:-1]:  # one of several calls
         place = subject.places.of_decision(probe, *lost)
     place = place or subject.places.of_field(probe, *path[:3])  # the rest of the field
-    if place is None and field == "content" and has_calls:
-        place = subject.places.of_test(probe, int(path[1]), field)
-        place = place or subject.places.of_field(probe, *path[:2], caller=True)
     place = place or subject.places.of_decision(probe, *path[:3])
     smallest = subject.smallest(probe, lambda other: loses(subject, other, given, field))
     return Symptom(message, fix, place, smallest)
@@ -147,3 +143,8 @@ def loses(subject: Subject, probe: Probe, message: MessageDict, field: str) -> b
 def show_from(text: str, index: int) -> str:
     """Return a part of a text around a character as a literal."""
     return short_repr(text[max(0, index - CONTEXT) : index + 2 * CONTEXT], 3 * CONTEXT)
+
+
+def show_written(text: str, index: int) -> str:
+    """Return the output of a finding: what was written around a character."""
+    return f"writes: {show_from(text, index)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +10,10 @@ from turnwise.analysis.probe_chats import ASKED_AGAIN
 from turnwise.analysis.stops import CONTROL_TOKEN
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Place, Symptom
+from turnwise.evidence.checks.findings import Place, Symptom, Symptoms
 from turnwise.evidence.checks.frames import list_frames
 from turnwise.evidence.checks.subject import Subject
-from turnwise.evidence.checks.symptoms import show_from
+from turnwise.evidence.checks.symptoms import show_written
 from turnwise.evidence.checks.whole_texts import list_renderings
 from turnwise.tokens.markers import tokenize_markers
 from turnwise.tokens.stop_ids import find_token_id
@@ -23,7 +22,7 @@ BOS = "bos_token"
 MAX_NAMED = 3  # tokens that a sentence lists
 
 
-def check_stop_written(subject: Subject) -> Iterator[Symptom]:
+def check_stop_written(subject: Subject) -> Symptoms:
     """Nothing ends a reply.
 
     ## What it does
@@ -50,7 +49,7 @@ def check_stop_written(subject: Subject) -> Iterator[Symptom]:
     yield Symptom("no control token follows a reply", fix, place, probe)
 
 
-def check_stop_declared(subject: Subject) -> Iterator[Symptom]:
+def check_stop_declared(subject: Subject) -> Symptoms:
     """The token that ends replies is not among the stops that the model's files declare.
 
     ## What it does
@@ -81,7 +80,7 @@ def check_stop_declared(subject: Subject) -> Iterator[Symptom]:
         )
 
 
-def check_stop_is_token(subject: Subject) -> Iterator[Symptom]:
+def check_stop_is_token(subject: Subject) -> Symptoms:
     """The stop is not one token of the tokenizer.
 
     ## What it does
@@ -115,7 +114,7 @@ def _find_last(subject: Subject, probe: Probe, text: str) -> Place | None:
     return subject.places.at(probe, index) if index >= 0 else None
 
 
-def check_markers_are_tokens(subject: Subject) -> Iterator[Symptom]:
+def check_markers_are_tokens(subject: Subject) -> Symptoms:
     """A marker of the template is not one token of the tokenizer.
 
     ## What it does
@@ -147,7 +146,7 @@ def check_markers_are_tokens(subject: Subject) -> Iterator[Symptom]:
         )
 
 
-def check_double_bos(subject: Subject) -> Iterator[Symptom]:
+def check_double_bos(subject: Subject) -> Symptoms:
     """The bos token is written twice at the beginning.
 
     ## What it does
@@ -167,7 +166,7 @@ def check_double_bos(subject: Subject) -> Iterator[Symptom]:
                 "Write it once, before the loop over messages.",
                 subject.places.at(probe, len(bos)),
                 replace(probe, messages=probe.messages[:2]),
-                f"writes: {show_from(rendering.text, 0)}",
+                show_written(rendering.text, 0),
             )
             return
 

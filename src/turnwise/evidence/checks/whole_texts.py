@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import MessageDict, Probe, make_message, make_tool
 from turnwise.analysis.losses import list_scalars
-from turnwise.analysis.probe_chats import TOOL_NAME
+from turnwise.analysis.probe_chats import DOCUMENTS, TOOL_NAME
 from turnwise.analysis.profiles import Severity
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import short_repr
 from turnwise.evidence.checks.catalogue import Check
-from turnwise.evidence.checks.findings import Symptom
+from turnwise.evidence.checks.findings import Place, Symptom, Symptoms
 from turnwise.evidence.checks.subject import Subject
-from turnwise.evidence.checks.symptoms import report_failure, show_from
+from turnwise.evidence.checks.symptoms import report_failure, show_written
 from turnwise.messages import REASONING_KEYS, Path
 
 LONG = "The table of the harbour has one row for each hour of the day. " * 9
@@ -86,6 +86,8 @@ def list_chats(subject: Subject) -> Iterator[Probe]:
     if system:
         yield subject.chat(*system, *rounds, last)
     yield from _list_other_contents(subject)
+    if subject.forms.is_written("documents"):
+        yield replace(subject.chat(rounds[0]), documents=DOCUMENTS)
     tools = None
     if subject.tools is not None:
         tools = [_make_tool(TOOL_NAME), _make_tool("depth")]
@@ -100,6 +102,18 @@ def list_chats(subject: Subject) -> Iterator[Probe]:
         call = subject.call(*given[:count], content=said)
         results = [subject.result(make_text(f"Found {n}"), n) for n in range(count)]
         yield subject.chat(*system, rounds[0], call, *results, *rounds[1:], tools=tools)
+        thought, options = _make_reasoning(subject)
+        running = {**subject.call(*given[:count]), **thought}
+        chat = (*system, *rounds[:2], last, running, *results)
+        yield subject.chat(*chat, tools=tools, options=options)
+
+
+def _make_reasoning(subject: Subject) -> tuple[dict[str, str], Mapping[str, Any]]:
+    """Return the reasoning of a call as the template reads it, and the options under which it is written."""
+    key = subject.input_format.reasoning
+    if key not in REASONING_KEYS or not subject.forms.is_written("reasoning beside a call"):
+        return {}, {}
+    return {key: make_text("Thought", ".")}, subject.forms.reasoning_options
 
 
 def _make_tool(name: str) -> dict[str, Any]:
@@ -125,12 +139,12 @@ def _list_other_contents(subject: Subject) -> Iterator[Probe]:
             yield row.probe
 
 
-def list_renderings(subject: Subject) -> Iterator[tuple[Probe, Rendering]]:
-    """Yield the conversations that the template accepts, with their renderings."""
-    for probe in list_chats(subject):
-        outcome = subject.run(probe)
-        if isinstance(outcome, Rendering):
-            yield probe, outcome
+def list_renderings(subject: Subject) -> list[tuple[Probe, Rendering]]:
+    """Return the conversations that the template accepts, with their renderings; several checks read them."""
+    if not subject.renderings:
+        outcomes = [(probe, subject.run(probe)) for probe in list_chats(subject)]
+        subject.renderings += [(one, got) for one, got in outcomes if isinstance(got, Rendering)]
+    return subject.renderings
 
 
 def list_runs(rendering: Rendering, path: Path) -> list[Run]:
@@ -175,7 +189,7 @@ def _list_changes(probe: Probe, rendering: Rendering) -> Iterator[TextChange]:
                 yield TextChange(kind, what, probe, index, run)
 
 
-def check_whole_texts(subject: Subject) -> Iterator[Symptom]:
+def check_whole_texts(subject: Subject) -> Symptoms:
     """A text is lost in some conversations, cut, changed or written twice.
 
     ## What it does
@@ -183,7 +197,7 @@ def check_whole_texts(subject: Subject) -> Iterator[Symptom]:
     several lines, and compares what was written from each content, argument and reasoning with it. A text that is
     escaped for JSON is whole; white space at its ends is the matter of T705. A reply whose content holds its
     reasoning (`<think>...</think>`) must keep what follows it; reasoning under a key that the template reads must be
-    written in the last reply.
+    written in the last reply, and beside the calls of the round that is going on.
 
     ## Why it matters
     The model reads something else than the user wrote: half of a long text, another spelling, the system text twice.
@@ -198,7 +212,7 @@ def check_whole_texts(subject: Subject) -> Iterator[Symptom]:
         # what is lost of other messages is the matter of the table of forms
         message = change.probe.messages[change.message]
         is_form = message["role"] not in ("user", "assistant")
-        is_form = is_form or ("tool_calls" in message and "argument" not in change.what)
+        is_form = is_form or ("tool_calls" in message and "the text" in change.what)
         if change.kind in CHANGES and (change.kind != "lost" or not is_form):
             kinds.setdefault(change.kind, {}).setdefault(change.what, change)
     for kind, found in kinds.items():
@@ -207,25 +221,19 @@ def check_whole_texts(subject: Subject) -> Iterator[Symptom]:
         names = [name.removeprefix("the text of a message of the role ") for name in found]
         smallest = replace(first.probe, messages=first.probe.messages[: first.message + 1])
         probe = first.probe if kind == "lost" else smallest
-        output = ""
-        if first.run is None:
-            place = _place_loss(subject, first)
-        else:
-            # arguments are written by loops in macros
-            start = first.run.start
-            place = subject.places.at(first.probe, start, "argument" not in first.what)
-            output = f"writes: {show_from(subject.text_of(first.probe) or '', start)}"
+        written = subject.text_of(first.probe) or ""
+        output = show_written(written, first.run.start) if first.run else ""
         yield Symptom(
             f"{first.what}{''.join(f', {name}' for name in names[1:])} {what}",
             fix,
-            place,
+            _place_change(subject, first, written),
             probe,
             output,
             _grade(first, severity),
         )
 
 
-def check_trimmed_ends(subject: Subject) -> Iterator[Symptom]:
+def check_trimmed_ends(subject: Subject) -> Symptoms:
     """White space at an end of some texts is removed.
 
     ## What it does
@@ -261,7 +269,7 @@ def check_trimmed_ends(subject: Subject) -> Iterator[Symptom]:
             "Write it as it is, without trim or strip.",
             subject.places.at(change.probe, run.start, caller=True),
             replace(change.probe, messages=change.probe.messages[: change.message + 1]),
-            f"writes: {show_from(text, run.start + (len(run.text) if is_begun else 0))}",
+            show_written(text, run.start + (len(run.text) if is_begun else 0)),
         )
 
 
@@ -279,12 +287,22 @@ def _grade(change: TextChange, severity: Severity) -> Severity:
     return "note" if THINKING in change.what and change.kind != "lost" else severity
 
 
-def _place_loss(subject: Subject, change: TextChange) -> Any:
-    field = "reasoning_content" if "reasoning" in change.what else "content"
-    return subject.places.of_decision(change.probe, "messages", change.message, field)
+def _place_change(subject: Subject, change: TextChange, written: str) -> Place | None:
+    probe, places = change.probe, subject.places
+    if change.run is None:
+        given = [key for key in REASONING_KEYS if key in probe.messages[change.message]]
+        field = given[0] if given and "reasoning" in change.what else "content"
+        return places.of_decision(probe, "messages", change.message, field)
+    start = change.run.start
+    before = places.at(probe, written.find(change.run.text))
+    is_numbered = before is not None and "[0]" in before.source_line
+    if change.kind == "repeated" and is_numbered and before != places.at(probe, start):
+        return before  # read by its number, and once more in the loop
+    # arguments are written by loops in macros
+    return places.at(probe, start, "argument" not in change.what)
 
 
-def _check_reasoning(subject: Subject, changes: list[TextChange]) -> Iterator[Symptom]:
+def _check_reasoning(subject: Subject, changes: list[TextChange]) -> Symptoms:
     """Add what becomes of reasoning in the last reply, and of an answer after reasoning inside of the content."""
     texts = subject.renderer.texts
     read = {
@@ -360,12 +378,12 @@ def _judge_joined(joined: str, known: set[str]) -> str:
     return "cut" if any(joined.strip() in form for form in known) else "changed"
 
 
-def check_json(subject: Subject) -> Iterator[Symptom]:
+def check_json(subject: Subject) -> Symptoms:
     """What the template begins as JSON is none.
 
     ## What it does
-    Renders tools, calls and results whose texts have quotes and several lines. Wherever the template itself begins a
-    JSON object (`{"name": `) around them, it must be one.
+    Renders tools, documents, calls and results whose texts have quotes and several lines. Wherever the template itself
+    begins a JSON object (`{"name": `) around them, it must be one.
 
     ## Why it matters
     `"description": "The "high" water"` is no JSON, nor is an object without its last brace. The model learns to write
@@ -375,36 +393,35 @@ def check_json(subject: Subject) -> Iterator[Symptom]:
     Write values with `tojson`, which adds the quotes: `{{ tool.description | tojson }}`.
     """
     for probe, rendering in list_renderings(subject):
-        start = 0
+        end = 0
         for text, origin in rendering.pieces:
-            begun, end = JSON_OBJECT.search(text), start + len(text)
-            if begun is None or origin.kind != "template":
-                start = end
-                continue
-            first = start + begun.start()
-            listed = JSON_LIST.search(rendering.text, 0, first)
-            try:
-                json.JSONDecoder().raw_decode(rendering.text, listed.start() if listed else first)
-            except json.JSONDecodeError as error:
-                # an example, `{"name": <name>`, ends in the same text; a value without quotes may be JSON itself
-                is_raw = rendering.text[: error.pos].rstrip().endswith(":")
-                if error.pos > end and not is_raw:
+            start, end = end, end + len(text)
+            for begun in JSON_OBJECT.finditer(text) if origin.kind == "template" else ():
+                first = start + begun.start()
+                listed = JSON_LIST.search(rendering.text, 0, first)
+                first = listed.start() if listed else first
+                try:
+                    json.JSONDecoder().raw_decode(rendering.text, first)
+                except json.JSONDecodeError as error:
+                    if error.pos <= end:
+                        continue  # an example, `{"name": <name>`, ends in the same text
                     yield Symptom(
                         f"what begins with {short_repr(begun[0])} is not JSON: {error.msg}",
                         "Write values with tojson, which adds the quotes, and close what is opened.",
                         subject.places.at(probe, error.pos),
                         probe,
-                        f"writes: {show_from(rendering.text, error.pos)}",
+                        show_written(rendering.text, error.pos),
+                        None if subject.profile.name else "warning",
                     )
-            start = end
 
 
-def check_equal_items(subject: Subject) -> Iterator[Symptom]:
-    """Of two tools, two calls or two results, one is written with less than the other.
+def check_equal_items(subject: Subject) -> Symptoms:
+    """A tool, a call or a result is written with less than another.
 
     ## What it does
-    Renders two tools that differ in their names alone, two calls and their results, and compares which fields are
-    written of each. Of a tool, its name and the descriptions must be written.
+    Renders two tools that differ in their names alone, calls with a text beside them and without, and their results, in
+    a finished round and in the one that is going on, and compares which fields are written of each. Of a tool, its name
+    and the descriptions must be written.
 
     ## Why it matters
     A model that does not see the second tool cannot call it; one that reads the id of the first call twice learns that.
@@ -412,49 +429,60 @@ def check_equal_items(subject: Subject) -> Iterator[Symptom]:
     ## How to fix
     Loop over all of them, and write each from its own fields.
     """
+    items: dict[str, list[tuple[Probe, Path, set[Path]]]] = {}
     for probe, rendering in list_renderings(subject):
         paths = {
             path
             for _, origin in rendering.pieces
             for path in ((origin.path,) if origin.path else origin.sources)
         }
-        find = partial(subject.places.of_field, probe)
-        for owner, items in _list_items(probe):
-            fields = [
-                {path[len(one) :] for path in paths if path[: len(one)] == one} for one in items
-            ]
-            needed = set().union(*fields)
-            needed |= set(TOOL_FIELDS if owner == "tool" and needed else ())
-            missing = [needed - found for found in fields if needed - found]
-            if missing and any(fields):
-                name = min(missing[0], key=str)
+        for owner, item in _list_items(probe):
+            fields = {path[len(item) :] for path in paths if path[: len(item)] == item}
+            items.setdefault(owner, []).append((probe, item, fields))
+    for owner, found in items.items():
+        needed = set().union(*(fields for _, _, fields in found))
+        needed |= set(TOOL_FIELDS if owner == "tool" and needed else ())
+        for probe, item, fields in found:
+            if needed - fields:
+                name = min(needed - fields, key=str)
+                what = f"{'.'.join(map(str, name))} of a {owner} is not written"
+                if not fields and item[0] == "messages":
+                    what = f"a {owner} is not written in some conversations"
                 yield Symptom(
-                    f"{'.'.join(map(str, name))} of a {owner} is not written",
+                    what,
                     "Loop over all of them, and write each from its own fields.",
-                    next(filter(None, (find(*one, *name) or find(*one) for one in items)), None),
+                    _place_field(
+                        subject, probe, [one for other, one, _ in found if other is probe], name
+                    ),
                     probe,
                 )
                 break
 
 
-def _list_items(probe: Probe) -> Iterator[tuple[str, list[Path]]]:
-    """Yield what is there twice, and the paths of both."""
-    if probe.tools is not None:
-        yield "tool", [("tools", index) for index in range(len(probe.tools))]
-    results: list[Path] = []
+def _place_field(subject: Subject, probe: Probe, items: Sequence[Path], name: Path) -> Place | None:
+    """Return where a field of one item is written, else where the items are, or what decides that they are not."""
+    find = partial(subject.places.of_field, probe)
+    for one in items:
+        place = find(*one, *name) or find(*one, "content", caller=True) or find(*one)
+        if place is not None:
+            return place
+    return subject.places.of_decision(probe, *items[0]) if items[0][0] == "messages" else None
+
+
+def _list_items(probe: Probe) -> Iterator[tuple[str, Path]]:
+    """Yield what a conversation may have several of, and the path of each."""
+    for index in range(len(probe.tools or ())):
+        yield "tool", ("tools", index)
     for index, message in enumerate(probe.messages):
-        calls = message.get("tool_calls", ())
-        if len(calls) > 1:
-            yield "call", [("messages", index, "tool_calls", n) for n in range(len(calls))]
+        for number in range(len(message.get("tool_calls", ()))):
+            yield "call", ("messages", index, "tool_calls", number)
         if message["role"] == "tool":
-            results.append(("messages", index))
-    if len(results) > 1:
-        yield "result", results
+            yield "result", ("messages", index)
 
 
 CHECKS = (
     Check("T701", "text-not-whole", "error", check_whole_texts),
-    Check("T702", "unescaped-json", "error", check_json, sent_by="tools"),
+    Check("T702", "unescaped-json", "error", check_json),
     Check("T704", "unequal-items", "error", check_equal_items, sent_by="tools"),
     Check("T705", "trimmed-ends", "note", check_trimmed_ends),
 )
