@@ -33,6 +33,7 @@ def read_defects(*names: str) -> tuple[Defect, ...]:
 
 DEFECTS = read_defects(*FILES)
 RARE_DEFECTS = read_defects("fourth_defects.toml")
+STRANGERS_DEFECTS = read_defects("fifth_defects.toml")
 
 
 @cache
