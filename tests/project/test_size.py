@@ -38,7 +38,7 @@ BUDGETS = {
     "messages": 4_321,
     "shapes": 14_301,
     "engine": 62_644,
-    "analysis": 23_412,
+    "analysis": 23_410,
     "dialects": 22_089,
     "tokens": 33_574,
     "replies": 61_088,
@@ -49,7 +49,7 @@ BUDGETS = {
     "template": 1_772,
     "registry": 11_781,
     "data": 24_906,
-    "evidence": 25_990,
+    "evidence": 25_973,
     "isolation": 2_785,
     "oracles": 2_383,
     "repair": 12_874,
@@ -58,7 +58,7 @@ BUDGETS = {
     "compat": 15_004,
     "integrations": 10_271,
     "serve": 22_492,
-    "cli": 15_553,
+    "cli": 15_552,
     "__main__": 14,
 }
 
