@@ -322,9 +322,8 @@ class _Call:
         if known is SEEN_ONCE:
             known = Segments(self.renderer._budgets, self.tools)
         self.segments = known
-        memory = None if with_trails else self.memory
         has_tools = self.tools is not NO_TOOLS
-        written = known.write(self.chat, self.now, has_tools, with_trails, memory)
+        written = known.write(self.chat, self.now, has_tools, with_trails, self.memory)
         allowance = self.renderer.allowance
         if written and (allowance is None or allowance.try_spend(written.amounts)):
             return self.make_rendering(written.text, written.output, written.find_unwritten)

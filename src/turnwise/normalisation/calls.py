@@ -27,6 +27,7 @@ NINE = 9  # letters and digits of an id, where a template wants so many
 
 MessageDict = dict[str, Any]
 Note = Callable[[str, str, str], None]  # of the path, what was done and why
+DUMPED = ("a mapping became JSON text", "the template takes text only")
 PARSED = ("JSON text became a mapping", "the template would quote it again")
 
 
@@ -142,7 +143,7 @@ class CallForms:
             function["arguments"] = arguments
             if not capabilities.takes_argument_mapping:
                 function["arguments"] = json.dumps(arguments, ensure_ascii=False)
-                self._note(where, "a mapping became JSON text", "the template takes text only")
+                self._note(where, *DUMPED)
         else:
             found = short_repr(arguments)
             self.problems.append(

@@ -152,7 +152,7 @@ class Normaliser:
         try:
             usual = None if first or policy else self.reader(bool(tools)).read(messages)
             if usual is not None:
-                chat, read, changes = usual
+                chat, changes, read = usual
                 found = normalise_tools(tools)
                 return Normalised(
                     chat if changes else messages,

@@ -99,16 +99,16 @@ class Preprocessor:
 
         The messages are copies of the caller's. They need `check` only if their rendering is not known to be whole.
         """
+        if turns := _read_turns(messages, tools):
+            return messages, None, (), turns
         known = None if tools is None else prepared_tools(tools)
-        if known is None and find_plain_kind(messages) == "turns":
-            return messages, None, (), ReadMessages(list(map(dict.copy, messages)), {}, "turns")
         if not self._is_openai or (known is not None and normalise_tools(known).changes):
             return None
         try:
             usual = self.normaliser.reader(bool(tools)).read(messages)
         except TemplateLimitError:
             return None  # what it costs to find out what the template takes
-        return usual and (usual[0], known, usual[2], usual[1])
+        return usual and (usual[0], known, *usual[1:])
 
     def begin(
         self,
@@ -131,8 +131,9 @@ class Preprocessor:
         tools, strict = arguments.get("tools"), bool(arguments.get("strict"))
         policy = check_late_system(arguments.get("late_system"))
         wanted = arguments.get("normalise", True)
-        is_plain = tools is None and find_plain_kind(messages) == "turns"
-        given = Normalised(messages, tools)
+        turns = _read_turns(messages, tools)
+        is_plain = turns is not None
+        given = Normalised(messages, tools, read=turns)
         if usual is not None:
             given = Normalised(*usual[:3], read=usual[3])
         elif wanted and not is_plain:
@@ -233,3 +234,10 @@ def _share_preprocessor(codec: ReplyCodec, dialect: str, fuller: str = "") -> Pr
     if found is None:
         found = _shared[codec] = Preprocessor(codec, dialect, fuller)
     return found
+
+
+def _read_turns(messages: Any, tools: Any) -> ReadMessages | None:
+    """Return copies of plain turns, without tools; None of other messages."""
+    if tools is not None or find_plain_kind(messages) != "turns":
+        return None
+    return ReadMessages(list(map(dict.copy, messages)), {}, "turns")

@@ -8,6 +8,7 @@ as one to five renderings; with it, a few per cent of one if nothing has to be c
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from turnwise.messages import (
@@ -20,6 +21,7 @@ from turnwise.messages import (
 )
 from turnwise.normalisation.calls import (
     CALL_KEYS,
+    DUMPED,
     PARSED,
     MessageDict,
     NotAnObject,
@@ -33,14 +35,13 @@ from turnwise.normalisation.results import answers_calls_in_order
 USUAL_ROLES = ("system", "user", "assistant", "tool")
 TEXT_KEYS = frozenset(["name", "tool_call_id", *REASONING_KEYS])  # beside role and content
 CALL_DEPTH = 5  # containers around the arguments of a call
-FLAT_TYPES = frozenset([str, int, bool])  # of values that need no copy
-TEXT_ONLY = frozenset([str])
+ARGUMENT_CHANGES = {str: PARSED, dict: DUMPED}  # by what they were
 MAX_BRACKETS = 100  # of JSON text that is surely not nested too deeply
 MAX_KNOWN = 200  # lists of keys that are remembered
 
 
-# The messages in the form that the template takes, the same as a renderer takes them, and what was changed.
-UsualChat = tuple[list[MessageDict], ReadMessages, tuple[Change, ...]]
+# The messages in the form that the template takes, what was changed, and the messages as a renderer takes them.
+UsualChat = tuple[list[MessageDict], tuple[Change, ...], ReadMessages]
 
 
 class UsualReader:
@@ -53,7 +54,6 @@ class UsualReader:
     def __init__(self, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
         self._text_roles: set[str] = set()  # of which the template takes a text
-        self._keeps_parts: dict[str, bool] = {}
         self._text_keys: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def read(self, messages: Any) -> UsualChat | None:
@@ -88,7 +88,7 @@ class UsualReader:
         if has_reasoning:
             pairs = enumerate(chat)
             aliased = [reader.with_reasoning_aliases(message, index) for index, message in pairs]
-        return chat, ReadMessages(aliased, reader.aliases, "", has_parts), tuple(changes)
+        return chat, tuple(changes), ReadMessages(aliased, reader.aliases, "", has_parts)
 
     def _keeps(self, before: list[MessageDict]) -> bool:
         """Whether a system message stays where it is after others."""
@@ -160,10 +160,7 @@ class UsualReader:
         role, parts = message["role"], message["content"]
         if role not in USUAL_ROLES or not self.capabilities.writes_role(role):
             return None
-        if role not in self._keeps_parts:
-            keeps_parts = self.capabilities.takes_parts(role) or not self._takes_text(role)
-            self._keeps_parts[role] = keeps_parts
-        if self._keeps_parts[role]:
+        if self.capabilities.takes_parts(role) or not self._takes_text(role):
             message["content"] = list(map(dict.copy, parts))
         else:
             message["content"] = "\n".join([part["text"] for part in parts])
@@ -194,7 +191,7 @@ class UsualReader:
                 return None
             if type(arguments) is not type(given):
                 where = f"messages[{index}].tool_calls[{len(copies)}].function.arguments"
-                changes.append(Change(where, *PARSED))
+                changes.append(Change(where, *ARGUMENT_CHANGES[type(given)]))
             copies.append({**call, "function": {**function, "arguments": arguments}})
         return copies or None
 
@@ -210,17 +207,17 @@ class UsualReader:
                 return given
             if given.count("{") + given.count("[") > MAX_BRACKETS:
                 return None
-        elif type(given) is not dict or not self.capabilities.takes_argument_mapping:
+        elif type(given) is not dict:
             return None
-        kinds = set(map(type, value.values()))
-        if kinds <= FLAT_TYPES and TEXT_ONLY.issuperset(map(type, value)):
-            return dict(value)
-        if value is given and type(None) in kinds:
+        if value is given and None in value.values():
             return None
         try:
-            return reader.copy_value(value, CALL_DEPTH)
+            copy = reader.copy_value(value, CALL_DEPTH)
         except InvalidValue:
             return None
+        if value is given and not self.capabilities.takes_argument_mapping:
+            return json.dumps(copy, ensure_ascii=False)
+        return copy
 
     def _is_taken_id(self, given: Any) -> bool:
         return type(given) is str and (self.capabilities.takes_any_id or has_nine_letters(given))

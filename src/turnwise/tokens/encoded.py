@@ -176,12 +176,17 @@ class Encoded:
     @property
     def turns(self) -> tuple[Turn, ...]:
         """The assistant turns, as spans of characters."""
-        return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._turns)
+        return self._number_as_given(self._turns)
 
     @property
     def untrained(self) -> tuple[Untrained, ...]:
         """The assistant turns whose place could not be found, with the reasons."""
-        return tuple(turn._replace(message=self.kept[turn.message]) for turn in self._untrained)
+        return self._number_as_given(self._untrained)
+
+    def _number_as_given(self, turns: Sequence[Any]) -> tuple[Any, ...]:
+        if type(self.kept) is range:  # all messages were encoded
+            return tuple(turns)
+        return tuple(turn._replace(message=self.kept[turn.message]) for turn in turns)
 
     # ---- text and offsets ----
 

@@ -25,13 +25,15 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.piece_table import is_message
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import BEGIN, BOUND, DONE, END, LOOP, NEXT, Output
+from turnwise.messages import ReadMessages
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.boundaries import RESULT_ROLES, Turn, TurnCache, Untrained, find_seams
 from turnwise.tokens.encode import (
@@ -88,6 +90,7 @@ class EncodedPrefix:
         untrained: those whose place could not be found.
         checkpoints: where it can be taken up again.
         size: the memory that it takes, in bytes, about.
+        read: the conversation as a renderer takes it, with what writing it left.
     """
 
     rules: tuple[TurnCache, Tokenizer, Mapping[str, str] | None]
@@ -99,6 +102,16 @@ class EncodedPrefix:
     untrained: Sequence[Untrained]
     checkpoints: Sequence[Checkpoint]
     size: int
+    read: ReadMessages | None
+
+    def find_memory(self, read: ReadMessages) -> dict[Any, Any]:
+        """Return how far loops over messages were written that begin as those of another conversation do."""
+        if self.read is None:
+            return {}
+        pairs = zip(self.read.messages, read.messages, strict=False)
+        same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        points = (self.read.memory or {}).items()
+        return {key: point for key, point in points if key != "text" and point.seen <= same}
 
     def find_checkpoint(self, request: EncodeRequest, output: Output) -> Checkpoint | None:
         """Return a late checkpoint up to which another conversation is the same; None if there is none.
@@ -193,6 +206,7 @@ class GrowingPrompt:
             self.prefix = None
             return encode_within_limit(request)
         earlier = self.prefix
+        request = _with_memory(request, earlier)
         rendering = request.render(request.messages)
         point = None if earlier is None else earlier.find_checkpoint(request, rendering.output)
         if earlier is not None and point is not None:
@@ -203,6 +217,15 @@ class GrowingPrompt:
         encoded = encode_rendering(request, rendering)
         self.prefix = _keep(request, encoded)
         return encoded
+
+
+def _with_memory(request: EncodeRequest, earlier: EncodedPrefix | None) -> EncodeRequest:
+    """Return a request whose messages are written from where those of an earlier one were left, if they begin alike."""
+    read = request.find_read(request.messages)
+    if read is None:
+        return request
+    memory = {"text": ""} | (earlier.find_memory(read) if earlier else {})
+    return replace(request, read=(request.messages, read._replace(memory=memory)))
 
 
 def _encode_from(
@@ -282,6 +305,7 @@ def _keep(
         encoded.untrained,
         found,
         size,
+        request.find_read(request.messages),
     )
 
 

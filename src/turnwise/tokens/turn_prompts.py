@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.messages import InputReader, JsonMapping, ReadMessages, find_plain_kind
+from turnwise.messages import InputReader, JsonMapping, ReadMessages
 
 Messages = Sequence[JsonMapping]
 # Renders the prompt that serving would send for these messages, with the generation prompt.
@@ -41,7 +41,8 @@ class TurnPrompts:
         self._render = render
         self._reads_once = reads_once
         self._given = read
-        self._memory: dict[Any, Any] = {"text": text}
+        self._memory: dict[Any, Any] = {} if read is None or read.memory is None else read.memory
+        self._memory["text"] = text
 
     @cached_property
     def _read(self) -> ReadMessages | None:
@@ -50,9 +51,6 @@ class TurnPrompts:
             return None
         if self._given is not None:
             return self._given._replace(memory=self._memory)
-        if isinstance(self._messages, list) and (kind := find_plain_kind(self._messages)):
-            # They need no copy.
-            return ReadMessages(self._messages, {}, kind, memory=self._memory)
         reader = InputReader()
         chat = reader.read_messages(self._messages)
         return ReadMessages(chat, reader.aliases, memory=self._memory)

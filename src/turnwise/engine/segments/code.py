@@ -15,9 +15,9 @@
 
 Sections follow each other as the program runs them, so the code after a loop stands after the rounds of that loop.
 
-The prompts before the turns of one conversation begin alike. A walk with a memory keeps where each loop was before its
-last round, and goes on there with more messages: if the loop began in the same state, and its rounds look no further
-than to the next message. So a prompt costs as much as what is new in it.
+The prompts before the turns of one conversation begin alike, and so do those of one that grows. A walk with a memory
+keeps where each loop was before its last round, and goes on there with more messages: if the loop began in the same
+state, and its rounds look no further than to the next message. So a prompt costs as much as what is new in it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from turnwise.engine.segments.facts import (
 )
 
 NOT_WRITTEN: frozenset[str] = frozenset()  # keys of a message that no loop takes
-OF_OTHERS = re.compile(r"\b[MNn]\b|\bselect\(")  # in a source about more than the message at hand
+OF_ROUND = re.compile(r"\b[imMn]\b|\bselect\(")  # in a question about more than the state
+# In a source about more than the message at hand and the state: other messages, or the clock.
+OF_OTHERS = re.compile(r"\b[MNn]\b|\bselect\(|\bformat_now\(")
 UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
 BOTH = {"True", "False"}  # as answers; 1 and 0 are other ones
 BEGIN = [
@@ -93,12 +95,14 @@ class LoopCheckpoint(NamedTuple):
     Attributes:
         entry: the state and what else was known before its first round.
         round: the number of the last round.
+        seen: how many messages the rounds before it may have looked at.
         made: what the rounds before it wrote.
         after: what was known after them, and the state.
     """
 
     entry: tuple[Any, ...]
     round: int
+    seen: int
     made: list[str]
     after: tuple[Any, ...]
 
@@ -155,6 +159,7 @@ class _WalkCode:
         loop: LoopOverMessages | None,
         paid: tuple[int, int, int],
         each: tuple[int, int],
+        is_of_state: bool = True,
     ) -> None:
         """Write the code of a tree. Each branch leaves the round or the function, so the last is not indented further.
 
@@ -164,17 +169,19 @@ class _WalkCode:
             loop: the loop of which this is a round, if it is one.
             paid: what the sections before it pay: cost, steps and size.
             each: what the loops before it pay for each message: steps and size.
+            is_of_state: whether nothing but the state decided so far.
         """
         lines, indent = self.lines, "    " * depth
         while isinstance(node, FactNode):
             *others, (last, following) = node.branches.items()
             name = node.source
+            is_of_state &= not OF_ROUND.search(name)
             if others:
                 name = f"v{len(lines)}"
                 lines.append(f"{indent}{name} = {node.source}")
                 for answer, branch in others:
                     lines.append(f"{indent}if {_compare(name, answer)}:")
-                    self.write_tree(branch, depth + 1, loop, paid, each)
+                    self.write_tree(branch, depth + 1, loop, paid, each, is_of_state)
             if set(map(repr, node.branches)) != BOTH:
                 lines.append(f"{indent}if not ({_compare(name, last)}): return None")
             node = following
@@ -183,7 +190,9 @@ class _WalkCode:
             return
         self._write_segment(node, indent, loop)
         if loop is not None:
-            lines.append(f"{indent}continue")
+            # If only the state decided, and it stays, all rounds that follow do the same: nothing.
+            is_last = is_of_state and not _counts(loop) and _does_nothing(node)
+            lines.append(f"{indent}{'break' if is_last else 'continue'}")
             return
         cost, steps, size = (
             paid[0] + node.cost,
@@ -202,9 +211,7 @@ class _WalkCode:
 
     def _write_loop(self, loop: LoopOverMessages, depth: int) -> None:
         indent = "    " * depth
-        self.lines.append(f"{indent}left = []")
-        if loop.selected:
-            self.lines.append(f"{indent}{loop.selected}")
+        self.lines += [f"{indent}{line}" for line in ("left = []", loop.selected) if line]
         if not self._with_memory or not self._resume_loop(loop, indent):
             self.lines.append(f"{indent}for i in range({loop.count}):")
         self.lines.append(f"{indent}    m = M[{loop.index}]")
@@ -222,12 +229,14 @@ class _WalkCode:
         if not _looks_at_neighbours(loop, sources):
             return False
         name = f"loop{len(self.scope)}"
-        self.scope[name] = loop
+        self.scope[name] = (loop, self._with_trails)
         read = dict.fromkeys(STATE.findall("".join(sources)))
-        written = {key for node in nodes if isinstance(node, ProvenSegment) for key in node.state}
+        leaves = [node for node in nodes if isinstance(node, ProvenSegment)]
+        written = {key for leaf in leaves for key in (*leaf.state, *leaf.trails)}
         lines = RESUMED.format(
             loop=name,
             count=loop.count,
+            seen=f"{loop.index} + 1",
             read="".join(f"S.get({key}), " for key in read),
             written=sorted(written),
         )
@@ -283,7 +292,7 @@ for i in range(first, count):
     if i == count - 1 and entry is not None:
         state = {{key: S[key] for key in {written} if key in S}}
         after = left.copy(), others.copy(), carried, T, price, state
-        memory[{loop}] = LoopCheckpoint(entry, i, out[begin:], after)
+        memory[{loop}] = LoopCheckpoint(entry, i, {seen}, out[begin:], after)
 """
 
 
@@ -308,7 +317,8 @@ def _list_sources(node: FactNode | ProvenSegment) -> Iterator[str]:
     if isinstance(node, FactNode):
         yield node.source
     else:
-        yield from (*node.texts, *node.state.values(), *node.per_character)
+        yield from (*node.texts, *(node.output or ()), *node.state.values(), *node.per_character)
+        yield from node.trails.values()
         yield from (place for place, _ in node.others)
         yield from (f"S[{key!r}]" for key in node.carried)
 
@@ -316,6 +326,11 @@ def _list_sources(node: FactNode | ProvenSegment) -> Iterator[str]:
 def _counts(loop: LoopOverMessages) -> bool:
     """Whether a loop is over all messages, and writes some of them whole."""
     return loop.body.has_keys and loop.skipped is not None
+
+
+def _does_nothing(node: ProvenSegment) -> bool:
+    does = (node.texts, node.output, node.state, node.trails, node.others, node.carried)
+    return not any(does) and not (node.writes_tools or node.price or node.per_character)
 
 
 def _compare(name: str, answer: Any) -> str:

@@ -262,6 +262,8 @@ def _find_unwritten(
     others: tuple[tuple[int, str], ...],
 ) -> tuple[int, ...]:
     """Return the messages of which a field that counts may not be written."""
+    if not missing:
+        return ()
     written: dict[int, set[str]] = {}
     for index, keys in missing:
         written.setdefault(index, set(UNCOUNTED)).update(keys)
