@@ -42,7 +42,7 @@ BUDGETS = {
     "dialects": 22_089,
     "tokens": 33_728,
     "replies": 61_088,
-    "normalisation": 10_982,
+    "normalisation": 10_995,
     "conversion": 5_180,
     "training": 1_958,
     "batch": 2_051,

@@ -35,7 +35,7 @@ from turnwise.normalisation.results import answers_calls_in_order
 USUAL_ROLES = ("system", "user", "assistant", "tool")
 TEXT_KEYS = frozenset(["name", "tool_call_id", *REASONING_KEYS])  # beside role and content
 CALL_DEPTH = 5  # containers around the arguments of a call
-ARGUMENT_CHANGES = {str: PARSED, dict: DUMPED}  # by what they were
+ARGUMENT_CHANGES: dict[Any, tuple[str, str]] = {str: PARSED, dict: DUMPED}  # by what they were
 MAX_BRACKETS = 100  # of JSON text that is surely not nested too deeply
 MAX_KNOWN = 200  # lists of keys that are remembered
 
