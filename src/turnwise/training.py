@@ -346,16 +346,7 @@ class _ExampleBuilder:
         kind = self._kind_of_prompt(turn.message) if self.request.appends else ()
         if kind in self._proven_prompts:
             return ""
-        # The prompt that serving would send before a turn, for the rounds that the sample has.
-        key = _count_dropped(sample), turn.message
-        if key not in self._prompts:
-            before = [self.request.messages[i] for i in sample.kept if i < turn.message]
-            try:
-                self._prompts[key] = self.uncached.render_prompt(before).text
-            except TurnwiseError as error:
-                raise_if_call_ended(error)
-                self._prompts[key] = error
-        prompt = self._prompts[key]
+        prompt = self._prompt_before(sample, turn)
         if isinstance(prompt, TurnwiseError):
             return f"the template refuses the prompt before it: {prompt.message}"
         if len(prompt) != turn.start or not sample.text.startswith(prompt):
@@ -398,6 +389,18 @@ class _ExampleBuilder:
         if self._explain_mismatch(sample, turn):
             return False
         return self._finished_conversation(sample, turn) is None
+
+    def _prompt_before(self, sample: Encoded, turn: Turn) -> str | TurnwiseError:
+        """Return the prompt that serving would send before a turn, for the rounds that the sample has."""
+        key = _count_dropped(sample), turn.message
+        if key not in self._prompts:
+            before = [self.request.messages[i] for i in sample.kept if i < turn.message]
+            try:
+                self._prompts[key] = self.uncached.render_prompt(before).text
+            except TurnwiseError as error:
+                raise_if_call_ended(error)
+                self._prompts[key] = error
+        return self._prompts[key]
 
     def _write_whole(self) -> str:
         """Return the whole conversation, in which every other turn is history; empty if the template refuses it."""

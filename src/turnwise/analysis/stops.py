@@ -150,11 +150,7 @@ class StopFinder:
             stops |= dict.fromkeys(self._reply_stops([conversation], tuple(stops)))
             stops |= dict.fromkeys(self._call_stops(conversation, tuple(stops)))
         # What ends reasoning inside a turn does not end the turn.
-        # How a turn with reasoning begins.
-        prober = self.prober.with_settings(tools=False)
-        thinking = {**prober.reply(), "reasoning_content": REASONING}
-        found = self._render(prober, [prober.user(), thinking])
-        before_content = found[0].turn(found[0].last).partition(CONTENT)[0] if found else ""
+        before_content = self._text_before_content()
         return tuple(stop for stop in stops if stop not in before_content) or tuple(stops)
 
     @cached_property
@@ -239,6 +235,13 @@ class StopFinder:
                         known.add(_turns_text(conversation))
                         yield conversation
 
+    def _text_before_content(self) -> str:
+        """Return how a turn with reasoning begins."""
+        prober = self.prober.with_settings(tools=False)
+        thinking = {**prober.reply(), "reasoning_content": REASONING}
+        found = self._render(prober, [prober.user(), thinking])
+        return found[0].turn(found[0].last).partition(CONTENT)[0] if found else ""
+
     # Candidates
 
     def _joined_stop(self) -> Iterator[str]:
@@ -264,16 +267,7 @@ class StopFinder:
         for conversation in conversations:
             user_ends = _user_ends(conversation)
             for index, closing in conversation.closings(ASSISTANT):
-                # The markers after a reply; without those that begin the conversation or a text (bos), if there are
-                # others.
-                markers = [
-                    marker for marker in MARKER.findall(closing.own) if COMPUTED not in marker
-                ]
-                text = conversation.rendering.text
-                others = [
-                    m for m in markers if not text.startswith(m) and not _BEGINNING.fullmatch(m)
-                ]
-                markers = others or markers
+                markers = _closing_markers(conversation, closing.own)
                 if not markers or conversation.messages[index].get("tool_calls"):
                     continue
                 if index == conversation.last:
@@ -359,3 +353,11 @@ def _user_ends(conversation: ProbedConversation) -> set[str]:
     """The last markers of user turns."""
     closings = [closing for _, closing in conversation.closings("user")]
     return {marker for closing in closings for marker in MARKER.findall(closing.own)[-1:]}
+
+
+def _closing_markers(conversation: ProbedConversation, closing: str) -> list[str]:
+    """The markers after a reply; without those that begin the conversation or a text (bos), if there are others."""
+    markers = [marker for marker in MARKER.findall(closing) if COMPUTED not in marker]
+    text = conversation.rendering.text
+    others = [m for m in markers if not text.startswith(m) and not _BEGINNING.fullmatch(m)]
+    return others or markers

@@ -12,6 +12,7 @@ from turnwise.cli.parse import CHUNK, event_data, event_line, message_data
 from turnwise.cli.render import piece_lines, rendering_data, show
 from turnwise.engine.provenance.rendering import COLOURS, COMPUTED, DIM, RESET, Rendering
 from turnwise.registry import load
+from turnwise.replies.events import Event, Message
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.tokenizers import SHIPPED
 
@@ -40,14 +41,7 @@ def demo(as_json: bool = False) -> None:
         _show_prompt(prompt)
         _show_tokens(encoded, template.encode(ATTACK, SHIPPED, compatible=True))
         again = template.render([*CHAT, message], tools=TOOLS)
-        is_same = str(again).startswith(str(prompt) + REPLY)
-        output.write(
-            "\n4. Reply: what a model sends, read as it comes by a parser derived from the template.\n\n"
-        )
-        output.write_lines(map(event_line, events))
-        output.write(f"\nThe message:\n{json.dumps(message, ensure_ascii=False)}\n")
-        how = "letter for letter" if is_same else "in the template's own way"
-        output.write(f"\nGiven back to the template, it follows the prompt {how}.\n")
+        _show_reply(events, message, str(again).startswith(str(prompt) + REPLY))
         return
     rendered = rendering_data(prompt)
     of_call = [one for one in rendered["pieces"] if one["origin"]["message"] == CALL_INDEX]
@@ -87,6 +81,16 @@ def _show_tokens(safe: Encoded, unsafe: Encoded) -> None:
         f"\nThe user wrote {forged}: text here ({len(safe.control)} control tokens), "
         f"real tokens elsewhere ({len(unsafe.control)}).\n"
     )
+
+
+def _show_reply(events: list[Event], message: Message, is_same: bool) -> None:
+    output.write(
+        "\n4. Reply: what a model sends, read as it comes by a parser derived from the template.\n\n"
+    )
+    output.write_lines(map(event_line, events))
+    output.write(f"\nThe message:\n{json.dumps(message, ensure_ascii=False)}\n")
+    how = "letter for letter" if is_same else "in the template's own way"
+    output.write(f"\nGiven back to the template, it follows the prompt {how}.\n")
 
 
 def _legend() -> str:

@@ -53,18 +53,22 @@ def eval_card(
 
 def _find_card(place: str, tokenizer: str | None) -> EvalCard:
     if place.endswith(".json"):
-        data, card = inputs.read_json(place), None
-        with suppress(KeyError, TypeError):  # of what is something else
-            card = seal_card(**{part: data[part] for part in CARD_PARTS})
-        if card is None or card != data:
-            raise SourceError(
-                f"{place} is no evaluation card, or was changed",
-                hint=f"`turnwise eval-card MODEL --json` writes one; the kind of this edition is {KIND!r}.",
-            )
-        return card
+        return _read_card(place)
     model = load_model(place, tokenizer)
     if model.has_shipped_tokenizer:
         output.warn(
             f"{place}: ids of turnwise's own tokenizer, which no model has; see --tokenizer"
         )
     return make_card(model.template, model.tokenizer)
+
+
+def _read_card(place: str) -> EvalCard:
+    data, card = inputs.read_json(place), None
+    with suppress(KeyError, TypeError):  # of what is something else
+        card = seal_card(**{part: data[part] for part in CARD_PARTS})
+    if card is None or card != data:
+        raise SourceError(
+            f"{place} is no evaluation card, or was changed",
+            hint=f"`turnwise eval-card MODEL --json` writes one; the kind of this edition is {KIND!r}.",
+        )
+    return card

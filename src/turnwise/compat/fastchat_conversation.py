@@ -163,12 +163,7 @@ class Conversation:
 
     def _openai_roles(self) -> tuple[list[str], dict[str, str]]:
         """Return each message's role in an OpenAI conversation, and the names of roles that OpenAI does not have."""
-        roles = self.roles
-        is_tuple = isinstance(roles, tuple) and len(roles) > 1
-        if not is_tuple or not all(isinstance(role, str) for role in roles):
-            problem = "roles are the names of the user and the assistant"
-            raise SourceError(f"{problem}, not {short_repr(roles)}")
-        user, assistant = roles[0], roles[1]
+        user, assistant = _user_and_assistant(self.roles)
         others: dict[str, str] = {}
         keys = []
         for number, (role, _) in enumerate(self._pairs()):
@@ -284,6 +279,14 @@ class Conversation:
             ],
             "offset": self.offset,
         }
+
+
+def _user_and_assistant(roles: Any) -> tuple[str, str]:
+    is_tuple = isinstance(roles, tuple) and len(roles) > 1
+    if not is_tuple or not all(isinstance(role, str) for role in roles):
+        problem = "roles are the names of the user and the assistant"
+        raise SourceError(f"{problem}, not {short_repr(roles)}")
+    return roles[0], roles[1]
 
 
 def _to_content(number: int, message: Any) -> Any:

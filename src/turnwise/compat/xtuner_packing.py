@@ -60,19 +60,22 @@ class Packer:
         size = self.chunk_size
         number = len(joined["input_ids"]) // size
         if number == 0:
-            # All that there is as one short chunk, or no chunk with `drop_last`.
-            bounds = [self.residual_cumulative_len]
-            self.residual = {name: [] for name in COLUMNS}
-            self.residual_cumulative_len = [0]
-            if self.drop_last:
-                return self._with_rows({name: [] for name in joined}, [])
-            return self._with_rows({name: [ids] for name, ids in joined.items()}, bounds)
+            return self._give_out_rest(joined)
         result: dict[str, list[Any]] = {
             name: [ids[start : start + size] for start in range(0, number * size, size)]
             for name, ids in joined.items()
         }
         self.residual = {name: ids[number * size :] for name, ids in joined.items()}
         return self._with_rows(result, self.get_cumulative_len(number))
+
+    def _give_out_rest(self, joined: Mapping[str, list[int]]) -> dict[str, list[Any]]:
+        """Return all that there is as one short chunk, or no chunk with `drop_last`."""
+        bounds = [self.residual_cumulative_len]
+        self.residual = {name: [] for name in COLUMNS}
+        self.residual_cumulative_len = [0]
+        if self.drop_last:
+            return self._with_rows({name: [] for name in joined}, [])
+        return self._with_rows({name: [ids] for name, ids in joined.items()}, bounds)
 
     def _with_rows(
         self, result: dict[str, list[Any]], bounds: list[list[int]]

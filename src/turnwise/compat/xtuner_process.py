@@ -28,6 +28,15 @@ class InvalidArguments(SourceError, AssertionError):
     """Arguments contradict each other; XTuner raises AssertionError."""
 
 
+def _find_map_fn(name: str) -> Any:
+    """Return a dataset map function by its name, or its path in XTuner."""
+    found = getattr(xtuner_datasets, name.rpartition(".")[2], None)
+    if not name.endswith("_map_fn") or not callable(found):
+        known = [name for name in vars(xtuner_datasets) if name.endswith("_map_fn")]
+        raise SourceError(f"turnwise has no {name}", hint=did_you_mean(name, known, "It has"))
+    return found
+
+
 # -- the steps -------------------------------------------------------------------------------------------------------
 
 
@@ -108,15 +117,7 @@ def _run_steps(
         rows = rows.select(choose(len(rows), number, replace=False))
     if dataset_map_fn is not None:
         if isinstance(dataset_map_fn, str):
-            # A dataset map function by its name, or its path in XTuner.
-            name = dataset_map_fn
-            found = getattr(xtuner_datasets, name.rpartition(".")[2], None)
-            if not name.endswith("_map_fn") or not callable(found):
-                known = [name for name in vars(xtuner_datasets) if name.endswith("_map_fn")]
-                raise SourceError(
-                    f"turnwise has no {name}", hint=did_you_mean(name, known, "It has")
-                )
-            dataset_map_fn = found
+            dataset_map_fn = _find_map_fn(dataset_map_fn)
         rows = rows.map(dataset_map_fn, num_proc=map_num_proc)
     if template_map_fn is not None:
         rows = rows.map(template_map_fn, num_proc=map_num_proc)

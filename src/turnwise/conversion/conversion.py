@@ -85,14 +85,7 @@ class Conversion:
         self.renderer = renderer = renderer.allow(CONVERTING)
         self.stops = tuple(stops)
         self.dialect = dialect
-        # The texts of special tokens that are given, or options of the template.
-        known = {}
-        for name, text in tokens.items():
-            check(text, or_null(STRING), name)
-            found = self.renderer.options.get(name) if text is None else text
-            if found is not None:
-                known[name] = found
-        self.known_tokens = known
+        self.known_tokens = self._find_tokens(tokens)
         self.without = self._check_losses(without)
         # The turns are read with marks for the tokens, and compared with their texts. A token that is
         # known to be "" is none.
@@ -100,6 +93,16 @@ class Conversion:
             name: "" if self.known_tokens.get(name) == "" else mark
             for name, mark in TOKEN_MARKS.items()
         }
+
+    def _find_tokens(self, given: Mapping[str, str | None]) -> dict[str, str]:
+        """Return the texts of special tokens that are given, or options of the template."""
+        known = {}
+        for name, text in given.items():
+            check(text, or_null(STRING), name)
+            found = self.renderer.options.get(name) if text is None else text
+            if found is not None:
+                known[name] = found
+        return known
 
     def _check_losses(self, without: Any) -> tuple[str, ...]:
         if isinstance(without, str):
@@ -299,7 +302,17 @@ class Conversion:
         if self.dialect.inserts_bos:
             wanted = replace(wanted, bos=tokens["bos_token"])
             written = replace(written, bos=tokens["bos_token"])
-        roles = {m["role"] for m in smallest.messages}
+        return self._find_feature(wanted, written, {m["role"] for m in smallest.messages})
+
+    def _find_unknown_token(self) -> str:
+        """Describe the first token of the template whose text the writer did not know."""
+        for name in TOKEN_MARKS:
+            is_known = name in self.known_tokens or name in self.dialect.names
+            if not is_known and name in self.renderer.variables:
+                return f"{name}, whose text is not known (pass {name}=...)"
+        return ""
+
+    def _find_feature(self, wanted: Turns, written: Turns, roles: Collection[str]) -> str:
         if wanted.system is None and "system" in roles:
             return MISPLACED_SYSTEM
         for feature in FEATURES:
@@ -308,14 +321,6 @@ class Conversion:
             value = feature.value(wanted)
             if feature.is_shown_by(roles) and value != feature.value(written):
                 return describe_feature(feature, value, self.dialect.names)
-        return ""
-
-    def _find_unknown_token(self) -> str:
-        """Describe the first token of the template whose text the writer did not know."""
-        for name in TOKEN_MARKS:
-            is_known = name in self.known_tokens or name in self.dialect.names
-            if not is_known and name in self.renderer.variables:
-                return f"{name}, whose text is not known (pass {name}=...)"
         return ""
 
 

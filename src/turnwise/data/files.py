@@ -313,16 +313,7 @@ def _tell_json(path: str, told: str | None, head: bytes) -> tuple[str, int]:
         )
     if _has_rows_in_lines(told, text):
         return "jsonl", 0
-    # Find the list of rows in a document: the document itself, or the first list in its object.
-    opening = OPENED_LIST.match(head)
-    if opening:
-        is_row = LIST_OF_TURNS.match(head, opening.end())
-        return ("document", 0) if is_row else ("json", opening.end())
-    start = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
-    member = OBJECT_OF_LIST.match(head, start)
-    if member and member[1][1:-1].decode("utf-8", "replace") not in LISTS_IN_ROWS:
-        return "json", member.end()
-    return "document", 0
+    return _find_rows(head)
 
 
 def _has_rows_in_lines(told: str | None, text: bytes) -> bool:
@@ -342,3 +333,16 @@ def _is_json(text: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _find_rows(head: bytes) -> tuple[str, int]:
+    """Find the list of rows in a document: the document itself, or the first list in its object."""
+    opening = OPENED_LIST.match(head)
+    if opening:
+        is_row = LIST_OF_TURNS.match(head, opening.end())
+        return ("document", 0) if is_row else ("json", opening.end())
+    start = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
+    member = OBJECT_OF_LIST.match(head, start)
+    if member and member[1][1:-1].decode("utf-8", "replace") not in LISTS_IN_ROWS:
+        return "json", member.end()
+    return "document", 0

@@ -200,15 +200,7 @@ class Job:
             encoded = self.kernel(rows)
             for record in tally.count_batch(encoded):
                 self._refuse(record)
-                # A line of `rejected.jsonl`.
-                line = {name: record[name] for name in ("file", "row", "offset", "kind", "reason")}
-                try:
-                    line["raw"] = record["raw"].decode("utf-8")
-                except UnicodeDecodeError:
-                    line["raw_base64"] = base64.b64encode(record["raw"]).decode("ascii")
-                rejected.append(
-                    json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
-                )
+                rejected.append(_write_rejected(record))
             yield encoded.filter(pc.equal(encoded["status"], SAMPLE))
 
     def _refuse(self, record: JsonMapping) -> None:
@@ -256,6 +248,16 @@ class Job:
 def list_encoded(work: Path) -> list[Path]:
     """Return the files of encoded samples in the order of their chunks."""
     return sorted(path for path in (work / ENCODED).iterdir() if not path.name.startswith("."))
+
+
+def _write_rejected(record: JsonMapping) -> bytes:
+    """Return a line of `rejected.jsonl`."""
+    line = {name: record[name] for name in ("file", "row", "offset", "kind", "reason")}
+    try:
+        line["raw"] = record["raw"].decode("utf-8")
+    except UnicodeDecodeError:
+        line["raw_base64"] = base64.b64encode(record["raw"]).decode("ascii")
+    return json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 
 # -- digests: they tell whether two runs would write the same shards ---------------------------------------------

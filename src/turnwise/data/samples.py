@@ -233,18 +233,21 @@ class SampleMaker:
     def _encode(self, record: Record, messages: list[Any], strict: bool) -> list[EncodedSample]:
         if self.recipe.samples == "turns":
             with WarningLog(is_quiet=True):  # with `strict` they are errors
-                # Encode messages so that each turn follows what serving would have sent.
-                arguments = {**self._arguments, **record.arguments, "strict": strict}
-                arguments.pop("add_generation_prompt", None)
-                found = self.template.examples(
-                    messages, self.tokenizer, self.recipe.train_on, **arguments
-                )
-                samples = []
-                for one in found:
-                    ids, labels = array(ID_TYPE, one.input_ids), array(ID_TYPE, one.labels)
-                    samples.append(EncodedSample(ids, labels, rewritten=len(one.rewritten)))
-                return samples
+                return self._encode_turns(record, messages, strict)
         return [self._encode_whole(record, messages, strict)]
+
+    def _encode_turns(
+        self, record: Record, messages: list[Any], strict: bool
+    ) -> list[EncodedSample]:
+        """Encode messages so that each turn follows what serving would have sent."""
+        arguments = {**self._arguments, **record.arguments, "strict": strict}
+        arguments.pop("add_generation_prompt", None)
+        found = self.template.examples(messages, self.tokenizer, self.recipe.train_on, **arguments)
+        samples = []
+        for one in found:
+            ids, labels = array(ID_TYPE, one.input_ids), array(ID_TYPE, one.labels)
+            samples.append(EncodedSample(ids, labels, rewritten=len(one.rewritten)))
+        return samples
 
     def _encode_whole(self, record: Record, messages: list[Any], strict: bool) -> EncodedSample:
         """Encode messages as one sample, by the batch encoder, which knows the layouts of other rows."""

@@ -141,8 +141,15 @@ def find_dialect(source: Any) -> str | None:
     for dialect in DIALECTS.values():
         if dialect.knows(source):
             return dialect.name
-    # The dialect that has most of a mapping's keys, correctly spelt or nearly so. It must have half of the keys, and
-    # two of them if there are two. Its own checks then name the misspelt key.
+    return _find_nearest(source)
+
+
+def _find_nearest(source: Any) -> str | None:
+    """Return the dialect that has most of a mapping's keys, correctly spelt or nearly so.
+
+    It must have half of the keys, and two of them if there are two. Its own checks then name the
+    misspelt key.
+    """
     if not isinstance(source, Mapping) or not 0 < len(source) <= MAX_KEYS:
         return None
     scores = {}

@@ -164,15 +164,7 @@ def _parse_spec(source: Any, exact: bool) -> LlamaFactorySpec:
     mapping = to_mapping(source, "a LLaMA-Factory template")
     given = check_table(mapping, RULES, skip_nulls=True)
     stop_words = tuple(given.get("stop_words", ()))
-    slots = {key: _parse_slots(key, given[key], exact) for key in SLOT_KEYS if key in given}
-    # Tool results are written like user messages, and calls like replies, unless slots are given.
-    slots.setdefault("format_observation", slots.get("format_user", (CONTENT,)))
-    slots.setdefault("format_user", (CONTENT,))
-    slots.setdefault("format_system", (CONTENT,))
-    reply = (CONTENT,) if given.get("efficient_eos") else (CONTENT, EOS)
-    slots.setdefault("format_assistant", reply)
-    slots.setdefault("format_function", slots["format_assistant"])
-    slots.setdefault("format_prefix", ())
+    slots = _parse_all_slots(given, exact)
     if given.get("replace_eos"):
         if not stop_words:
             raise SourceError("replace_eos uses the first of stop_words, which is empty")
@@ -194,6 +186,19 @@ def _parse_spec(source: Any, exact: bool) -> LlamaFactorySpec:
         thought_words=(opened, closed),
         facts={key: mapping[key] for key in FACTS if key in mapping},
     )
+
+
+def _parse_all_slots(given: JsonMapping, exact: bool) -> dict[str, Items]:
+    slots = {key: _parse_slots(key, given[key], exact) for key in SLOT_KEYS if key in given}
+    # Tool results are written like user messages, and calls like replies, unless slots are given.
+    slots.setdefault("format_observation", slots.get("format_user", (CONTENT,)))
+    slots.setdefault("format_user", (CONTENT,))
+    slots.setdefault("format_system", (CONTENT,))
+    reply = (CONTENT,) if given.get("efficient_eos") else (CONTENT, EOS)
+    slots.setdefault("format_assistant", reply)
+    slots.setdefault("format_function", slots["format_assistant"])
+    slots.setdefault("format_prefix", ())
+    return slots
 
 
 def _check_choice(value: Any, choices: Sequence[str], key: str) -> str:

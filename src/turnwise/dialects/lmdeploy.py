@@ -132,16 +132,20 @@ def read(source: Any, exact: bool = False) -> Translation:
     given = check_table(mapping, RULES, skip_nulls=True)
     own: JsonMapping = read_data()["entries"].get(given.get("model_name"), {})
     fields = {**DEFAULTS, **own, **given}
-    if fields["style"] == "codellama" and fields["capability"] == "voice":
-        raise SourceError(
-            "codellama has no capability 'voice'", hint=f"It has: {', '.join(CAPABILITIES[:-1])}."
-        )
+    _check_style(fields)
     stops = fields["stop_words"]
     if stops is None:
         is_infilling = fields["style"] == "codellama" and fields["capability"] == "infilling"
         stops = ["<EOT>"] if is_infilling else []
     facts = {key: value for key, value in given.items() if key in ("model_name", "capability")}
     return Translation(write_jinja(fields, exact), stops=tuple(stops), facts=facts)
+
+
+def _check_style(fields: JsonMapping) -> None:
+    if fields["style"] == "codellama" and fields["capability"] == "voice":
+        raise SourceError(
+            "codellama has no capability 'voice'", hint=f"It has: {', '.join(CAPABILITIES[:-1])}."
+        )
 
 
 def write(turns: Turns, eos_token: str | None = None) -> dict[str, Any]:

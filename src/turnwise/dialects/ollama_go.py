@@ -325,15 +325,7 @@ def _parse_operand(tokens: Tokens, line: int) -> GoTerm:
     if kind == "string":
         return GoTerm("constant", line, "text", _unquote(text, line))
     if kind == "number":
-        value = float(text)
-        is_whole = text.lstrip("+-").isdigit()
-        if re.match("[+-]?0[0-9]", text) or not abs(value) < (
-            MAX_INTEGER if is_whole else math.inf
-        ):
-            refuse(line, f"the number {short_repr(text)} is too large, or not decimal")
-        if not is_whole:
-            return GoTerm("constant", line, "float", repr(value))
-        return GoTerm("constant", line, "int", f"({int(text)})" if value < 0 else str(int(text)))
+        return _parse_number(text, line)
     if text in CONSTANTS:
         return GoTerm("constant", line, CONSTANTS[text], "none" if text == "nil" else text)
     if text == "(":
@@ -355,6 +347,16 @@ def _parse_operand(tokens: Tokens, line: int) -> GoTerm:
 
 
 # -- constants -------------------------------------------------------------------------------------
+
+
+def _parse_number(text: str, line: int) -> GoTerm:
+    value = float(text)
+    is_whole = text.lstrip("+-").isdigit()
+    if re.match("[+-]?0[0-9]", text) or not abs(value) < (MAX_INTEGER if is_whole else math.inf):
+        refuse(line, f"the number {short_repr(text)} is too large, or not decimal")
+    if not is_whole:
+        return GoTerm("constant", line, "float", repr(value))
+    return GoTerm("constant", line, "int", f"({int(text)})" if value < 0 else str(int(text)))
 
 
 def _unquote(text: str, line: int) -> str:

@@ -257,23 +257,7 @@ class OllamaJinjaWriter:
         assert node.term is not None
         value = self._values.write(node.term, scope)
         if node.kind == "range":
-            if value.kind not in LOOP_KINDS:
-                problem = f"range goes through a list or a mapping, not a {value.type.go_name}"
-                refuse(node.line, problem, "For example: range .Messages.")
-            if value.kind == "nil":
-                return self._write_nodes(node.otherwise, scope)
-            if not node.otherwise:
-                return self._write_loop(node, value, scope)
-            # The else is not one of the loop: Jinja writes that one after a break, too.
-            listed = GoValue(self._new_name("listed"), value.type)
-            lines = [
-                f"{{%- set {listed.jinja} = {value.jinja} -%}}",
-                f"{{%- if {listed.jinja} -%}}",
-                *self._write_loop(node, listed, scope),
-                "{%- else -%}",
-                *self._write_nodes(node.otherwise, scope),
-            ]
-            return [*lines, "{%- endif -%}"]
+            return self._write_range(node, value, scope)
         if node.kind in ("if", "with"):
             return self._write_branch(node, value, scope)
         return [f"{{{{- {self._printer.print_value(value, node.line)} -}}}}"]
@@ -307,6 +291,25 @@ class OllamaJinjaWriter:
         return [*lines, "{%- endif -%}"]
 
     # -- loops
+
+    def _write_range(self, node: GoNode, value: GoValue, scope: OllamaScope) -> list[str]:
+        if value.kind not in LOOP_KINDS:
+            problem = f"range goes through a list or a mapping, not a {value.type.go_name}"
+            refuse(node.line, problem, "For example: range .Messages.")
+        if value.kind == "nil":
+            return self._write_nodes(node.otherwise, scope)
+        if not node.otherwise:
+            return self._write_loop(node, value, scope)
+        # The else is not one of the loop: Jinja writes that one after a break, too.
+        listed = GoValue(self._new_name("listed"), value.type)
+        lines = [
+            f"{{%- set {listed.jinja} = {value.jinja} -%}}",
+            f"{{%- if {listed.jinja} -%}}",
+            *self._write_loop(node, listed, scope),
+            "{%- else -%}",
+            *self._write_nodes(node.otherwise, scope),
+        ]
+        return [*lines, "{%- endif -%}"]
 
     def _write_loop(self, node: GoNode, value: GoValue, scope: OllamaScope) -> list[str]:
         # range $item := ..., or range $index, $item := ...; "_" is a name that is not used.

@@ -120,11 +120,7 @@ class GoValueWriter:
         if name in METHODS and "." in value.type.go_name:
             refuse(line, f"the method .{name} is not supported")
         if value.kind == "root":
-            if name in self.root:
-                self.used_root.add(name)
-                return self.root[name]
-            self._check_name(name, TYPES["root"], line)
-            return GoValue("none", TYPES["nil"])
+            return self._write_root_field(name, line)
         if value.kind == "map":
             return self.write_entry(value, literal(name))
         if value.kind == "any":
@@ -134,14 +130,7 @@ class GoValueWriter:
             return value
         found = value.type.get_field(name)
         if found is None:
-            # What fails when it is used: Ollama reads such templates, and fails where it comes to the field.
-            type_ = value.type
-            if type_.fields:
-                self._check_name(name, type_, line)
-            message = f"there is no field .{name} in a value of the type {type_.go_name}"
-            if name in ROOT_FIELDS:
-                message += f"; it is a field of the root, $.{name}"
-            return GoValue(fail(line, message), TYPES["any"])
+            return self._no_field(value.type, name, line)
         return GoValue(_get_item(value, found.key, TYPES[found.type]), TYPES[found.type])
 
     def write_entry(self, value: GoValue, key: str) -> GoValue:
@@ -149,6 +138,22 @@ class GoValueWriter:
         element = TYPES[value.type.element]
         entry = f"({value.jinja} or {{}}).get({key})"
         return GoValue(f"({entry} or {{}})" if element.kind == "struct" else entry, element)
+
+    def _write_root_field(self, name: str, line: int) -> GoValue:
+        if name in self.root:
+            self.used_root.add(name)
+            return self.root[name]
+        self._check_name(name, TYPES["root"], line)
+        return GoValue("none", TYPES["nil"])
+
+    def _no_field(self, type_: GoType, name: str, line: int) -> GoValue:
+        """Return what fails when it is used: Ollama reads such templates, and fails where it comes to the field."""
+        if type_.fields:
+            self._check_name(name, type_, line)
+        message = f"there is no field .{name} in a value of the type {type_.go_name}"
+        if name in ROOT_FIELDS:
+            message += f"; it is a field of the root, $.{name}"
+        return GoValue(fail(line, message), TYPES["any"])
 
     def _check_name(self, name: str, type_: GoType, line: int) -> None:
         """Refuse a name that is no field anywhere, which is probably misspelt."""

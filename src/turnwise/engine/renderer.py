@@ -500,11 +500,7 @@ class Continuation:
             fields = [other for other in REASONING_KEYS if final.get(other) == value]
         if not any(other in template for other in fields):
             raise MessageError(f"the template does not read {name!r}", path=path)
-        # A tag that no message contains.
-        tag = TAG
-        while contains_text(chat, tag.strip()):
-            tag = f"{tag.strip()}_ "
-        self.tag = tag
+        self.tag = _unused_tag(chat)
         if isinstance(value, (list, tuple)):
             self.text, final[name] = self._append_to_last_part(value, path)
         elif isinstance(value, str):
@@ -536,3 +532,11 @@ class Continuation:
         if text.startswith(self.tag, start):
             return text[:start]
         return text[:start].rstrip()
+
+
+def _unused_tag(chat: list[dict[str, Any]]) -> str:
+    """Return a tag that no message contains."""
+    tag = TAG
+    while contains_text(chat, tag.strip()):
+        tag = f"{tag.strip()}_ "
+    return tag

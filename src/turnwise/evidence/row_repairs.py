@@ -45,14 +45,7 @@ class RowRepairer:
         )
         if not changes or repaired is None or (record.rejected and rejected is None):
             return None
-        # The columns of a row that are no part of its conversation.
-        values = json.loads(row) if isinstance(row, bytes) else row
-        paths = (*record.unread, *json.loads(record.carried or "{}"))
-        names = {path.partition(".")[0] for path in paths} - {*COLUMN_NAMES}
-        is_table = isinstance(values, Mapping)
-        columns = (
-            {name: values[name] for name in values if name in names} if is_table else {}
-        ) | repaired
+        columns = _keep_columns(row, record) | repaired
         if rejected:
             columns |= {"chosen": columns.pop("messages"), "rejected": rejected["messages"]}
         if record.label is not None:
@@ -74,3 +67,12 @@ class RowRepairer:
         if found.tools is not None:
             columns["tools"] = found.tools
         return None if found.lost else {**columns, "messages": found.messages}
+
+
+def _keep_columns(row: Any, record: Record) -> JsonObject:
+    """Return the columns of a row that are no part of its conversation."""
+    values = json.loads(row) if isinstance(row, bytes) else row
+    paths = (*record.unread, *json.loads(record.carried or "{}"))
+    names = {path.partition(".")[0] for path in paths} - {*COLUMN_NAMES}
+    is_table = isinstance(values, Mapping)
+    return {name: values[name] for name in values if name in names} if is_table else {}

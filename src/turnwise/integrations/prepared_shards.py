@@ -50,22 +50,7 @@ class PreparedShards:
         processor: Any = None,
         max_samples: int = -1,
     ) -> None:
-        places = (
-            [parquet_files]
-            if isinstance(parquet_files, (str, os.PathLike))
-            else list(parquet_files)
-        )
-        found: list[str] = []
-        for place in map(Path, places):
-            if place.is_dir():
-                found += map(str, sorted(place.glob("train-*.parquet")))
-            else:
-                found.append(str(place))
-        missing = [path for path in found if not os.path.isfile(path)]
-        if missing or not found:
-            what = missing[0] if missing else ", ".join(map(str, places))
-            raise SourceError(f"{what}: there are no shards", hint="`turnwise prepare` makes them")
-        self.files = found
+        self.files = _find_shards(parquet_files)
         counts = [pyarrow.parquet.read_metadata(path).num_rows for path in self.files]
         self._ends: list[int] = list(accumulate(counts))
         total = self._ends[-1]
@@ -112,6 +97,21 @@ def pad_batch(samples: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.
     lengths = torch.tensor([len(sample["input_ids"]) for sample in samples])
     batch["attention_mask"] = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
     return batch
+
+
+def _find_shards(given: Any) -> list[str]:
+    places = [given] if isinstance(given, (str, os.PathLike)) else list(given)
+    found: list[str] = []
+    for place in map(Path, places):
+        if place.is_dir():
+            found += map(str, sorted(place.glob("train-*.parquet")))
+        else:
+            found.append(str(place))
+    missing = [path for path in found if not os.path.isfile(path)]
+    if missing or not found:
+        what = missing[0] if missing else ", ".join(map(str, places))
+        raise SourceError(f"{what}: there are no shards", hint="`turnwise prepare` makes them")
+    return found
 
 
 @lru_cache(TABLES_KEPT)

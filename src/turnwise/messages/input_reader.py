@@ -185,8 +185,7 @@ class InputReader:
         if dataclasses.is_dataclass(value):
             fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
             return self.copy_value(fields, depth)
-        is_numpy = type(value).__module__ == "numpy"
-        if is_numpy and hasattr(value, "item") and not hasattr(value, "__len__"):
+        if _is_numpy_scalar(value):
             return self.copy_value(value.item(), depth)
         if callable(getattr(value, "model_dump", None)):  # pydantic
             return self.copy_value(value.model_dump(), depth)
@@ -292,3 +291,8 @@ class InputReader:
                     f"{rule}, not {found}", path=f"{name}[{index}]", hint=hint_of_item
                 )
         return plain
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    is_numpy = type(value).__module__ == "numpy"
+    return is_numpy and hasattr(value, "item") and not hasattr(value, "__len__")

@@ -124,20 +124,7 @@ class CallForms:
             arguments = function["arguments"] = {}
         capabilities = self._capabilities
         if isinstance(arguments, str):
-            # Give arguments that are JSON text the form that the template takes.
-            takes_text = self._capabilities.takes_argument_text
-            try:
-                parsed = parse_argument_text(arguments)
-            except (json.JSONDecodeError, NotAnObject) as error:
-                self.problems.append(f"{where} is no JSON object: {error}")
-            except (ValueError, RecursionError):
-                if not takes_text:
-                    problem = "has too long a number or is too deep to be read, and the template takes a mapping"
-                    self.problems.append(f"{where} {problem}")
-            else:
-                if not takes_text:
-                    function["arguments"] = parsed
-                    self._note(where, *PARSED)
+            self._normalise_argument_text(function, arguments, where)
         elif isinstance(arguments, Mapping):
             arguments = self._drop_padding(function.get("name"), arguments, where)
             function["arguments"] = arguments
@@ -149,6 +136,22 @@ class CallForms:
             self.problems.append(
                 f"{where} is {found}, and arguments are a mapping or its JSON text"
             )
+
+    def _normalise_argument_text(self, function: MessageDict, text: str, where: str) -> None:
+        """Give arguments that are JSON text the form that the template takes."""
+        takes_text = self._capabilities.takes_argument_text
+        try:
+            parsed = parse_argument_text(text)
+        except (json.JSONDecodeError, NotAnObject) as error:
+            self.problems.append(f"{where} is no JSON object: {error}")
+        except (ValueError, RecursionError):
+            if not takes_text:
+                problem = "has too long a number or is too deep to be read, and the template takes a mapping"
+                self.problems.append(f"{where} {problem}")
+        else:
+            if not takes_text:
+                function["arguments"] = parsed
+                self._note(where, *PARSED)
 
     def _drop_padding(self, name: Any, arguments: JsonMapping, where: str) -> MessageDict:
         """Drop null arguments that the tool does not have: tables give every call the arguments of all tools."""

@@ -245,7 +245,16 @@ class _Conversation:
             return
         message = dict(InputReader().read_message(given, index - self.first))
         path = f"messages[{index}]"
-        # Drop keys without a value, which SDKs and columns of tables add to every message.
+        self._drop_nulls(message, path)
+        self._rename_role(message, path)
+        self._links.append(read_link(index, message))
+        self._calls.normalise(message, path)
+        self._content.normalise(message, path)
+        self._content.place_reasoning(message, path)
+        self.messages.append((index, message))
+
+    def _drop_nulls(self, message: MessageDict, path: str) -> None:
+        """Drop keys without a value, which SDKs and columns of tables add to every message."""
         empty = [key for key, value in message.items() if value is None and key != "content"]
         if message.get("tool_calls") == []:
             empty.append("tool_calls")
@@ -253,6 +262,8 @@ class _Conversation:
             del message[key]
         if empty:
             self.note(path, f"{', '.join(empty)} dropped", "they have no value")
+
+    def _rename_role(self, message: MessageDict, path: str) -> None:
         role = message.get("role")
         capabilities = self.capabilities
         if role == "developer" and not capabilities.writes_role("developer"):
@@ -266,11 +277,6 @@ class _Conversation:
         ):
             message["role"] = "tool"
             self.note(path, f"{role} became tool", f"the template does not write the role {role}")
-        self._links.append(read_link(index, message))
-        self._calls.normalise(message, path)
-        self._content.normalise(message, path)
-        self._content.place_reasoning(message, path)
-        self.messages.append((index, message))
 
     def order_results(self) -> list[str]:
         """Put results into the order of their calls if the template writes no ids, and return what is wrong."""

@@ -104,18 +104,13 @@ class _Header:
             seen.add(key)
             kind = self.read_number("I")
             if key == TEMPLATE_KEY or key.startswith(TEMPLATE_KEY + "."):
-                if kind != STRING:
-                    raise self.format_error(f"has a {short_repr(key)} that is not a string")
-                text = self.read_text(template_room, short_repr(key))
+                text = self.read_template(key, kind, template_room)
                 template_room -= len(text)
                 templates[key[len(TEMPLATE_KEY) + 1 :] or "default"] = text
                 if len(templates) > MAX_TEMPLATES:
                     raise self.format_error(f"has more than {MAX_TEMPLATES} templates")
             elif key in TOKEN_IDS:
-                code = SCALARS.get(kind, "")
-                if code not in tuple("BbHhIiQq"):
-                    raise self.format_error(f"has a {key} that is not a whole number")
-                ids[TOKEN_IDS[key]] = self.read_number(code)
+                ids[TOKEN_IDS[key]] = self.read_token_id(key, kind)
             else:
                 if key == TOKENS_KEY:
                     vocabulary = self.file.tell(), self.left
@@ -141,6 +136,17 @@ class _Header:
         return keys
 
     # -- values ------------------------------------------------------------------------------------------------------
+
+    def read_template(self, key: str, kind: int, limit: int) -> str:
+        if kind != STRING:
+            raise self.format_error(f"has a {short_repr(key)} that is not a string")
+        return self.read_text(limit, short_repr(key))
+
+    def read_token_id(self, key: str, kind: int) -> int:
+        code = SCALARS.get(kind, "")
+        if code not in tuple("BbHhIiQq"):
+            raise self.format_error(f"has a {key} that is not a whole number")
+        return self.read_number(code)
 
     def read_token_texts(
         self, ids: dict[str, int], vocabulary: tuple[int, int] | None

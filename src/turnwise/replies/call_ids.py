@@ -88,11 +88,7 @@ class CallIds:
 
     def _numbered(self, number: int) -> str:
         if self._prompt and not self._start:
-            # The beginning of all ids after a prompt: a text that does not occur in it.
-            checksum = crc32(self._prompt.encode("utf-8", "surrogatepass")) % _CHECKSUMS
-            while (start := f"{checksum:06x}") in self._prompt:
-                checksum = (checksum + 1) % _CHECKSUMS
-            self._start = start
+            self._start = _start_after(self._prompt)
         width = 9 - len(self._start)
         return f"{self._prefix}{self._start}{number:0{width}}"
 
@@ -123,6 +119,14 @@ def collect_call_ids(messages: Iterable[Any]) -> set[str]:
             if isinstance(id, str):
                 found.add(id)
     return found
+
+
+def _start_after(prompt: str) -> str:
+    """Return the beginning of all ids after a prompt: a text that does not occur in it."""
+    checksum = crc32(prompt.encode("utf-8", "surrogatepass")) % _CHECKSUMS
+    while (start := f"{checksum:06x}") in prompt:
+        checksum = (checksum + 1) % _CHECKSUMS
+    return start
 
 
 def _check_id(id: Any) -> str:

@@ -344,16 +344,7 @@ def _parse_call(data: Table, where: str) -> JsonCall | TaggedCall | RawCall:
     if "pairs" in data:
         _require("parts" in data, data, where, "pairs can only be used with parts.")
     if "parts" in data:
-        parts = check(data["parts"], CALL_PARTS, f"{where}.parts")
-        slots = [part for part in parts if part in SLOT_TEXTS]
-        _require("{name}" in slots, data["parts"], f"{where}.parts", "It must contain {name}.")
-        hint = "Each slot may be used once."
-        _require(len(slots) == len(set(slots)), data["parts"], f"{where}.parts", hint)
-        pairs = None
-        if "pairs" in data:
-            pairs = _parse_pairs(data["pairs"], f"{where}.pairs")
-        call_parts = [part[1:-1] if part in slots else Marker(part, DECLARED) for part in parts]
-        return TaggedCall(tuple(call_parts), pairs)
+        return _parse_tagged_call(data, where)
     if "json" in data:
         return _parse_json_call(data["json"], f"{where}.json")
     raw_call: RawCall = _parse_fields(RawCall, data["raw"], f"{where}.raw")
@@ -366,6 +357,19 @@ def _parse_json_call(data: Any, where: str) -> JsonCall:
     hint = "Name, arguments and id must have different keys."
     _require(len(keys) == len(set(keys)), data, where, hint)
     return replace(call, parts=default_json_parts(call, DECLARED))
+
+
+def _parse_tagged_call(data: Table, where: str) -> TaggedCall:
+    parts = check(data["parts"], CALL_PARTS, f"{where}.parts")
+    slots = [part for part in parts if part in SLOT_TEXTS]
+    _require("{name}" in slots, data["parts"], f"{where}.parts", "It must contain {name}.")
+    hint = "Each slot may be used once."
+    _require(len(slots) == len(set(slots)), data["parts"], f"{where}.parts", hint)
+    pairs = None
+    if "pairs" in data:
+        pairs = _parse_pairs(data["pairs"], f"{where}.pairs")
+    call_parts = [part[1:-1] if part in slots else Marker(part, DECLARED) for part in parts]
+    return TaggedCall(tuple(call_parts), pairs)
 
 
 def _parse_pairs(data: Any, where: str) -> Pairs:

@@ -259,21 +259,28 @@ def _calls_rows(calls: Calls) -> Iterator[TableRow]:
         yield TableRow("call", f"{call.name}({call.argument}=TEXT)")
         return
     if isinstance(call, JsonCall):
-        name = "NAME: " if call.name is None else f"{call.name}, "
-        listed = "list of " if call.listed else ""
-        inside = f" in {call.inside}" if call.inside else ""
-        yield TableRow("call", f"JSON {listed}{{{name}{call.arguments}}}{inside}")
+        yield TableRow("call", _describe_json_call(call))
     for part in call.parts:
         if isinstance(part, str):
             yield TableRow("", part.upper())
         else:
             yield TableRow("", repr(part.text), part.origin)
     if isinstance(call, TaggedCall) and call.pairs is not None:
-        pairs = call.pairs
-        yield from _marker_rows("key open", pairs.key)
-        yield from _region_rows(f"text value ({pairs.strings})", pairs.string)
-        yield from _region_rows(f"other value ({pairs.values})", pairs.other)
-        for kind, region in pairs.typed:
-            yield from _region_rows(f"{kind} value", region)
-        yield from _region_rows("text with markup", pairs.wrap)
-        yield from _marker_rows("between pairs", pairs.between)
+        yield from _pairs_rows(call.pairs)
+
+
+def _describe_json_call(call: JsonCall) -> str:
+    name = "NAME: " if call.name is None else f"{call.name}, "
+    listed = "list of " if call.listed else ""
+    inside = f" in {call.inside}" if call.inside else ""
+    return f"JSON {listed}{{{name}{call.arguments}}}{inside}"
+
+
+def _pairs_rows(pairs: Pairs) -> Iterator[TableRow]:
+    yield from _marker_rows("key open", pairs.key)
+    yield from _region_rows(f"text value ({pairs.strings})", pairs.string)
+    yield from _region_rows(f"other value ({pairs.values})", pairs.other)
+    for kind, region in pairs.typed:
+        yield from _region_rows(f"{kind} value", region)
+    yield from _region_rows("text with markup", pairs.wrap)
+    yield from _marker_rows("between pairs", pairs.between)

@@ -86,14 +86,7 @@ def write(
         if text.startswith(prompt_parser.prefill_text):
             text = text.removeprefix(prompt_parser.prefill_text)
         else:
-            region = grammar.content
-            if prompt_parser.content and parts.content.startswith(prompt_parser.content):
-                content = parts.content.removeprefix(prompt_parser.content) + region.close.text
-            else:
-                opener = _rest_of_marker(region.open, prompt_parser)
-                content = opener + parts.content + region.close.text
-            reasoning = _continue_reasoning(grammar, parts.reasoning, prompt_parser)
-            text = _join_regions(grammar, reasoning, parts, content)
+            text = _continue_reply(grammar, parts, prompt_parser)
     except (TypeError, ValueError, RecursionError) as error:  # raised by the JSON encoder
         raise MessageError(f"the message cannot be written as JSON: {error}") from None
     if stop and grammar.stops and not text.endswith(grammar.stops):
@@ -125,12 +118,7 @@ def _join_regions(grammar: GrammarParts, reasoning: str, parts: MessageParts, co
     """Join reasoning, content and calls in the order in which the template writes them."""
     calls = ""
     if parts.calls and grammar.calls is not None:
-        # Write the calls in their order; code for an interpreter has a format of its own.
-        texts = []
-        for is_code, run in groupby(parts.calls, key=lambda call: call.is_code):
-            format = _find_code_format(grammar) if is_code else None
-            texts.append(_write_calls(grammar, format or grammar.calls, list(run)))
-        calls = "".join(texts)
+        calls = _write_all_calls(grammar, grammar.calls, parts.calls)
     if parts.calls and not parts.content:
         content = ""
     regions = [reasoning, content, calls]
@@ -151,6 +139,17 @@ def _enclose(region: Region, text: str) -> str:
 
 
 # -- after a prompt that the template would not have written for this message
+
+
+def _continue_reply(grammar: GrammarParts, parts: MessageParts, prompt_parser: Parser) -> str:
+    region = grammar.content
+    if prompt_parser.content and parts.content.startswith(prompt_parser.content):
+        content = parts.content.removeprefix(prompt_parser.content) + region.close.text
+    else:
+        opener = _rest_of_marker(region.open, prompt_parser)
+        content = opener + parts.content + region.close.text
+    reasoning = _continue_reasoning(grammar, parts.reasoning, prompt_parser)
+    return _join_regions(grammar, reasoning, parts, content)
 
 
 def _continue_reasoning(grammar: GrammarParts, reasoning: str, prompt_parser: Parser) -> str:
@@ -184,6 +183,15 @@ def _rest_of_marker(marker: Marker, prompt_parser: Parser) -> str:
 
 
 # -- calls
+
+
+def _write_all_calls(grammar: GrammarParts, calls: Calls, given: list[CallFields]) -> str:
+    """Write the calls in their order; code for an interpreter has a format of its own."""
+    texts = []
+    for is_code, run in groupby(given, key=lambda call: call.is_code):
+        format = _find_code_format(grammar) if is_code else None
+        texts.append(_write_calls(grammar, format or calls, list(run)))
+    return "".join(texts)
 
 
 def _find_code_format(grammar: GrammarParts) -> Calls | None:

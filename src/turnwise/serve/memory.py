@@ -115,11 +115,7 @@ class ConversationMemory:
             common, text = 0, join_ids(ids)
         else:
             common = common_length(known.ids, ids)
-            # The text of ids of which the first ones are those of a prompt whose text is known.
-            dropped = join_ids(known.ids[common:])
-            head = known.text[: len(known.text) - len(dropped)].removesuffix(",")
-            rest = join_ids(ids[common:])
-            text = f"{head},{rest}" if head and rest else head or rest
+            text = extend_text(known, common, ids)
         return encoded, KnownIds(common, text, RememberedPrompt(ids, text, digests, prefix))
 
     def keep(self, known: KnownIds) -> None:
@@ -182,3 +178,11 @@ def join_ids(ids: Sequence[int]) -> str:
     """
     parts = (ids[start : start + JOINED_IDS] for start in range(0, len(ids), JOINED_IDS))
     return ",".join([",".join(map(str, part)) for part in parts])
+
+
+def extend_text(known: RememberedPrompt, common: int, ids: Sequence[int]) -> str:
+    """Return the text of ids of which the first ones are those of a prompt whose text is known."""
+    dropped = join_ids(known.ids[common:])
+    head = known.text[: len(known.text) - len(dropped)].removesuffix(",")
+    rest = join_ids(ids[common:])
+    return f"{head},{rest}" if head and rest else head or rest

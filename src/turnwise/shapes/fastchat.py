@@ -66,13 +66,7 @@ def read(row: Any) -> ParsedRow:
         column, pairs = "messages", row
     else:
         column, pairs = find_turns(row, "fastchat", "FastChat data")
-    roles: Sequence[str] = columns.get("roles") or ()
-    are_texts = is_list(roles) and all(isinstance(name, str) for name in roles)
-    if not are_texts or len(roles) == 1:
-        raise MessageError(
-            f"must be the names of the user and the assistant, not {short_repr(roles)}",
-            path="roles",
-        )
+    roles = _read_roles(columns)
     messages = []
     options = {}
     if system := optional_text(columns, "system_message"):
@@ -89,6 +83,17 @@ def read(row: Any) -> ParsedRow:
         else:
             messages.append(make_message(role, _read_content(content, f"{path}[1]")))
     return build_row("fastchat", columns, (column, "roles", "system_message"), messages, options)
+
+
+def _read_roles(columns: JsonMapping) -> Sequence[str]:
+    roles: Sequence[str] = columns.get("roles") or ()
+    are_texts = is_list(roles) and all(isinstance(name, str) for name in roles)
+    if not are_texts or len(roles) == 1:
+        raise MessageError(
+            f"must be the names of the user and the assistant, not {short_repr(roles)}",
+            path="roles",
+        )
+    return roles
 
 
 def _read_role(name: str, index: int, roles: Sequence[str], path: str) -> str:

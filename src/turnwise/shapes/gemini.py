@@ -217,7 +217,12 @@ def read(row: Any) -> ParsedRow:
         raise MessageError(f"contents are a list, not {describe(contents)}", path="contents")
     for index, turn in enumerate(contents):
         messages += _read_turn(api, turn, ("contents", index))
-    # Drop the name of a result whose call has it: other APIs have none, and some templates write it.
+    _drop_known_names(messages)
+    return build_api_row(api, row, ("contents", "systemInstruction"), messages)
+
+
+def _drop_known_names(messages: list[Row]) -> None:
+    """Drop the name of a result whose call has it: other APIs have none, and some templates write it."""
     names: dict[Any, Any] = {}
     for message in messages:
         for call in message.get("tool_calls", ()):
@@ -226,7 +231,6 @@ def read(row: Any) -> ParsedRow:
         known = names.get(message.get("tool_call_id"))
         if message["role"] == "tool" and known is not None and message.get("name") == known:
             del message["name"]
-    return build_api_row(api, row, ("contents", "systemInstruction"), messages)
 
 
 def _read_turn(api: ApiForms, turn: Any, path: Path) -> list[Row]:

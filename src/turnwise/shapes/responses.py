@@ -189,10 +189,7 @@ def _read_item(api: ApiForms, item: Any, path: Path) -> Iterator[Item]:
     require_object(item, "an item", path)
     kind = item.get("type", "message")
     if kind == "reasoning":
-        texts = [part.get("text", "") for part in item.get("content") or ()]
-        summary = [part.get("text", "") for part in item.get("summary") or ()]
-        is_opaque = bool(item.get("encrypted_content") or summary or len(texts) > 1)
-        yield make_thought("\n\n".join(texts or summary), item, is_opaque=is_opaque)
+        yield _read_reasoning(item)
     elif kind == "message":
         if not isinstance(item.get("role"), str):
             raise MessageError("there is no 'role'", path=format_path(path))
@@ -207,6 +204,13 @@ def _read_item(api: ApiForms, item: Any, path: Path) -> Iterator[Item]:
             path=format_path((*path, "type")),
             hint=did_you_mean(str(kind), ITEM_TYPES, "Types that can"),
         )
+
+
+def _read_reasoning(item: JsonMapping) -> Item:
+    texts = [part.get("text", "") for part in item.get("content") or ()]
+    summary = [part.get("text", "") for part in item.get("summary") or ()]
+    is_opaque = bool(item.get("encrypted_content") or summary or len(texts) > 1)
+    return make_thought("\n\n".join(texts or summary), item, is_opaque=is_opaque)
 
 
 def read(row: Any) -> ParsedRow:

@@ -177,16 +177,20 @@ def make_layout(request: EncodeRequest, encoded: Encoded, trace: ContentTrace) -
     segments = row.find_segments() if row.has_plain_turns() else None
     if segments is None:
         return None
-    # Whether the generation prompts of a conversation may depend on its contents.
-    messages, is_proven = request.messages, request.turn_cache.is_proven
-    turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-    has_own_prompts = not all([is_proven(messages, index) for index in turns])
+    has_own_prompts = _has_own_prompts(request)
     with_prompts = _add_prompts(request, encoded, trace) if has_own_prompts else trace
     if with_prompts is None:
         return None
     encoder = encoder_for(request.tokenizer)
     controls = encoder.controls.select(encoded.input_ids)
     return RowLayout(with_prompts, encoder.matcher, encoded.text, contents, segments, controls)
+
+
+def _has_own_prompts(request: EncodeRequest) -> bool:
+    """Return whether the generation prompts of a conversation may depend on its contents."""
+    messages, is_proven = request.messages, request.turn_cache.is_proven
+    turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    return not all([is_proven(messages, index) for index in turns])
 
 
 def _fill_slots(trace: ContentTrace, contents: Sequence[str], text: str) -> list[TextSpan] | None:

@@ -54,16 +54,7 @@ class TokenMatcher:
         self.longest = max(map(len, self._texts), default=0)
         firsts = {text[0] for text in self._texts}
         self._first = firsts.pop() if len(firsts) == 1 else ""  # the character with which all begin
-        # For each text the longest other one that it begins with, where there is one; `texts` are sorted.
-        links: dict[str, str] = {}
-        prefixes: list[str] = []  # of the text before, each the beginning of the next
-        for text in self._texts:
-            while prefixes and not text.startswith(prefixes[-1]):
-                prefixes.pop()
-            if prefixes:
-                links[text] = prefixes[-1]
-            prefixes.append(text)
-        self._shorter = links
+        self._shorter = _link_prefixes(self._texts)
         trie = _TriePattern(self._texts)
         self.pattern = re.compile(trie.pattern)
         self._is_exact = trie.is_exact
@@ -224,6 +215,19 @@ def _is_inside_word(text: str, start: int, end: int) -> bool:
     return any(character.isalnum() or character == "_" for character in neighbours)
 
 
+def _link_prefixes(texts: Sequence[str]) -> dict[str, str]:
+    """Return for each text the longest other one that it begins with, where there is one; `texts` are sorted."""
+    links: dict[str, str] = {}
+    prefixes: list[str] = []  # of the text before, each the beginning of the next
+    for text in texts:
+        while prefixes and not text.startswith(prefixes[-1]):
+            prefixes.pop()
+        if prefixes:
+            links[text] = prefixes[-1]
+        prefixes.append(text)
+    return links
+
+
 class _TriePattern:
     """A regular expression for the longest of some texts, which are sorted.
 
@@ -251,7 +255,7 @@ class _TriePattern:
         alternatives = []
         start = first + ends_here
         while start < last:
-            # The index after the last text that has the same character at `offset` as the text `start`.
+            # After the last text that has the same character there.
             character = texts[start][offset]
             end = bisect_right(texts, character, start, last, key=lambda text: text[offset])
             shared = _count_shared(texts[start], texts[end - 1], offset, MAX_PATTERN_LENGTH)

@@ -243,19 +243,22 @@ class Trajectory:
             if chunk.reply is None and not chunk.rows:  # ids of the caller
                 yield from [Owner(0, None, None)] * (chunk.end_id - chunk.first_id)
                 continue
-            # The character of the rendering in which each id of a chunk begins.
-            ids, tokenizer = self.ids[chunk.first_id : chunk.end_id], self._request.tokenizer
-            if chunk.reply is None:
-                ends = TokenOffsets(chunk.text, ids, tokenizer, SpanTable(chunk.rows)).ends
-            else:
-                before = self.ids[chunk.first_id - 1 : chunk.first_id] if chunk.first_id else []
-                ends = find_token_ends(tokenizer, before, ids)
-            for begin in [chunk.start + end for end in (0, *ends[:-1])][: len(ids)]:
+            for begin in self._find_begins(chunk):
                 owner = owners[min(bisect_right(starts, begin), len(owners)) - 1]
                 if chunk.reply is not None and owner.message != chunk.reply:
                     # The marker that opens the next turn ends the reply: it is in none of its fields.
                     owner = Owner(owner.piece, chunk.reply, None)
                 yield owner
+
+    def _find_begins(self, chunk: Chunk) -> list[int]:
+        """Return the character of the rendering in which each id of a chunk begins."""
+        ids, tokenizer = self.ids[chunk.first_id : chunk.end_id], self._request.tokenizer
+        if chunk.reply is None:
+            ends = TokenOffsets(chunk.text, ids, tokenizer, SpanTable(chunk.rows)).ends
+        else:
+            before = self.ids[chunk.first_id - 1 : chunk.first_id] if chunk.first_id else []
+            ends = find_token_ends(tokenizer, before, ids)
+        return [chunk.start + end for end in (0, *ends[:-1])][: len(ids)]
 
 
 def read_logprobs(given: Any, count: int) -> list[float | None]:

@@ -51,11 +51,7 @@ class AssignmentCompiler(CompilerPart):
         elif isinstance(target, nodes.NSRef):
             self._bind_attribute(target, code)
         elif isinstance(target, (nodes.Tuple, nodes.List)):
-            writer = self.writer
-            parts = [writer.new_pair() for _ in target.items]
-            writer.line(f"{join_pairs(parts)}= unpack_values(rt, {code.pair}, {len(parts)})")
-            for item, part in zip(target.items, parts, strict=True):
-                self.bind(item, part)
+            self._unpack(target, code)
         else:
             raise CompileError(f"cannot assign to {type(target).__name__}", target.lineno)
 
@@ -80,3 +76,10 @@ class AssignmentCompiler(CompilerPart):
         namespace = self.variables.read(target.name).value
         writer.line(f"assign_attribute({namespace}, {target.attr!r}, {code.pair})")
         writer.reads.forget_changeable()
+
+    def _unpack(self, target: nodes.Tuple | nodes.List, code: Code) -> None:
+        writer = self.writer
+        parts = [writer.new_pair() for _ in target.items]
+        writer.line(f"{join_pairs(parts)}= unpack_values(rt, {code.pair}, {len(parts)})")
+        for item, part in zip(target.items, parts, strict=True):
+            self.bind(item, part)

@@ -46,13 +46,16 @@ class CallCompiler(CompilerPart):
         if name not in FILTERS:
             return self._compile_unknown(node, "filter", sorted(FILTERS))
         if name == "length" and not node.args and not node.kwargs:
-            return scalar(f"length(rt, {self.writer.store_value(value).value}, None)[0]", Kind.INT)
+            return self._compile_length(value)
         source = self.compile_arguments(node)
         self.writer.lineno = node.lineno
         if name == "tojson":  # its punctuation counts as text of the template, at this position
             source += f", node={self.writer.add_text_position(node.lineno)}"
         kind = Kind.TEXT if name in TEXT_FILTERS else Kind.ANY
         return self.writer.store_pair(f"filter_{name}(rt, {value.pair}{source})", kind)
+
+    def _compile_length(self, value: Code) -> Code:
+        return scalar(f"length(rt, {self.writer.store_value(value).value}, None)[0]", Kind.INT)
 
     def visit_Test(self, node: nodes.Test, trail: bool) -> Code:
         value = self.context.compile(node.node, False)
@@ -119,15 +122,7 @@ class CallCompiler(CompilerPart):
             isinstance(callee_node, nodes.Getattr)
             and self.lookups.find_loop(callee_node.node) is None
         ):
-            name = callee_node.attr
-            owner = self.writer.store_value(self.context.compile(callee_node.node))
-            source = self.compile_arguments(node)
-            self.writer.lineno = callee_node.lineno
-            call = f"call_method(rt, {owner.pair}, {name!r}{source})"
-            if name in METHODS[str] and name not in METHODS[dict]:
-                guard = f"{owner.value}.__class__ is str"
-                call = f"str_{name}(rt, {owner.pair}{source}) if {guard} else {call}"
-            return self.writer.store_pair(call)
+            return self._compile_method_call(callee_node, node)
         callee = self.context.compile(callee_node)
         function = self.variables.functions.get(callee.value)
         if function is not None:
@@ -166,3 +161,14 @@ class CallCompiler(CompilerPart):
         return f"{macro.function}({', '.join(pairs)})"
 
     # ---- methods ----
+
+    def _compile_method_call(self, method: nodes.Getattr, node: nodes.Call) -> Code:
+        name = method.attr
+        owner = self.writer.store_value(self.context.compile(method.node))
+        source = self.compile_arguments(node)
+        self.writer.lineno = method.lineno
+        call = f"call_method(rt, {owner.pair}, {name!r}{source})"
+        if name in METHODS[str] and name not in METHODS[dict]:
+            guard = f"{owner.value}.__class__ is str"
+            call = f"str_{name}(rt, {owner.pair}{source}) if {guard} else {call}"
+        return self.writer.store_pair(call)

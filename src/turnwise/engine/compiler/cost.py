@@ -72,14 +72,7 @@ class StepCosts:
         if isinstance(node, nodes.Const) and isinstance(node.value, str):
             return 1 + len(node.value) // CHARACTERS_PER_STEP
         if isinstance(node, nodes.If):
-            branches = [node, *node.elif_]
-            tests = self._of_nodes(branch.test for branch in branches)
-            bodies = [*(branch.body for branch in branches), node.else_]
-            costs = [
-                steps if steps <= MAX_BRANCH_STEPS else BRANCH_STEPS
-                for steps in map(self._of_nodes, bodies)
-            ]
-            return 1 + tests + max(costs)
+            return self._of_if(node)
         if isinstance(node, nodes.Getitem) and not isinstance(node.arg, nodes.Const):
             return LOOKUP_STEPS + self._of_node(node.node) + self._of_node(node.arg)
         if isinstance(node, nodes.CallBlock) and not isinstance(
@@ -87,3 +80,13 @@ class StepCosts:
         ):
             return MACRO_STEPS + self._of_node(node.call)
         return NODE_STEPS.get(type(node), 1) + self._of_nodes(flat_children(node))
+
+    def _of_if(self, node: nodes.If) -> int:
+        branches = [node, *node.elif_]
+        tests = self._of_nodes(branch.test for branch in branches)
+        bodies = [*(branch.body for branch in branches), node.else_]
+        costs = [
+            steps if steps <= MAX_BRANCH_STEPS else BRANCH_STEPS
+            for steps in map(self._of_nodes, bodies)
+        ]
+        return 1 + tests + max(costs)

@@ -123,7 +123,10 @@ class LookupCompiler(CompilerPart):
             call=call,
             key=key,
         )
-        # Look a value up, unless it is available from an earlier lookup.
+        return self._read_once(lookup, trail)
+
+    def _read_once(self, lookup: Lookup, trail: bool) -> Code:
+        """Look a value up, unless it is available from an earlier lookup."""
         reads = self.writer.reads
         known = reads.recall(lookup.owner, lookup.key)
         if known is None:

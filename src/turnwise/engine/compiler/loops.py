@@ -166,14 +166,7 @@ class LoopCompiler(CompilerPart):
         element = Code(f"x{number}", f"ox{number}")
         unpacked: nodes.Node | None = loop.node.target
         if isinstance(unpacked, nodes.Name):
-            # Declare the variable of a loop; it holds messages if the body does not assign it.
-            kind = Kind.ANY
-            if elements is Elements.MESSAGES and unpacked.name not in find_assigned_names(
-                walk(*loop.node.body)
-            ):
-                kind = Kind.MESSAGE
-            variable = self.variables.identifier(frame.symbols.ref(unpacked.name))
-            element = self.variables.declare_loop_item(variable, kind)
+            element = self._declare_target(loop.node, unpacked.name, elements, frame)
             unpacked = None
         head = f"for {element.pair} in zip(t{number}, o{number}):"
         if is_counted:
@@ -183,6 +176,14 @@ class LoopCompiler(CompilerPart):
                 with self.variables.use_frame(frame):
                     self.assignments.bind(unpacked, element)
             yield element.trail
+
+    def _declare_target(self, node: nodes.For, name: str, elements: Elements, frame: Frame) -> Code:
+        """Declare the variable of a loop; it holds messages if the body does not assign it."""
+        kind = Kind.ANY
+        if elements is Elements.MESSAGES and name not in find_assigned_names(walk(*node.body)):
+            kind = Kind.MESSAGE
+        variable = self.variables.identifier(frame.symbols.ref(name))
+        return self.variables.declare_loop_item(variable, kind)
 
     def _define_loop(self, loop: ForLoop, variable: str) -> None:
         """Make `loop` an object, or only a name for the variables of this loop."""

@@ -61,13 +61,7 @@ class MacroCompiler(CompilerPart):
 
     def visit_CallBlock(self, node: nodes.CallBlock) -> None:
         if isinstance(node.call.node, nodes.ExtensionAttribute):
-            # Mark the output of the block as text that the model generates.
-            # transformers makes a function of the block, so no `break` leaves it
-            inner = self.variables.frame.open_scope(node)._replace(breakable=False)
-            self.writer.emit_marker("BEGIN")
-            with self.writer.block("if True:"):
-                self.context.compile_scope(node.body, inner)
-            self.writer.emit_marker("END")
+            self._compile_generation(node)
             return
         caller = self.writer.temporary("caller")
         function = self.writer.temporary("macro")
@@ -77,6 +71,15 @@ class MacroCompiler(CompilerPart):
         keyword = f", **{{'caller': ({caller}, None)}}"
         value = self.calls.call_value(callee, node.call, keyword)
         self.writer.queue_output(value, node.call)
+
+    def _compile_generation(self, node: nodes.CallBlock) -> None:
+        """Mark the output of the block as text that the model generates."""
+        # transformers makes a function of the block, so no `break` leaves it
+        inner = self.variables.frame.open_scope(node)._replace(breakable=False)
+        self.writer.emit_marker("BEGIN")
+        with self.writer.block("if True:"):
+            self.context.compile_scope(node.body, inner)
+        self.writer.emit_marker("END")
 
     def _compile_function(self, node: MacroNode, name: str | None, function: str) -> Code:
         """Write the function of a macro, and return the code of the macro's value."""

@@ -338,14 +338,7 @@ def to_json(
         if known is not None:
             rt.charge_bytes(len(known))
             return known, (JSON, value, trail, style, node, cache)
-    # Pay for writing JSON: for a value of the input the result is enough. A style with an indent is written by Python,
-    # element by element.
-    if style.indent is not None:
-        paid = charge_value(rt, value, JSON_BYTES, len(style.indent) + len(style.comma))
-        rt.charge_steps(paid // 4)
-    elif not is_from_input(trail):
-        punctuation = len(style.comma) + len(style.colon)
-        charge_value(rt, value, JSON_BYTES, punctuation if punctuation > 4 else 0)
+    _charge_json(rt, value, trail, style)
     try:
         result = make_json_writer(style)(value)
     except TypeError as error:
@@ -358,6 +351,19 @@ def to_json(
     if cache is not None:
         cache.add((id(value), style), result, len(result))
     return result, (JSON, value, trail, style, node, cache)
+
+
+def _charge_json(rt: Runtime, value: Any, trail: Trail, style: JsonStyle) -> None:
+    """Pay for writing JSON: for a value of the input the result is enough.
+
+    A style with an indent is written by Python, element by element.
+    """
+    if style.indent is not None:
+        paid = charge_value(rt, value, JSON_BYTES, len(style.indent) + len(style.comma))
+        rt.charge_steps(paid // 4)
+    elif not is_from_input(trail):
+        punctuation = len(style.comma) + len(style.colon)
+        charge_value(rt, value, JSON_BYTES, punctuation if punctuation > 4 else 0)
 
 
 @lru_cache(maxsize=64)

@@ -208,14 +208,7 @@ SEARCHABLE = (str, list, tuple, dict, range, Safe, Undefined, View)
 def contains(rt: Runtime, value: Any, container: Any) -> bool:
     """Return `value in container`."""
     kind = type(container)
-    if isinstance(container, str):
-        rt.charge_bytes(search_bytes(container, value))
-    elif isinstance(container, dict):
-        charge_key(rt, value, len(container))
-    elif type(container) is range:
-        rt.charge_steps(1 if type(value) in (int, bool) else 3 * len(container))
-    elif isinstance(container, (list, tuple, View, Stream)):
-        charge_search(rt, list_elements(container), value)
+    _charge_membership(rt, value, container)
     if kind is str and type(value) is str:
         return value in container
     if kind is Stream:
@@ -231,6 +224,17 @@ def contains(rt: Runtime, value: Any, container: Any) -> bool:
         if type(value) is Undefined:
             raise value.failure() from None
         raise Failure(_rename_types(error, value, container)) from None
+
+
+def _charge_membership(rt: Runtime, value: Any, container: Any) -> None:
+    if isinstance(container, str):
+        rt.charge_bytes(search_bytes(container, value))
+    elif isinstance(container, dict):
+        charge_key(rt, value, len(container))
+    elif type(container) is range:
+        rt.charge_steps(1 if type(value) in (int, bool) else 3 * len(container))
+    elif isinstance(container, (list, tuple, View, Stream)):
+        charge_search(rt, list_elements(container), value)
 
 
 # ---- calling ----

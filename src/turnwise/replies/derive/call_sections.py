@@ -80,26 +80,7 @@ class CallDerivation:
         self.notes.unreached += [f"calls: {note}" for note in unread]
         calls = Calls(_with_later_parts(call, two), first=_first_number(two or one))
         if two is not None and len(two.spans) == 2:
-            (_, first_end), (second_start, _) = two.spans
-            prefix = self._strip_prefix(two.before)
-            closer, separator, opener = split_between(
-                two.turn.slice(first_end, second_start), prefix, two.after
-            )
-            section = prefix.slice(0, len(prefix) - len(opener))
-            section_end = self._find_section_end(two.after.slice(len(closer)), section)
-            separator = self.notes.without_header(separator, self.results.header)
-            for part in (section, closer, opener, section_end):
-                if any(kind == "computed" for _, _, kind in find_numbers(part)):
-                    self.notes.unreached.append(
-                        "calls: a marker around them holds a number that is computed"
-                    )
-                    break
-            calls = replace(
-                calls,
-                section=to_region(section, section_end),
-                each=to_region(opener, closer),
-                between=to_marker(separator),
-            )
+            calls = self._surround_several(calls, two)
         else:
             if two is None:
                 self.notes.unreached.append("calls: the template does not write two calls")
@@ -111,6 +92,28 @@ class CallDerivation:
             return None
         self.notes.sources["calls"] = "derived"
         return calls
+
+    def _surround_several(self, calls: Calls, two: WrittenCalls) -> Calls:
+        (_, first_end), (second_start, _) = two.spans
+        prefix = self._strip_prefix(two.before)
+        closer, separator, opener = split_between(
+            two.turn.slice(first_end, second_start), prefix, two.after
+        )
+        section = prefix.slice(0, len(prefix) - len(opener))
+        section_end = self._find_section_end(two.after.slice(len(closer)), section)
+        separator = self.notes.without_header(separator, self.results.header)
+        for part in (section, closer, opener, section_end):
+            if any(kind == "computed" for _, _, kind in find_numbers(part)):
+                self.notes.unreached.append(
+                    "calls: a marker around them holds a number that is computed"
+                )
+                break
+        return replace(
+            calls,
+            section=to_region(section, section_end),
+            each=to_region(opener, closer),
+            between=to_marker(separator),
+        )
 
     def surround_one(self, calls: Calls, one: WrittenCalls, is_list: bool) -> Calls:
         """Find what surrounds the only call, or the list of all calls."""

@@ -83,9 +83,7 @@ def layout_pairs(turn: Segment, spans: PairSpans, start: int, arguments: JsonObj
         first, second = _mark_key(first, names[0]), _mark_key(second, names[1])
         tail = _mark_key(tail, names[2])
     closer, separator, key_opener = split_between(first, head, tail)
-    rest = separator.text + key_opener.text
-    size = len(rest) if second.text.endswith(rest) else common_suffix(second, key_opener)
-    other_closer = second.slice(0, len(second) - size)
+    other_closer = _find_number_closer(second, separator, key_opener)
     pairs = Pairs(
         key=to_marker(key_opener),
         string=to_region(turn.slice(key1[1], value1[0]), closer),
@@ -105,6 +103,12 @@ def _mark_key(segment: Segment, key: str) -> Segment:
     shift = len(KEY) - len(key)
     starts = tuple(start + shift if start > place else start for start in segment.starts)
     return Segment(segment.text.replace(key, KEY, 1), starts, segment.origins)
+
+
+def _find_number_closer(second: Segment, separator: Segment, key_opener: Segment) -> Segment:
+    rest = separator.text + key_opener.text
+    size = len(rest) if second.text.endswith(rest) else common_suffix(second, key_opener)
+    return second.slice(0, len(second) - size)
 
 
 # Values of other types

@@ -130,12 +130,7 @@ class CallNodes:
         ]
         extra = None
         if arguments.other is not None:
-            if pairs.echoed or KEY in pairs.string.close.text or KEY in pairs.other.close.text:
-                _refuse(
-                    "the tag after a value repeats its key, and keys that are not declared are allowed"
-                )
-            key = key_except([name for name, _ in arguments.members])
-            extra = self._keyed_value(pairs, key, KEY, arguments.other, 0)
+            extra = self._other_pair(pairs, arguments, arguments.other)
         space = pairs.string.close.trailing_space
         if space and not members and extra is None:
             # A template may write the line break after the last argument although there is none.
@@ -147,6 +142,14 @@ class CallNodes:
     def _pair(self, pairs: Pairs, name: str, value: ValueType, depth: int) -> Node:
         check_bare_key(name)
         return self._keyed_value(pairs, name, name, value, depth)
+
+    def _other_pair(self, pairs: Pairs, arguments: ObjectType, value: ValueType) -> Node:
+        if pairs.echoed or KEY in pairs.string.close.text or KEY in pairs.other.close.text:
+            _refuse(
+                "the tag after a value repeats its key, and keys that are not declared are allowed"
+            )
+        key = key_except([name for name, _ in arguments.members])
+        return self._keyed_value(pairs, key, KEY, value, 0)
 
     def _keyed_value(
         self, pairs: Pairs, key: Node | str, name: str, value: ValueType, depth: int
@@ -193,15 +196,7 @@ class CallNodes:
 
     def _value(self, pairs: Pairs, value: ValueType, closer: str, depth: int) -> Node:
         if isinstance(value, StringType):
-            if pairs.strings != "raw":
-                return make_sequence(self._notation(pairs.strings, pairs).make(value), closer)
-            if not closer.strip():
-                _refuse("a text is written without quotes, and no marker ends it")
-            plain = raw_text(value, closer, (*self._without, pairs.wrap.open.core))
-            if not pairs.wrap.open.core:
-                return plain
-            wrapped = raw_text(value, pairs.wrap.close.text, self._without)
-            return make_choice([plain, make_sequence(pairs.wrap.open.text, wrapped, closer)])
+            return self._string(pairs, value, closer)
         if isinstance(value, ConstantType):
             texts = [self._constant(pairs, text) for text in value.texts]
             if "null" in value.texts and pairs.values == "quoted":
@@ -212,6 +207,17 @@ class CallNodes:
         if pairs.values == "tags":
             return make_sequence(self._tags(pairs, value, depth), closer)
         return make_sequence(self._notation(pairs.values, pairs).make(value), closer)
+
+    def _string(self, pairs: Pairs, value: StringType, closer: str) -> Node:
+        if pairs.strings != "raw":
+            return make_sequence(self._notation(pairs.strings, pairs).make(value), closer)
+        if not closer.strip():
+            _refuse("a text is written without quotes, and no marker ends it")
+        plain = raw_text(value, closer, (*self._without, pairs.wrap.open.core))
+        if not pairs.wrap.open.core:
+            return plain
+        wrapped = raw_text(value, pairs.wrap.close.text, self._without)
+        return make_choice([plain, make_sequence(pairs.wrap.open.text, wrapped, closer)])
 
     def _constant(self, pairs: Pairs, text: str) -> str:
         if text.startswith('"'):

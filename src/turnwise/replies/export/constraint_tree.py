@@ -446,12 +446,11 @@ def has_characters(node: Node) -> bool:
     return isinstance(node, CharacterNode) or any(map(has_characters, inner_nodes(node)))
 
 
-def shares_definitions(tree: ConstraintTree) -> bool:
-    """Return whether many definitions would be written again, once for each JSON value that refers to them."""
-    # The types of the JSON values of a node and the rules that it needs, each once.
+def find_json_values(tree: ConstraintTree, start: Node) -> list[ValueType]:
+    """Return the types of the JSON values of a node and the rules that it needs, each once."""
     found: dict[ValueType, None] = {}
     rules: set[str] = set()
-    waiting = [tree.start]
+    waiting = [start]
     while waiting:
         node = waiting.pop()
         if isinstance(node, JsonNode):
@@ -460,7 +459,12 @@ def shares_definitions(tree: ConstraintTree) -> bool:
             rules.add(node.name)
             waiting.append(tree.rules[node.name])
         waiting += inner_nodes(node)
-    names = [find_names(value, tree.definitions) for value in found]
+    return list(found)
+
+
+def shares_definitions(tree: ConstraintTree) -> bool:
+    """Return whether many definitions would be written again, once for each JSON value that refers to them."""
+    names = [find_names(value, tree.definitions) for value in find_json_values(tree, tree.start)]
     repeated = sum(map(len, names)) - len(set[str]().union(*names))
     return repeated > MAX_REPEATED_DEFINITIONS
 

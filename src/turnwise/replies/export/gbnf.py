@@ -94,25 +94,20 @@ class _GbnfWriter(RuleWriter):
 
     def write_free_text(self, node: FreeTextNode) -> str:
         if node not in self._texts:
-            # A rule for each state of an automaton; the text begins in the first.
-            least = min(node.least, MAX_LEAST)
-            states = _STATES.get(replace(node, least=least, most=None))
-            names: dict[int | None, str] = {
-                number: self._name_text() for number in range(len(states))
-            }
-            for number, edges in enumerate(states):
-                self._write_state(names[number], edges, names)
-            if node.most is not None:
-                # The state in which nothing of an ending is read, and no character is to be counted any more.
-                home = next(
-                    number
-                    for number, edges in enumerate(states)
-                    for sign, target in edges
-                    if target == number and sign.startswith("[^")
-                )
-                self.written[names[home]] = self._write_steps(states, home, node.most - least)
-            self._texts[node] = names[0]
+            self._texts[node] = self._write_states(node)
         return self._texts[node]
+
+    def _write_states(self, node: FreeTextNode) -> str:
+        """Write a rule for each state of an automaton, and return the name of the first."""
+        least = min(node.least, MAX_LEAST)
+        states = _STATES.get(replace(node, least=least, most=None))
+        names: dict[int | None, str] = {number: self._name_text() for number in range(len(states))}
+        for number, edges in enumerate(states):
+            self._write_state(names[number], edges, names)
+        if node.most is not None:
+            home = _find_home(states)
+            self.written[names[home]] = self._write_steps(states, home, node.most - least)
+        return names[0]
 
     def _name_text(self) -> str:
         return self.tree.add_rule("text", NOTHING).name
@@ -206,6 +201,16 @@ class _TextEdge(NamedTuple):
 
 _States = tuple[tuple[_TextEdge, ...], ...]
 _Edges = dict[_TextState, list[tuple[str, _TextState | None]]]
+
+
+def _find_home(states: _States) -> int:
+    """Return the state in which nothing of an ending is read, and no character is to be counted any more."""
+    return next(
+        number
+        for number, edges in enumerate(states)
+        for sign, target in edges
+        if target == number and sign.startswith("[^")
+    )
 
 
 class _TextAutomaton:

@@ -169,12 +169,7 @@ class _ReplyBuilder:
         self._triggers = self._find_triggers(firsts)
         tail = self._more_calls(make_choice(each.values()))
         tree.triggers = tuple(dict.fromkeys(self._triggers.values()))
-        grammar = self._grammar
-        parts = (grammar.content, self._calls, grammar.reasoning, grammar.starts, self._stops)
-        tags = [tag.strip() for text in collect_texts(parts) for tag in split_tags(text)]
-        tree.markers = tuple(
-            dict.fromkeys(tag for tag in tags if is_tag_like(tag) and KEY not in tag)
-        )
+        tree.markers = tuple(self._collect_markers())
         whole = make_choice(_without_leading_space(node) for node in firsts.values())
         tree.calls = make_sequence(whole, tail)
         body = self._body(firsts, tail)
@@ -235,6 +230,12 @@ class _ReplyBuilder:
             and not any(text in trigger[:-1] and text != trigger for trigger in triggers)
         )
 
+    def _collect_markers(self) -> list[str]:
+        grammar = self._grammar
+        parts = (grammar.content, self._calls, grammar.reasoning, grammar.starts, self._stops)
+        tags = [tag.strip() for text in collect_texts(parts) for tag in split_tags(text)]
+        return list(dict.fromkeys(tag for tag in tags if is_tag_like(tag) and KEY not in tag))
+
     # -- calls
 
     def _more_calls(self, call: Node) -> Node:
@@ -271,14 +272,7 @@ class _ReplyBuilder:
 
     def _body(self, firsts: Mapping[str, Node], tail: Node) -> Node:
         if self._options.content is not None:
-            if not self._may_answer:
-                return self._tree.calls
-            value, definitions = read_value_type(self._options.content, "content")
-            self._tree.definitions.update(definitions)
-            region = self._grammar.content
-            content = make_sequence(region.open.text.lstrip(), JsonNode(value), region.close.text)
-            answer = make_sequence(content, self._stop())
-            return make_choice([answer, self._tree.calls]) if self._may_call else answer
+            return self._json_body(self._tree.calls)
         if self._grammar.content.open.core:
             return self._marked_body(firsts, tail)
         options = self._content_and_calls(firsts, tail) if self._may_call else []
@@ -307,6 +301,17 @@ class _ReplyBuilder:
                 text = make_sequence(RepeatNode(LiteralNode("\n"), 0, 2), trigger)
             options.append(make_sequence(text, follows))
         return options
+
+    def _json_body(self, calls: Node) -> Node:
+        if not self._may_answer:
+            return calls
+        assert self._options.content is not None
+        value, definitions = read_value_type(self._options.content, "content")
+        self._tree.definitions.update(definitions)
+        region = self._grammar.content
+        content = make_sequence(region.open.text.lstrip(), JsonNode(value), region.close.text)
+        answer = make_sequence(content, self._stop())
+        return make_choice([answer, calls]) if self._may_call else answer
 
     def _marked_body(self, firsts: Mapping[str, Node], tail: Node) -> Node:
         region, excluded = self._grammar.content, self._excluded()
@@ -355,13 +360,7 @@ class _ReplyBuilder:
         prefill = self._prompted.prefill_text.rstrip()
         if prefill.endswith(region.close.core):
             return [NOTHING]
-        # Reasoning that is open, up to what follows it.
-        core, space = region.close.core, region.close.trailing_space
-        excluded = [*self._stops, *(text for text in self._openers if is_tag_like(text))]
-        without = tuple(text for text in dict.fromkeys((core, *excluded)) if text not in core[:-1])
-        needs_space = self._grammar.content.open.core or self._options.content is not None
-        after = make_optional(LiteralNode(space)) if needs_space and space else NOTHING
-        closed = make_sequence(FreeTextNode(core, without), after, self._start_text)
+        closed = self._reasoning_text(region)
         if self._prompted.in_reasoning or (region.open.core and prefill.endswith(region.open.core)):
             return [closed]
         openings: list[Node] = []
@@ -371,6 +370,15 @@ class _ReplyBuilder:
             openers = make_choice(map(LiteralNode, dict.fromkeys(spellings)))
             openings.append(make_sequence(openers, closed))
         return openings if wanted else [*openings, *self._without_reasoning(region)]
+
+    def _reasoning_text(self, region: Region) -> Node:
+        """Return reasoning that is open, up to what follows it."""
+        core, space = region.close.core, region.close.trailing_space
+        excluded = [*self._stops, *(text for text in self._openers if is_tag_like(text))]
+        without = tuple(text for text in dict.fromkeys((core, *excluded)) if text not in core[:-1])
+        needs_space = self._grammar.content.open.core or self._options.content is not None
+        after = make_optional(LiteralNode(space)) if needs_space and space else NOTHING
+        return make_sequence(FreeTextNode(core, without), after, self._start_text)
 
     def _without_reasoning(self, region: Region) -> list[Node]:
         """Return what is written instead of reasoning, and nothing."""

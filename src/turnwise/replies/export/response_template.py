@@ -78,23 +78,7 @@ def to_response_template(
     rules = PROFILES[profile]
     fields: dict[str, Json] = {}
     if grammar.reasoning is not None:
-        region = grammar.reasoning
-        if not region.open.core:
-            _refuse("reasoning begins without a marker")
-        if not region.close.core:
-            _refuse("reasoning ends without a marker")
-        # A generation prompt may continue with more white space than the marker has.
-        after_opener = grammar.opening.partition(region.open.core)[2]
-        space = after_opener[: len(after_opener) - len(after_opener.lstrip())]
-        more = space[len(region.open.trailing_space) :]
-        opener = _start_pattern(grammar) + _marker_pattern(region.open) + _optional_spaces(more)
-        delimiters = {"open_pattern": opener, **_close_pattern(grammar, region.close)}
-        openers = _spellings(Marker(region.open.text + more))
-        content_space = "" if grammar.content.open.core else grammar.content.open.text
-        closers = _spellings(Marker(region.close.text + content_space))
-        if rules.has_plain_delimiters and not grammar.starts and openers and closers:
-            delimiters = {"open": openers, "close": closers}
-        fields[rules.reasoning] = {**delimiters, **VERBATIM, **rules.text}
+        fields[rules.reasoning] = _reasoning_field(grammar, grammar.reasoning, rules)
     fields["content"] = _content_field(grammar, rules)
     if grammar.more and not partly:
         _refuse(
@@ -187,6 +171,25 @@ def _start_anchor(grammar: GrammarParts) -> Json:
     opening = grammar.opening.lstrip()
     at_opening = f"(?={re.escape(opening)}\\Z)" if opening else r"\Z"
     return {"start_anchor_pattern": at_opening}
+
+
+def _reasoning_field(grammar: GrammarParts, region: Region, rules: ResponseProfile) -> Json:
+    if not region.open.core:
+        _refuse("reasoning begins without a marker")
+    if not region.close.core:
+        _refuse("reasoning ends without a marker")
+    # A generation prompt may continue with more white space than the marker has.
+    after_opener = grammar.opening.partition(region.open.core)[2]
+    space = after_opener[: len(after_opener) - len(after_opener.lstrip())]
+    more = space[len(region.open.trailing_space) :]
+    opener = _start_pattern(grammar) + _marker_pattern(region.open) + _optional_spaces(more)
+    delimiters = {"open_pattern": opener, **_close_pattern(grammar, region.close)}
+    openers = _spellings(Marker(region.open.text + more))
+    content_space = "" if grammar.content.open.core else grammar.content.open.text
+    closers = _spellings(Marker(region.close.text + content_space))
+    if rules.has_plain_delimiters and not grammar.starts and openers and closers:
+        delimiters = {"open": openers, "close": closers}
+    return {**delimiters, **VERBATIM, **rules.text}
 
 
 def _spellings(marker: Marker) -> list[str]:

@@ -150,14 +150,7 @@ class _SchemaReader:
         found = self.resolve(found)
         if not isinstance(found, ObjectType):
             _refuse(self._path, "must describe an object", "Arguments have names.")
-        # Whether a value of the type can end: whether its required parts do not contain it.
-        ending: set[str] = set()
-        waiting, before = list(self._places), -1
-        while len(ending) > before:  # what a definition refers to mostly comes before it
-            before = len(ending)
-            ending.update(name for name in waiting if _can_end(self.definitions[name], ending))
-            waiting = [name for name in waiting if name not in ending]
-        if not _can_end(found, ending):
+        if not self._is_finite(found):
             _refuse(self._path, "recurses without end: no value that ends can be of it")
         return ToolSignature(name, found, self.definitions)
 
@@ -180,12 +173,7 @@ class _SchemaReader:
         if "$ref" in schema and not schema.keys() - {"$ref"} - ANNOTATIONS:
             found: ValueType = self._read_reference(schema["$ref"], path, depth)
         elif "$ref" in schema or "allOf" in schema:
-            # One schema for `allOf`, and for a reference with other keywords beside it.
-            merged = {key: value for key, value in schema.items() if key not in ("allOf", "$ref")}
-            parts = [{"$ref": schema["$ref"]}] if "$ref" in schema else []
-            for part in (*parts, *_require_list(schema.get("allOf", ()), f"{path}.allOf")):
-                merged = _merge_two(merged, self._follow(part, path), path)
-            found = self.read_schema(merged, path, depth + 1)
+            found = self.read_schema(self._merge_parts(schema, path), path, depth + 1)
         elif "anyOf" in schema or "oneOf" in schema:
             found = self._read_union(schema, path, depth)
         else:
@@ -214,6 +202,14 @@ class _SchemaReader:
             self.definitions[name] = self.read_schema(target, f"{path}({pointer})", depth + 1)
             self._places[name] = path
         return NamedType(name)
+
+    def _merge_parts(self, schema: Schema, path: str) -> Schema:
+        """Return one schema for `allOf`, and for a reference with other keywords beside it."""
+        merged = {key: value for key, value in schema.items() if key not in ("allOf", "$ref")}
+        parts = [{"$ref": schema["$ref"]}] if "$ref" in schema else []
+        for part in (*parts, *_require_list(schema.get("allOf", ()), f"{path}.allOf")):
+            merged = _merge_two(merged, self._follow(part, path), path)
+        return merged
 
     def _follow(self, part: Any, path: str) -> Schema:
         """Return a schema with its reference, and those that it leads to, replaced by what they refer to."""
@@ -381,6 +377,16 @@ class _SchemaReader:
             name = error.args[1][0]
             _refuse(self._places[name], "recurses without end: it refers to itself")
 
+    def _is_finite(self, root: ValueType) -> bool:
+        """Return whether a value of the type can end: whether its required parts do not contain it."""
+        ending: set[str] = set()
+        waiting, before = list(self._places), -1
+        while len(ending) > before:  # what a definition refers to mostly comes before it
+            before = len(ending)
+            ending.update(name for name in waiting if _can_end(self.definitions[name], ending))
+            waiting = [name for name in waiting if name not in ending]
+        return _can_end(root, ending)
+
 
 # ---- parts of schemas ----
 
@@ -388,17 +394,21 @@ class _SchemaReader:
 def _merge_two(first: Schema, second: Any, path: str) -> JsonObject:
     other = _require_schema(second, path)
     try:
-        merged = dict(first)
-        for key, value in other.items():
-            if key not in merged or key in ANNOTATIONS or merged[key] == value:
-                merged.setdefault(key, value)
-            elif key in MERGERS:
-                merged[key] = MERGERS[key](merged[key], value)
-            else:
-                _refuse(path, f"says {key!r} twice, in a way that cannot be put together")
-        return merged
+        return _merge_keywords(first, other, path)
     except (TypeError, ValueError):  # a keyword with a value of another type
         _refuse(path, "has parts that cannot be put together")
+
+
+def _merge_keywords(first: Schema, second: Schema, path: str) -> JsonObject:
+    merged = dict(first)
+    for key, value in second.items():
+        if key not in merged or key in ANNOTATIONS or merged[key] == value:
+            merged.setdefault(key, value)
+        elif key in MERGERS:
+            merged[key] = MERGERS[key](merged[key], value)
+        else:
+            _refuse(path, f"says {key!r} twice, in a way that cannot be put together")
+    return merged
 
 
 def _merge_properties(first: Any, second: Any) -> JsonObject:

@@ -71,12 +71,7 @@ class _TagWriter:
         if isinstance(node, RepeatNode):
             return self._repeat(node)
         if isinstance(node, FreeTextNode):
-            excluded = list(dict.fromkeys(text for text in (*node.without, node.ending) if text))
-            text: Format = {"type": "any_text", "excludes": excluded}
-            if not node.ending:
-                return text
-            ending = {"type": "const_string", "value": node.ending}
-            return {"type": "sequence", "elements": [text, ending]}
+            return _free_text(node)
         assert isinstance(node, JsonNode)
         if _is_read_otherwise(node.value, self._tree.definitions):
             return self._write_grammar(node)
@@ -123,3 +118,12 @@ def _is_read_otherwise(value: ValueType, definitions: Definitions) -> bool:
         if isinstance(one, ConstantType) and any(text[0] in "{[" for text in one.texts):
             return True
     return False
+
+
+def _free_text(node: FreeTextNode) -> Format:
+    excluded = list(dict.fromkeys(text for text in (*node.without, node.ending) if text))
+    text: Format = {"type": "any_text", "excludes": excluded}
+    if not node.ending:
+        return text
+    ending = {"type": "const_string", "value": node.ending}
+    return {"type": "sequence", "elements": [text, ending]}

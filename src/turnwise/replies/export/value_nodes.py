@@ -303,18 +303,7 @@ class ValueNodes:
         if isinstance(value, ArrayType):
             return self._array(value)
         if isinstance(value, ObjectType):
-            pairs = [
-                (
-                    make_sequence(self._key(name), self._notation.colon, self.make(member)),
-                    name in value.required,
-                )
-                for name, member in value.members
-            ]
-            extra = None
-            if value.other is not None:
-                key = self._other_key([name for name, _ in value.members])
-                extra = make_sequence(key, self._notation.colon, self.make(value.other))
-            return self._bracketed("{", self.members(pairs, self._notation.comma, extra), "}")
+            return self._object(value)
         return JsonNode(value)
 
     def constant(self, text: str) -> str:
@@ -367,6 +356,20 @@ class ValueNodes:
             more = make_repeat(make_sequence(comma, element), least, most)
         inside = self.members(items, comma, None, ordered=True, tail=more)
         return self._bracketed("[", inside, "]")
+
+    def _object(self, value: ObjectType) -> Node:
+        pairs = [
+            (
+                make_sequence(self._key(name), self._notation.colon, self.make(member)),
+                name in value.required,
+            )
+            for name, member in value.members
+        ]
+        extra = None
+        if value.other is not None:
+            key = self._other_key([name for name, _ in value.members])
+            extra = make_sequence(key, self._notation.colon, self.make(value.other))
+        return self._bracketed("{", self.members(pairs, self._notation.comma, extra), "}")
 
     def _bracketed(self, open: str, inside: Node, close: str) -> Node:
         space = self._notation.space

@@ -94,11 +94,7 @@ class PairFormat:
         self._variants = variants
         self.value_matcher = lru_cache(maxsize=_MAX_MATCHERS)(self._value_matcher)
         # Openers of values, with the kind of the value; what all of them begin and end with.
-        kinds = {pairs.other.open.core: ValueKind.OTHER}
-        kinds.setdefault(pairs.string.open.core, ValueKind.STRING)
-        for _, region in pairs.typed:
-            kinds.setdefault(region.open.core, ValueKind.OTHER)
-        self.kinds = kinds
+        self.kinds = _kinds_by_opener(pairs)
         self.opener_start, self.opener_end = _common_affixes(sorted(self.kinds))
         self.opener_tags = split_tags(self.opener_start) or [self.opener_start]
         # Without the word that names the kind, the end of the opener follows the key: `name="day">`.
@@ -133,6 +129,14 @@ class PairFormat:
             tag = MarkerTag(MarkerKind.CLOSING_MARKER, index=index)
             markers.append((space + marker.text.strip(), tag))
         return self._variants.matcher(markers)
+
+
+def _kinds_by_opener(pairs: Pairs) -> dict[str, ValueKind]:
+    kinds = {pairs.other.open.core: ValueKind.OTHER}
+    kinds.setdefault(pairs.string.open.core, ValueKind.STRING)
+    for _, region in pairs.typed:
+        kinds.setdefault(region.open.core, ValueKind.OTHER)
+    return kinds
 
 
 def _common_affixes(texts: list[str]) -> tuple[str, str]:

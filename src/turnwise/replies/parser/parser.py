@@ -158,11 +158,7 @@ class Parser:
         self._reply_start = len(prefill)
         if prefill:
             self._advance(prefill)
-            # Whitespace after the last marker of a prompt is the template's, and no part of the reply.
-            rest = self._buffer.text[self._buffer.position :]
-            if self._builder.at_region_start and not rest.strip():
-                self._builder.leading_space.clear()  # it belongs to a marker
-                self._buffer.consume_rest("space")
+            self._drop_prompt_space()
             self._builder.keep_trailing_space()
             if self.grammar.reasoning is None and self.grammar.content.open.core:
                 self._builder.hold_prompt_marker()
@@ -180,6 +176,13 @@ class Parser:
             self.prefill_text = opener
         elif not opener or opener not in self.prefill_text:
             self.prefill_text = opener + self.prefill_text
+
+    def _drop_prompt_space(self) -> None:
+        """Whitespace after the last marker of a prompt is the template's, and no part of the reply."""
+        rest = self._buffer.text[self._buffer.position :]
+        if self._builder.at_region_start and not rest.strip():
+            self._builder.leading_space.clear()  # it belongs to a marker
+            self._buffer.consume_rest("space")
 
     # -- what has been parsed so far
 

@@ -90,19 +90,25 @@ def prefill_of(grammar: GrammarParts, prompt: str | None) -> str:
     if prompt is None:
         return grammar.opening[len(header) :]
     if not header.strip():
-        # What follows the last turn of a user, if it opens a region; else the generation prompt or an opener. Text
-        # alone may be a tool's result.
-        opener = "" if grammar.reasoning is None else grammar.reasoning.open.core
-        prefill = prompt[_find_header_end(prompt, grammar.reopening) :]
-        is_one_turn = not any(stop in prefill for stop in grammar.stops)
-        if grammar.reopening and opener and is_one_turn and prefill.lstrip().startswith(opener):
-            return prefill
-        for text in (grammar.opening, opener):
-            if text and prompt.rstrip().endswith(text.strip()):
-                return prompt[prompt.rindex(text.strip()) :]
-        return ""
+        return _prefill_without_header(grammar, prompt)
     end = max(_find_header_end(prompt, header), _find_header_end(prompt, grammar.reopening))
     return prompt[end:] if end else ""
+
+
+def _prefill_without_header(grammar: GrammarParts, prompt: str) -> str:
+    """Return what follows the last turn of a user, if it opens a region; else the generation prompt or an opener.
+
+    Text alone may be a tool's result.
+    """
+    opener = "" if grammar.reasoning is None else grammar.reasoning.open.core
+    prefill = prompt[_find_header_end(prompt, grammar.reopening) :]
+    is_one_turn = not any(stop in prefill for stop in grammar.stops)
+    if grammar.reopening and opener and is_one_turn and prefill.lstrip().startswith(opener):
+        return prefill
+    for text in (grammar.opening, opener):
+        if text and prompt.rstrip().endswith(text.strip()):
+            return prompt[prompt.rindex(text.strip()) :]
+    return ""
 
 
 def prompt_before_reply(grammar: GrammarParts, prompt: str | None) -> str:

@@ -125,18 +125,22 @@ def _starts_call(
         body = body[len(opener) :].lstrip()
     call = format.calls.call
     if isinstance(call, JsonCall):
-        match = _FIRST_KEY.match(body)
-        if match is None:
-            # The key may not be complete yet: at most its opening quote has come.
-            has_whole_string = '"' in body[1:].strip().strip('"')
-            may_continue = body[:1] in ("", "{") and not has_whole_string
-            return None if may_continue else False
-        key = match.group(1)
-        if call.name is None:
-            return resolve_name(key, tool_names) in tool_names
-        call_keys = (call.name, call.arguments, call.id, "type", *NAME_KEYS, *ARGUMENT_KEYS)
-        return key in call_keys
+        return _starts_object(body, call, tool_names)
     return _starts_with_name(body, format, tool_names)
+
+
+def _starts_object(body: str, call: JsonCall, tool_names: Collection[str]) -> bool | None:
+    match = _FIRST_KEY.match(body)
+    if match is None:
+        # The key may not be complete yet: at most its opening quote has come.
+        has_whole_string = '"' in body[1:].strip().strip('"')
+        may_continue = body[:1] in ("", "{") and not has_whole_string
+        return None if may_continue else False
+    key = match.group(1)
+    if call.name is None:
+        return resolve_name(key, tool_names) in tool_names
+    call_keys = (call.name, call.arguments, call.id, "type", *NAME_KEYS, *ARGUMENT_KEYS)
+    return key in call_keys
 
 
 def _starts_with_name(body: str, format: CallFormat, tool_names: Collection[str]) -> bool | None:
@@ -414,20 +418,7 @@ class ReplyParser(PartParser):
         is_reasoning = channel == format.reasoning
         self._is_plain = False
         if not recipient and not self._grammar.names_channel(channel):
-            # Open the region that the end of a message shows, as its header does not; its text is held back until then.
-            builder = self._builder
-            builder.record_attempt("unlabelled")
-            builder.stop_buffering()
-            start = builder.position
-            end, text = yield from self._state.read_text(self._grammar.body_end_matcher, TEXT)
-            self._follows_header = True
-            if end is not None and end.tag.kind is MarkerKind.REASONING_CLOSE:
-                self._open_region(is_reasoning=True)
-                builder.relabel_from(start, REASONING)
-                builder.add_reasoning(text)
-            else:
-                self._open_region(is_reasoning=False)
-                builder.add_content(text)
+            yield from self._enter_unlabelled_message()
             return
         # Without a recipient, or with the name of a channel in its place, a region follows.
         if not recipient or channel == format.content or (is_reasoning and recipient == channel):
@@ -440,6 +431,22 @@ class ReplyParser(PartParser):
         # The format whose opener is the prefix of a recipient.
         call_format = next(calls for calls in self._grammar.call_formats if calls.openers)
         yield from self._calls.parse_addressed_call(call_format, name, format.end)
+
+    def _enter_unlabelled_message(self) -> Steps:
+        """Open the region that the end of a message shows, as its header does not; its text is held back until then."""
+        builder = self._builder
+        builder.record_attempt("unlabelled")
+        builder.stop_buffering()
+        start = builder.position
+        end, text = yield from self._state.read_text(self._grammar.body_end_matcher, TEXT)
+        self._follows_header = True
+        if end is not None and end.tag.kind is MarkerKind.REASONING_CLOSE:
+            self._open_region(is_reasoning=True)
+            builder.relabel_from(start, REASONING)
+            builder.add_reasoning(text)
+        else:
+            self._open_region(is_reasoning=False)
+            builder.add_content(text)
 
     def _open_region(self, is_reasoning: bool) -> None:
         self._state.in_reasoning = is_reasoning

@@ -69,15 +69,19 @@ def _to_undeclared(text: str) -> str | None:
     """Return JSON that is no string, spelled as JSON spells it; None if the text is anything else."""
     core = text.strip()
     if not core or core[0] in "{[":
-        # A text of brackets only would exhaust the stack of the json module.
-        if core.count("[") + core.count("{") < _MAX_BRACKETS:
-            try:
-                json.loads(core)
-            except (ValueError, RecursionError):
-                return None
-        return to_json(core)
+        return _container_as_spelled(core)
     is_number = len(core) <= MAX_NUMBER_LENGTH and JSON_NUMBER.fullmatch(core)
     return core if is_number or core in ("true", "false", "null") else None
+
+
+def _container_as_spelled(text: str) -> str | None:
+    # A text of brackets only would exhaust the stack of the json module.
+    if text.count("[") + text.count("{") < _MAX_BRACKETS:
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+    return to_json(text)
 
 
 def _to_word(text: str, wanted: tuple[str, ...]) -> str | None:

@@ -232,12 +232,7 @@ class ValueParser:
         if self._is_object and not self._is_object[-1] and not self._schemas:
             match = _PLAIN_ITEMS.match(text, position)
             if match:
-                # Copy elements of a list that are numbers and words of JSON, up to the comma after the last of them.
-                if self._pending_comma:
-                    self._write_comma()
-                self.out.append(match.group()[:-1])
-                self._pending_comma = ","
-                return match.end()
+                return self._copy_items(match)
         char = text[position]
         if char.isspace():
             return self._copy_space(text, position)
@@ -286,6 +281,14 @@ class ValueParser:
         if char == self._closers[-1]:
             return self._close_container(position)
         return self._fail("expected a comma or the end")
+
+    def _copy_items(self, match: re.Match[str]) -> int:
+        """Copy elements of a list that are numbers and words of JSON, up to the comma after the last of them."""
+        if self._pending_comma:
+            self._write_comma()
+        self.out.append(match.group()[:-1])
+        self._pending_comma = ","
+        return match.end()
 
     def _copy_space(self, text: str, position: int) -> int:
         match = _JSON_SPACE_RUN.match(text, position)
@@ -361,20 +364,7 @@ class ValueParser:
             return match.end()
         char, close = text[position], self._quote.close
         if text.startswith(close, position):
-            # A closing quote ends its string, unless what follows shows that it is part of it.
-            if self._follows is not None and not self._is_key:
-                is_inner = self._is_inner_quote(text, position + 1)
-                if is_inner is None:
-                    return NEED_MORE
-                if is_inner:
-                    self._write_string(escape(text[position]))
-                    return position + 1
-            self.out.append('"')
-            if self._is_key:
-                self._is_key, self.state = False, _COLON
-            else:
-                self._end_value()
-            return position + len(self._quote.close)
+            return self._parse_quote(text, position)
         if close.startswith(text[position : position + len(close)]):
             return NEED_MORE  # the beginning of a mark
         if char == "\\" and self._quote.has_escapes:
@@ -386,6 +376,22 @@ class ValueParser:
             return self._fail("a control token within a string")
         self._write_string(escape(char))
         return position + 1
+
+    def _parse_quote(self, text: str, position: int) -> int:
+        """A closing quote ends its string, unless what follows shows that it is part of it."""
+        if self._follows is not None and not self._is_key:
+            is_inner = self._is_inner_quote(text, position + 1)
+            if is_inner is None:
+                return NEED_MORE
+            if is_inner:
+                self._write_string(escape(text[position]))
+                return position + 1
+        self.out.append('"')
+        if self._is_key:
+            self._is_key, self.state = False, _COLON
+        else:
+            self._end_value()
+        return position + len(self._quote.close)
 
     def _is_inner_quote(self, text: str, position: int) -> bool | None:
         """Return whether the text from `position` on fits no end of the string; None: more text is needed.

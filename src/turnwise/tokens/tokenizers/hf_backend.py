@@ -49,16 +49,7 @@ class ReferenceBackend:
         if getattr(self.full.model, "dropout", None):
             self.full.model.dropout = None  # the same text must have the same ids
             self._source = self.full
-        # The declared tokens that the file does not have, or has with other flags.
-        table = self.full.get_added_tokens_decoder().values()
-        rows = [library.AddedToken(**row) for row in declared.rows]
-        present = {repr(token) for token in table}
-        texts = {token.content for token in (*table, *rows)}
-        missing = [token for token in rows if repr(token) not in present]
-        for row in declared.specials:
-            if row["content"] not in texts:
-                missing.append(library.AddedToken(**row))
-        self.extra = missing
+        self.extra = self._find_missing(declared)
         self.full.add_tokens(self.extra)
         self.normalizer = _to_json(self.full.normalizer)
         self.pre_tokenizer = _to_json(self.full.pre_tokenizer)
@@ -73,6 +64,18 @@ class ReferenceBackend:
     def find_highest_id(self) -> int:
         """Return the highest id of all tokens."""
         return max(self.full.get_vocab().values(), default=0)
+
+    def _find_missing(self, declared: DeclaredTokens) -> list[library.AddedToken]:
+        """Return the declared tokens that the file does not have, or has with other flags."""
+        table = self.full.get_added_tokens_decoder().values()
+        rows = [library.AddedToken(**row) for row in declared.rows]
+        present = {repr(token) for token in table}
+        texts = {token.content for token in (*table, *rows)}
+        missing = [token for token in rows if repr(token) not in present]
+        for row in declared.specials:
+            if row["content"] not in texts:
+                missing.append(library.AddedToken(**row))
+        return missing
 
     def _with_same_model(self, normalizer: Any, pre_tokenizer: Any) -> library.Tokenizer:
         """Return a tokenizer with the same model and no added tokens."""
