@@ -463,7 +463,12 @@ class EngineComparison:
     def _render(self, probe: Probe) -> Rendering | TurnwiseError:
         """Return what the template writes, with arguments in the form that it takes; or its refusal."""
         if self._engine.normalises:
-            return self._render_normalised(probe)
+            arguments = {**probe.arguments(), "now": self._now, "late_system": IN_PLACE}
+            with WarningLog(is_quiet=True):
+                try:
+                    return self._template.render(wire_request(probe)["messages"], **arguments)
+                except TurnwiseError as error:
+                    return error
         refusal: TurnwiseError | None = None
         arguments = {**probe.arguments(), "now": self._now}
         for form in (probe, with_text_arguments(probe)):
@@ -475,14 +480,6 @@ class EngineComparison:
                 refusal = refusal or error
         assert refusal is not None  # the first form is never None
         return refusal
-
-    def _render_normalised(self, probe: Probe) -> Rendering | TurnwiseError:
-        arguments = {**probe.arguments(), "now": self._now, "late_system": IN_PLACE}
-        with WarningLog(is_quiet=True):
-            try:
-                return self._template.render(wire_request(probe)["messages"], **arguments)
-            except TurnwiseError as error:
-                return error
 
 
 def wire_probes(only_prompts: bool) -> Iterator[Probe]:

@@ -289,7 +289,14 @@ class RowScanner:
         """Yield kind, field and text of what is no reason to reject a row."""
         yield from self._find_control_tokens(record.messages)
         yield from self._find_roles(record.messages)
-        yield from _find_bad_arguments(record.messages)
+        for path, arguments in _find_arguments(record.messages):
+            try:
+                if isinstance(arguments, str):
+                    parse_argument_text(arguments)
+                elif not isinstance(arguments, Mapping):
+                    raise NotAnObject(f"it is {short_repr(arguments)}")
+            except (NotAnObject, ValueError, RecursionError) as error:
+                yield ARGUMENTS, format_path(path), f"no JSON object: {error}"
         yield from _find_padding(record)
 
     def _find_control_tokens(self, messages: list[Any]) -> NoteRows:
@@ -324,17 +331,6 @@ def _find_reply_markers(grammar: Grammar) -> Iterator[str]:
     for region in regions:
         if region is not None:
             yield from filter(None, (region.open.core, region.close.core))
-
-
-def _find_bad_arguments(messages: list[Any]) -> Iterator[tuple[str, str, str]]:
-    for path, arguments in _find_arguments(messages):
-        try:
-            if isinstance(arguments, str):
-                parse_argument_text(arguments)
-            elif not isinstance(arguments, Mapping):
-                raise NotAnObject(f"it is {short_repr(arguments)}")
-        except (NotAnObject, ValueError, RecursionError) as error:
-            yield ARGUMENTS, format_path(path), f"no JSON object: {error}"
 
 
 def _find_arguments(messages: list[Any]) -> Iterator[tuple[Path, Any]]:
