@@ -49,7 +49,7 @@ BUDGETS = {
     "template": 1_772,
     "registry": 11_812,
     "data": 24_955,
-    "evidence": 26_019,
+    "evidence": 26_053,
     "isolation": 2_785,
     "oracles": 2_383,
     "repair": 12_874,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import NOW, Probe
@@ -158,6 +158,7 @@ class CheckReport:
         about_model: that it is not the template of its model, if that is known; no finding, since models are tuned.
         kind: what the template is for, in a few words.
         others: the names of checks whose findings this profile does not need.
+        shows_notes: whether its text has the notes, or their names alone.
     """
 
     template: str
@@ -168,6 +169,7 @@ class CheckReport:
     kind: str = ""
     others: tuple[str, ...] = ()
     known: int = 0
+    shows_notes: bool = True
 
     def count(self, severity: Severity) -> int:
         """Return how many findings have a severity."""
@@ -219,7 +221,8 @@ class CheckReport:
         lines = [printable(self.about_model), ""] if self.about_model else []
         if self.kind:
             lines += [f"{printable(self.template)}: {self.kind}", ""]
-        for place, group in self.by_cause():
+        shown = [one for one in self.findings if self.shows_notes or one.severity != "note"]
+        for place, group in replace(self, findings=tuple(shown)).by_cause():
             if place is None or len(group) == 1:
                 lines += [str(group[0]), ""]
             else:
@@ -229,6 +232,9 @@ class CheckReport:
             reasons.setdefault(reason, []).append(code)
         for reason, codes in reasons.items():
             lines.append(f"not run: {', '.join(codes)}: {printable(reason)}")
+        notes = {f"{one.code} {one.name}": None for one in self.findings if one not in shown}
+        if notes:
+            lines.append(f"notes, see --for all: {', '.join(notes)}")
         if self.others:
             lines.append(f"not needed here, see --for all: {', '.join(self.others)}")
         return "\n".join([*lines, self.summary()])

@@ -113,6 +113,7 @@ def check(
         len(findings) - len(kept),
         kind=kind or "",
         others=tuple(others),
+        shows_notes=profile is not None or bool(selected),
     )
 
 
