@@ -53,7 +53,7 @@ from turnwise.tokens.truncation import encode_within_limit
 
 MAX_TRAIL_NODES = 100_000  # of all trails that are new; more take too long to compare
 # What things take in memory, in bytes, about.
-NODE_SIZE, ROW_SIZE, MESSAGE_SIZE, TURN_SIZE = 64, 120, 300, 150
+NODE_SIZE, ROW_SIZE, MESSAGE_SIZE, TURN_SIZE = 64, 120, 600, 150
 
 _get_start = itemgetter(0)  # of a SpanRow
 
@@ -293,7 +293,8 @@ def _keep(
     ids.extend(encoded.input_ids[len(ids) :])
     # What is before the checkpoint is not counted again: as many nodes for each item as in the rest.
     nodes = nodes * len(output) // max(len(output) - item, 1)
-    size = ids.itemsize * len(ids) + 2 * len(encoded.text) + NODE_SIZE * nodes
+    # The memory of loops has the texts once more.
+    size = ids.itemsize * len(ids) + 4 * len(encoded.text) + NODE_SIZE * nodes
     size += ROW_SIZE * len(rows) + MESSAGE_SIZE * len(messages) + TURN_SIZE * len(encoded.turns)
     return EncodedPrefix(
         _get_rules(request),

@@ -130,8 +130,8 @@ class Piece(PieceFields):
     def expression(self) -> Position | None:
         """Line and column of the expression of the template that wrote it, or of the template's own text.
 
-        None if that is not known: after pickling. The first time that it is asked of a rendering,
-        the conversation is rendered again.
+        None if that is not known: after pickling. The first time that it is asked of a rendering, the conversation is
+        rendered again.
         """
         if self.origin.line is not None and self.origin.column is not None:
             return self.origin.line, self.origin.column
@@ -349,8 +349,7 @@ class Rendering:
             if message is None:
                 message = message_index(path)
             part = part_of_path(path) or part
-            key = leaf.key
-            field = ("field", None, None, None, path, key, message, generation, (), part)
+            field = ("field", None, None, None, path, leaf.key, message, generation, (), part)
             return new_tuple(Origin, field)
         sources: tuple[Path, ...] = ()
         if isinstance(leaf, Computed):
@@ -511,12 +510,11 @@ def _find_origins(rendering: Rendering, table: PieceTable) -> tuple[list[int], l
     end, last, part = 0, None, None
     count = _affordable_rows(table)
     has_parts = len(table.parts) > 1
-    for index, row in enumerate(islice(table.rows(), count)):
-        text, trail, message, generation = row
+    for index, (text, trail, message, generation) in enumerate(islice(table.rows(), count)):
         if has_parts:
             part = table.part_of(index)
-        is_json = message is None and type(trail) is tuple and trail[0] is JSON
-        if is_json and trail[5] is not None:  # the cache of texts that many renderings have
+        # The last is the cache of texts that many renderings have: those of tools.
+        if message is None and type(trail) is tuple and trail[0] is JSON and trail[5] is not None:
             found = _find_origins_of_json(rendering, table, index, generation)
             starts += [end + start for start, _ in found]
             origins += [origin for _, origin in found]

@@ -19,8 +19,6 @@ from typing import Any
 
 from turnwise.engine.segments.symbols import NotRecordable
 
-FieldTest = tuple[str, tuple[str, ...], bool]  # the arguments of `passes`
-
 
 def kind_of(value: Any) -> str:
     """Return the kind of a value: as much as a template sees of its type, and whether a text is empty or blank."""
@@ -38,7 +36,7 @@ def select_messages(
     state: dict[Any, Any],
     messages: list[dict[str, Any]],
     first: int,
-    tests: tuple[FieldTest, ...],
+    tests: tuple[tuple[Any, ...], ...],  # arguments of `passes`
 ) -> list[int]:
     """Return the indices of the messages from one on that pass all tests; looked for once."""
     found: list[int] | None = state.get((first, tests))
@@ -51,8 +49,7 @@ def select_messages(
 
 def passes(message: dict[str, Any], key: str, values: tuple[str, ...], is_among: bool) -> bool:
     """Whether a field is among some values, or is not; without values: whether there is one."""
-    found = message.get(key) in values if values else key in message
-    return found is is_among
+    return (message.get(key) in values if values else key in message) is is_among
 
 
 def format_now(now: Any, form: str) -> str:

@@ -51,6 +51,9 @@ MAX_PATH = 120  # questions of one section
 NAMED_FIELDS = frozenset(["role", "type"])  # fields with few values: they are known, once read
 IS_OF_SECTION = re.compile(r"\b[im]\b|\bS\[")
 CONTENT = "['content']"
+USUAL_FIELDS = NAMED_FIELDS | {"content"}
+IS_TEXT = "{}.__class__ is str"
+HAS_WORDS = "(c := {}).__class__ is str and c != '' and not c.isspace()"
 KEY_PATH = re.compile(r"\['\w+'\]")
 OF_CHAT = re.compile(r"\b[MS]\[|\bselect\(")
 OF_STATE = "S["
@@ -326,15 +329,14 @@ class Recorder:
 
     def ask_kind(self, owner: UnknownMapping, key: str) -> str:
         """Return the kind of a field; first the questions that are answered soonest."""
-        field = f"{owner.source}[{key!r}]"
-        if not self.ask(f"{key!r} in {owner.source}"):
+        is_there, value = f"{key!r} in {owner.source}", f"{owner.source}.get({key!r})"
+        question = IS_TEXT if key in NAMED_FIELDS else HAS_WORDS
+        # Nearly every message has a role and a content: whether it does is asked only if there is no text.
+        if key not in USUAL_FIELDS and not self.ask(is_there):
             return "absent"
-        if key in NAMED_FIELDS and self.ask(f"{field}.__class__ is str"):
+        if self.ask(question.format(value), True):
             return "text"
-        if self.ask(f"(c := {field}).__class__ is str and c != '' and not c.isspace()", True):
-            return "text"
-        found: str = self.ask(f"kind({field})")
-        return found
+        return str(self.ask(f"kind({value})")) if self.ask(is_there) else "absent"
 
     def read_field(self, owner: UnknownMapping, key: str) -> Any:
         """Return a field as a value that records what is asked about it."""
