@@ -49,9 +49,10 @@ BEGIN = [
 LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 STATE = re.compile(r"S\[('(?:[^'\\]|\\.)*')\]")
 NEIGHBOUR = r"\(i [-+] 1\)"
+OWN_INDEX = re.compile(r"(?:\(\d+ \+ )*i\)*")
 # What a round that is not the last finds the same with more messages; N is the number of rounds.
 SAME = re.compile(
-    rf"M\[(?:\d+|{NEIGHBOUR}|\(1 \+ {NEIGHBOUR}\))\]|0 <= (?:0|{NEIGHBOUR}) < N"
+    rf"M\[(?:\(\d+ \+ )*(?:\d+|{NEIGHBOUR})\)*\]|0 <= (?:0|{NEIGHBOUR}) < N"
     rf"|\(i \+ 1\) (?:==|<) N|\(i - 1\) < N|\(-[nN]\) <= {NEIGHBOUR}|[nN] > 0|[nN] >= 1"
 )
 
@@ -298,7 +299,7 @@ for i in range(first, count):
 
 def _looks_at_neighbours(loop: LoopOverMessages, sources: list[str]) -> bool:
     """Whether more messages change no round but the last: the others look at most one message ahead."""
-    if loop.index not in ("i", "(1 + i)"):
+    if not OWN_INDEX.fullmatch(loop.index):
         return False
     plain = [LITERAL.sub("", source).replace(loop.count, "N") for source in sources]
     return not any(OF_OTHERS.search(SAME.sub(" ", source)) for source in plain)

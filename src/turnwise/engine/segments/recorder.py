@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import CodeType
 from typing import Any
 
 from turnwise.engine.provenance.trails import MESSAGES, Trail
@@ -104,6 +105,7 @@ class Recorder:
         self.numbers: dict[str, MessageField] = {}  # fields with numbers, by their sources
         self.streams: dict[int, tuple[Any, int]] = {}
         self._scope: dict[str, Any] = {}
+        self._compiled: dict[str, CodeType] = {}  # rounds ask the same questions
         self._runtime: Any = None
         self.now: Any = None
         self._paid = (0, 0)
@@ -154,8 +156,7 @@ class Recorder:
             raise NotRecordable  # whether there is enough for a shorter conversation is not known
         steps, size = self._runtime.steps, self._runtime.bytes
         sources = [self.write_part(part) for part in parts]
-        named = self.constants.values
-        changes = {key: eval(source, self._scope, named) for key, source in self.state.items()}
+        changes = {key: self._evaluate(source) for key, source in self.state.items()}
         if known is None:
             fields = {part.field for part in parts if isinstance(part, TextSlot) and part.field}
             constant = "".join([part for part in parts if type(part) is str])
@@ -201,7 +202,7 @@ class Recorder:
             elif part.field.state:
                 found += self._state_parts.get(part.field.state, [None])
             else:
-                index = eval(part.field.message, self._scope)
+                index = self._evaluate(part.field.message)
                 found.append(part._replace(field=part.field._replace(message=repr(index))))
         return found
 
@@ -261,17 +262,17 @@ class Recorder:
             name = f"L{self._loops}"
             selected = f"{name} = {chosen}"
             index, count = index.replace(chosen, name), count.replace(chosen, name)
-            self._scope[name] = eval(chosen, self._scope)
+            self._scope[name] = self._evaluate(chosen)
         rounds = LoopOverMessages(index, count, FactTree(), FactTree(), messages.skipped, selected)
         loop = self._end_section(out, rounds).loop
         assert loop is not None
         weight = self.weight
         self.is_in_round = True
         self._own = loop.index
-        for number in range(eval(loop.count, self._scope)):
+        for number in range(self._evaluate(loop.count)):
             self._begin_section(loop.body, number)
             self._runtime.charge_steps(weight)
-            self._scope["m"] = self._scope["M"][eval(loop.index, self._scope)]
+            self._scope["m"] = self._scope["M"][self._evaluate(loop.index)]
             message = UnknownMapping(self, "m", MessageField(loop.index, ""))
             trail = (MESSAGES, InTrail(UnknownNumber(self, loop.index)))
             if is_counted:
@@ -296,12 +297,18 @@ class Recorder:
         if source not in self._answers:
             if len(self._path) >= MAX_PATH:
                 raise NotRecordable
-            answer = eval(source, self._scope, self.constants.values)
+            answer = self._evaluate(source)
             if type(answer) in (str, tuple) and len(repr(answer)) > MAX_ANSWER:
                 raise NotRecordable  # it would become code
             self._answers[source] = answer
             self._path.append((source, answer))
         return self._answers[source]
+
+    def _evaluate(self, source: str) -> Any:
+        code = self._compiled.get(source)
+        if code is None:
+            code = self._compiled[source] = compile(source, "<question>", "eval")
+        return eval(code, self._scope, self.constants.values)
 
     def ask_text(self, text: UnknownText, source: str, wanted: Any = None) -> Any:
         """Record a question about a text; with `wanted`, whether that is there, or at one of its ends, or all of it."""

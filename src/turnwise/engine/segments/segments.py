@@ -30,7 +30,7 @@ MAX_LEAVES = 100
 MAX_QUESTIONS = 1_500  # on the paths to all leaves: all of them become one function, which takes time to compile
 FREELY_LEARNED = 16  # recordings; then they become rarer
 MAX_DOUBLINGS = 16  # of the misses between two recordings that failed
-MAX_LEARNED = 64  # messages of a conversation that is recorded
+MAX_LEARNED = 256  # messages of a conversation that are recorded
 MAX_MESSAGES = 10_000
 CHECKED_ORIGINS = 20_000  # steps of following trails, when segments are compared with the program
 LEAF_BYTES = 4_000
@@ -201,14 +201,14 @@ class Segments:
         self._misses += 1
         if self._misses < self._next:
             return
-        if not 0 < len(messages) <= MAX_LEARNED or self._leaves >= MAX_LEAVES:
+        if not messages or self._leaves >= MAX_LEAVES:
             return
         if self._questions > MAX_QUESTIONS:
             return
         if not self._lock.acquire(blocking=False):
             return
         try:
-            self._record(program, runtime, context)
+            self._record(program, runtime, {**context, "messages": messages[:MAX_LEARNED]})
             call = (messages, runtime.now, context.get("tools") is not None)
             written = self.write(*call)
             traced = self.write(*call, with_trails=True)
