@@ -273,8 +273,10 @@ class Template:
             in_full = partial(self.encode, tokenizer=tokenizer, train_on=train_on, **more)
             if (laid_out := encode_laid_out(shared_request, in_full, arguments)) is not None:
                 return laid_out
-        encode_whole = encode_within_limit if growing is None else growing.encode
-        attempt = self._inputs.begin(messages, arguments)
+        encode_whole, earlier = encode_within_limit, None
+        if growing is not None:
+            encode_whole, earlier = growing.encode, growing.recognise(messages)
+        attempt = self._inputs.begin(messages, arguments, None, earlier)
         for given in attempt:
             try:
                 arguments["tools"] = given.tools

@@ -23,7 +23,7 @@ from reply_messages import UNREADABLE
 from reply_vectors import template
 from turnwise import MessageError, TurnwiseError, TurnwiseWarning
 from turnwise.errors import WarningLog
-from turnwise.normalisation.results import answers_calls_in_order, pair_results, read_link
+from turnwise.normalisation.results import follow_calls, pair_results, read_link
 
 ASK = {"role": "user", "content": "Which tides?"}
 MORE = {"role": "user", "content": "And now?"}
@@ -255,6 +255,14 @@ def test_odd_input_raises_no_other_error(data: st.DataObject) -> None:
     messages = [ASK, *data.draw(st.lists(results | calls | odd | st.just(MORE), max_size=6))]
     with suppress(TurnwiseError):
         quietly(load_entry("qwen3"), messages)
+
+
+def answers_calls_in_order(messages: list[dict[str, Any]]) -> bool:
+    found = follow_calls(messages)
+    for end in range(len(messages)):  # some messages, and then the others
+        first = follow_calls(messages[:end])
+        assert (first and follow_calls(messages[end:], first)) == found or first is None
+    return found is not None and not all(found)
 
 
 @pytest.mark.parametrize("ids", [("", ""), ("", "a"), (None, "a")])

@@ -82,7 +82,7 @@ def test_the_usual_way_ends_where_the_long_way_does(
         for tools in (None, TOOLS):
             found = describe(load_entry(entry), chat, tools)
             with monkeypatch.context() as patched:
-                patched.setattr(UsualReader, "read", lambda self, messages: None)
+                patched.setattr(UsualReader, "read", lambda self, messages, earlier=None: None)
                 assert found == describe(load_entry(entry), chat, tools), name
 
 

@@ -23,7 +23,7 @@ TEMPLATES = (
 )  # fmt: skip
 FIELDS = (
     "input_ids", "text", "turns", "untrained", "labels", "offsets", "owners", "kept",
-    "media", "added_stop",
+    "media", "added_stop", "warnings", "incomplete", "rewritten",
 )  # fmt: skip
 TAME = ["the", "tide", "is", "low", "at", "noon", "and", "high", "ships", "wait", "outside"]
 WILD = [*TAME, "<think>", "</think>", "<|im_end|>", "<|im_start|>", "<s>", "\n\n", "[INST]", "潮"]
@@ -67,7 +67,9 @@ def make_conversation(chance: random.Random, kind: str) -> list[dict[str, Any]]:
         chat.append({"role": "user", "content": make_text(chance, words, 5)})
         for call in range(chance.randint(0, 3) if "calls" in kind else 0):
             name = f"call{number}{call:04}"
-            function = {"name": "tide", "arguments": '{"port": "Oslo"}'}
+            function: dict[str, Any] = {"name": "tide", "arguments": '{"port": "Oslo"}'}
+            if chance.random() < 0.3:
+                function["arguments"] = {"port": "Oslo", "days": chance.choice([1, True, 1.0])}
             content = make_text(chance, words, 3) if chance.random() < 0.5 else None
             calls = [{"id": name, "type": "function", "function": function}]
             message = {"role": "assistant", "content": content, "tool_calls": calls}
@@ -93,6 +95,16 @@ def find_prompts(
         yield [dict(message) for message in chat[:end]]
 
 
+def change_number(chance: random.Random, prompt: list[dict[str, Any]]) -> None:
+    """Put a number in the place of another that is equal, and written in another way."""
+    for message in prompt:
+        for call in message.get("tool_calls", ()):
+            arguments = call["function"]["arguments"]
+            if isinstance(arguments, dict):
+                other = {**arguments, "days": chance.choice([1, True, 1.0])}
+                message["tool_calls"] = [{**call, "function": {"name": "tide", "arguments": other}}]
+
+
 def encode(template: Any, chat: Any, policy: Any, **arguments: Any) -> Any:
     try:
         return template.encode(chat, "turnwise", policy, **arguments)
@@ -110,6 +122,8 @@ def check_growth(name: str, seed: int, kind: str) -> None:
             options["enable_thinking"] = chance.random() < 0.5
         if chance.random() < 0.1:
             prompt[chance.randrange(len(prompt))]["content"] = "Another text"
+        if chance.random() < 0.1:
+            change_number(chance, prompt)
         options["add_generation_prompt"] = chance.random() < 0.9
         options["add_stop"] = chance.random() < 0.2
         policy: Any = train_nothing if chance.random() < 0.7 else "assistant"
@@ -120,6 +134,7 @@ def check_growth(name: str, seed: int, kind: str) -> None:
             continue
         for field in FIELDS:
             assert getattr(found, field) == getattr(wanted, field), (field, prompt, options)
+        assert found.rendering.changes == wanted.rendering.changes
 
 
 @pytest.mark.law(5)

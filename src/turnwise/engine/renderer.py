@@ -291,7 +291,7 @@ class _Call:
             self.program = renderer._named.get(TOOL_USE, self.program)
             self.tools = prepared_tools(tools)
         if type(messages) is ReadMessages:
-            self.chat, self.aliases, self.plain_kind, has_parts, self.memory = messages
+            self.chat, self.aliases, self.plain_kind, has_parts, self.memory, _ = messages
             if has_parts:
                 self.with_parts = self.chat
         elif kind := find_plain_kind(messages):

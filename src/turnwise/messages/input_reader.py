@@ -87,6 +87,7 @@ class ReadMessages(NamedTuple):
         has_parts: whether a content may have parts.
         memory: what writing one beginning of a conversation leaves for longer ones, with a "text" that begins as they
             do; None if it is written once.
+        reading: what a reader needs to go on with more messages; see `UsualReader`.
     """
 
     messages: list[JsonObject]
@@ -94,6 +95,7 @@ class ReadMessages(NamedTuple):
     plain_kind: PlainKind = ""
     has_parts: bool = False
     memory: dict[Any, Any] | None = None
+    reading: Any = None
 
 
 class InputReader:

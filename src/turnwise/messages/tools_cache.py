@@ -60,6 +60,9 @@ class PreparedTools:
         self.normalised: Any = None
         self.size = measure_input(self.plain)
 
+    def __bool__(self) -> bool:
+        return bool(self.plain)
+
 
 _PREPARED: SizedTable[PreparedTools] = SizedTable(MAX_CACHE_BYTES)
 

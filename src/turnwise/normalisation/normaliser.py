@@ -128,6 +128,7 @@ class Normaliser:
         first: int = 0,
         reply: Any = None,
         late_system: LateSystem | None = None,
+        earlier: ReadMessages | None = None,
     ) -> Normalised:
         """Return a conversation in OpenAI's shape in the forms that the template takes.
 
@@ -138,6 +139,7 @@ class Normaliser:
             reply: the last of those, to whose calls these messages may have the results.
             late_system: where system texts after other messages are put: "in_place", in a "user" turn, or at the
                 "front"; None for the first of these that the template writes without a change of earlier text.
+            earlier: what was read of messages with which the conversation begins.
 
         Returns:
             Messages and tools for `render`, `encode` and `examples`, what was changed and why, and what is
@@ -150,7 +152,7 @@ class Normaliser:
         if not isinstance(messages, (list, tuple)):
             messages = InputReader().read_messages(messages)
         try:
-            usual = None if first or policy else self.reader(bool(tools)).read(messages)
+            usual = None if first or policy else self.reader(bool(tools)).read(messages, earlier)
             if usual is not None:
                 chat, changes, read = usual
                 found = normalise_tools(tools)

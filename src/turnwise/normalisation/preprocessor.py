@@ -115,6 +115,7 @@ class Preprocessor:
         messages: Any,
         arguments: JsonMapping,
         usual: UsualInput | None = None,
+        earlier: ReadMessages | None = None,
     ) -> InputAttempt:
         """Return a conversation in the form in which a verb gets it first.
 
@@ -123,12 +124,15 @@ class Preprocessor:
             arguments: those of `render`, of which `tools`, `documents`, `normalise`, `strict` and `late_system` are
                 read.
             usual: what `read_usual` returned.
+            earlier: what was read of messages with which the conversation begins.
 
         Raises:
             MessageError: the input is not a conversation, or there is no such policy; or, with `strict`, a role is
                 misspelt.
         """
         tools, strict = arguments.get("tools"), bool(arguments.get("strict"))
+        if tools is not None:
+            tools = prepared_tools(tools)  # once for all that read them
         policy = check_late_system(arguments.get("late_system"))
         wanted = arguments.get("normalise", True)
         turns = _read_turns(messages, tools)
@@ -137,7 +141,7 @@ class Preprocessor:
         if usual is not None:
             given = Normalised(*usual[:3], read=usual[3])
         elif wanted and not is_plain:
-            given = self.normalise(messages, tools, strict, late_system=policy)
+            given = self.normalise(messages, tools, strict, 0, None, policy, earlier)
         return InputAttempt(
             self.normaliser,
             self.report_to(strict),
@@ -156,6 +160,7 @@ class Preprocessor:
         first: int = 0,
         reply: Any = None,
         late_system: LateSystem | None = None,
+        earlier: ReadMessages | None = None,
     ) -> Normalised:
         """Return a conversation in the form that the template takes, and warn of what is probably wrong with it.
 
@@ -165,14 +170,14 @@ class Preprocessor:
             strict: raise an error, not a warning.
             first: how many messages the model has read before these.
             reply: the last of those.
-            late_system: where system texts after other messages are put; see `Normaliser.normalise`.
+            late_system, earlier: see `Normaliser.normalise`.
 
         Raises:
             MessageError: the input is not a conversation; or, with `strict`, a role is misspelt.
         """
         if not self._is_openai:
             return Normalised(self._codec.to_input(messages), tools)
-        given = self.normaliser.normalise(messages, tools, first, reply, late_system)
+        given = self.normaliser.normalise(messages, tools, first, reply, late_system, earlier)
         self.report_to(strict).report(given.problems)
         return given
 

@@ -105,25 +105,35 @@ def pair_results(links: Sequence[CallLink], reply: CallLink | None = None) -> Re
     return order
 
 
-def answers_calls_in_order(messages: Iterable[JsonMapping]) -> bool:
-    """Return whether the results of each message are those of its calls, in order; False if that is in doubt.
+OpenCalls = tuple[
+    tuple[Any, ...], bool
+]  # ids of calls, the next one last; whether some of their message have a result
 
-    Fast path: what it accepts, `pair_results` leaves as it is. For messages whose calls are a list of mappings.
+
+def follow_calls(
+    messages: Iterable[JsonMapping], before: OpenCalls = ((), False)
+) -> OpenCalls | None:
+    """Return the calls without results after some messages; None if results do not come in the order of their calls.
+
+    Fast path: what it accepts, `pair_results` leaves as it is, unless some calls of the last message have a result
+    and others have none. For messages whose calls are a list of mappings.
+
+    Args:
+        messages: the messages.
+        before: what it returned for those before them.
     """
-    waiting: list[Any] = []  # ids of calls, the next one last
-    is_answered = False
+    waiting, is_answered = list(before[0]), before[1]
     for message in messages:
         if waiting:
             if message["role"] != "tool" or waiting.pop() != message.get("tool_call_id"):
-                return False
+                return None
             is_answered = True
         elif "tool_calls" in message:
             waiting = [call.get("id") for call in reversed(message["tool_calls"])]
             is_answered = False
         elif message["role"] == "tool":
-            return False
-    # Of calls without ids, all or none must have a result.
-    return not (is_answered and waiting)
+            return None
+    return tuple(waiting), is_answered
 
 
 class _OpenCall(NamedTuple):

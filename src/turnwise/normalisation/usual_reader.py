@@ -9,7 +9,8 @@ as one to five renderings; with it, a few per cent of one if nothing has to be c
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from turnwise.messages import (
     REASONING_KEYS,
@@ -30,7 +31,7 @@ from turnwise.normalisation.calls import (
 )
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.content import JOINED, fill_content
-from turnwise.normalisation.results import answers_calls_in_order
+from turnwise.normalisation.results import OpenCalls, follow_calls
 
 USUAL_ROLES = ("system", "user", "assistant", "tool")
 TEXT_KEYS = frozenset(["name", "tool_call_id", *REASONING_KEYS])  # beside role and content
@@ -42,6 +43,16 @@ MAX_KNOWN = 200  # lists of keys that are remembered
 
 # The messages in the form that the template takes, what was changed, and the messages as a renderer takes them.
 UsualChat = tuple[list[MessageDict], tuple[Change, ...], ReadMessages]
+
+
+class Reading(NamedTuple):
+    """What is known of some messages when more of them come."""
+
+    reader: UsualReader
+    chat: Sequence[MessageDict] = ()
+    changes: tuple[Change, ...] = ()
+    calls: OpenCalls = ((), False)
+    has_reasoning: bool = False
 
 
 class UsualReader:
@@ -56,15 +67,24 @@ class UsualReader:
         self._text_roles: set[str] = set()  # of which the template takes a text
         self._text_keys: dict[tuple[str, ...], tuple[str, ...]] = {}
 
-    def read(self, messages: Any) -> UsualChat | None:
-        """Return a conversation in the form that the template takes; None if a message or their order is unusual."""
+    def read(self, messages: Any, earlier: ReadMessages | None = None) -> UsualChat | None:
+        """Return a conversation in the form that the template takes; None if a message or their order is unusual.
+
+        Args:
+            messages: the conversation.
+            earlier: what was read of a conversation that it begins with.
+        """
         if type(messages) is not list or not messages:
             return None
-        reader, changes = InputReader(), list[Change]()
-        chat: list[MessageDict] = []
-        text_roles = self._text_roles
-        has_parts = has_reasoning = False
-        for message in messages:
+        known = earlier and earlier.reading
+        if earlier is None or known is None or known.reader is not self:
+            earlier, known = ReadMessages([], {}), Reading(self)
+        reader = InputReader()
+        reader.aliases |= earlier.aliases
+        chat, changes = [*known.chat], [*known.changes]
+        first, text_roles = len(chat), self._text_roles
+        has_parts, has_reasoning = earlier.has_parts, known.has_reasoning
+        for message in messages[first:]:
             if type(message) is not dict:
                 return None
             role, content = message.get("role"), message.get("content")
@@ -82,13 +102,17 @@ class UsualReader:
             has_parts |= type(copy.get("content")) is list
             has_reasoning |= not has_no_reasoning(copy)
             chat.append(copy)
-        if not answers_calls_in_order(chat):
+        calls = follow_calls(chat[first:], known.calls)
+        if calls is None or all(calls):  # all calls of a message have a result, or none
             return None
         aliased = chat
         if has_reasoning:
-            pairs = enumerate(chat)
-            aliased = [reader.with_reasoning_aliases(message, index) for index, message in pairs]
-        return chat, tuple(changes), ReadMessages(aliased, reader.aliases, "", has_parts)
+            rest = enumerate(chat[first:], first)
+            aliased = [reader.with_reasoning_aliases(message, index) for index, message in rest]
+            aliased = earlier.messages + aliased
+        told = tuple(changes)
+        reading = Reading(self, chat, told, calls, has_reasoning)
+        return chat, told, ReadMessages(aliased, reader.aliases, "", has_parts, None, reading)
 
     def _keeps(self, before: list[MessageDict]) -> bool:
         """Whether a system message stays where it is after others."""

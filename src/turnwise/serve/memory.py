@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import marshal
 import threading
-from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,8 +35,7 @@ from typing import Any, NamedTuple
 from turnwise.analysis.rewrites import common_length
 from turnwise.sized_cache import DIGEST_SIZE, MARSHAL_VERSION, count_cached_bytes
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.encoded_batch import ID_TYPE
-from turnwise.tokens.growing import EncodedPrefix, GrowingPrompt
+from turnwise.tokens.growing import ID_SIZE, EncodedPrefix, GrowingPrompt
 
 ENTRY_BYTES = 400  # an entry without its ids and digests
 DIGEST_BYTES = 150  # a digest in the table and in its entry
@@ -48,7 +46,7 @@ JOINED_IDS = 20_000
 class RememberedPrompt:
     """The ids of one request. It never changes, so requests that share a beginning do not disturb one another."""
 
-    ids: array[int]
+    ids: list[int]
     text: str  # of the ids in JSON, without brackets
     digests: list[bytes] = field(default_factory=list)
     prefix: EncodedPrefix | None = None  # shares its ids with this
@@ -56,7 +54,7 @@ class RememberedPrompt:
     @property
     def size(self) -> int:
         """The memory that it takes, in bytes, about."""
-        length = len(self.ids) * self.ids.itemsize if self.prefix is None else self.prefix.size
+        length = len(self.ids) * ID_SIZE if self.prefix is None else self.prefix.size
         return length + len(self.text) + DIGEST_BYTES * len(self.digests) + ENTRY_BYTES
 
 
@@ -110,7 +108,7 @@ class ConversationMemory:
         growing = GrowingPrompt(None if known is None else known.prefix)
         encoded = encode(growing)
         prefix = growing.prefix
-        ids = array(ID_TYPE, encoded.input_ids) if prefix is None else prefix.ids
+        ids = encoded.input_ids.copy() if prefix is None else prefix.ids
         if known is None:
             common, text = 0, join_ids(ids)
         else:

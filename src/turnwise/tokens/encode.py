@@ -29,12 +29,12 @@ from turnwise.messages import ReadMessages
 from turnwise.tokens.attribution import ASSISTANT_ROLES, Attribution
 from turnwise.tokens.boundaries import Turn, TurnCache, Untrained, find_seams
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.loss import STOP_POLICIES, TrainOn, weight_of
+from turnwise.tokens.loss import STOP_POLICIES, TrainOn, weigh
 from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.turn_ends import is_blank
-from turnwise.tokens.turn_prompts import Messages, RenderPrompt, TurnPrompts
+from turnwise.tokens.turn_prompts import NO_LENGTHS, Messages, RenderPrompt, TurnPrompts
 
 # What one call may spend, in budgets of a rendering. A template of the corpus spends a tenth of one or less.
 RENDERINGS = 1.5
@@ -239,7 +239,7 @@ def encode_turns(
         history: turns before them that are not to be trained.
     """
     messages = request.messages
-    weights = [weight_of(messages, index) for index in range(len(messages))]
+    weights = weigh(messages)
     text, matches = rendering.text, specials.matches
     stop = find_stop_to_add(request, text, turns, weights) if turns else ""
     if stop:
@@ -325,11 +325,16 @@ def find_turns(
     messages: Messages,
     specials: SpecialTokens,
     first: int = 0,
+    lengths: Mapping[int, int] = NO_LENGTHS,
 ) -> tuple[list[Turn], list[Untrained]]:
-    """Return the assistant turns of a rendering from a message on, and those whose place could not be found."""
+    """Return the assistant turns of a rendering from a message on, and those whose place could not be found.
+
+    `lengths` are those of prompts that are known: see `TurnPrompts`.
+    """
     reads_once = request.renderings is None  # these are found by the caller's own message objects
     render = request.make_prompt_renderer()
-    prompts = TurnPrompts(messages, render, reads_once, rendering.text, request.find_read(messages))
+    read = request.find_read(messages)
+    prompts = TurnPrompts(messages, render, reads_once, rendering.text, read, lengths)
     return request.turn_cache.find_turns(
         rendering, messages, specials.by_template, request.stops, prompts, first
     )

@@ -22,11 +22,10 @@ The result is that of `encode` in every respect.
 
 from __future__ import annotations
 
-from array import array
+import marshal
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -34,6 +33,7 @@ from turnwise.engine.provenance.piece_table import is_message
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import BEGIN, BOUND, DONE, END, LOOP, NEXT, Output
 from turnwise.messages import ReadMessages
+from turnwise.sized_cache import MARSHAL_VERSION
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.boundaries import RESULT_ROLES, Turn, TurnCache, Untrained, find_seams
 from turnwise.tokens.encode import (
@@ -44,8 +44,7 @@ from turnwise.tokens.encode import (
     find_turns,
 )
 from turnwise.tokens.encoded import Encoded
-from turnwise.tokens.encoded_batch import ID_TYPE
-from turnwise.tokens.loss import weight_of
+from turnwise.tokens.loss import weigh
 from turnwise.tokens.text_encoder import SpanRow, SpanTable, encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -53,7 +52,8 @@ from turnwise.tokens.truncation import encode_within_limit
 
 MAX_TRAIL_NODES = 100_000  # of all trails that are new; more take too long to compare
 # What things take in memory, in bytes, about.
-NODE_SIZE, ROW_SIZE, MESSAGE_SIZE, TURN_SIZE = 64, 120, 600, 150
+ID_SIZE, NODE_SIZE, ROW_SIZE, MESSAGE_SIZE, TURN_SIZE = 36, 64, 120, 600, 150
+LIST_HEADER = 5  # bytes of `marshal` before the first element
 
 _get_start = itemgetter(0)  # of a SpanRow
 
@@ -84,34 +84,31 @@ class EncodedPrefix:
         rules: what decides about ids beside the output: what is known about turns, the tokenizer, trust.
         messages: the conversation, in the form that the template takes.
         output: what the program wrote.
+        text: its text.
+        is_prompt: whether it ends with a generation prompt.
         ids: its ids.
         rows: the spans of its ids.
         turns: its assistant turns.
         untrained: those whose place could not be found.
         checkpoints: where it can be taken up again.
         size: the memory that it takes, in bytes, about.
+        given: the conversation as the caller had it, as `marshal` writes it; empty if it cannot.
         read: the conversation as a renderer takes it, with what writing it left.
     """
 
     rules: tuple[TurnCache, Tokenizer, Mapping[str, str] | None]
     messages: Sequence[Mapping[str, Any]]
     output: Output
-    ids: array[int]
+    text: str
+    is_prompt: bool
+    ids: list[int]
     rows: Sequence[SpanRow]
     turns: Sequence[Turn]
     untrained: Sequence[Untrained]
     checkpoints: Sequence[Checkpoint]
     size: int
+    given: bytes
     read: ReadMessages | None
-
-    def find_memory(self, read: ReadMessages) -> dict[Any, Any]:
-        """Return how far loops over messages were written that begin as those of another conversation do."""
-        if self.read is None:
-            return {}
-        pairs = zip(self.read.messages, read.messages, strict=False)
-        same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
-        points = (self.read.memory or {}).items()
-        return {key: point for key, point in points if key != "text" and point.seen <= same}
 
     def find_checkpoint(self, request: EncodeRequest, output: Output) -> Checkpoint | None:
         """Return a late checkpoint up to which another conversation is the same; None if there is none.
@@ -199,6 +196,22 @@ class GrowingPrompt:
 
     def __init__(self, prefix: EncodedPrefix | None = None) -> None:
         self.prefix = prefix
+        self._given = b""  # see `EncodedPrefix.given`
+        self._recognised: ReadMessages | None = None
+
+    def recognise(self, messages: Any) -> ReadMessages | None:
+        """Return what was read of the last conversation, if one that is about to be encoded begins with it.
+
+        Equal bytes are equal values of equal types: a template may write 1, 1.0 and True in different ways.
+        """
+        try:
+            self._given = marshal.dumps(messages, MARSHAL_VERSION)[LIST_HEADER:]
+        except ValueError:  # a type that is not built in, or nested too deeply
+            self._given = b""
+        earlier, self._recognised = self.prefix, None
+        if earlier is not None and earlier.given and self._given.startswith(earlier.given):
+            self._recognised = earlier.read
+        return self._recognised
 
     def encode(self, request: EncodeRequest) -> Encoded:
         """Encode a conversation, and keep what the next one may begin with."""
@@ -206,25 +219,28 @@ class GrowingPrompt:
             self.prefix = None
             return encode_within_limit(request)
         earlier = self.prefix
-        request = _with_memory(request, earlier)
+        request = _with_memory(request, self._recognised)
         rendering = request.render(request.messages)
         point = None if earlier is None else earlier.find_checkpoint(request, rendering.output)
         if earlier is not None and point is not None:
             encoded = _encode_from(request, rendering, earlier, point)
             if encoded is not None:
-                self.prefix = _keep(request, encoded, earlier, point)
+                self.prefix = _keep(request, encoded, self._given, earlier, point)
                 return encoded
         encoded = encode_rendering(request, rendering)
-        self.prefix = _keep(request, encoded)
+        self.prefix = _keep(request, encoded, self._given)
         return encoded
 
 
-def _with_memory(request: EncodeRequest, earlier: EncodedPrefix | None) -> EncodeRequest:
+def _with_memory(request: EncodeRequest, earlier: ReadMessages | None) -> EncodeRequest:
     """Return a request whose messages are written from where those of an earlier one were left, if they begin alike."""
     read = request.find_read(request.messages)
     if read is None:
         return request
-    memory = {"text": ""} | (earlier.find_memory(read) if earlier else {})
+    memory: dict[Any, Any] = {}
+    if earlier is not None and earlier.messages == read.messages[: len(earlier.messages)]:
+        memory |= earlier.memory or {}
+    memory["text"] = ""
     return replace(request, read=(request.messages, read._replace(memory=memory)))
 
 
@@ -239,12 +255,13 @@ def _encode_from(
     if not specials.matches or specials.matches[0][:3:2] != (begin, token):
         return None  # the token strips white space before it
     kept = [turn for turn in earlier.turns if turn.message < point.message]
-    turns, untrained = find_turns(request, rest, messages, specials, point.message)
-    turns = kept + turns
-    weights = [weight_of(messages, index) for index in range(len(messages))]
+    prompts = _find_prompts(request, text, earlier, point)
+    found, untrained = find_turns(request, rest, messages, specials, point.message, prompts)
+    turns = kept + found
+    weights = weigh(messages)
     if turns and find_stop_to_add(request, text, turns, weights):
         return None
-    seams = [seam - begin for seam in find_seams(turns, text) if seam > begin]
+    seams = [seam - begin for seam in find_seams(found, text) if seam > begin]
     matches = [
         TokenMatch(start - begin, end - begin, added, text_start - begin)
         for start, end, added, text_start in specials.matches
@@ -254,10 +271,12 @@ def _encode_from(
         (start + begin, first + first_id, position, added)
         for start, first, position, added in spans.rows
     ]
+    all_ids = earlier.ids[:first_id]
+    all_ids += ids
     return Encoded(
         rendering,
         request.tokenizer,
-        earlier.ids[:first_id].tolist() + ids,
+        all_ids,
         SpanTable([*earlier.rows[: point.row], *rows]),
         turns,
         [one for one in earlier.untrained if one.message < point.message] + untrained,
@@ -266,12 +285,25 @@ def _encode_from(
     )
 
 
+def _find_prompts(
+    request: EncodeRequest, text: str, earlier: EncodedPrefix, point: Checkpoint
+) -> dict[int, int]:
+    """Return the lengths of prompts before turns with which a text begins, and that were rendered before."""
+    turns = [turn for turn in earlier.turns if turn.message >= point.message]
+    ends = {turn.message: turn.start for turn in reversed(turns)}
+    count = len(earlier.messages)
+    if earlier.is_prompt and request.messages[:count] == earlier.messages:
+        ends[count] = len(earlier.text)
+    return {index: end for index, end in ends.items() if text.startswith(earlier.text[:end])}
+
+
 # ---- keeping ----
 
 
 def _keep(
     request: EncodeRequest,
     encoded: Encoded,
+    given: bytes,
     earlier: EncodedPrefix | None = None,
     point: Checkpoint | None = None,
 ) -> EncodedPrefix | None:
@@ -287,25 +319,25 @@ def _keep(
     found = list(earlier.checkpoints) if earlier and point else []
     del found[bisect_left(found, item, key=itemgetter(1)) :]
     found += _find_checkpoints(request, output, rows, Checkpoint(0, item, start, row, 0))
-    ids = array(ID_TYPE)
-    if earlier and point:
-        ids = earlier.ids[: earlier.rows[row][1]]
-    ids.extend(encoded.input_ids[len(ids) :])
+    ids = encoded.input_ids.copy()
     # What is before the checkpoint is not counted again: as many nodes for each item as in the rest.
     nodes = nodes * len(output) // max(len(output) - item, 1)
     # The memory of loops has the texts once more.
-    size = ids.itemsize * len(ids) + 4 * len(encoded.text) + NODE_SIZE * nodes
+    size = ID_SIZE * len(ids) + 4 * len(encoded.text) + NODE_SIZE * nodes + len(given)
     size += ROW_SIZE * len(rows) + MESSAGE_SIZE * len(messages) + TURN_SIZE * len(encoded.turns)
     return EncodedPrefix(
         _get_rules(request),
         messages,
         output,
+        encoded.text,
+        request.arguments.get("add_generation_prompt") is True,
         ids,
         rows,
         encoded.turns,
         encoded.untrained,
         found,
         size,
+        given,
         request.find_read(request.messages),
     )
 

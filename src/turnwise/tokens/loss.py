@@ -133,6 +133,12 @@ def check_policy(train_on: Any, template: str) -> TrainOn:
     raise MessageError(f"unknown loss policy {train_on!r}", path="train_on", hint=hint)
 
 
+def weigh(messages: Sequence[Any]) -> list[float]:
+    """Return the weight of each message."""
+    places = enumerate(messages)
+    return [weight_of(messages, i) if "weight" in message else 1.0 for i, message in places]
+
+
 def weight_of(messages: Sequence[Any], index: int) -> float:
     """Return the `weight` of a message, 1 if it has none.
 

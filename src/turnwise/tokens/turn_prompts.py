@@ -6,13 +6,14 @@ it. Mostly a prompt is written from segments (`engine/segments`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.messages import InputReader, JsonMapping, ReadMessages
 
+NO_LENGTHS: Mapping[int, int] = {}
 Messages = Sequence[JsonMapping]
 # Renders the prompt that serving would send for these messages, with the generation prompt.
 RenderPrompt = Callable[[Messages | ReadMessages], Rendering]
@@ -27,6 +28,7 @@ class TurnPrompts:
         reads_once: give `render` messages that were read already.
         text: the rendered conversation.
         read: the messages as a renderer takes them, if they were read already.
+        lengths: of prompts that are known to be the beginning of the text, by the index of the message after them.
     """
 
     def __init__(
@@ -36,7 +38,9 @@ class TurnPrompts:
         reads_once: bool = False,
         text: str = "",
         read: ReadMessages | None = None,
+        lengths: Mapping[int, int] = NO_LENGTHS,
     ) -> None:
+        self.lengths = lengths
         self._messages = messages
         self._render = render
         self._reads_once = reads_once
