@@ -76,7 +76,7 @@ def find_losses(
     if not documents and not named:
         if rendering.unwritten is not None:  # then all tools are written
             suspects, tools = rendering.unwritten, None
-            numbered = [numbered[index] for index in suspects]
+            numbered = [numbered[index] for index in sorted(suspects)]
         if suspects == ():
             return []  # segments prove it
     written = read_output(rendering.output, rendering.make_follower(), suspects)
