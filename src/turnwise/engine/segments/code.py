@@ -49,6 +49,8 @@ BEGIN = [
 LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 STATE = re.compile(r"S\[('(?:[^'\\]|\\.)*')\]")
 NEIGHBOUR = r"\(i [-+] 1\)"
+# How many messages there are of a kind: a checkpoint is one of conversations that have as many.
+COUNT = re.compile(r"len\(select\(S, M, \d+, K\d+\)\)")
 OWN_INDEX = re.compile(r"(?:\(\d+ \+ )*i\)*")
 # What a round that is not the last finds the same with more messages; N is the number of rounds.
 SAME = re.compile(
@@ -231,14 +233,18 @@ class _WalkCode:
             return False
         name = f"loop{len(self.scope)}"
         self.scope[name] = (loop, self._with_trails)
-        read = dict.fromkeys(STATE.findall("".join(sources)))
+        source = "".join(sources)
+        values = [f"S.get({key})" for key in dict.fromkeys(STATE.findall(source))]
+        fields = [value for value in values if value.endswith("#')")]  # pairs of index and key
+        counts = [*fields, *dict.fromkeys(COUNT.findall(source))]
         leaves = [node for node in nodes if isinstance(node, ProvenSegment)]
         written = {key for leaf in leaves for key in (*leaf.state, *leaf.trails)}
         lines = RESUMED.format(
             loop=name,
             count=loop.count,
             seen=f"{loop.index} + 1",
-            read="".join(f"S.get({key}), " for key in read),
+            read="".join(f"{value}, " for value in values if value not in fields),
+            counts="".join(f"{value}, " for value in counts),
             written=sorted(written),
         )
         self.lines += textwrap.indent(lines, indent).splitlines()
@@ -281,7 +287,7 @@ class _WalkCode:
 # The beginning of a loop that goes on at its checkpoint, and makes the next one.
 RESUMED = """\
 begin, count, first = len(out), {count}, 0
-entry = read_entry(({read}), others.copy(), carried, T, price)
+entry = read_entry(({read}), {counts}others.copy(), carried, T, price)
 known = memory.get({loop})
 if known is not None and known.entry == entry and known.round < count:
     first = known.round
@@ -301,7 +307,7 @@ def _looks_at_neighbours(loop: LoopOverMessages, sources: list[str]) -> bool:
     """Whether more messages change no round but the last: the others look at most one message ahead."""
     if not OWN_INDEX.fullmatch(loop.index):
         return False
-    plain = [LITERAL.sub("", source).replace(loop.count, "N") for source in sources]
+    plain = [COUNT.sub("", LITERAL.sub("", one)).replace(loop.count, "N") for one in sources]
     return not any(OF_OTHERS.search(SAME.sub(" ", source)) for source in plain)
 
 

@@ -320,7 +320,10 @@ class UnknownMessages:
     @property
     def chosen(self) -> str:
         """The source of the list of their indices, if they were selected."""
-        return f"select(S, M, {self.selection[0]}, {self.selection[1]!r})" if self.selection else ""
+        if self.selection is None:
+            return ""
+        first, tests = self.selection
+        return f"select(S, M, {first}, {self.recorder.name(tests)})"
 
     def select(self, test: tuple[Any, ...]) -> UnknownMessages:
         """Return those of them that pass a test."""
