@@ -24,7 +24,7 @@ from turnwise.conversion.conversion import Conversion
 from turnwise.dialects.translation import Translation, copy_source
 from turnwise.engine.program import Program, compile_program
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.engine.renderer import Renderer
+from turnwise.engine.renderer import RenderCall, Renderer
 from turnwise.engine.runtime.limits import DEFAULT_LIMITS, Limits
 from turnwise.errors import (
     SourceError,
@@ -199,7 +199,10 @@ class Template:
             if usual is not None:
                 _, known, changes, chat = usual
                 try:
-                    rendering = self.renderer.render(chat, known, *arguments, **options)
+                    call = RenderCall(
+                        self.renderer, chat, known, documents, add_generation_prompt, now, options
+                    )
+                    rendering = call.render(continue_final_message)
                 except TemplateRuntimeError as error:
                     refusal = error
                 else:
@@ -208,8 +211,13 @@ class Template:
                     ):
                         rendering.changes, rendering.warnings = changes, warned
                         return rendering
-        named: JsonObject = {"tools": tools, "documents": documents, "strict": strict}
-        named |= {"normalise": normalise, "late_system": late_system}
+        named = {
+            "tools": tools,
+            "documents": documents,
+            "strict": strict,
+            "normalise": normalise,
+            "late_system": late_system,
+        }
         with WarningLog() as log:
             log.texts = warned
             attempt = self._inputs.begin(messages, named, usual)
@@ -265,8 +273,13 @@ class Template:
         if arguments.get("normalise", True):
             arguments, _ = self._inputs.read_options(arguments, "encode", strict)
         arguments |= {"tools": tools, "late_system": late_system}
-        more: JsonObject = {"max_length": max_length, "overflow": overflow, "trust": trust}
-        more |= {"compatible": compatible, "add_stop": add_stop}
+        more: JsonObject = {
+            "max_length": max_length,
+            "overflow": overflow,
+            "trust": trust,
+            "compatible": compatible,
+            "add_stop": add_stop,
+        }
         shared_request = None
         if growing is None and can_share_layout(messages, arguments):
             shared_request = self._requests.build(messages, tokenizer, train_on, arguments, **more)

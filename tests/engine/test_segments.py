@@ -99,7 +99,7 @@ def check(renderer: Renderer, dice: random.Random, tries: int, make: Any = make_
             continue
         found = renderer.render(chat, tools, **more)
         assert found.text == expected.text, chat.messages
-        if not isinstance(found._out, list):
+        if found._output is None:
             written += 1
             assert find_origins(found) == find_origins(expected), chat.messages
         if found.unwritten == ():
@@ -318,7 +318,7 @@ def test_tools_pay_for_their_own_text(name: str, count: int) -> None:
     ]
     chat = [{"role": role, "content": "Hi"} for role in ["user", "assistant", "user"]]
     *_, last = [template.render(chat, tools=tools) for _ in range(4)]
-    assert last.unwritten == () and not isinstance(last._out, list)
+    assert last.unwritten == () and last._output is None
     program = template.with_limits(turnwise.Limits(deadline=60))  # runs each time
     assert last.text == program.render(chat, tools=tools).text
 
@@ -339,7 +339,7 @@ def test_texts_outside_of_rounds_are_paid_by_their_length() -> None:
         return template.render(chat, normalise=False)
 
     *_, last = [render(9, 100_000) for _ in range(4)]
-    assert not isinstance(last._out, list)
+    assert last._output is None
     with pytest.raises(turnwise.TemplateLimitError):
         render(900_000, 9)
 
@@ -355,7 +355,7 @@ def test_texts_of_other_messages_are_paid_by_their_length() -> None:
         return template.render(chat[: 40 if size < 10 else None], normalise=False)
 
     *_, last = [render(9) for _ in range(4)]
-    assert not isinstance(last._out, list)
+    assert last._output is None
     with pytest.raises(turnwise.TemplateLimitError):
         render(200_000)
 

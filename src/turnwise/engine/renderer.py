@@ -10,15 +10,16 @@ receives a Renderer, so nothing below `Template` knows the public object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 from turnwise.engine.program import Program, mark_program
-from turnwise.engine.provenance.expressions import MarkReader, WrittenSpan
-from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.provenance.expressions import MarkReader, Position, WrittenSpan
+from turnwise.engine.provenance.rendering import UNKNOWN_NODES, Rendering, RenderingSource
+from turnwise.engine.provenance.splitting import Follower
 from turnwise.engine.provenance.trails import Output
 from turnwise.engine.runtime.limits import (
     DEFAULT_LIMITS,
@@ -48,11 +49,11 @@ from turnwise.sized_cache import SizedTable, make_digest
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 TOOL_USE = "tool_use"
+NOW = datetime.now
 REDUCED_BY = 10  # probing renders dozens of conversations, each of them short
 SCALARS = (str, bool, type(None), int)  # option values that need no copy
 ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
 MAX_SEGMENT_BYTES = 4 << 20  # of one template
-NO_ALIASES: dict[tuple[int, str], str] = {}
 SEEN_ONCE = Segments(
     DEFAULT_LIMITS
 )  # stands for those of a call that came once; nothing is recorded in it
@@ -155,7 +156,7 @@ class Renderer(Immutable):
 
         The text is written from segments that are known (`engine/segments`), its origins when they are asked for.
         """
-        call = _Call(self, messages, tools, documents, add_generation_prompt, now, options)
+        call = RenderCall(self, messages, tools, documents, add_generation_prompt, now, options)
         return call.render(continue_final_message)
 
     def render_with_origins(
@@ -170,7 +171,7 @@ class Renderer(Immutable):
         **options: Any,
     ) -> Rendering:
         """Render a conversation whose origins will be read: they are written with the text, not after it."""
-        call = _Call(self, messages, tools, documents, add_generation_prompt, now, options)
+        call = RenderCall(self, messages, tools, documents, add_generation_prompt, now, options)
         return call.render(continue_final_message, with_trails=True)
 
     def with_options(self, options: JsonMapping) -> Renderer:
@@ -245,25 +246,11 @@ def _make_segment_table(limits: Limits) -> SizedTable[Segments] | None:
     return SizedTable(MAX_SEGMENT_BYTES) if pays_for_itself(limits) else None
 
 
-class _Call:
+class RenderCall(RenderingSource):
     """One call of `render`: its arguments as plain data, and the program that they choose."""
 
     plain_kind: PlainKind
-    __slots__ = (
-        "add_generation_prompt",
-        "aliases",
-        "chat",
-        "documents",
-        "memory",
-        "now",
-        "options",
-        "plain_kind",
-        "program",
-        "renderer",
-        "segments",
-        "tools",
-        "with_parts",
-    )
+    segments: Segments | None = None
 
     def __init__(
         self,
@@ -279,14 +266,13 @@ class _Call:
             raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
         if documents is not None:
             documents = InputReader().read_documents(documents)
-        if options:
-            options = _read_options(options)
         self.renderer = renderer
-        self.segments: Segments | None = None
         self.program, self.tools = renderer.program, NO_TOOLS
-        self.now = now or datetime.now
-        self.aliases, self.memory = NO_ALIASES, None
-        self.with_parts: Any = ()  # messages whose content may have parts; those of a plain chat have none
+        self.documents = documents
+        self.add_generation_prompt = add_generation_prompt
+        self.now = now or NOW
+        self.options = _read_options(options) if options else {}
+        self.memory = None
         if tools is not None:
             self.program = renderer._named.get(TOOL_USE, self.program)
             self.tools = prepared_tools(tools)
@@ -301,11 +287,18 @@ class _Call:
             reader = InputReader()
             self.chat = self.with_parts = reader.read_messages(messages)
             self.aliases, self.plain_kind = reader.aliases, ""
-        self.options = options
-        self.documents = documents
-        self.add_generation_prompt = add_generation_prompt
         if options:
-            self.program = self.program.shadowing(renderer._options | options)
+            self.program = self.program.shadowing(renderer._options | self.options)
+
+    @property
+    def nodes(self) -> Sequence[Position]:
+        """Line and column of each template node."""
+        return self.program.nodes or UNKNOWN_NODES
+
+    def make_follower(self) -> Follower:
+        """Return what follows trails, within a budget."""
+        limits = self.renderer.limits
+        return Follower(limits.origins, lambda: limits.share_of_origins(self.make_context()))
 
     def render(self, continue_final_message: bool | str, with_trails: bool = False) -> Rendering:
         """Write the segments that are known, or run the program and learn them."""
@@ -313,7 +306,8 @@ class _Call:
         is_simple = self.documents is None and type(self.add_generation_prompt) is bool
         if continue_final_message or not is_simple or table is None:
             return self.run(continue_final_message)
-        key = self.make_key()
+        digest = make_digest(self.options) if self.options else b""
+        key = self.add_generation_prompt, id(self.tools), digest
         known = table.peek(key)
         if known is None:
             rendering = self.run()
@@ -324,18 +318,15 @@ class _Call:
         self.segments = known
         has_tools = self.tools is not NO_TOOLS
         written = known.write(self.chat, self.now, has_tools, with_trails, self.memory)
-        allowance = self.renderer.allowance
-        if written and (allowance is None or allowance.try_spend(written.amounts)):
-            return self.make_rendering(written.text, written.output, written.find_unwritten)
+        if written is not None:
+            text, output, unwritten, steps, size = written
+            allowance = self.renderer._allowance
+            if allowance is None or allowance.try_spend(steps, size, len(text)):
+                return Rendering(text, self, output, self.plain_kind, unwritten)
         rendering = self.run()
         self.learn(known, rendering.output)
         table.keep(key, known, known.size)
         return rendering
-
-    def make_key(self) -> tuple[bool, int, bytes]:
-        """Return what tells apart the calls whose segments differ."""
-        digest = make_digest(self.options) if self.options else b""
-        return self.add_generation_prompt, id(self.tools), digest
 
     def make_context(self) -> JsonObject:
         """Return the variables of the template."""
@@ -383,18 +374,18 @@ class _Call:
         text = "".join(texts)
         if not text.isascii():
             _refuse_lone_surrogates(text, self.make_context)
-        rendering = self.make_rendering(text, output)
+        rendering = Rendering(text, self, output, self.plain_kind)
         if continuation is not None:
             rendering.text = continuation.truncate(rendering.text)
         return rendering
 
-    def _find_output(self) -> Output:
+    def find_output(self) -> Output:
         """Return the origins of a text that segments wrote: its budgets were looked at already."""
         if self.segments is not None:
             has_tools = self.tools is not NO_TOOLS
             written = self.segments.write(self.chat, self.now, has_tools, with_trails=True)
-            if written is not None and written.output is not None:
-                return written.output
+            if written is not None and written[1] is not None:
+                return written[1]
         context = self.make_context()
         return self.program.run(self.make_runtime(context), context)
 
@@ -402,26 +393,6 @@ class _Call:
         """Record the segments of this conversation, which are this output."""
         context = self.make_context()
         segments.learn(self.program, self.make_runtime(context), context, output)
-
-    def make_rendering(
-        self,
-        text: str,
-        output: Output | None,
-        find_unwritten: Callable[[], tuple[int, ...]] | None = None,
-    ) -> Rendering:
-        """Return the rendering of a text; without an output, the program is run when that is wanted."""
-        limits = self.renderer.limits
-        return Rendering(
-            text,
-            self._find_output if output is None else output,
-            self.program.nodes,
-            self.aliases,
-            self.with_parts,
-            (limits.origins, self._share_of_origins, limits),
-            self.plain_kind,
-            self.find_writers,
-            find_unwritten,
-        )
 
     def find_writers(self, text: str) -> list[WrittenSpan]:
         """Return which expressions wrote which characters of a text; none if the program does not write it again."""
@@ -439,9 +410,6 @@ class _Call:
         if not "".join(output[::2]).startswith(text):
             return []
         return MarkReader(marked.nodes).read(output)
-
-    def _share_of_origins(self, limits: Limits) -> int:
-        return limits.share_of_origins(self.make_context())
 
 
 def _read_options(options: JsonMapping) -> JsonObject:

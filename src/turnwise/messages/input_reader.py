@@ -42,17 +42,19 @@ def find_plain_kind(messages: Any) -> PlainKind:
     if type(messages) is not list:
         return ""
     kind: PlainKind = "turns"
-    for index, message in enumerate(messages):
-        if type(message) is not dict or len(message) != 2:
-            return ""
-        try:
-            role, content = message["role"], message["content"]
-        except KeyError:
-            return ""
-        if type(role) is not str or type(content) is not str:
-            return ""
-        if role not in TURN_ROLES and (role != "system" or index):
-            kind = "texts"
+    is_first = True
+    try:
+        for message in messages:
+            if message.__class__ is not dict or len(message) != 2:
+                return ""
+            role = message["role"]
+            if role.__class__ is not str or message["content"].__class__ is not str:
+                return ""
+            if role not in TURN_ROLES and not (is_first and role == "system"):
+                kind = "texts"
+            is_first = False
+    except KeyError:
+        return ""
     return kind
 
 

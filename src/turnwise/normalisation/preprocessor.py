@@ -39,6 +39,7 @@ from turnwise.replies.codec import ReplyCodec
 from turnwise.tokens.loss import TrainOn
 
 OPENAI_DIALECT = "jinja"
+new_tuple = tuple.__new__  # in half of the time of calling a named tuple
 
 # Messages, tools, what was changed, and the messages as a renderer takes them.
 UsualInput = tuple[list[Any], PreparedTools | None, tuple[Change, ...], ReadMessages]
@@ -190,7 +191,7 @@ class Preprocessor:
             only_last: leave out the replies of all stages but the last that has one.
         """
         stages = split_stages(self.normaliser, messages, given)
-        if not only_last or len(stages) == 1:
+        if not only_last:
             return stages
         return stages[-1:] if stages[-1].first < len(given.messages) else stages[-2:]
 
@@ -226,8 +227,11 @@ class Preprocessor:
         reporter.report_losses(lost)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        dialect = OPENAI_DIALECT if self._is_openai else ""
-        return _share_preprocessor, (self._codec, dialect, self._fuller)
+        return _share_preprocessor, (
+            self._codec,
+            OPENAI_DIALECT if self._is_openai else "",
+            self._fuller,
+        )
 
 
 _shared: WeakKeyDictionary[ReplyCodec, Preprocessor] = WeakKeyDictionary()
@@ -245,4 +249,6 @@ def _read_turns(messages: Any, tools: Any) -> ReadMessages | None:
     """Return copies of plain turns, without tools; None of other messages."""
     if tools is not None or find_plain_kind(messages) != "turns":
         return None
-    return ReadMessages(list(map(dict.copy, messages)), {}, "turns")
+    return new_tuple(
+        ReadMessages, ([message.copy() for message in messages], {}, "turns", False, None)
+    )

@@ -166,7 +166,7 @@ class TrainedTurns:
             if reply not in diverging or messages != probe.messages[:reply]:
                 return prompt
             start = _find_divergence(rendering, reply, spans[reply], prompt)
-            return prompt if start is None else Rendering(rendering.text[:start], [], [], {})
+            return prompt if start is None else Rendering(rendering.text[:start])
 
         given = rendering, probe.messages, (), self._stops
         prompts = TurnPrompts(probe.messages, partial(self._render_prompt, probe))

@@ -132,20 +132,17 @@ def find_span(spans: Sequence[WrittenSpan], character: int) -> WrittenSpan | Non
     return spans[index] if index >= 0 and character < spans[index].end else None
 
 
-FindWriters = Callable[[str], list[WrittenSpan]]
-
-
 class WriterFinder:
     """Finds the writers of a rendering when they are first asked for.
 
     Args:
-        find: finds the writers of a text; None if no template wrote it.
+        find: finds the writers of a text.
         text: the rendering.
     """
 
     __slots__ = ("_find", "_spans", "_text")
 
-    def __init__(self, find: FindWriters | None, text: str) -> None:
+    def __init__(self, find: Callable[[str], list[WrittenSpan]], text: str) -> None:
         self._find = find
         self._text = text
         self._spans: list[WrittenSpan] | None = None
@@ -153,8 +150,8 @@ class WriterFinder:
     def find(self) -> list[WrittenSpan]:
         """Return the spans; none if the rendering cannot be repeated."""
         if self._spans is None:
-            self._spans = self._find(self._text) if self._find else []
+            self._spans = self._find(self._text)
         return self._spans
 
 
-NO_WRITERS = WriterFinder(None, "")
+NO_WRITERS = WriterFinder(lambda _: [], "")

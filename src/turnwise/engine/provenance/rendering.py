@@ -19,13 +19,13 @@ of kind "computed" without sources, and a `TurnwiseWarning` says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, pairwise
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from turnwise.engine.provenance.expressions import (
     NO_WRITERS,
-    FindWriters,
     Position,
     WriterFinder,
     WrittenSpan,
@@ -33,7 +33,7 @@ from turnwise.engine.provenance.expressions import (
 )
 from turnwise.engine.provenance.media import MediaPart, find_media
 from turnwise.engine.provenance.piece_table import PieceTable, message_index
-from turnwise.engine.provenance.splitting import LOST, Follower, OriginBudget
+from turnwise.engine.provenance.splitting import LOST, Follower
 from turnwise.engine.provenance.trails import (
     DONE,
     LOOP,
@@ -56,8 +56,9 @@ DIM, RESET = "\x1b[2m", "\x1b[0m"
 COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
 COMPUTED = "\x1b[2;3m"
 PIECE_SIZE = 128  # characters that take about as much memory as a piece
+SMALL_BUDGET = 1000  # of a rendering that no template made
+UNKNOWN_NODES: list[Position] = [(1, 1)]
 new_tuple = tuple.__new__  # in half of the time of calling a named tuple
-SMALL_BUDGET: OriginBudget = (1000, lambda inputs: 0, None)  # of a rendering that no template made
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
 
 
@@ -143,6 +144,38 @@ class Piece(PieceFields):
         return Piece, (self.text, self.origin)
 
 
+class RenderingSource:
+    """What a rendering was made of, which its origins need. This is that of a text that no template made.
+
+    Attributes:
+        aliases: reasoning keys as the caller wrote them, see `InputReader`.
+        with_parts: the messages, if their content may have media parts.
+    """
+
+    aliases: Mapping[tuple[int, str], str] = MappingProxyType({})
+    with_parts: Sequence[Any] = ()
+
+    @property
+    def nodes(self) -> Sequence[Position]:
+        """Line and column of each template node."""
+        return UNKNOWN_NODES
+
+    def make_follower(self) -> Follower:
+        """Return what follows trails, within a budget."""
+        return Follower(SMALL_BUDGET)
+
+    def find_output(self) -> Output:
+        """Return what the program wrote: texts and their trails, alternately."""
+        return []
+
+    def find_writers(self, text: str) -> list[WrittenSpan]:
+        """Return which expressions wrote which characters of a text; none if that is not known."""
+        return []
+
+
+NO_TEMPLATE = RenderingSource()
+
+
 class Rendering:
     """A rendered conversation.
 
@@ -156,53 +189,29 @@ class Rendering:
             warning once for each line of code; here each rendering has its own.
     """
 
-    __slots__ = (
-        "_aliases",
-        "_budget",
-        "_media",
-        "_messages",
-        "_nodes",
-        "_out",
-        "_piece_table",
-        "_pieces",
-        "_positions",
-        "_find_writers",
-        "_writers",
-        "changes",
-        "plain_kind",
-        "_find_unwritten",
-        "text",
-        "warnings",
-    )
+    changes: tuple[Change, ...] = ()
+    warnings: tuple[str, ...] = ()
+    _positions: Sequence[int] | None = None  # of the messages in the caller's list
+    _writers: WriterFinder | None = None
+    _media: tuple[MediaPart, ...] | None = None
+    _piece_table: PieceTable | None = None
+    _pieces: tuple[Piece, ...] | None = None
 
     def __init__(
         self,
         text: str,
-        out: Output | Callable[[], Output],
-        nodes: list[tuple[int, int]],
-        aliases: dict[tuple[int, str], str],
-        messages: Sequence[Any] = (),
-        budget: OriginBudget = SMALL_BUDGET,
+        source: RenderingSource = NO_TEMPLATE,
+        output: Output | None = None,
         plain_kind: PlainKind = "",
-        find_writers: FindWriters | None = None,
-        find_unwritten: Callable[[], tuple[int, ...]] | None = None,
+        unwritten: tuple[int, ...] | None = None,
     ) -> None:
         self.text = text
+        self._source = source
+        self._output = output  # mostly only the text is wanted
         self.plain_kind = plain_kind  # of the messages, see `find_plain_kind`
-        self._find_unwritten = find_unwritten
-        self.changes: tuple[Change, ...] = ()
-        self.warnings: tuple[str, ...] = ()
-        self._positions: Sequence[int] | None = None  # of the messages in the caller's list
-        self._out = out  # or a function that runs the program: mostly only the text is wanted
-        self._nodes = nodes  # line and column of each template node
-        self._aliases = aliases  # reasoning keys as the caller wrote them, see `InputReader`
-        self._budget = budget  # for following trails
-        self._find_writers = find_writers
-        self._writers: WriterFinder | None = None
-        self._messages = messages  # those whose content may have media parts
-        self._media: tuple[MediaPart, ...] | None = None if messages else ()
-        self._piece_table: PieceTable | None = None
-        self._pieces: tuple[Piece, ...] | None = None
+        self.unwritten = (
+            unwritten  # messages that may not be written whole; None if nothing is known
+        )
 
     def __str__(self) -> str:
         return self.text
@@ -241,24 +250,18 @@ class Rendering:
         self.changes = changes
         if positions is not None:
             self._positions = positions
-            self._pieces = None  # they may have been asked for, with other numbers
-            self._media = None if self._messages else ()
-
-    @property
-    def unwritten(self) -> tuple[int, ...] | None:
-        """The messages that are not known to be written whole; None if nothing is known."""
-        return None if self._find_unwritten is None else self._find_unwritten()
+            self._pieces = self._media = None  # they may have been asked for, with other numbers
 
     @property
     def output(self) -> Output:
         """What the program wrote: texts and their trails, alternately."""
-        if not isinstance(self._out, list):
-            self._out = self._out()
-        return self._out
+        if self._output is None:
+            self._output = self._source.find_output()
+        return self._output
 
     def make_follower(self) -> Follower:
         """Return what follows the trails of the rendering, within its budget."""
-        return Follower(*self._budget)
+        return self._source.make_follower()
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -281,7 +284,7 @@ class Rendering:
             [('image', 'messages[0].content[0]', '<|vision_start|><|image_pad|><|vision_end|>')]
         """
         if self._media is None:
-            found = find_media_parts(self._messages)
+            found = find_media_parts(self._source.with_parts)
             kinds = {self._path_as_given(path): kind for path, kind in found}
             # Pieces take longer than encoding, and few conversations have media.
             self._media = find_media(kinds, self.pieces) if kinds else ()
@@ -317,7 +320,7 @@ class Rendering:
     def writer_finder(self) -> WriterFinder:
         """Finds the writers once. Pieces hold it instead of the rendering, which holds them."""
         if self._writers is None:
-            self._writers = WriterFinder(self._find_writers, self.text)
+            self._writers = WriterFinder(self._source.find_writers, self.text)
         return self._writers
 
     def hide_before(self, item: int, start: int) -> Rendering:
@@ -328,8 +331,7 @@ class Rendering:
             start: the character at which that message begins.
         """
         output = ["", LOOP, self.text[:start], LOST, *self.output[item:]]
-        given = (self._nodes, self._aliases, self._messages, self._budget, self.plain_kind)
-        return Rendering(self.text, output, *given)
+        return Rendering(self.text, self._source, output, self.plain_kind)
 
     def origin(
         self, leaf: Leaf, message: int | None, generation: bool, part: Path | None = None
@@ -341,7 +343,7 @@ class Rendering:
         if type(leaf) is not int and isinstance(leaf, Written):
             leaf, part = leaf
         if type(leaf) is int:
-            line, column = self._nodes[leaf]
+            line, column = self._source.nodes[leaf]
             place = ("template", line, column, leaf, None, False, message, generation, (), part)
             return new_tuple(Origin, place)
         if type(leaf) is Field:
@@ -360,9 +362,10 @@ class Rendering:
 
     def _path_as_given(self, path: Path) -> Path:
         # Templates see reasoning under more keys than it was given, and messages may have been moved.
-        if self._aliases and len(path) >= 3 and path[0] == "messages":
+        aliases = self._source.aliases
+        if aliases and len(path) >= 3 and path[0] == "messages":
             # After "messages" a path has an index, and then a key, which its type does not say.
-            name = self._aliases.get((path[1], path[2]))  # type: ignore[arg-type]
+            name = aliases.get((path[1], path[2]))  # type: ignore[arg-type]
             if name is not None:
                 path = (*path[:2], name, *path[3:])
         if self._positions is not None and len(path) >= 2 and path[0] == "messages":
@@ -487,8 +490,7 @@ def append_reply(
         out += (text, 0 if name is None else (whole, name))
     out += ("", DONE)
     text = prompt.text + "".join(text for text, _ in parts)
-    nodes = prompt._nodes or [(1, 1)]
-    return Rendering(text, out, nodes, prompt._aliases, prompt._messages, prompt._budget)
+    return Rendering(text, prompt._source, out)
 
 
 def _restore_rendering(
@@ -497,7 +499,7 @@ def _restore_rendering(
     notes: tuple[tuple[Change, ...], tuple[str, ...]],
     media: tuple[MediaPart, ...],
 ) -> Rendering:
-    rendering = Rendering(text, [text, LOST] if text else [], [], {})
+    rendering = Rendering(text, output=[text, LOST] if text else [])
     rendering._pieces, rendering._media = pieces, media
     rendering.changes, rendering.warnings = notes
     return rendering
@@ -542,7 +544,7 @@ def _find_origins_of_json(
     key = (id(value), style, node, "pieces", generation)
     found: list[tuple[int, Origin]]
     nodes, found = cache.get(key) or (None, [])
-    if nodes is not rendering._nodes:
+    if nodes is not rendering._source.nodes:
         end, last = 0, None
         found = []
         for fragment, leaf in table.split(index):
@@ -550,7 +552,7 @@ def _find_origins_of_json(
                 last = leaf
                 found.append((end, rendering.origin(leaf, None, generation)))
             end += len(fragment)
-        cache.add(key, (rendering._nodes, found), PIECE_SIZE * len(found))
+        cache.add(key, (rendering._source.nodes, found), PIECE_SIZE * len(found))
     return found
 
 

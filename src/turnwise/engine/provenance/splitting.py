@@ -44,8 +44,6 @@ BEYOND_BUDGET = (
     "than 'computed', and is not trusted"
 )
 
-OriginBudget = tuple[int, Callable[[Any], int], Any]
-"""How many steps following may take, a function that returns what an input adds to them, and that input."""
 Waiting = list[tuple[str, Trail, Splitting]]  # texts whose rule has asked for another text
 
 
@@ -58,14 +56,12 @@ class Follower:
 
     Args:
         budget: how many fragments and rules may be followed.
-        share: returns what an input adds to the budget.
-        inputs: the input of the rendering.
+        share: returns what the input of the rendering adds to the budget.
     """
 
     __slots__ = (
         "_ends",
         "_fragments",
-        "_inputs",
         "_left",
         "_resolved",
         "_share",
@@ -73,12 +69,9 @@ class Follower:
         "_warned",
     )
 
-    def __init__(
-        self, budget: int, share: Callable[[Any], int] = lambda inputs: 0, inputs: Any = None
-    ) -> None:
+    def __init__(self, budget: int, share: Callable[[], int] = lambda: 0) -> None:
         self._left = budget
-        self._share: Callable[[Any], int] | None = share
-        self._inputs = inputs
+        self._share: Callable[[], int] | None = share
         self._warned: set[str] = set()
         # What was found before, by the identity of a trail or list, which is stored too so that it
         # stays alive: parts of one text all ask for the fragments of the whole.
@@ -121,7 +114,7 @@ class Follower:
         """Add the share of the input, once."""
         if self._share is not None:
             share, self._share = self._share, None
-            self._left += share(self._inputs)
+            self._left += share()
 
     def warn(self, problem: str) -> None:
         """Issue a warning, once for each problem of a rendering."""

@@ -205,8 +205,9 @@ class Allowance:
             for budget, share in shares.items():
                 self._input_share[budget] = max(share, self._input_share[budget])
 
-    def try_spend(self, amounts: Mapping[str, int]) -> bool:
+    def try_spend(self, steps: int, size: int, output: int) -> bool:
         """Subtract amounts if there is enough left; return whether there is."""
+        amounts = {"steps": steps, "bytes": size, "output": output}
         if any(self.left(budget) < amount for budget, amount in amounts.items()):
             return False
         self.spend(amounts)

@@ -36,18 +36,19 @@ from turnwise.engine.segments.facts import (
     ProvenSegment,
 )
 
-NOT_WRITTEN: frozenset[str] = frozenset()  # keys of a message that no loop takes
 OF_ROUND = re.compile(r"\b[imMn]\b|\bselect\(")  # in a question about more than the state
 # In a source about more than the message at hand and the state: other messages, or the clock.
 OF_OTHERS = re.compile(r"\b[MNn]\b|\bselect\(|\bformat_now\(")
+TEXT = r"'(?:[^'\\]|\\.)*'"
 UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
+OF_TEXT = re.compile(rf"\.get\(({TEXT})\)(\)?\.__class__ is str)")  # whether a field has text
 BOTH = {"True", "False"}  # as answers; 1 and 0 are other ones
 BEGIN = [
     "def walk(M, n, S, T, memory):",
-    "    out, left, missing, others, carried, price = [], [], None, [], (), 0.0",
+    "    out, missing, others, carried, price = [], None, [], (), 0.0",
 ]
-LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
-STATE = re.compile(r"S\[('(?:[^'\\]|\\.)*')\]")
+LITERAL = re.compile(rf"""{TEXT}|"(?:[^"\\]|\\.)*\"""")
+STATE = re.compile(rf"S\[({TEXT})\]")
 NEIGHBOUR = r"\(i [-+] 1\)"
 # How many messages there are of a kind: a checkpoint is one of conversations that have as many.
 COUNT = re.compile(r"len\(select\(S, M, \d+, K\d+\)\)")
@@ -59,21 +60,26 @@ SAME = re.compile(
 )
 
 
-class Unwritten(NamedTuple):
-    """A message that is not written whole, and the keys of it that are."""
-
-    message: int
-    keys: frozenset[str]
-
-
+Unwritten = tuple[int, frozenset[str]]
+"""A message that is not written whole, and the keys of it that are."""
+FieldPlace = tuple[int, str]
 Walked = tuple[
-    list[Any], list[Unwritten] | None, tuple[tuple[int, str], ...], bool, float, int, int, int
+    list[Any],
+    list[Unwritten] | None,
+    list[FieldPlace],
+    tuple[FieldPlace, ...],
+    bool,
+    float,
+    int,
+    int,
+    int,
 ]
 """What a conversation becomes:
 
 * the texts; with trails, texts and trails, alternately;
 * the messages that no loop writes whole; None if no loop is over all of them;
 * fields that are written in other rounds than their message's: its index, and the key;
+* the same of what the state carried;
 * whether there are tools, and nothing of them is written;
 * the share of the budgets that it takes, beside what messages add to them;
 * bytes that it pays for each character of a text;
@@ -84,12 +90,10 @@ Walk = Callable[..., Walked | None]
 """Its arguments are the messages, their number, the state with the clock, whether there are tools, and the memory."""
 
 
-def join_missing(missing: list[Unwritten] | None, left: list[Unwritten]) -> list[Unwritten]:
-    """Return the messages that neither this loop nor an earlier one, if there is one, writes whole."""
-    if missing is None:
-        return left
-    both = {one.message for one in missing} & {one.message for one in left}
-    return [one for one in (*missing, *left) if one.message in both]
+def join_missing(missing: list[Unwritten], left: list[Unwritten]) -> list[Unwritten]:
+    """Return the messages that neither this loop nor an earlier one writes whole."""
+    now = dict(left)
+    return [(index, keys | now[index]) for index, keys in missing if index in now]
 
 
 class LoopCheckpoint(NamedTuple):
@@ -147,8 +151,7 @@ class _WalkCode:
             **HELPERS,
             **constants.values,
             "join_missing": join_missing,
-            "Unwritten": Unwritten,
-            "NOT_WRITTEN": NOT_WRITTEN,
+            "UNCOUNTED": UNCOUNTED,
             "LoopCheckpoint": LoopCheckpoint,
             "read_entry": read_entry,
         }
@@ -186,7 +189,13 @@ class _WalkCode:
                     lines.append(f"{indent}if {_compare(name, answer)}:")
                     self.write_tree(branch, depth + 1, loop, paid, each, is_of_state)
             if set(map(repr, node.branches)) != BOTH:
-                lines.append(f"{indent}if not ({_compare(name, last)}): return None")
+                asked = _compare(name, last)
+                if last is True:
+                    asked = OF_TEXT.sub(
+                        r"[\1]\2", asked
+                    )  # which fails without the field, and is faster
+                if not _is_implied(asked, following):
+                    lines.append(f"{indent}if not ({asked}): return None")
             node = following
         if node is None or node.is_refused or (self._with_trails and node.output is None):
             lines.append(f"{indent}return None")
@@ -210,20 +219,25 @@ class _WalkCode:
             self.write_tree(node.loop.after.root, depth, None, paid, each)
             return
         amounts = f"{cost}, {steps} + {each[0]} * n, {size} + {each[1]} * n"
-        lines.append(f"{indent}return out, missing, (*others, *carried), T, price, {amounts}")
+        lines.append(f"{indent}return out, missing, others, carried, T, price, {amounts}")
 
     def _write_loop(self, loop: LoopOverMessages, depth: int) -> None:
         indent = "    " * depth
         self.lines += [f"{indent}{line}" for line in ("left = []", loop.selected) if line]
-        if not self._with_memory or not self._resume_loop(loop, indent):
-            self.lines.append(f"{indent}for i in range({loop.count}):")
-        self.lines.append(f"{indent}    m = M[{loop.index}]")
+        is_resumed = self._with_memory and self._resume_loop(loop, indent)
+        if not is_resumed and (loop.count, loop.index) == ("n", "i"):
+            self.lines.append(f"{indent}for i, m in enumerate(M):")
+        else:
+            if not is_resumed:
+                self.lines.append(f"{indent}for i in range({loop.count}):")
+            self.lines.append(f"{indent}    m = M[{loop.index}]")
         self.write_tree(loop.body.root, depth + 1, loop, (0, 0, 0), (0, 0))
         if _counts(loop):
             if loop.skipped:
                 skipped = f"range(min({loop.skipped}, n))"
-                self.lines.append(f"{indent}left += [Unwritten(i, NOT_WRITTEN) for i in {skipped}]")
-            self.lines.append(f"{indent}missing = join_missing(missing, left)")
+                self.lines.append(f"{indent}left += [(i, UNCOUNTED) for i in {skipped}]")
+            joined = "left if missing is None else join_missing(missing, left)"
+            self.lines.append(f"{indent}missing = {joined}")
 
     def _resume_loop(self, loop: LoopOverMessages, indent: str) -> bool:
         """Write the beginning of a loop that goes on at its checkpoint; return whether it can."""
@@ -280,7 +294,7 @@ class _WalkCode:
         name = f"keys{len(self.scope)}"
         self.scope[name] = node.keys | UNCOUNTED
         size = 1 + len(node.keys)  # beside the role
-        left = f"left.append(Unwritten({loop.index}, {name}))"
+        left = f"left.append(({loop.index}, {name}))"
         return [f"if len(m) != {size} and not {name}.issuperset(m): {left}"]
 
 
@@ -338,6 +352,13 @@ def _counts(loop: LoopOverMessages) -> bool:
 def _does_nothing(node: ProvenSegment) -> bool:
     does = (node.texts, node.output, node.state, node.trails, node.others, node.carried)
     return not any(does) and not (node.writes_tools or node.price or node.per_character)
+
+
+def _is_implied(asked: str, node: FactNode | ProvenSegment | None) -> bool:
+    """Whether only what is a text passes the next question, too: which text it is."""
+    if not isinstance(node, FactNode) or asked != f"{node.source}.__class__ is str":
+        return False
+    return set(map(type, node.branches)) == {str}
 
 
 def _compare(name: str, answer: Any) -> str:

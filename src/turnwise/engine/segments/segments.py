@@ -8,18 +8,17 @@ it may cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 from turnwise.engine.program import Program
 from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.splitting import Follower
 from turnwise.engine.provenance.trails import UNFOLLOWED, Output
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Limits, Runtime
-from turnwise.engine.segments.code import UNCOUNTED, Unwritten, Walk, compile_walk
+from turnwise.engine.segments.code import FieldPlace, Unwritten, Walk, compile_walk
 from turnwise.engine.segments.facts import Constants, FactTree
 from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import Recorder
@@ -34,6 +33,7 @@ MAX_LEARNED = 256  # messages of a conversation that are recorded
 MAX_MESSAGES = 10_000
 CHECKED_ORIGINS = 20_000  # steps of following trails, when segments are compared with the program
 LEAF_BYTES = 4_000
+NO_MEMORY = {"text": ""}
 CONTAINER_BYTES = 400
 # What the walk over a conversation may raise: the program then raises an error with its place, or not.
 UNWRITABLE = (TypeError, ValueError, LookupError, RecursionError, MemoryError)
@@ -58,27 +58,15 @@ class QuietFollower(Follower):
         """Keep a problem to itself."""
 
 
-class SegmentedText(NamedTuple):
-    """A text that was written from segments.
+SegmentedText = tuple[str, Output | None, tuple[int, ...] | None, int, int]
+"""A text that was written from segments:
 
-    Attributes:
-        text: the text.
-        output: the text with its trails, as the program writes it; None if it was not asked for.
-        find_unwritten: see `Rendering.unwritten`.
-        steps: that the program pays for it, or some more.
-        size: the bytes that it pays for.
-    """
-
-    text: str
-    output: Output | None
-    find_unwritten: Callable[[], tuple[int, ...]] | None
-    steps: int
-    size: int
-
-    @property
-    def amounts(self) -> dict[str, int]:
-        """What the program would spend of the budgets that the renderings of a call share."""
-        return {"steps": self.steps, "bytes": self.size, "output": len(self.text)}
+* the text;
+* the text with its trails, as the program writes it; None if it was not asked for;
+* see `Rendering.unwritten`;
+* steps that the program pays for it, or some more;
+* the bytes that it pays for.
+"""
 
 
 class Segments:
@@ -95,7 +83,7 @@ class Segments:
         self._tools_size: tuple[int, int] = getattr(tools, "size", (0, 0))
         self._constants = Constants()
         self._entry = FactTree()
-        self._walks: dict[tuple[bool, ...], Walk] = {}  # by variant, see `compile_walk`
+        self._walks: dict[tuple[bool, bool], Walk] = {}  # by variant, see `compile_walk`
         self._lock = Lock()
         self._misses = 0
         self._failures = 0
@@ -133,13 +121,14 @@ class Segments:
             return None
         if with_trails and not self._has_origins:
             return None
-        walk = self._get_walk(with_trails, memory is not None)
-        known = memory or {"text": ""}
+        variant = (with_trails, memory is not None)
+        walk = self._walks.get(variant) or self._compile(variant)
+        known = NO_MEMORY if memory is None else memory
         try:
             walked = walk(messages, len(messages), {"now": now}, has_tools, known)
             if walked is None:
                 return None
-            out, missing, others, has_tools, price, cost, steps, size = walked
+            out, missing, others, carried, has_tools, price, cost, steps, size = walked
             text = "".join(out[::2] if with_trails else out)
             is_ascii = text.isascii()
             if not is_ascii and not known["text"].startswith(text):
@@ -149,16 +138,15 @@ class Segments:
         length = len(text)
         if length > MAX_TEXT or not self._can_pay(messages, length, is_ascii, price, cost):
             return None
-        find_unwritten = None
+        unwritten: tuple[int, ...] | None = None
         if missing is not None and not has_tools:
-            find_unwritten = partial(_find_unwritten, messages, missing, others)
-        output = out if with_trails else None
-        return SegmentedText(text, output, find_unwritten, steps, size + cost * length)
+            unwritten = ()
+            if missing:
+                unwritten = _find_unwritten(messages, missing, {*others, *carried})
+        return text, out if with_trails else None, unwritten, steps, size + cost * length
 
-    def _get_walk(self, *variant: bool) -> Walk:
-        walk = self._walks.get(variant)
-        if walk is None:
-            walk = self._walks[variant] = compile_walk(self._entry, self._constants, *variant)
+    def _compile(self, variant: tuple[bool, bool]) -> Walk:
+        walk = self._walks[variant] = compile_walk(self._entry, self._constants, *variant)
         return walk
 
     def _can_pay(
@@ -218,11 +206,11 @@ class Segments:
         if written is None:
             self._failures += 1
             self._next = self._misses + 2 ** min(self._failures, MAX_DOUBLINGS)
-        elif written.text != text:  # a defect of the recorder; nothing that it recorded is trusted
+        elif written[0] != text:  # a defect of the recorder; nothing that it recorded is trusted
             self._leaves, self._entry = MAX_LEAVES, FactTree()
             self._walks.clear()
-        if traced is not None and traced.output is not None:
-            origins = [_find_origins(one, text, self._limits) for one in (traced.output, output)]
+        if traced is not None and traced[1] is not None:
+            origins = [_find_origins(one, text, self._limits) for one in (traced[1], output)]
             is_followed = UNFOLLOWED not in [leaf for leaf, *_ in origins[1]]
             self._has_origins &= is_followed and origins[0] == origins[1]
         self._recordings += 1
@@ -257,24 +245,16 @@ def _find_origins(output: Output, text: str, limits: Limits) -> list[tuple[Any, 
 
 
 def _find_unwritten(
-    messages: list[dict[str, Any]],
-    missing: list[Unwritten],
-    others: tuple[tuple[int, str], ...],
+    messages: list[dict[str, Any]], missing: list[Unwritten], others: set[FieldPlace]
 ) -> tuple[int, ...]:
     """Return the messages of which a field that counts may not be written."""
-    if not missing:
-        return ()
-    written: dict[int, set[str]] = {}
+    found = []
     for index, keys in missing:
-        written.setdefault(index, set(UNCOUNTED)).update(keys)
-    for index, key in others:
-        if index in written:
-            written[index].add(key)
-    return tuple([i for i, found in written.items() if not _has_all(found, messages[i])])
-
-
-def _has_all(keys: set[str], message: dict[str, Any]) -> bool:
-    """Whether these keys of a message are all that have a text."""
-    if not keys.isdisjoint(REASONING_KEYS):
-        keys = keys.union(REASONING_KEYS)  # reasoning is there under each of its names
-    return not any([value for key, value in message.items() if key not in keys])
+        for key, value in messages[index].items():
+            if value and key not in keys and (index, key) not in others:
+                # Reasoning is there under each of its names.
+                names = REASONING_KEYS if key in REASONING_KEYS else ()
+                if not any([name in keys or (index, name) in others for name in names]):
+                    found.append(index)
+                    break
+    return tuple(found)
