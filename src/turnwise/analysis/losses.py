@@ -73,13 +73,15 @@ def find_losses(
     """
     named = [index for index, message in enumerate(messages) if names and _has_name(message)]
     suspects, numbered = None, list(enumerate(messages))
-    if not documents and not named:
-        if rendering.unwritten is not None:  # then all tools are written
-            suspects, tools = rendering.unwritten, None
-            numbered = [numbered[index] for index in sorted(suspects)]
-        if suspects == ():
-            return []  # segments prove it
-    written = read_output(rendering.output, rendering.make_follower(), suspects)
+    if rendering.unwritten is not None and not documents and not named:  # segments prove it
+        suspects = sorted([place for place in rendering.unwritten if type(place) is int])
+        numbered = [numbered[index] for index in suspects]
+        if len(suspects) == len(rendering.unwritten):
+            tools = None
+        if not suspects and not tools:
+            return []
+    output = [] if suspects == [] else rendering.output
+    written = read_output(output, rendering.make_follower(), suspects)
     finder = LossFinder(written, rendering)
     found = [*finder.find(numbered, tools, documents, removed), *finder.find_names(named)]
     losses = [

@@ -59,6 +59,8 @@ PIECE_SIZE = 128  # characters that take about as much memory as a piece
 SMALL_BUDGET = 1000  # of a rendering that no template made
 UNKNOWN_NODES: list[Position] = [(1, 1)]
 new_tuple = tuple.__new__  # in half of the time of calling a named tuple
+Suspects = tuple[int | str, ...]
+"""What may be lost: messages that are not known to be written whole, and "tools" if nothing of them is written."""
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
 
 
@@ -203,15 +205,13 @@ class Rendering:
         source: RenderingSource = NO_TEMPLATE,
         output: Output | None = None,
         plain_kind: PlainKind = "",
-        unwritten: tuple[int, ...] | None = None,
+        unwritten: Suspects | None = None,
     ) -> None:
         self.text = text
         self._source = source
         self._output = output  # mostly only the text is wanted
         self.plain_kind = plain_kind  # of the messages, see `find_plain_kind`
-        self.unwritten = (
-            unwritten  # messages that may not be written whole; None if nothing is known
-        )
+        self.unwritten = unwritten  # None if nothing is known
 
     def __str__(self) -> str:
         return self.text

@@ -81,6 +81,17 @@ def writes_tools(out: Output, count: int) -> bool:
     return False
 
 
+def leads_to_tools(trails: Iterable[Trail]) -> bool:
+    """Whether something that was written may be of tools; False if that is ruled out."""
+    waiting = [*trails]
+    for value in waiting:  # which becomes longer
+        if type(value) is tuple or type(value) is list:
+            if value and value[0] is ROOT and value[1] == TOOLS[1]:
+                return True
+            waiting += value
+    return False
+
+
 class WrittenFields:
     """The texts of fields that were written.
 

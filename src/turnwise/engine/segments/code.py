@@ -68,7 +68,7 @@ Walked = tuple[
     list[Unwritten] | None,
     list[FieldPlace],
     tuple[FieldPlace, ...],
-    bool,
+    bool | None,
     float,
     int,
     int,
@@ -80,7 +80,7 @@ Walked = tuple[
 * the messages that no loop writes whole; None if no loop is over all of them;
 * fields that are written in other rounds than their message's: its index, and the key;
 * the same of what the state carried;
-* whether there are tools, and nothing of them is written;
+* whether there are tools, and nothing of them is written; None if that is in doubt;
 * the share of the budgets that it takes, beside what messages add to them;
 * bytes that it pays for each character of a text;
 * steps that the program pays for it, or some more;
@@ -271,8 +271,8 @@ class _WalkCode:
         if node.others:
             pairs = [f"({place}, {key!r})" for place, key in node.others]
             lines.append(f"others += ({', '.join(pairs)},)")
-        if node.writes_tools:
-            lines.append("T = False")
+        if node.writes_tools is not False:
+            lines.append("T = False" if node.writes_tools else "T = T and None")
         if node.price or node.per_character:
             each = [f" + {share!r} * len({text})" for text, share in node.per_character.items()]
             lines += [f"price += {node.price!r}{''.join(each)}", "if price > 1: return None"]
@@ -351,7 +351,7 @@ def _counts(loop: LoopOverMessages) -> bool:
 
 def _does_nothing(node: ProvenSegment) -> bool:
     does = (node.texts, node.output, node.state, node.trails, node.others, node.carried)
-    return not any(does) and not (node.writes_tools or node.price or node.per_character)
+    return node.writes_tools is False and not any((*does, node.price, node.per_character))
 
 
 def _is_implied(asked: str, node: FactNode | ProvenSegment | None) -> bool:

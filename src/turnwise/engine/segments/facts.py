@@ -98,7 +98,7 @@ class ProvenSegment:
         state: the source of each new value of a namespace, by its key in S.
         keys: the fields of the message at hand that are written whole.
         others: those of other messages, each with the source of the index of the message.
-        writes_tools: whether something of each tool is written.
+        writes_tools: whether something of each tool is written; None if only of some, or if that is in doubt.
         carried: the keys in S of fields that namespaces had, and that are written.
         cost: bytes that it pays for each character of a text.
         steps: that the program paid for.
@@ -115,7 +115,7 @@ class ProvenSegment:
     state: dict[str, str] = field(default_factory=dict)
     keys: frozenset[str] = frozenset()
     others: tuple[tuple[str, str], ...] = ()
-    writes_tools: bool = False
+    writes_tools: bool | None = False
     carried: tuple[str, ...] = ()
     cost: int = 0
     steps: int = 0

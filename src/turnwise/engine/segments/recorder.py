@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any
 
 from turnwise.engine.provenance.trails import MESSAGES, Trail
-from turnwise.engine.provenance.written_fields import writes_tools
+from turnwise.engine.provenance.written_fields import leads_to_tools, writes_tools
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Runtime
 from turnwise.engine.runtime.values import Pair
 from turnwise.engine.segments.facts import (
@@ -169,7 +169,7 @@ class Recorder:
                 state=dict(self.state),
                 keys=here,
                 others=others,
-                writes_tools=bool(self._tools) and writes_tools(written, self._tools),
+                writes_tools=self._find_tools(written, output),
                 carried=tuple(sorted(field.state for field in fields if field.state)),
                 cost=self.cost,
                 steps=self._paid[0] - steps,
@@ -223,6 +223,13 @@ class Recorder:
         here = frozenset(keys.pop(self._own, ()))
         others = [(index, key) for index, names in keys.items() for key in names]
         return here, tuple(others)
+
+    def _find_tools(self, written: list[Any], output: list[str] | None) -> bool | None:
+        """Whether something of each tool is written; None if only of some, or if that is in doubt."""
+        if not self._tools or writes_tools(written, self._tools):
+            return bool(self._tools)
+        trails = [*written[1::2], *self._trails.values()]
+        return None if output is None or leads_to_tools(trails) else False
 
     def _find_price(self, steps: int, size: int, parts: Parts) -> float:
         """Return the share of the budgets that this section takes."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from turnwise.engine.program import Program
 from turnwise.engine.provenance.piece_table import PieceTable
+from turnwise.engine.provenance.rendering import Suspects
 from turnwise.engine.provenance.splitting import Follower
 from turnwise.engine.provenance.trails import UNFOLLOWED, Output
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Limits, Runtime
@@ -35,6 +36,7 @@ CHECKED_ORIGINS = 20_000  # steps of following trails, when segments are compare
 LEAF_BYTES = 4_000
 NO_MEMORY = {"text": ""}
 CONTAINER_BYTES = 400
+LOST_TOOLS = ("tools",)
 # What the walk over a conversation may raise: the program then raises an error with its place, or not.
 UNWRITABLE = (TypeError, ValueError, LookupError, RecursionError, MemoryError)
 
@@ -58,7 +60,7 @@ class QuietFollower(Follower):
         """Keep a problem to itself."""
 
 
-SegmentedText = tuple[str, Output | None, tuple[int, ...] | None, int, int]
+SegmentedText = tuple[str, Output | None, Suspects | None, int, int]
 """A text that was written from segments:
 
 * the text;
@@ -128,7 +130,7 @@ class Segments:
             walked = walk(messages, len(messages), {"now": now}, has_tools, known)
             if walked is None:
                 return None
-            out, missing, others, carried, has_tools, price, cost, steps, size = walked
+            out, missing, others, carried, lost_tools, price, cost, steps, size = walked
             text = "".join(out[::2] if with_trails else out)
             is_ascii = text.isascii()
             if not is_ascii and not known["text"].startswith(text):
@@ -138,11 +140,11 @@ class Segments:
         length = len(text)
         if length > MAX_TEXT or not self._can_pay(messages, length, is_ascii, price, cost):
             return None
-        unwritten: tuple[int, ...] | None = None
-        if missing is not None and not has_tools:
-            unwritten = ()
+        unwritten: Suspects | None = None
+        if missing is not None and lost_tools is not None:
+            unwritten = LOST_TOOLS if lost_tools else ()
             if missing:
-                unwritten = _find_unwritten(messages, missing, {*others, *carried})
+                unwritten += _find_unwritten(messages, missing, {*others, *carried})
         return text, out if with_trails else None, unwritten, steps, size + cost * length
 
     def _compile(self, variant: tuple[bool, bool]) -> Walk:
