@@ -249,6 +249,5 @@ def _read_turns(messages: Any, tools: Any) -> ReadMessages | None:
     """Return copies of plain turns, without tools; None of other messages."""
     if tools is not None or find_plain_kind(messages) != "turns":
         return None
-    return new_tuple(
-        ReadMessages, ([message.copy() for message in messages], {}, "turns", False, None)
-    )
+    copies = [message.copy() for message in messages]
+    return new_tuple(ReadMessages, (copies, {}, "turns", False, None, None))
