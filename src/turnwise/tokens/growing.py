@@ -240,7 +240,7 @@ def _with_memory(request: EncodeRequest, earlier: ReadMessages | None) -> Encode
     memory: dict[Any, Any] = {}
     if earlier is not None and earlier.messages == read.messages[: len(earlier.messages)]:
         memory |= earlier.memory or {}
-    memory["text"] = ""
+    memory.setdefault("text", "")
     return replace(request, read=(request.messages, read._replace(memory=memory)))
 
 

@@ -133,8 +133,9 @@ class Segments:
             out, missing, others, carried, lost_tools, price, cost, steps, size = walked
             text = "".join(out[::2] if with_trails else out)
             is_ascii = text.isascii()
-            if not is_ascii and not known["text"].startswith(text):
-                text.encode("utf-32-le")  # fails for half of a pair; three times as fast as UTF-8
+            if not is_ascii and not (checked := known["text"]).startswith(text):
+                rest = text[len(checked) :] if text.startswith(checked) else text
+                rest.encode("utf-32-le")  # fails for half of a pair; three times as fast as UTF-8
         except UNWRITABLE:
             return None
         length = len(text)
