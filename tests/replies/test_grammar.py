@@ -27,10 +27,10 @@ from turnwise.replies.declared import known_models, merge_declaration, parse_dec
 from turnwise.replies.derive import derive
 from turnwise.replies.derive.markers import HOLDS_FIELD, TOO_LONG, drop_invalid
 from turnwise.replies.derive.objects import decode_value
-from turnwise.replies.grammar import (
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.grammar_parts import (
     KEY,
     Calls,
-    Grammar,
     JsonCall,
     Marker,
     Pairs,

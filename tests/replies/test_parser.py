@@ -19,7 +19,15 @@ from reply_grammars import EXAMPLES, GRAMMARS, Example
 from timing import assert_linear, assert_quick
 from turnwise.errors import TokenizerError
 from turnwise.replies.events import SPANS, STATUSES, Attempt, Event, Message
-from turnwise.replies.grammar import Calls, Grammar, JsonCall, Marker, Pairs, Region, TaggedCall
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.grammar_parts import (
+    Calls,
+    JsonCall,
+    Marker,
+    Pairs,
+    Region,
+    TaggedCall,
+)
 from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES
 from turnwise.replies.parser.markers import common_tag_suffix
 from turnwise.replies.parser.parser import Parser

@@ -27,7 +27,8 @@ from reply_essence import CALLED, TOOLS, essence, id_of
 from reply_messages import UNREADABLE
 from reply_vectors import template
 from turnwise.replies.events import Event
-from turnwise.replies.grammar import Grammar, JsonCall, TaggedCall
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.grammar_parts import JsonCall, TaggedCall
 from turnwise.replies.parser.markers import collect_texts
 from turnwise.replies.write import write
 

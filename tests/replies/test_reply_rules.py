@@ -17,7 +17,8 @@ from loaded import load_entry
 from turnwise.errors import TurnwiseError
 from turnwise.replies.events import Message
 from turnwise.replies.export.schema_reader import read_signatures
-from turnwise.replies.grammar import Grammar, Marker, Region, TaggedCall
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.grammar_parts import Marker, Region, TaggedCall
 from turnwise.replies.parser.markers import is_tag_like, split_tags
 from turnwise.replies.parser.parser import Parser
 from turnwise.replies.write import write

@@ -20,8 +20,8 @@ from gbnf_reader import read_gbnf
 from lazy_modules import LazyModule
 from loaded import load_entry
 from tool_calls import SCHEMAS, TOOLS, mutants, plain_messages, valid_messages
-from turnwise.replies.grammar import Calls, Grammar, Marker, TaggedCall
-from turnwise.replies.grammar_parts import UNQUOTED
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.grammar_parts import UNQUOTED, Calls, Marker, TaggedCall
 from turnwise.replies.write import write
 
 llguidance = LazyModule("llguidance")

@@ -15,7 +15,8 @@ from random import Random
 
 from reply_grammars import EXAMPLES
 from turnwise.replies.events import SPANS, STATUSES, Message
-from turnwise.replies.grammar import Grammar, JsonCall
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.grammar_parts import JsonCall
 from turnwise.replies.parser.compiled_grammar import ARGUMENT_KEYS, NAME_KEYS, CompiledGrammar
 from turnwise.replies.parser.markers import collect_texts
 

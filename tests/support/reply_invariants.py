@@ -32,7 +32,8 @@ from reply_messages import tool
 from turnwise.errors import TurnwiseError
 from turnwise.replies.derive.derivation import NOT_READ_BACK
 from turnwise.replies.events import Event, Message
-from turnwise.replies.grammar import Grammar, JsonCall, TaggedCall
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.grammar_parts import JsonCall, TaggedCall
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
 from turnwise.replies.parser.markers import collect_texts, is_tag_like, split_tags
 from turnwise.replies.parser.parser import Parser

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-from turnwise.replies.grammar import Calls, Grammar
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.grammar_parts import Calls
 from turnwise.replies.write import write
 
 Message = dict[str, Any]

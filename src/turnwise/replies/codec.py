@@ -28,14 +28,12 @@ from turnwise.replies.declared import (
     find_declaration,
     merge_declaration,
 )
-from turnwise.replies.derive import derive
 from turnwise.replies.events import Message, messages_equal
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.input_format import InputFormat, detect_input_format
 from turnwise.replies.parser.markers import collect_texts
 from turnwise.replies.parser.parser import Parser
 from turnwise.replies.parser.prefill import prompt_before_reply
-from turnwise.replies.write import write
 
 SPAN_FIELDS = {
     "marker": None,
@@ -80,6 +78,8 @@ class ReplyCodec:
     @cached_property
     def grammar(self) -> Grammar:
         """How replies to the template look: derived from it, completed by the declaration."""
+        from turnwise.replies.derive import derive
+
         derived, renderer = derive(self.facts), self.renderer
         return complete_grammar(derived, renderer.text, renderer.name, self.declaration)
 
@@ -181,6 +181,8 @@ class ReplyCodec:
         if "content" not in self.grammar.sources:
             raise MessageError("the template writes no reply that could be learned from")
         grammar = self._grammar_for(tokenizer, None)
+        from turnwise.replies.write import write
+
         text = write(grammar, message, prompt)
         parsed = Parser(grammar, prompt).read(text)
         if not messages_equal(parsed, message):

@@ -33,10 +33,10 @@ from functools import cache
 from typing import Any
 
 from turnwise.errors import SourceError, short_repr
-from turnwise.replies.grammar import (
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.grammar_parts import (
     SLOTS,
     Calls,
-    Grammar,
     JsonCall,
     Marker,
     Pairs,
@@ -45,8 +45,8 @@ from turnwise.replies.grammar import (
     Source,
     Spacing,
     TaggedCall,
+    default_json_parts,
 )
-from turnwise.replies.grammar_parts import default_json_parts
 from turnwise.replies.parser.prefill import assistant_header
 from turnwise.schema import (
     BOOLEAN,

@@ -13,18 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from turnwise.messages import JsonMapping, JsonObject, Tools
 from turnwise.notebook import show_html
-from turnwise.replies.export.gbnf import GbnfGrammar, to_gbnf
-from turnwise.replies.export.lark import to_lark
-from turnwise.replies.export.reply_tree import ReplyOptions, build_reply_tree
-from turnwise.replies.export.response_template import ProfileName, to_response_template
-from turnwise.replies.export.structural_tag import to_structural_tag
 from turnwise.replies.grammar_parts import (
     KEY,
-    SLOTS,
     Calls,
     GrammarParts,
     JsonCall,
@@ -32,25 +26,12 @@ from turnwise.replies.grammar_parts import (
     Pairs,
     RawCall,
     Region,
-    Source,
-    Spacing,
     TaggedCall,
 )
 
-__all__ = [
-    "KEY",
-    "SLOTS",
-    "Calls",
-    "Grammar",
-    "JsonCall",
-    "Marker",
-    "Pairs",
-    "RawCall",
-    "Region",
-    "Source",
-    "Spacing",
-    "TaggedCall",
-]
+if TYPE_CHECKING:
+    from turnwise.replies.export.gbnf import GbnfGrammar
+    from turnwise.replies.export.response_template import ProfileName
 
 
 class TableRow(NamedTuple):
@@ -137,6 +118,8 @@ class Grammar(GrammarParts):
             >>> turnwise.load("qwen3").grammar.to_response_template()["start_anchor"]
             '<|im_start|>assistant\\n'
         """
+        from turnwise.replies.export.response_template import to_response_template
+
         return to_response_template(self, partly, profile)
 
     def to_structural_tag(
@@ -177,8 +160,11 @@ class Grammar(GrammarParts):
             >>> turnwise.load("qwen3").grammar.to_structural_tag([tide])["type"]
             'structural_tag'
         """
-        options = ReplyOptions(choice, reasoning, parallel, content, prompt)
-        return to_structural_tag(build_reply_tree(self, tools, options))
+        from turnwise.replies.export.structural_tag import to_structural_tag
+
+        return to_structural_tag(
+            self._build_tree(tools, choice, reasoning, parallel, content, prompt)
+        )
 
     def to_lark(
         self,
@@ -204,8 +190,10 @@ class Grammar(GrammarParts):
             >>> "%json" in turnwise.load("qwen3").grammar.to_lark([tide], "required")
             True
         """
-        options = ReplyOptions(choice, reasoning, parallel, content, prompt)
-        return to_lark(build_reply_tree(self, tools, options), special_tokens)
+        from turnwise.replies.export.lark import to_lark
+
+        tree = self._build_tree(tools, choice, reasoning, parallel, content, prompt)
+        return to_lark(tree, special_tokens)
 
     def to_gbnf(
         self,
@@ -234,9 +222,17 @@ class Grammar(GrammarParts):
             >>> turnwise.load("qwen3").grammar.to_gbnf([tide]).triggers
             ('<tool_call>',)
         """
-        options = ReplyOptions(choice, reasoning, parallel, content, prompt)
+        from turnwise.replies.export.gbnf import to_gbnf
+
         is_lazy = choice == "auto" and content is None
-        return to_gbnf(build_reply_tree(self, tools, options), is_lazy)
+        tree = self._build_tree(tools, choice, reasoning, parallel, content, prompt)
+        return to_gbnf(tree, is_lazy)
+
+    def _build_tree(self, tools: Tools, *options: Any) -> Any:
+        # The exports are the largest part of this package; whoever renders or parses does not wait for them.
+        from turnwise.replies.export.reply_tree import ReplyOptions, build_reply_tree
+
+        return build_reply_tree(self, tools, ReplyOptions(*options))
 
 
 def _marker_rows(part: str, marker: Marker) -> Iterator[TableRow]:

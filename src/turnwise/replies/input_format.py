@@ -27,8 +27,6 @@ from turnwise.analysis.prober import (
     Prober,
 )
 from turnwise.messages import REASONING_KEYS, JsonObject
-from turnwise.replies.derive.calls import find_one_call
-from turnwise.replies.derive.reasoning import reasoning_calls, reasoning_messages, render_reasoning
 from turnwise.replies.events import Message
 
 __all__ = ["IN_PARTS", "InputFormat", "detect_input_format"]
@@ -82,12 +80,21 @@ def detect_input_format(facts: Facts) -> InputFormat:
     """Return the format in which a template accepts messages, as far as its renderings show it."""
     if not facts.is_accepting:
         return InputFormat()
+    # `render` of a plain conversation asks nothing of this.
+    from turnwise.replies.derive.calls import find_one_call
+
     prober, one_call = find_one_call(facts.prober)
     shape = one_call.shape if one_call is not None else CallShape()
     return InputFormat(shape, prober.settings.parts, _find_reasoning_key(prober, shape))
 
 
 def _find_reasoning_key(prober: Prober, shape: CallShape) -> str:
+    from turnwise.replies.derive.reasoning import (
+        reasoning_calls,
+        reasoning_messages,
+        render_reasoning,
+    )
+
     probes = [*reasoning_messages(prober), *reasoning_calls(prober, shape)]
     for options in ({}, *prober.reasoning_options(REASONING_VALUES)):
         for message, turn in render_reasoning(prober, probes, **options):

@@ -40,7 +40,7 @@ from turnwise.replies.derive.pairs import (
     layout_pairs,
     with_other_types,
 )
-from turnwise.replies.grammar import JsonCall, Marker, TaggedCall
+from turnwise.replies.grammar_parts import JsonCall, Marker, TaggedCall
 
 Slot = tuple[int, int, str]  # start, end, and which of `grammar.SLOTS` it is
 

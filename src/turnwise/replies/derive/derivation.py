@@ -53,8 +53,8 @@ from turnwise.replies.derive.reasoning import (
     matching_tag,
 )
 from turnwise.replies.events import messages_equal
-from turnwise.replies.grammar import Grammar, Marker, Region, TaggedCall
-from turnwise.replies.grammar_parts import NOT_READ_BACK
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.grammar_parts import NOT_READ_BACK, Marker, Region, TaggedCall
 from turnwise.replies.parser.parser import Parser
 
 # ---- selfcheck ----

@@ -8,7 +8,8 @@ from typing import Any
 
 from turnwise.analysis.prober import ARGUMENTS, SENTINELS, USER, Prober
 from turnwise.analysis.segment import WHOLE_TAG, Segment, leading_space
-from turnwise.replies.grammar import Grammar, Marker, Region
+from turnwise.replies.grammar import Grammar
+from turnwise.replies.grammar_parts import Marker, Region
 from turnwise.replies.parser.markers import collect_texts
 
 # ---- segment markers ----

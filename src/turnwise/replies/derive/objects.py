@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from turnwise.analysis.prober import IDS, NAMES
 from turnwise.analysis.segment import Segment, leading_space
 from turnwise.messages import JsonObject
-from turnwise.replies.grammar import JsonCall, Spacing
+from turnwise.replies.grammar_parts import JsonCall, Spacing
 
 _DECODER = json.JSONDecoder()
 _INDENTS = (None, 2, 4, 1)

@@ -29,7 +29,7 @@ from turnwise.analysis.segment import WHOLE_TAG, Segment, last_tag_start, leadin
 from turnwise.messages import JsonMapping, JsonObject
 from turnwise.replies.derive.calls import WrittenCalls
 from turnwise.replies.derive.markers import to_marker
-from turnwise.replies.grammar import Marker, Region
+from turnwise.replies.grammar_parts import Marker, Region
 
 SEARCHED = "searched"
 MAX_OPENER_LENGTH = 200  # characters before reasoning in which its opener is looked for
