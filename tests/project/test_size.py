@@ -41,7 +41,7 @@ BUDGETS = {
     "analysis": 23_436,
     "dialects": 22_191,
     "tokens": 33_787,
-    "replies": 61_493,
+    "replies": 61_488,
     "normalisation": 11_044,
     "conversion": 5_219,
     "training": 1_976,

@@ -20,17 +20,9 @@ from timing import assert_linear, assert_quick
 from turnwise.errors import TokenizerError
 from turnwise.replies.events import SPANS, STATUSES, Attempt, Event, Message
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.grammar_parts import (
-    Calls,
-    JsonCall,
-    Marker,
-    Pairs,
-    Region,
-    TaggedCall,
-)
-from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES
+from turnwise.replies.grammar_parts import Calls, JsonCall, Marker, Pairs, Region, TaggedCall
+from turnwise.replies.parser import ALL_TOLERANCES, Parser
 from turnwise.replies.parser.markers import common_tag_suffix
-from turnwise.replies.parser.parser import Parser
 from turnwise.replies.parser.text_values import coerce
 from turnwise.replies.parser.values import MAX_DEPTH, ValueParser, to_json
 

@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 import turnwise
 from loaded import load_entry
 from timing import assert_quick
-from turnwise.replies.grammar_parts import (
-    KEY,
-    Marker,
-    Pairs,
-    Region,
-)
+from turnwise.replies.grammar_parts import KEY, Marker, Pairs, Region
 from turnwise.replies.parser.text_values import parse_elements
 from turnwise.tokens import tokenizers
 

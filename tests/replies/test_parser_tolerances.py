@@ -19,12 +19,7 @@ from reply_essence import CALLED, TOOLS, essence, id_of
 from reply_messages import UNREADABLE
 from reply_vectors import template
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.grammar_parts import (
-    Marker,
-    RawCall,
-    Region,
-    Spacing,
-)
+from turnwise.replies.grammar_parts import Marker, RawCall, Region, Spacing
 from turnwise.replies.write import write
 
 Change = Callable[[Any], Any]

@@ -13,12 +13,7 @@ import pytest
 from reply_grammars import GRAMMARS, region, tagged_call
 from turnwise.replies.events import MARKER_STATUSES, SPANS, STATUSES, Message
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.grammar_parts import (
-    Calls,
-    JsonCall,
-    Marker,
-    Pairs,
-)
+from turnwise.replies.grammar_parts import Calls, JsonCall, Marker, Pairs
 from turnwise.replies.parser.compiled_grammar import CompiledGrammar
 from turnwise.replies.parser.markers import MarkerKind, MarkerMatch, MarkerMatcher, MarkerTag
 from turnwise.replies.parser.parser import Parser

@@ -9,14 +9,7 @@ import json
 from typing import Any, NamedTuple
 
 from turnwise.replies.grammar import Grammar
-from turnwise.replies.grammar_parts import (
-    Calls,
-    JsonCall,
-    Marker,
-    Pairs,
-    Region,
-    TaggedCall,
-)
+from turnwise.replies.grammar_parts import Calls, JsonCall, Marker, Pairs, Region, TaggedCall
 
 
 def region(open: str, close: str) -> Region:

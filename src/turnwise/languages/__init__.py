@@ -17,7 +17,6 @@ import json
 import re
 from collections.abc import Container, Mapping
 from functools import cache, lru_cache
-from importlib.resources import files
 from string import Formatter
 from typing import Any
 
@@ -90,6 +89,8 @@ def _translate_fields(
 @cache
 def read_phrases(language: str) -> list[tuple[str, str, str]]:
     """Return the longest literal text of each pattern, the pattern and its translation, as they are tried."""
+    from importlib.resources import files  # slow to import, and not needed for English
+
     file = files(__name__).joinpath(f"{language}.json")
     phrases = []
     for place, topic in enumerate(json.loads(file.read_text(encoding="utf-8")).values()):

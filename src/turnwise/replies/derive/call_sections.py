@@ -24,14 +24,7 @@ from turnwise.replies.derive.calls import (
 from turnwise.replies.derive.markers import find_problem, to_marker, to_region
 from turnwise.replies.derive.objects import decode_value
 from turnwise.replies.derive.probe_results import ContentLayout, ProbeResults
-from turnwise.replies.grammar_parts import (
-    Calls,
-    JsonCall,
-    Marker,
-    Region,
-    Source,
-    TaggedCall,
-)
+from turnwise.replies.grammar_parts import Calls, JsonCall, Marker, Region, Source, TaggedCall
 
 
 @dataclass

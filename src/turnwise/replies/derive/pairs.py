@@ -18,13 +18,7 @@ from typing import NamedTuple
 from turnwise.analysis.segment import EMPTY, Segment, Span, common_suffix, split_between
 from turnwise.messages import JsonObject
 from turnwise.replies.derive.markers import to_marker, to_region
-from turnwise.replies.grammar_parts import (
-    KEY,
-    UNQUOTED,
-    Marker,
-    Pairs,
-    Region,
-)
+from turnwise.replies.grammar_parts import KEY, UNQUOTED, Marker, Pairs, Region
 
 NEEDS_ESCAPES = 'zs"zt\n\nzu\\zw'  # a text that every language of literals must escape
 MARKUP = "zx<b>zy&zz"
