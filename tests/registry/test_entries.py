@@ -379,6 +379,21 @@ def test_loading_is_quick_and_reads_no_source(monkeypatch: pytest.MonkeyPatch) -
     store.built_in_store.cache_clear()  # its entries would never be read
 
 
+def test_a_path_and_a_name_read_no_other_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not [name for name in store.built_in_store().by_name if "/" in name]
+    (tmp_path / "chat_template.jinja").write_text(PLAIN, encoding="utf-8")
+
+    def never() -> None:
+        raise AssertionError("all entries were read")
+
+    monkeypatch.setattr(store, "_current", None)
+    monkeypatch.setattr(store, "built_in_store", never)
+    for place in (tmp_path, tmp_path / "chat_template.jinja", "qwen3"):
+        assert load(str(place)).text
+
+
 def test_a_fresh_process_compiles_nothing() -> None:
     code = """
 import sys, time, turnwise.registry as registry

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from turnwise.errors import SourceError, short_repr
 
-PATTERNS = (
+PATTERNS = [
     "*.jinja",
     "*.tiktoken",
     "added_tokens.json",
-    "additional_chat_templates/*.jinja",
     "chat_template.json",
     "config.json",
     "generation_config.json",
@@ -23,8 +22,8 @@ PATTERNS = (
     "tekken.json",
     "tokenizer*",
     "vocab.*",
-)
-"""The files of a model that are fetched."""
+]
+"""The files of a model that are fetched; `*` stands for folders, too."""
 
 
 def download_model(model: str, revision: str | None) -> Path:
@@ -35,7 +34,7 @@ def download_model(model: str, revision: str | None) -> Path:
         hint = "Install it: pip install 'turnwise[hub]'"
         raise SourceError("download=True needs huggingface_hub", hint=hint) from None
     try:
-        folder = snapshot_download(model, revision=revision, allow_patterns=list(PATTERNS))
+        folder = snapshot_download(model, revision=revision, allow_patterns=PATTERNS)
     except (
         Exception
     ) as error:  # its own errors, those of its HTTP library, of the system: none is ours

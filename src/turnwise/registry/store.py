@@ -214,13 +214,15 @@ def unregister(name: str) -> None:
 def find_entry(name: str) -> Entry | None:
     """Return the entry of a name or alias.
 
-    The name of a built-in entry's file is found without reading the other files, unless there are entries of the user,
-    which may replace it.
+    The name of a built-in entry's file is found without reading the other files, and no file is read for a path, which
+    no built-in entry is called; unless there are entries of the user, which may have any name.
 
     Raises:
         SourceError: the entry of that name was rejected.
     """
     has_own = os.environ.get(PATH_VARIABLE) or _registered
+    if "/" in name and not has_own:
+        return None
     found = None if has_own else _read_built_in(name)
     return found or current_store().find(name)
 
@@ -254,11 +256,11 @@ def _add_files(store: EntryStore, paths: Iterable[Path], prefix: str = "") -> No
     """Add the entries of a folder; errors are raised for built-in files, and rejected with a `prefix`, for users'."""
     files = {path.name: path for path in paths}
     # Single entries before collections; sorted by stem, since "a-b.toml" would come before "a.toml".
-    for name in sorted(files, key=lambda name: (name.endswith(".json"), name.rpartition(".")[0])):
+    for name in sorted(files, key=lambda name: (name.endswith(".json"), files[name].stem)):
         if not name.endswith((".toml", ".json")):
             continue
         where = prefix + name
-        stem = name.rpartition(".")[0]
+        stem = files[name].stem
         data: JsonMapping = {}
         try:
             data = _parse_file(files[name], where)
@@ -291,13 +293,13 @@ def _parse_file(file: Path, where: str) -> JsonMapping:
     is_toml = where.endswith(".toml")
     try:
         text = read_file(file, MAX_TOML if is_toml else MAX_JSON, file.parent).decode("utf-8")
-        data: Any = _parse_toml(text) if is_toml else json.loads(text)
+        data: JsonMapping = _parse_toml(text) if is_toml else json.loads(text)
     except OSError as error:
         raise SourceError(f"{where} cannot be read: {error_reason(error)}") from error
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, not JSON
         raise SourceError(f"{where} cannot be parsed: {error}") from error
     check(data, TABLE, where)
-    return dict(data)
+    return data
 
 
 def _parse_toml(text: str) -> JsonObject:
