@@ -48,7 +48,7 @@ BUDGETS = {
     "batch": 2_051,
     "template": 1_772,
     "registry": 11_812,
-    "data": 24_955,
+    "data": 24_952,
     "evidence": 26_053,
     "isolation": 2_785,
     "oracles": 2_383,

@@ -96,7 +96,8 @@ class RecordBuilder:
         for field in ENCODED_SCHEMA:
             values = columns.get(field.name)
             if values is None:
-                values = [one.get(field.name, DEFAULTS.get(field.name)) for one in records]
+                name, default = field.name, DEFAULTS.get(field.name)
+                values = [one.get(name, default) for one in records]
             arrays.append(values if isinstance(values, pa.Array) else pa.array(values, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=ENCODED_SCHEMA)
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from turnwise.data.schemas import ENCODED_SCHEMA
 from turnwise.data.shards import write_file
@@ -45,7 +44,7 @@ def write_encoded(samples: pa.Table, path: Path, seed: int | None) -> tuple[int,
     places = pa.array(_compute_places(samples, seed or 0), pa.uint64())
     table = samples.append_column(PLACE_SCHEMA.field("place"), places)
     if seed is not None:
-        table = table.take(pc.sort_indices(table, [("place", "ascending")]))
+        table = table.sort_by("place")
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, PLACE_SCHEMA) as writer:
         for batch in table.combine_chunks().to_batches():  # one, so that it can be bisected
@@ -71,7 +70,7 @@ def collect_partition(paths: Sequence[Path], drops: Path, number: int, partition
         with _map_table(path) as table:
             parts.append(_copy_range(table, *_find_places(table, start, stop), drops / path.name))
     table = pa.concat_tables(parts)
-    table = table.take(pc.sort_indices(table, [("place", "ascending")]))
+    table = table.sort_by("place")
     return table.drop_columns(["place"])
 
 

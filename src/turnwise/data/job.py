@@ -201,7 +201,9 @@ class Job:
             for record in tally.count_batch(encoded):
                 self._refuse(record)
                 rejected.append(_write_rejected(record))
-            yield encoded.filter(pc.equal(encoded["status"], SAMPLE))
+            is_sample = pc.equal(encoded["status"], SAMPLE)
+            # A filter copies all ids, which is for nothing where all rows are good.
+            yield encoded if is_sample.true_count == len(encoded) else encoded.filter(is_sample)
 
     def _refuse(self, record: JsonMapping) -> None:
         if self.recipe.on_bad_row == "fail":

@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import count, repeat
 from pathlib import Path
 from typing import IO
 
@@ -301,10 +302,8 @@ class _Run:
     def _survey(self) -> list[Survey]:
         """Read all inputs once; workers start meanwhile."""
         with ThreadPoolExecutor(SURVEY_THREADS) as threads:
-            numbered = enumerate(self.found.files)
-            return list(
-                threads.map(lambda one: survey_file(one[1], one[0], self.chunk_bytes), numbered)
-            )
+            sizes = repeat(self.chunk_bytes)
+            return list(threads.map(survey_file, self.found.files, count(), sizes))
 
     def _begin(self, identity: Identity) -> None:
         """Compare with what an earlier run has left, and clean up after it."""
