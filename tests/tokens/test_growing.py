@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import pytest
 
 import turnwise
+from loaded import load_entry
 from turnwise.registry import entries
 from turnwise.tokens import growing as growing_module
 from turnwise.tokens.growing import GrowingPrompt
@@ -27,6 +30,7 @@ FIELDS = (
 )  # fmt: skip
 TAME = ["the", "tide", "is", "low", "at", "noon", "and", "high", "ships", "wait", "outside"]
 WILD = [*TAME, "<think>", "</think>", "<|im_end|>", "<|im_start|>", "<s>", "\n\n", "[INST]", "潮"]
+KINDS = ["", "wild", "calls", "reasoning", "wild calls reasoning"]
 TOOL = {
     "type": "function",
     "function": {
@@ -112,12 +116,14 @@ def encode(template: Any, chat: Any, policy: Any, **arguments: Any) -> Any:
         return error
 
 
-def check_growth(name: str, seed: int, kind: str) -> None:
+def check_growth(name: str, seed: int, kind: str) -> int:
+    """Compare the prompts of one conversation; return how many these are."""
     chance = random.Random(f"{name} {seed} {kind}")
-    template, growing = turnwise.load(name), GrowingPrompt()
+    template, growing = load_entry(name), GrowingPrompt()
     chat = make_conversation(chance, kind)
     options: dict[str, Any] = {"tools": [TOOL]} if "calls" in kind else {}
-    for prompt in find_prompts(chance, chat, seed % 2 == 0):
+    prompts = list(find_prompts(chance, chat, seed % 2 == 0))
+    for prompt in prompts:
         if chance.random() < 0.1:
             options["enable_thinking"] = chance.random() < 0.5
         if chance.random() < 0.1:
@@ -135,10 +141,23 @@ def check_growth(name: str, seed: int, kind: str) -> None:
         for field in FIELDS:
             assert getattr(found, field) == getattr(wanted, field), (field, prompt, options)
         assert found.rendering.changes == wanted.rendering.changes
+    return len(prompts)
+
+
+@pytest.mark.slow
+def test_many_prompts_are_as_without_growth() -> None:
+    """PROMPTS says how many of them: they grow, are edited, and go back to earlier turns."""
+    wanted, done = int(os.environ.get("PROMPTS", "50_000")), 0
+    for seed in count(2):
+        for name in TEMPLATES:
+            for kind in KINDS:
+                done += check_growth(name, seed, kind)
+                if done >= wanted:
+                    return
 
 
 @pytest.mark.law(5)
-@pytest.mark.parametrize("kind", ["", "wild", "calls", "reasoning", "wild calls reasoning"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_everything_is_as_without_growth(name: str, kind: str) -> None:
     for seed in range(2):
