@@ -212,14 +212,10 @@ class TextEncoder:
     def _add_to_cache(self, key: SpanKey, encoded: EncodedSpan) -> None:
         with self._lock:
             if self._size > CACHE_SIZE:
-                older_half = list(self._cache)[: len(self._cache) // 2 + 1]
-                for old in older_half:
+                for old in list(self._cache)[: len(self._cache) // 2 + 1]:  # the older half
                     self._size -= _size_of(old, self._cache.pop(old))
-            replaced = self._cache.get(key)
-            if replaced is not None:
-                self._size -= _size_of(key, replaced)
-            self._cache[key] = encoded
-            self._size += _size_of(key, encoded)
+            if self._cache.setdefault(key, encoded) is encoded:  # no other thread was first
+                self._size += _size_of(key, encoded)
 
 
 def _size_of(key: SpanKey, encoded: EncodedSpan) -> int:
