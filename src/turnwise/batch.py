@@ -4,7 +4,7 @@ Rows of a data set mostly have one of a few forms. The first rows of each form a
 provably writes all rows of a form alike (`engine/segments/rows.py`), they show the layout of its ids
 (`tokens/row_layout.py`), and the others are not even rendered: their contents are put into the layout. Their text is
 encoded all together, by the batch interface of the tokenizer's library, in the segments that the layout shows. A row
-without a layout (tools, options of its own, a content that spells a control token) is encoded as `Template.encode` does
+without a layout (calls, options of its own, a content that spells a control token) is encoded as `Template.encode` does
 it. So the ids and labels of every row are those of `encode`.
 
 A row that cannot be encoded is an error in its place, and costs no other row anything.
@@ -24,7 +24,7 @@ from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.engine.renderer import SCALARS
 from turnwise.engine.segments.rows import MAX_TRACED_LENGTH, trace_contents
 from turnwise.errors import MessageError, TurnwiseError
-from turnwise.messages import JsonMapping, find_lone_surrogate, find_plain_kind
+from turnwise.messages import JsonMapping, PreparedTools, find_lone_surrogate, find_plain_kind
 from turnwise.schema import check_name
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded, make_laid_out
@@ -37,12 +37,13 @@ from turnwise.tokens.text_encoder import encoder_for
 
 ON_ERROR = ("raise", "collect")
 MAX_FORMS = 1_000  # of rows whose layouts are remembered
+MAX_SIZE = 1_000_000  # characters of these rows: tools are long
 MIN_ROWS = 3  # of a form, before its layout is looked for
 ROWS_PER_MESSAGE = 1  # in addition
 MAX_FAILURES = 8
 MAX_COMPLETED = 8  # one of so many conversations may be encoded in full after all
 
-SHARED_TYPES = {*SCALARS, datetime}  # of options with which a layout may be used
+SHARED_TYPES = {*SCALARS, datetime, PreparedTools}  # of options with which a layout may be used
 NO_ARGUMENTS: JsonMapping = {}
 SEPARATOR = "\0"  # between contents that are searched together
 
@@ -66,6 +67,7 @@ class _Forms(dict[Any, _Form]):
     for when so many have come, and after each failure only when four times as many have.
     """
 
+    size = 0  # characters of rows with these layouts
     failures = 0  # to find a layout, in succession
     waiting = 0  # rows until the next attempt
     used = completed = (
@@ -74,8 +76,9 @@ class _Forms(dict[Any, _Form]):
 
     def may_learn(self, roles: Sequence[str], now: datetime) -> bool:
         """Count a row that was encoded in full, and return whether to look for the layout of its form."""
-        if roles not in self and len(self) >= MAX_FORMS:
+        if roles not in self and (len(self) >= MAX_FORMS or self.size > MAX_SIZE):
             self.clear()
+            self.size = 0
         form = self.setdefault(roles, _Form())
         if form.layout is not None and form.layout.trace.is_on_time(now):
             return False  # it is not that of this row
@@ -149,14 +152,14 @@ class BatchEncoder:
         self._request = request
         self._encode_row = encode_row
         self._on_error = on_error
-        self._rows: list[_LaidOutRow | _EncodedRow | None] = []
+        self.rows: list[_LaidOutRow | _EncodedRow | None] = []
         self._contents: list[str] = []  # of rows with a layout
         self._absent: set[str] = set()  # the texts that one of these layouts excludes
         self._ready: dict[
             Any, RowLayout
         ] = {}  # by roles: layouts that apply, until a row is encoded in full
         self._errors: dict[int, TurnwiseError] = {}
-        self._forms = _Forms() if request is None else _find_forms(request)
+        self.forms = _Forms() if request is None else _find_forms(request)
 
     def encode(self, rows: Iterable[Any]) -> EncodedBatch:
         """Encode rows.
@@ -168,13 +171,13 @@ class BatchEncoder:
             raise MessageError(f"rows are a list of conversations, not {type(rows).__name__}")
         for index, row in enumerate(rows):
             try:
-                self._rows.append(self._read(row))
+                self.rows.append(self._read(row))
             except TurnwiseError as error:
                 if self._on_error == "raise":
                     self._encode_laid_out()  # the error of a row before, whose ids are not known yet, comes first
-                self._rows.append(None)
+                self.rows.append(None)
                 self._note_error(index, error)
-        return self._join(self._encode_laid_out())
+        return self.join()
 
     def _note_error(self, index: int, error: TurnwiseError) -> None:
         """Collect the error of a row, or raise it with its number."""
@@ -193,16 +196,20 @@ class BatchEncoder:
         else:
             arguments = dict(shapes.conversation(row).arguments)
             messages = arguments.pop("messages")
-        turns = None if self._request is None or arguments else _read_plain_turns(messages)
+        laid_out = None if arguments else self.lay_out(messages)
+        return laid_out or _EncodedRow.of(self._encode_in_full(messages, arguments))
+
+    def lay_out(self, messages: Any) -> _LaidOutRow | None:
+        """Return a row with its layout, if that is known."""
+        turns = None if self._request is None else _read_plain_turns(messages)
         if turns is None:
-            return _EncodedRow.of(self._encode_in_full(messages, arguments))
+            return None
         roles, contents = turns
         layout = self._ready.get(roles)
         if layout is None:
-            form = self._forms.get(roles)
-            layout = None if form is None else self._find_layout(form)
+            layout = self._find_layout(roles)
             if layout is None:
-                return _EncodedRow.of(self._encode_in_full(messages))
+                return None
             self._absent.update(layout.absent)
             self._ready[roles] = layout
         self._contents += contents
@@ -213,18 +220,20 @@ class BatchEncoder:
         self._ready.clear()
         return self._encode_row(messages, arguments)
 
-    def _find_layout(self, form: _Form) -> RowLayout | None:
-        """Return the layout of the rows of a form; None if it is not known, or has another time in it."""
-        request, layout = self._request, form.layout  # read once: other threads share the form
+    def _find_layout(self, roles: Sequence[str]) -> RowLayout | None:
+        """Return the layout of rows with these roles; None if it is not known, or has another time in it."""
+        request, form = self._request, self.forms.get(roles)
         assert request is not None
-        is_known = layout is not None and layout.trace.is_on_time(request.arguments["now"])
-        return layout if is_known else None
+        layout = None if form is None else form.layout  # read once: other threads share the form
+        if layout is None or layout.trace.is_on_time(request.arguments["now"]):
+            return layout
+        return None
 
     def _encode_laid_out(self) -> _FlatRows:
         """Encode all rows that have a layout; those that cannot be encoded so are encoded in full."""
         request = self._request
         if request is None:
-            return _FlatRows.empty(len(self._rows))
+            return _FlatRows.empty(len(self.rows))
         self._check_contents(request)
         flat = self._encode_segments(request)
         limit, offsets = request.max_length, flat.offsets
@@ -246,7 +255,7 @@ class BatchEncoder:
         """Encode the segments of rows; if the tokenizer refuses one, those with bad text, or all, in full."""
         for is_refused in (_is_not_unicode, _is_any):
             segments: list[str] = []
-            for row in self._rows:
+            for row in self.rows:
                 if type(row) is _LaidOutRow:
                     segments += row.layout.fill(row.contents)
             try:
@@ -270,7 +279,7 @@ class BatchEncoder:
         source, target = memoryview(ids), memoryview(labels)
         offsets = array(OFFSET_TYPE, [0])
         first = 0
-        for row in self._rows:
+        for row in self.rows:
             if type(row) is _LaidOutRow:
                 layout = row.layout
                 for number, rest in layout.trained:
@@ -295,22 +304,23 @@ class BatchEncoder:
 
     def _encode_again(self, is_wanted: Callable[[int, _LaidOutRow], bool]) -> None:
         """Encode rows in full that have a layout, but not this one."""
-        for index, row in enumerate(self._rows):
+        for index, row in enumerate(self.rows):
             if isinstance(row, _LaidOutRow) and is_wanted(index, row):
-                self._rows[index] = None
+                self.rows[index] = None
                 try:
-                    self._rows[index] = _EncodedRow.of(self._encode_in_full(row.messages))
+                    self.rows[index] = _EncodedRow.of(self._encode_in_full(row.messages))
                 except TurnwiseError as error:
                     self._note_error(index, error)
 
-    def _join(self, flat: _FlatRows) -> EncodedBatch:
+    def join(self) -> EncodedBatch:
         """Put the ids and labels of all rows one after another."""
+        flat = self._encode_laid_out()
         warnings = dict(self._list_warnings())
-        if set(map(type, self._rows)) == {_LaidOutRow}:
+        if set(map(type, self.rows)) == {_LaidOutRow}:
             return EncodedBatch(*flat, self._errors, {}, warnings)
         ids, labels, offsets = array(ID_TYPE), array(ID_TYPE), array(OFFSET_TYPE, [0])
         weights: dict[int, list[float]] = {}
-        for index, row in enumerate(self._rows):
+        for index, row in enumerate(self.rows):
             if isinstance(row, _EncodedRow):
                 ids += row.ids
                 labels += row.labels
@@ -325,7 +335,7 @@ class BatchEncoder:
 
     def _list_warnings(self) -> Iterator[tuple[int, tuple[str, ...]]]:
         """Yield the rows with warnings; those with one layout have the same."""
-        for index, row in enumerate(self._rows):
+        for index, row in enumerate(self.rows):
             told = row.layout.warnings if isinstance(row, _LaidOutRow) else row and row.warnings
             if told:
                 yield index, told
@@ -360,6 +370,7 @@ def learn_layout(request: EncodeRequest, encoded: Encoded, warnings: tuple[str, 
     layout = None if trace is None else make_layout(request, encoded, trace)
     if layout is not None:
         layout.warnings = warnings
+        forms.size += len(encoded.text)
     forms.learn(roles, layout)
 
 
@@ -378,17 +389,17 @@ def encode_laid_out(
     """
     if not can_have_layouts(request):
         return None
-    forms, turns = _find_forms(request), _read_plain_turns(request.messages)
-    form = None if turns is None else forms.get(turns[0])
-    if form is None or form.layout is None:
+    encoder = BatchEncoder(request, _refuse_row, "collect")
+    row, forms = encoder.lay_out(request.messages), encoder.forms
+    if row is None:
         return None
     forms.used += 1
     if MAX_COMPLETED * forms.completed > forms.used + MAX_COMPLETED:
         return None
-    found = BatchEncoder(request, _refuse_row, "collect").encode([request.messages])
+    encoder.rows.append(row)
+    found = encoder.join()
     if found.errors or found.warnings:
         return None
-
     chat = [dict(message) for message in request.messages]  # the caller may change them later
     again = {**arguments, "now": request.arguments["now"]}
 
@@ -396,9 +407,14 @@ def encode_laid_out(
         forms.completed += 1
         return encode(chat, growing=GrowingPrompt(), **again)  # which has no layout
 
-    ids, labels = found.input_ids.tolist(), found.labels.tolist()
-    how = (request.tokenizer, request.train_on)
-    return make_laid_out(ids, labels, len(chat), *how, encode_in_full)
+    return make_laid_out(
+        found.input_ids.tolist(),
+        found.labels.tolist(),
+        len(chat),
+        request.tokenizer,
+        request.train_on,
+        encode_in_full,
+    )
 
 
 def _refuse_row(messages: Any, arguments: JsonMapping) -> Encoded:
@@ -407,11 +423,10 @@ def _refuse_row(messages: Any, arguments: JsonMapping) -> Encoded:
 
 def can_share_layout(messages: Any, arguments: JsonMapping) -> bool:
     """Return whether a conversation consists of plain turns, and is encoded as such rows are."""
-    if any([arguments.get(name) is not None for name in ("tools", "documents", "late_system")]):
-        return False
-    kinds = {type(value) for value in arguments.values()}
+    is_usual = arguments.get("documents") is arguments.get("late_system") is None
     # What the caller can change later would have to be copied, too.
-    return kinds <= SHARED_TYPES and find_plain_kind(messages) == "turns"
+    is_fixed = SHARED_TYPES.issuperset(map(type, arguments.values()))
+    return is_usual and is_fixed and find_plain_kind(messages) == "turns"
 
 
 def encode_batch(
@@ -442,8 +457,7 @@ def encode_batch(
     def encode_row(messages: Any, own: JsonMapping) -> Encoded:
         return encode(messages, tokenizer, train_on, **{**more, **given, **own})
 
-    is_plain = given.get("tools") is None and given.get("documents") is None
-    shared = request if is_plain and can_have_layouts(request) else None
+    shared = request if given.get("documents") is None and can_have_layouts(request) else None
     return BatchEncoder(shared, encode_row, on_error).encode(rows)
 
 

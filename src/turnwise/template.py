@@ -34,7 +34,7 @@ from turnwise.errors import (
     keep_warnings,
     warnings_so_far,
 )
-from turnwise.messages import JsonMapping, JsonObject, Messages, Tools
+from turnwise.messages import JsonMapping, JsonObject, Messages, Tools, prepared_tools
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.preprocessor import Preprocessor
 from turnwise.normalisation.session_reader import SessionReader
@@ -272,7 +272,7 @@ class Template:
         strict = bool(arguments.get("strict"))
         if arguments.get("normalise", True):
             arguments, _ = self._inputs.read_options(arguments, "encode", strict)
-        arguments |= {"tools": tools, "late_system": late_system}
+        arguments |= {"tools": tools and prepared_tools(tools), "late_system": late_system}
         more: JsonObject = {
             "max_length": max_length,
             "overflow": overflow,
@@ -284,7 +284,7 @@ class Template:
         if growing is None and can_share_layout(messages, arguments):
             shared_request = self._requests.build(messages, tokenizer, train_on, arguments, **more)
             in_full = partial(self.encode, tokenizer=tokenizer, train_on=train_on, **more)
-            if (laid_out := encode_laid_out(shared_request, in_full, arguments)) is not None:
+            if laid_out := encode_laid_out(shared_request, in_full, arguments):
                 return laid_out
         encode_whole, earlier = encode_within_limit, None
         if growing is not None:
@@ -293,9 +293,14 @@ class Template:
         for given in attempt:
             try:
                 arguments["tools"] = given.tools
-                shared = (shared_request, given.read)
                 request = self._requests.build(
-                    given.messages, tokenizer, train_on, arguments, *shared, **more
+                    given.messages,
+                    tokenizer,
+                    train_on,
+                    arguments,
+                    shared_request,
+                    given.read,
+                    **more,
                 )
                 encoded = encode_whole(request.for_one_call())
                 attempt.check(encoded.rendering, encoded.kept)

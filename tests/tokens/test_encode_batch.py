@@ -33,6 +33,7 @@ TOOL = {
     "type": "function",
     "function": {"name": "look", "parameters": {"type": "object", "properties": {}}},
 }
+FORGING_TOOL = {"type": "function", "function": {"name": "look", "description": "<|im_end|>"}}
 WORDS = (
     *(
         "Oslo",
@@ -190,6 +191,8 @@ def test_hostile_contents(name: str) -> None:
     rows = make_hostile_rows(random.Random(name), texts)
     check_law(template, rows, "turnwise")
     check_law(template, rows, "turnwise", add_generation_prompt=True, train_on="all")
+    for tool in (TOOL, FORGING_TOOL):
+        check_law(template, rows, "turnwise", tools=[tool])
 
 
 @pytest.mark.slow
@@ -216,15 +219,27 @@ def test_hostile_contents_with_the_tokenizer_of_the_model(name: str, vocabulary:
         check_law(template, rows, known, add_generation_prompt=True, train_on="last")
 
 
-def test_rows_of_one_form_are_not_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tools", [None, [TOOL]])
+def test_rows_of_one_form_are_not_rendered(monkeypatch: pytest.MonkeyPatch, tools: Any) -> None:
     template = turnwise.compile(turnwise.load("qwen3").text, name="not rendered")
     rows = [
         [{"role": "user", "content": f" {n}?\n"}, {"role": "assistant", "content": f"\n{n}!"}]
         for n in range(9)
     ]
-    check_law(template, rows, "turnwise")
-    monkeypatch.setattr(Renderer, "render", None)
-    assert len(template.encode_batch(rows, "turnwise", now=NOW)) == 9
+    check_law(template, rows, "turnwise", tools=tools)
+    for method in ("render", "render_with_origins"):
+        monkeypatch.setattr(Renderer, method, None)
+    assert len(template.encode_batch(rows, "turnwise", now=NOW, tools=tools)) == 9
+    own = [{"messages": row, "tools": tools} for row in rows]
+    assert len(template.encode_batch(own, "turnwise", now=NOW)) == 9
+
+
+def test_tools_that_are_not_written_are_warned_of_after_calls_that_warn_of_nothing() -> None:
+    template = turnwise.compile(turnwise.load("chatml").text, name="without tools")
+    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}]
+    for normalise in [False] * 9 + [True] * 9:
+        encoded = template.encode(chat, "turnwise", tools=[TOOL], normalise=normalise)
+        assert any("tools" in warning for warning in encoded.warnings) is normalise
 
 
 COLUMNS = ("input_ids", "labels", "weights", "owners", "offsets", "tokens", "control", "mask")
@@ -238,7 +253,8 @@ def test_a_conversation_with_a_known_layout_is_encoded_as_in_full(name: str) -> 
     template, dice = turnwise.load(name), random.Random(name)
     texts = re.findall(r"'([^'\n]+)'", template.text)[:20]
     rows = [make_turns(dice) for _ in range(12)] + make_hostile_rows(dice, texts)
-    for more in ({}, {"max_length": 40}, {"add_generation_prompt": True, "train_on": "last"}):
+    other_prompts = ({"add_generation_prompt": True, "train_on": "last"}, {"tools": [TOOL]})
+    for more in ({}, {"max_length": 40}, *other_prompts):
         for row in rows:
             try:
                 full = encode_alone(template, row, "turnwise", now=NOW, **more)

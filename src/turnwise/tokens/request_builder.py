@@ -91,14 +91,14 @@ class RequestBuilder:
     ) -> EncodeRequest:
         """Build a request; `arguments` are those of `render`, and the others those of `encode`.
 
-        `shared_request` is a request with the same arguments, if there is one, and `read` are the messages as a
-        renderer takes them, if they were read already.
+        `shared_request` is a request with the same arguments, perhaps with other tools, if there is one. `read` are the
+        messages as a renderer takes them, if they were read already.
 
         Raises:
             MessageError: an argument is malformed.
             TokenizerError: with `strict`, the template and the tokenizer do not fit together.
         """
-        if shared_request is not None:
+        if shared_request and shared_request.arguments["tools"] is arguments["tools"]:
             return replace(shared_request, messages=messages)
         check_limit(max_length, overflow)
         if not isinstance(add_stop, bool):
@@ -117,7 +117,7 @@ class RequestBuilder:
         given = fit.special_tokens | given
         if normalise:
             given |= self._empty_tokens(given)
-        if type(messages) is not list or not all(type(message) is dict for message in messages):
+        if type(messages) is not list or not {dict}.issuperset(map(type, messages)):
             messages = InputReader().read_messages(messages)
         return EncodeRequest(
             messages=messages,

@@ -101,8 +101,7 @@ class RowLayout:
             (number, segment.rest) for number, segment in enumerate(segments) if segment.is_trained
         ]
         self.count = len(segments)
-        slots = [part for part in trace.parts if isinstance(part, ContentSlot)]
-        trims = {slot.message: slot.trims for slot in slots}
+        trims = {part.message: part.trims for part in trace.parts if isinstance(part, ContentSlot)}
         self.fill = _compile_fill(text, contents, segments, trims)
 
 
@@ -170,6 +169,8 @@ def make_layout(request: EncodeRequest, encoded: Encoded, trace: ContentTrace) -
         return None
     if type(encoded.kept) is not range:  # messages were left out
         return None
+    if request.arguments.get("tools") is not None and encoded.rendering.unwritten != ():
+        return None  # tools may not be written, which is not warned of without normalising
     contents = _fill_slots(trace, [one["content"] for one in request.messages], encoded.text)
     if contents is None:
         return None
@@ -177,8 +178,7 @@ def make_layout(request: EncodeRequest, encoded: Encoded, trace: ContentTrace) -
     segments = row.find_segments() if row.has_plain_turns() else None
     if segments is None:
         return None
-    has_own_prompts = _has_own_prompts(request)
-    with_prompts = _add_prompts(request, encoded, trace) if has_own_prompts else trace
+    with_prompts = _add_prompts(request, encoded, trace) if _has_own_prompts(request) else trace
     if with_prompts is None:
         return None
     encoder = encoder_for(request.tokenizer)
@@ -189,8 +189,10 @@ def make_layout(request: EncodeRequest, encoded: Encoded, trace: ContentTrace) -
 def _has_own_prompts(request: EncodeRequest) -> bool:
     """Return whether the generation prompts of a conversation may depend on its contents."""
     messages, is_proven = request.messages, request.turn_cache.is_proven
-    turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-    return not all([is_proven(messages, index) for index in turns])
+    return any(
+        message["role"] == "assistant" and not is_proven(messages, index)
+        for index, message in enumerate(messages)
+    )
 
 
 def _fill_slots(trace: ContentTrace, contents: Sequence[str], text: str) -> list[TextSpan] | None:
@@ -252,11 +254,9 @@ class _FirstRow:
         self.request = request
         self.encoded = encoded
         self.contents = contents
-        rows = encoded.token_offsets.spans.rows
-        self._starts = [start for start, _, _, _ in rows]  # of spans: their first characters
-        self._first_ids = [first for _, first, _, _ in rows]
-        self._positions = [position for _, _, position, _ in rows]
-        self._tokens = [token for _, _, _, token in rows]  # None for a plain span
+        # Of each span: its first character and id, its position, and its token, None for a plain span.
+        columns = encoded.token_offsets.spans.columns
+        self._starts, self._first_ids, self._positions, self._tokens = columns
 
     # ---- turns ----
 
@@ -387,7 +387,7 @@ class _FirstRow:
 def encode_flat(tokenizer: Tokenizer, texts: Sequence[str]) -> FlatIds:
     """Return the ids of texts and of the added tokens in them, by one call if the tokenizer's library has one."""
     encode = getattr(tokenizer, "whole_flat", None)
-    found: FlatIds | None = None if encode is None else encode(texts)
+    found: FlatIds | None = encode and encode(texts)
     if found is not None:
         return found
     ids, offsets = array(ID_TYPE), [0]
