@@ -25,7 +25,6 @@ kind is rendered, and `examples` costs as much as `encode`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from os.path import commonprefix
 from typing import Any, NamedTuple
@@ -204,11 +203,11 @@ class _ExampleBuilder:
     """Builds the samples of one conversation; every part of it is rendered at most once."""
 
     def __init__(self, request: EncodeRequest, codec: ReplyCodec) -> None:
-        self.final_request = replace(request, renderings=RenderingCache())
+        self.final_request = request._replace(renderings=RenderingCache())
         # Only the final message is continued, not every message with which an example ends.
         arguments = {**request.arguments, "continue_final_message": False}
-        self.request = replace(self.final_request, arguments=arguments)
-        self.uncached = replace(self.request, renderings=None)  # for texts that are only compared
+        self.request = self.final_request._replace(arguments=arguments)
+        self.uncached = self.request._replace(renderings=None)  # for texts that are only compared
         self.codec = codec
         self._rounds: int | None = None  # of the last sample that was shortened
         # Kinds of prompts with which samples begin.
@@ -221,7 +220,7 @@ class _ExampleBuilder:
         """Return a sample that ends with a message and trains it, or why there is none."""
         is_final = last + 1 == len(self.request.messages)
         base = self.final_request if is_final else self.request
-        request = replace(base, messages=base.messages[: last + 1])
+        request = base._replace(messages=base.messages[: last + 1])
         found: Encoded | Untrained | None = None
         try:
             found = self._encode_fitting(request, encode_once)

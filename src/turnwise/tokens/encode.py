@@ -16,7 +16,6 @@ stays what the template wrote.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -58,8 +57,7 @@ DELIMITER_PROBES: tuple[list[dict[str, Any]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EncodeRequest:
+class EncodeRequest(NamedTuple):
     """A conversation and everything that decides how it is encoded.
 
     Attributes:
@@ -114,7 +112,7 @@ class EncodeRequest:
         if turns is None:
             turns = sum([message.get("role") in ASSISTANT_ROLES for message in self.messages])
         renderings = RENDERINGS + RENDERINGS_PER_TURN * turns
-        return replace(self, renderer=self.renderer.allow(renderings))
+        return self._replace(renderer=self.renderer.allow(renderings))
 
     @property
     def prompt_arguments(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import marshal
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -241,7 +241,7 @@ def _with_memory(request: EncodeRequest, earlier: ReadMessages | None) -> Encode
     if earlier is not None and earlier.messages == read.messages[: len(earlier.messages)]:
         memory |= earlier.memory or {}
     memory.setdefault("text", "")
-    return replace(request, read=(request.messages, read._replace(memory=memory)))
+    return request._replace(read=(request.messages, read._replace(memory=memory)))
 
 
 def _encode_from(

@@ -9,7 +9,6 @@ with 15 to 30 probe renderings.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -99,7 +98,7 @@ class RequestBuilder:
             TokenizerError: with `strict`, the template and the tokenizer do not fit together.
         """
         if shared_request and shared_request.arguments["tools"] is arguments["tools"]:
-            return replace(shared_request, messages=messages)
+            return shared_request._replace(messages=messages)
         check_limit(max_length, overflow)
         if not isinstance(add_stop, bool):
             raise MessageError(f"add_stop is True or False, not {add_stop!r}", path="add_stop")

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
 from turnwise.engine.provenance.piece_table import read_texts_after
@@ -339,7 +339,7 @@ class Session:
     def _start(self, chat: Chat) -> list[int]:
         """Encode a whole conversation as the next prompt, in a trajectory of its own."""
         request = self.request
-        encoded = encode_once(replace(request, messages=chat, arguments=request.prompt_arguments))
+        encoded = encode_once(request._replace(messages=chat, arguments=request.prompt_arguments))
         self._reader.check_losses(encoded.rendering, chat, self._tools, 0)
         self.diverged = False
         self._has_prompt = True

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from turnwise.errors import MessageError
@@ -158,7 +157,7 @@ def _keep_newest_rounds(
         indices += kept
     indices.sort()
     messages = [request.messages[index] for index in indices]
-    return replace(request, messages=messages, kept_messages=indices)
+    return request._replace(messages=messages, kept_messages=indices)
 
 
 def cut_last_turn(encoded: Encoded, limit: int) -> Encoded | None:
