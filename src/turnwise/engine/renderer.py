@@ -324,8 +324,9 @@ class RenderCall(RenderingSource):
             if allowance is None or allowance.try_spend(steps, size, len(text)):
                 return Rendering(text, self, output, self.plain_kind, unwritten)
         rendering = self.run()
-        self.learn(known, rendering.output)
-        table.keep(key, known, known.size)
+        if written is None:  # else the segments are known, and this call has little left to spend
+            self.learn(known, rendering.output)
+            table.keep(key, known, known.size)
         return rendering
 
     def make_context(self) -> JsonObject:
