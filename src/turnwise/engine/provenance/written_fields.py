@@ -24,6 +24,7 @@ from turnwise.engine.provenance.text_rules import (
     is_joined,
 )
 from turnwise.engine.provenance.trails import (
+    MESSAGES,
     ROOT,
     Computed,
     Field,
@@ -37,7 +38,6 @@ from turnwise.messages import Path
 
 MAX_STEPS = 12  # blocks within blocks, in the usual template
 TOOLS = (ROOT, "tools")
-OTHER_FIELDS = (TOOLS, (ROOT, "documents"))
 STRIPS = (STRIPPED, LSTRIPPED, RSTRIPPED)
 
 has_texts_only = frozenset(["role", "content", "name", "tool_call_id"]).issuperset
@@ -130,18 +130,19 @@ class WrittenFields:
                 trail = unwrap_trail(trail)
                 if type(trail) is not tuple:
                     continue
-            if self._messages is not None and self._is_of_others(trail):
-                continue
             if type(trail[0]) is tuple and is_message(trail[0]):
                 # the common case: a field of a message
-                texts.setdefault(("messages", trail[0][1], trail[1]), []).append(text)
-            elif type(trail[0]) is tuple and self._is_split_of_template(trail[0]):
+                if self._messages is None or trail[0][1] in self._messages:
+                    texts.setdefault(("messages", trail[0][1], trail[1]), []).append(text)
+            elif self._is_of_others(trail) or self._is_split_of_template(trail[0]):
                 continue
             elif trail[0] is not JSON or not self._add_json(trail):
                 later.append(pair)
 
     def _is_of_others(self, trail: Trail) -> bool:
-        """Whether a text is a field of another message, of tools or documents; False if it has to be followed."""
+        """Whether a text is a field of another message, or no message's; False if it has to be followed."""
+        if self._messages is None:
+            return False
         source = trail
         while type(source) is tuple:
             rule = source[0]
@@ -152,14 +153,14 @@ class WrittenFields:
             elif type(rule) is not tuple:
                 break
             elif is_message(source):
-                return self._messages is not None and source[1] not in self._messages
+                return source[1] not in self._messages
             else:
                 source = rule
-        return source in OTHER_FIELDS
+        return type(source) is tuple and source[0] is ROOT and source != MESSAGES
 
     def _is_split_of_template(self, parent: Trail) -> bool:
         """Whether a list is a split text of the template's own, asked once for all of its parts."""
-        if parent[0] is not SPLIT:
+        if type(parent) is not tuple or parent[0] is not SPLIT:
             return False
         known = self._splits.get(id(parent))
         if known is None:
