@@ -201,16 +201,16 @@ class InputReader:
             raise InvalidValue(f"a value of type {name} is not JSON", "use a list, or text")
         return f"<{name}>"
 
-    def read_messages(self, messages: Any) -> list[JsonObject]:
+    def read_messages(self, messages: Any, first: int = 0) -> list[JsonObject]:
         """Return the messages as plain data, each with its reasoning under the keys that templates
         read.
 
-        Objects with an attribute `messages` are accepted as well.
+        Objects with an attribute `messages` are accepted as well. `first` is the number of the first message.
         """
         if type(messages) is not list:
             messages = self._read_sequence(messages)
         chat = []
-        for index, message in enumerate(messages):
+        for index, message in enumerate(messages, first):
             if type(message) is not dict:
                 message = self.read_message(message, index)
             else:

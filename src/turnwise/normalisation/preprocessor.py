@@ -218,12 +218,10 @@ class Preprocessor:
         """Warn of text of the messages from `first` on that is not in a rendering."""
         given, reporter = Normalised(messages, tools), self.report_to(strict)
         attempt = InputAttempt(self.normaliser, reporter, given, is_read=self._is_openai)
-        old = tuple(f"messages[{index}]" for index in range(first))
-        lost = [
-            loss
-            for loss in attempt.find_losses(rendering)
-            if not loss.path.startswith(old) and (not first or "[" in loss.path)
-        ]
+        lost = attempt.find_losses(rendering)
+        if lost and first:
+            old = tuple(f"messages[{index}]" for index in range(first))
+            lost = [loss for loss in lost if "[" in loss.path and not loss.path.startswith(old)]
         reporter.report_losses(lost)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ two turns differ, for their prompts do. An id that the model wrote itself is nev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
@@ -40,7 +40,7 @@ class CallIds:
         ('call00001', 'call00002')
     """
 
-    __slots__ = ("_make", "_next", "_prefix", "_prompt", "_start", "_used")
+    __slots__ = ("_given", "_make", "_next", "_prefix", "_prompt", "_start", "_used")
 
     def __init__(
         self,
@@ -52,7 +52,8 @@ class CallIds:
         self._prompt = prompt
         # The beginning of each id; after a prompt it is looked for when the first is made.
         self._start = "" if prompt or prefix else "call"
-        self._used = set(used)
+        self._given = used  # looked through when the first id is made
+        self._used: set[str] = set()
         self._prefix = prefix
         self._make = make
         self._next = 0
@@ -68,6 +69,8 @@ class CallIds:
             return written
         if self._make is not None:
             return _check_id(self._call_maker(self._make, name, index))
+        self._used.update(self._given)
+        self._given = ()
         # Numbers start with that of the call, and go on after those that are in use.
         self._next = max(self._next, index)
         while (id := self._numbered(self._next)) in self._used:
@@ -107,9 +110,8 @@ def to_call_ids(given: str | IdMaker | CallIds | None, prompt: str) -> CallIds:
     return CallIds(make=given)
 
 
-def collect_call_ids(messages: Iterable[Any]) -> set[str]:
-    """Return the ids of all calls in a conversation in OpenAI's shape."""
-    found: set[str] = set()
+def find_call_ids(messages: Iterable[Any]) -> Iterator[str]:
+    """Yield the ids of all calls in a conversation in OpenAI's shape."""
     for message in messages:
         if type(message) is dict and "tool_calls" not in message:
             continue  # most messages, and to ask whether it is a Mapping takes longer
@@ -117,8 +119,7 @@ def collect_call_ids(messages: Iterable[Any]) -> set[str]:
         for call in calls if isinstance(calls, list | tuple) else ():
             id = call.get("id") if isinstance(call, Mapping) else None
             if isinstance(id, str):
-                found.add(id)
-    return found
+                yield id
 
 
 def _start_after(prompt: str) -> str:

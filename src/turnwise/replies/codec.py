@@ -20,7 +20,7 @@ from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, warn_caller
 from turnwise.messages import REASONING_KEYS, JsonMapping
-from turnwise.replies.call_ids import CallIds, collect_call_ids
+from turnwise.replies.call_ids import CallIds, find_call_ids
 from turnwise.replies.declared import (
     complete_grammar,
     fill_gaps,
@@ -157,8 +157,7 @@ class ReplyCodec:
         """
         if "content" not in self.grammar.sources:
             return None
-        used = collect_call_ids(messages)
-        call_ids = CallIds(prompt_before_reply(self.grammar, prompt), used)
+        call_ids = CallIds(prompt_before_reply(self.grammar, prompt), find_call_ids(messages))
         parsed = self.parser(prompt, tools, tokenizer, call_ids=call_ids).read(reply)
         return self.input_format.to_message(parsed)
 

@@ -148,7 +148,7 @@ class EncodeRequest(NamedTuple):
             return render(messages, **arguments)
         return self.renderings.render(render, messages, arguments)
 
-    def render_prompt(self, messages: Messages) -> Rendering:
+    def render_prompt(self, messages: Messages | ReadMessages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""
         return self.render(messages, self.prompt_arguments)
 

@@ -22,7 +22,6 @@ The result is that of `encode` in every respect.
 
 from __future__ import annotations
 
-import marshal
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ from turnwise.engine.provenance.piece_table import is_message
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import BEGIN, BOUND, DONE, END, LOOP, NEXT, Output
 from turnwise.messages import ReadMessages
-from turnwise.sized_cache import MARSHAL_VERSION
 from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.boundaries import RESULT_ROLES, Turn, TurnCache, Untrained, find_seams
 from turnwise.tokens.encode import (
@@ -45,6 +43,7 @@ from turnwise.tokens.encode import (
 )
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import weigh
+from turnwise.tokens.read_chat import ReadChat
 from turnwise.tokens.text_encoder import SpanRow, SpanTable, encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -53,7 +52,6 @@ from turnwise.tokens.truncation import encode_within_limit
 MAX_TRAIL_NODES = 100_000  # of all trails that are new; more take too long to compare
 # What things take in memory, in bytes, about.
 ID_SIZE, NODE_SIZE, ROW_SIZE, MESSAGE_SIZE, TURN_SIZE = 36, 64, 120, 600, 150
-LIST_HEADER = 5  # bytes of `marshal` before the first element
 
 _get_start = itemgetter(0)  # of a SpanRow
 
@@ -92,8 +90,7 @@ class EncodedPrefix:
         untrained: those whose place could not be found.
         checkpoints: where it can be taken up again.
         size: the memory that it takes, in bytes, about.
-        given: the conversation as the caller had it, as `marshal` writes it; empty if it cannot.
-        read: the conversation as a renderer takes it, with what writing it left.
+        chat: the conversation as the caller had it, and as a renderer takes it.
     """
 
     rules: tuple[TurnCache, Tokenizer, Mapping[str, str] | None]
@@ -107,8 +104,7 @@ class EncodedPrefix:
     untrained: Sequence[Untrained]
     checkpoints: Sequence[Checkpoint]
     size: int
-    given: bytes
-    read: ReadMessages | None
+    chat: ReadChat
 
     def find_checkpoint(self, request: EncodeRequest, output: Output) -> Checkpoint | None:
         """Return a late checkpoint up to which another conversation is the same; None if there is none.
@@ -196,22 +192,13 @@ class GrowingPrompt:
 
     def __init__(self, prefix: EncodedPrefix | None = None) -> None:
         self.prefix = prefix
-        self._given = b""  # see `EncodedPrefix.given`
-        self._recognised: ReadMessages | None = None
+        self._chat = ReadChat()  # that is encoded, and what was read of it before
 
     def recognise(self, messages: Any) -> ReadMessages | None:
-        """Return what was read of the last conversation, if one that is about to be encoded begins with it.
-
-        Equal bytes are equal values of equal types: a template may write 1, 1.0 and True in different ways.
-        """
-        try:
-            self._given = marshal.dumps(messages, MARSHAL_VERSION)[LIST_HEADER:]
-        except ValueError:  # a type that is not built in, or nested too deeply
-            self._given = b""
-        earlier, self._recognised = self.prefix, None
-        if earlier is not None and earlier.given and self._given.startswith(earlier.given):
-            self._recognised = earlier.read
-        return self._recognised
+        """Return what was read of the last conversation, if one that is about to be encoded begins with it."""
+        known = ReadChat() if self.prefix is None else self.prefix.chat
+        self._chat = known.recognise(messages)
+        return self._chat.read
 
     def encode(self, request: EncodeRequest) -> Encoded:
         """Encode a conversation, and keep what the next one may begin with."""
@@ -219,16 +206,16 @@ class GrowingPrompt:
             self.prefix = None
             return encode_within_limit(request)
         earlier = self.prefix
-        request = _with_memory(request, self._recognised)
+        request = _with_memory(request, self._chat.read)
         rendering = request.render(request.messages)
         point = None if earlier is None else earlier.find_checkpoint(request, rendering.output)
         if earlier is not None and point is not None:
             encoded = _encode_from(request, rendering, earlier, point)
             if encoded is not None:
-                self.prefix = _keep(request, encoded, self._given, earlier, point)
+                self.prefix = _keep(request, encoded, self._chat.given, earlier, point)
                 return encoded
         encoded = encode_rendering(request, rendering)
-        self.prefix = _keep(request, encoded, self._given)
+        self.prefix = _keep(request, encoded, self._chat.given)
         return encoded
 
 
@@ -337,8 +324,7 @@ def _keep(
         encoded.untrained,
         found,
         size,
-        given,
-        request.find_read(request.messages),
+        ReadChat(given, request.find_read(request.messages)),
     )
 
 

@@ -16,7 +16,7 @@ is rendered as the model wrote it; only if neither is, the reply is `Unstable`.
 
 What was sampled is recorded in a trajectory (`trajectory.py`); where history is re-encoded, the next one begins.
 
-Cost: each step renders the whole conversation, which is fast, and tokenizes the new text only.
+Cost: each step reads, writes and tokenizes what is new, and compares the whole text with that before.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from turnwise.tokens.attribution import ASSISTANT_ROLES, find_template_tokens
 from turnwise.tokens.boundaries import find_message_spans, find_seams
 from turnwise.tokens.encode import EncodeRequest, encode_once, find_specials, find_turns
 from turnwise.tokens.owners import Owner
+from turnwise.tokens.read_chat import ReadChat, read_more
 from turnwise.tokens.reply_tokens import ReplyTokens
 from turnwise.tokens.text_encoder import SpanTable, encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
@@ -98,6 +99,7 @@ class Extension:
     ids: list[int]
     spans: SpanTable
     diverges: bool  # the earlier text is rendered differently now
+    read: ReadChat  # the conversation as it was rendered
 
 
 class Session:
@@ -138,6 +140,7 @@ class Session:
         added = self.tokenizer.added
         self.stop_token_ids = [added[stop].id for stop in in_order if stop in added]
         self._text = ""  # of the ids, a pending reply excluded
+        self._read = ReadChat()
         self._has_prompt = False
         self._finished: list[Trajectory] = []  # before the last rewriting
         self._trajectory = Trajectory(request, reader, Stretch([], "", 0))
@@ -296,6 +299,7 @@ class Session:
             self._text = self.text + prompt[extension.end :]
         else:
             self._text = prompt
+        self._read = extension.read
         self._trajectory.set_prompt(extension.chat, prompt, is_rewritten=extension.diverges)
         self._trajectory.add_encoded(
             extension.ids, extension.start, prompt[extension.start :], extension.spans
@@ -330,6 +334,9 @@ class Session:
         # The template and the tokenizer never change; the messages may be changed by the caller.
         other._trajectory.stretch.messages[:] = deepcopy(self.messages, memo)
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_read": ReadChat()}
 
     def __repr__(self) -> str:
         return f"<Session: {len(self.messages)} messages, {len(self.ids)} ids>"
@@ -391,7 +398,9 @@ class Session:
         """
         stretch = self._trajectory.stretch
         before = f"{stretch.prompt}{stretch.reply}"
-        rendering = self.request.render_prompt(chat)
+        known = self._read.recognise(chat)
+        read = read_more(chat, known.read)
+        rendering = self.request.render_prompt(read)
         diverges = not rendering.text.startswith(before)
         reply_end = len(before)
         if diverges and not may_diverge:
@@ -402,7 +411,8 @@ class Session:
             reply_end = find_reply_end(self.request, stretch, stops, rendering, chat)
         start, ids, spans = self._encode_after(reply_end, rendering, chat)
         self._reader.check_losses(rendering, chat, self._tools, stretch.prompt_length + 1)
-        return Extension(chat, rendering.text, reply_end, start, ids, spans, diverges)
+        kept = ReadChat(known.given, read)
+        return Extension(chat, rendering.text, reply_end, start, ids, spans, diverges, kept)
 
     def _encode_after(
         self, place: int, rendering: Rendering, chat: Chat

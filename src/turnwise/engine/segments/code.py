@@ -49,6 +49,10 @@ BEGIN = [
 ]
 LITERAL = re.compile(rf"""{TEXT}|"(?:[^"\\]|\\.)*\"""")
 STATE = re.compile(rf"S\[({TEXT})\]")
+# The number of a round beside one of the state, and the question whether that is one.
+ROUND_AND_END = re.compile(
+    rf"i (?:[<>]=?|[!=]=) S\[{TEXT}\]|S\[{TEXT}\](?: (?:[<>]=?|[!=]=) i|\.__class__\.__name__)"
+)
 NEIGHBOUR = r"\(i [-+] 1\)"
 # How many messages there are of a kind: a checkpoint is one of conversations that have as many.
 COUNT = re.compile(r"len\(select\(S, M, \d+, K\d+\)\)")
@@ -101,23 +105,35 @@ class LoopCheckpoint(NamedTuple):
 
     Attributes:
         entry: the state and what else was known before its first round.
+        ends: numbers of the state that rounds only compare with their own number.
         round: the number of the last round.
-        seen: how many messages the rounds before it may have looked at.
         made: what the rounds before it wrote.
         after: what was known after them, and the state.
     """
 
     entry: tuple[Any, ...]
+    ends: tuple[int, ...]
     round: int
-    seen: int
     made: list[str]
     after: tuple[Any, ...]
 
+    def fits(self, entry: tuple[Any, ...] | None, ends: tuple[int, ...]) -> bool:
+        """Whether the rounds before it do the same in a loop that begins so."""
+        if self.entry != entry:
+            return False
+        # A number that no round before it has reached may be any of those.
+        pairs = zip(self.ends, ends, strict=True)
+        return all([min(one, self.round) == min(other, self.round) for one, other in pairs])
 
-def read_entry(state: tuple[Any, ...], *others: Any) -> tuple[Any, ...] | None:
+
+def read_entry(
+    state: tuple[Any, ...], ends: tuple[Any, ...], *others: Any
+) -> tuple[Any, ...] | None:
     """Return what the rounds of a loop may depend on; None if equal values may be written in different ways."""
     types = tuple(map(type, state))
-    return None if tuple in types or list in types else (types, state, *others)
+    if tuple in types or list in types or any([type(end) is not int for end in ends]):
+        return None
+    return types, state, *others
 
 
 def compile_walk(
@@ -247,16 +263,20 @@ class _WalkCode:
             return False
         name = f"loop{len(self.scope)}"
         self.scope[name] = (loop, self._with_trails)
-        source = "".join(sources)
-        values = [f"S.get({key})" for key in dict.fromkeys(STATE.findall(source))]
-        fields = [value for value in values if value.endswith("#')")]  # pairs of index and key
-        counts = [*fields, *dict.fromkeys(COUNT.findall(source))]
+        source = "\n".join(sources)
         leaves = [node for node in nodes if isinstance(node, ProvenSegment)]
         written = {key for leaf in leaves for key in (*leaf.state, *leaf.trails)}
+        others = [one for one in sources if not ROUND_AND_END.fullmatch(one.strip("()"))]
+        read = set(STATE.findall("\n".join(others)))
+        keys = dict.fromkeys(STATE.findall(source))
+        ends = [key for key in keys if key not in read and key not in map(repr, written)]
+        values = [f"S.get({key})" for key in keys if key not in ends]
+        fields = [value for value in values if value.endswith("#')")]  # pairs of index and key
+        counts = [*fields, *dict.fromkeys(COUNT.findall(source))]
         lines = RESUMED.format(
             loop=name,
             count=loop.count,
-            seen=f"{loop.index} + 1",
+            ends="".join(f"S.get({key}), " for key in ends),
             read="".join(f"{value}, " for value in values if value not in fields),
             counts="".join(f"{value}, " for value in counts),
             written=sorted(written),
@@ -301,9 +321,10 @@ class _WalkCode:
 # The beginning of a loop that goes on at its checkpoint, and makes the next one.
 RESUMED = """\
 begin, count, first = len(out), {count}, 0
-entry = read_entry(({read}), {counts}others.copy(), carried, T, price)
+ends = ({ends})
+entry = read_entry(({read}), ends, {counts}others.copy(), carried, T, price)
 known = memory.get({loop})
-if known is not None and known.entry == entry and known.round < count:
+if known is not None and known.fits(entry, ends) and known.round < count:
     first = known.round
     out += known.made
     left, others, carried, T, price, state = known.after
@@ -313,7 +334,7 @@ for i in range(first, count):
     if i == count - 1 and entry is not None:
         state = {{key: S[key] for key in {written} if key in S}}
         after = left.copy(), others.copy(), carried, T, price, state
-        memory[{loop}] = LoopCheckpoint(entry, i, {seen}, out[begin:], after)
+        memory[{loop}] = LoopCheckpoint(entry, ends, i, out[begin:], after)
 """
 
 

@@ -139,7 +139,7 @@ class Segments:
         except UNWRITABLE:
             return None
         length = len(text)
-        if length > MAX_TEXT or not self._can_pay(messages, length, is_ascii, price, cost):
+        if length > MAX_TEXT or not self._can_pay(messages, text, price, cost):
             return None
         unwritten: Suspects | None = None
         if missing is not None and lost_tools is not None:
@@ -152,17 +152,15 @@ class Segments:
         walk = self._walks[variant] = compile_walk(self._entry, self._constants, *variant)
         return walk
 
-    def _can_pay(
-        self, messages: list[dict[str, Any]], length: int, is_ascii: bool, price: float, cost: int
-    ) -> bool:
+    def _can_pay(self, messages: list[dict[str, Any]], text: str, price: float, cost: int) -> bool:
         """Whether a text is surely within the budgets of bytes and of output."""
-        limits = self._limits
+        limits, length = self._limits, len(text)
         # Each character adds to the budget of bytes; operations may take more than that.
         if cost > limits.bytes_per_character:
             price += (cost - limits.bytes_per_character) * length / limits.bytes
-        size = length if is_ascii else MAX_CHARACTER_SIZE * length
-        if price > 1 or size <= limits.output:
+        if price > 1 or MAX_CHARACTER_SIZE * length <= limits.output:
             return price <= 1
+        size = len(text.encode())
         containers, characters = self._tools_size
         shares = limits.share_of(len(messages) + containers, characters)
         missing = size - limits.output - shares["output"]
