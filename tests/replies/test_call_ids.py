@@ -9,7 +9,7 @@ import pytest
 from loaded import load_entry
 from turnwise.errors import TurnwiseError
 from turnwise.replies import call_ids
-from turnwise.replies.call_ids import CallIds, collect_call_ids
+from turnwise.replies.call_ids import CallIds, find_call_ids
 
 TEMPLATE = load_entry("qwen3")
 CALL = '<tool_call>\n{"name": "tide", "arguments": {}}\n</tool_call>'
@@ -35,7 +35,7 @@ def test_calls_of_two_turns_differ_and_the_same_prompt_gives_the_same_ids():
         seen += ids_of(message)
         chat += [message, {"role": "tool", "content": "At noon."}]
     assert len(set(seen)) == 10
-    assert collect_call_ids(chat) == set(seen)
+    assert set(find_call_ids(chat)) == set(seen)
 
 
 def test_one_maker_serves_a_conversation_without_prompts():
