@@ -189,9 +189,11 @@ class Template:
         warned: tuple[str, ...] = ()
         if normalise and options:
             options, warned = self._inputs.read_options(options, "render", strict)
-        arguments = (documents, add_generation_prompt, continue_final_message, now)
+        arguments = (documents, add_generation_prompt, now, options)
         if not normalise and not strict:
-            return self.renderer.render(messages, tools, *arguments, **options)
+            return RenderCall(self.renderer, messages, tools, *arguments).render(
+                continue_final_message
+            )
         rendering = usual = refusal = None
         if normalise and documents is None and late_system is None:
             # Most conversations: deleting this costs a third of rendering one message.
@@ -199,10 +201,9 @@ class Template:
             if usual is not None:
                 _, known, changes, chat = usual
                 try:
-                    call = RenderCall(
-                        self.renderer, chat, known, documents, add_generation_prompt, now, options
+                    rendering = RenderCall(self.renderer, chat, known, *arguments).render(
+                        continue_final_message
                     )
-                    rendering = call.render(continue_final_message)
                 except TemplateRuntimeError as error:
                     refusal = error
                 else:
@@ -211,13 +212,8 @@ class Template:
                     ):
                         rendering.changes, rendering.warnings = changes, warned
                         return rendering
-        named = {
-            "tools": tools,
-            "documents": documents,
-            "strict": strict,
-            "normalise": normalise,
-            "late_system": late_system,
-        }
+        named = {"tools": tools, "documents": documents, "strict": strict}
+        named |= {"normalise": normalise, "late_system": late_system}
         with WarningLog() as log:
             log.texts = warned
             attempt = self._inputs.begin(messages, named, usual)
@@ -225,7 +221,9 @@ class Template:
             for given in attempt:
                 try:
                     chat = given.read or given.messages
-                    rendering = self.renderer.render(chat, given.tools, *arguments, **options)
+                    rendering = RenderCall(self.renderer, chat, given.tools, *arguments).render(
+                        continue_final_message
+                    )
                     attempt.check(rendering)
                 except TemplateRuntimeError as error:
                     attempt.refuse(error, options)
@@ -273,13 +271,8 @@ class Template:
         if arguments.get("normalise", True):
             arguments, _ = self._inputs.read_options(arguments, "encode", strict)
         arguments |= {"tools": tools and prepared_tools(tools), "late_system": late_system}
-        more: JsonObject = {
-            "max_length": max_length,
-            "overflow": overflow,
-            "trust": trust,
-            "compatible": compatible,
-            "add_stop": add_stop,
-        }
+        more: JsonObject = {"max_length": max_length, "overflow": overflow, "trust": trust}
+        more |= {"compatible": compatible, "add_stop": add_stop}
         shared_request = None
         if growing is None and can_share_layout(messages, arguments):
             shared_request = self._requests.build(messages, tokenizer, train_on, arguments, **more)
@@ -520,10 +513,11 @@ class Template:
         """
         target = dialects.get_dialect(dialect)
         tokens = {"eos_token": eos_token, "bos_token": bos_token}
-        stops = self.translation.stops
         # `render` changes conversations for templates of OpenAI's messages only.
         normaliser = self._inputs.normaliser if self.dialect == "jinja" else None
-        conversion = Conversion(self.renderer, stops, target, tokens, without, normaliser)
+        conversion = Conversion(
+            self.renderer, self.translation.stops, target, tokens, without, normaliser
+        )
         if dialect == "jinja":
             return conversion.keep_jinja(self.translation, details)
         if dialect == self.dialect:

@@ -319,9 +319,10 @@ class RenderCall(RenderingSource):
         has_tools = self.tools is not NO_TOOLS
         written = known.write(self.chat, self.now, has_tools, with_trails, self.memory)
         if written is not None:
-            text, output, unwritten, steps, size = written
+            text, out, unwritten, steps, size = written
             allowance = self.renderer._allowance
             if allowance is None or allowance.try_spend(steps, size, len(text)):
+                output = out if with_trails else None
                 return Rendering(text, self, output, self.plain_kind, unwritten)
         rendering = self.run()
         if written is None:  # else the segments are known, and this call has little left to spend
@@ -385,7 +386,7 @@ class RenderCall(RenderingSource):
         if self.segments is not None:
             has_tools = self.tools is not NO_TOOLS
             written = self.segments.write(self.chat, self.now, has_tools, with_trails=True)
-            if written is not None and written[1] is not None:
+            if written is not None:
                 return written[1]
         context = self.make_context()
         return self.program.run(self.make_runtime(context), context)

@@ -60,11 +60,11 @@ class QuietFollower(Follower):
         """Keep a problem to itself."""
 
 
-SegmentedText = tuple[str, Output | None, Suspects | None, int, int]
+SegmentedText = tuple[str, Output, Suspects | None, int, int]
 """A text that was written from segments:
 
 * the text;
-* the text with its trails, as the program writes it; None if it was not asked for;
+* its parts; with their trails, as the program writes them, if these were asked for;
 * see `Rendering.unwritten`;
 * steps that the program pays for it, or some more;
 * the bytes that it pays for.
@@ -146,7 +146,7 @@ class Segments:
             unwritten = LOST_TOOLS if lost_tools else ()
             if missing:
                 unwritten += _find_unwritten(messages, missing, {*others, *carried})
-        return text, out if with_trails else None, unwritten, steps, size + cost * length
+        return text, out, unwritten, steps, size + cost * length
 
     def _compile(self, variant: tuple[bool, bool]) -> Walk:
         walk = self._walks[variant] = compile_walk(self._entry, self._constants, *variant)
@@ -210,7 +210,7 @@ class Segments:
         elif written[0] != text:  # a defect of the recorder; nothing that it recorded is trusted
             self._leaves, self._entry = MAX_LEAVES, FactTree()
             self._walks.clear()
-        if traced is not None and traced[1] is not None:
+        if traced is not None:
             origins = [_find_origins(one, text, self._limits) for one in (traced[1], output)]
             is_followed = UNFOLLOWED not in [leaf for leaf, *_ in origins[1]]
             self._has_origins &= is_followed and origins[0] == origins[1]
