@@ -105,7 +105,8 @@ class Program:
         self.shadowed = shadowed  # builtin functions whose names are options here
         generated = self._generate_code()
         self.python = "".join(f"{line.text}\n" for line in generated.lines)
-        self.nodes = [unpack_position(lineno) for lineno in generated.text_positions]
+        positions = [unpack_position(lineno) for lineno in generated.text_positions]
+        self.nodes = positions or [(1, 1)]  # of what others write as the template does
         self._line_positions = [line.lineno for line in generated.lines]
         self.reads = tuple(name for name in generated.inputs if name not in FUNCTIONS)
         scope: dict[str, Any] = NAMES | generated.constants

@@ -10,15 +10,15 @@ receives a Renderer, so nothing below `Template` knows the public object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 from turnwise.engine.program import Program, mark_program
-from turnwise.engine.provenance.expressions import MarkReader, Position, WrittenSpan
-from turnwise.engine.provenance.rendering import UNKNOWN_NODES, Rendering, RenderingSource
+from turnwise.engine.provenance.expressions import MarkReader, WrittenSpan
+from turnwise.engine.provenance.rendering import Rendering, RenderingSource
 from turnwise.engine.provenance.splitting import Follower
 from turnwise.engine.provenance.trails import Output
 from turnwise.engine.runtime.limits import (
@@ -289,11 +289,7 @@ class RenderCall(RenderingSource):
             self.aliases, self.plain_kind = reader.aliases, ""
         if options:
             self.program = self.program.shadowing(renderer._options | self.options)
-
-    @property
-    def nodes(self) -> Sequence[Position]:
-        """Line and column of each template node."""
-        return self.program.nodes or UNKNOWN_NODES
+        self.nodes = self.program.nodes
 
     def make_follower(self) -> Follower:
         """Return what follows trails, within a budget."""

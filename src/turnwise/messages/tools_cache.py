@@ -17,7 +17,7 @@ MAX_CACHE_BYTES = 40 << 20  # a list that takes more than an eighth of it is cop
 TEXTS_SIZE = 4  # times the bytes that `marshal` writes of a list: what may be cached of texts, or takes as much
 COPY_SIZE = 2  # the same, without the containers in it
 CONTAINER_BYTES = 400  # of a dict or a list
-LEAST_SIZE = 20_000
+LEAST_SIZE = 100_000  # of a few tools, with the pieces of their texts
 UNCACHED_ROOM = 4_000_000
 
 

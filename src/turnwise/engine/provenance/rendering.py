@@ -57,7 +57,6 @@ COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m
 COMPUTED = "\x1b[2;3m"
 PIECE_SIZE = 128  # characters that take about as much memory as a piece
 SMALL_BUDGET = 1000  # of a rendering that no template made
-UNKNOWN_NODES: list[Position] = [(1, 1)]
 new_tuple = tuple.__new__  # in half of the time of calling a named tuple
 Suspects = tuple[int | str, ...]
 """What may be lost: messages that are not known to be written whole, and "tools" if nothing of them is written."""
@@ -150,17 +149,14 @@ class RenderingSource:
     """What a rendering was made of, which its origins need. This is that of a text that no template made.
 
     Attributes:
+        nodes: line and column of each template node.
         aliases: reasoning keys as the caller wrote them, see `InputReader`.
         with_parts: the messages, if their content may have media parts.
     """
 
+    nodes: Sequence[Position] = ((1, 1),)
     aliases: Mapping[tuple[int, str], str] = MappingProxyType({})
     with_parts: Sequence[Any] = ()
-
-    @property
-    def nodes(self) -> Sequence[Position]:
-        """Line and column of each template node."""
-        return UNKNOWN_NODES
 
     def make_follower(self) -> Follower:
         """Return what follows trails, within a budget."""
@@ -340,7 +336,7 @@ class Rendering:
         if self._positions is not None:
             message = None if message is None else self._positions[message]
             part = None if part is None else self._path_as_given(part)
-        if type(leaf) is not int and isinstance(leaf, Written):
+        if type(leaf) is Written:
             leaf, part = leaf
         if type(leaf) is int:
             line, column = self._source.nodes[leaf]
@@ -522,12 +518,12 @@ def _find_origins(rendering: Rendering, table: PieceTable) -> tuple[list[int], l
             origins += [origin for _, origin in found]
             end, last = end + len(text), None
             continue
-        for fragment, leaf in [(text, trail)] if type(trail) is int else table.split(index):
+        for fragment, leaf in ((text, trail),) if type(trail) is int else table.split(index):
             key = (leaf, message, generation, part)
             if key != last:
                 last = key
                 starts.append(end)
-                origins.append(rendering.origin(*key))
+                origins.append(rendering.origin(leaf, message, generation, part))
             end += len(fragment)
     if count < len(table.texts):
         starts.append(end)
