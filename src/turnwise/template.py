@@ -189,11 +189,9 @@ class Template:
         warned: tuple[str, ...] = ()
         if normalise and options:
             options, warned = self._inputs.read_options(options, "render", strict)
-        arguments = (documents, add_generation_prompt, now, options)
+        arguments = (documents, add_generation_prompt, continue_final_message, now, options)
         if not normalise and not strict:
-            return RenderCall(self.renderer, messages, tools, *arguments).render(
-                continue_final_message
-            )
+            return RenderCall(self.renderer, messages, tools, *arguments).render()
         rendering = usual = refusal = None
         if normalise and documents is None and late_system is None:
             # Most conversations: deleting this costs a third of rendering one message.
@@ -201,9 +199,7 @@ class Template:
             if usual is not None:
                 _, known, changes, chat = usual
                 try:
-                    rendering = RenderCall(self.renderer, chat, known, *arguments).render(
-                        continue_final_message
-                    )
+                    rendering = RenderCall(self.renderer, chat, known, *arguments).render()
                 except TemplateRuntimeError as error:
                     refusal = error
                 else:
@@ -221,9 +217,7 @@ class Template:
             for given in attempt:
                 try:
                     chat = given.read or given.messages
-                    rendering = RenderCall(self.renderer, chat, given.tools, *arguments).render(
-                        continue_final_message
-                    )
+                    rendering = RenderCall(self.renderer, chat, given.tools, *arguments).render()
                     attempt.check(rendering)
                 except TemplateRuntimeError as error:
                     attempt.refuse(error, options)

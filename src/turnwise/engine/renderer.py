@@ -156,8 +156,8 @@ class Renderer(Immutable):
 
         The text is written from segments that are known (`engine/segments`), its origins when they are asked for.
         """
-        call = RenderCall(self, messages, tools, documents, add_generation_prompt, now, options)
-        return call.render(continue_final_message)
+        given = (documents, add_generation_prompt, continue_final_message, now, options)
+        return RenderCall(self, messages, tools, *given).render()
 
     def render_with_origins(
         self,
@@ -171,8 +171,8 @@ class Renderer(Immutable):
         **options: Any,
     ) -> Rendering:
         """Render a conversation whose origins will be read: they are written with the text, not after it."""
-        call = RenderCall(self, messages, tools, documents, add_generation_prompt, now, options)
-        return call.render(continue_final_message, with_trails=True)
+        given = (documents, add_generation_prompt, continue_final_message, now, options)
+        return RenderCall(self, messages, tools, *given).render(with_trails=True)
 
     def with_options(self, options: JsonMapping) -> Renderer:
         """Return a copy with these options in addition, or instead of those with the same names."""
@@ -259,6 +259,7 @@ class RenderCall(RenderingSource):
         tools: Any,
         documents: Any,
         add_generation_prompt: bool,
+        continue_final_message: bool | str,
         now: datetime | None,
         options: JsonObject,
     ) -> None:
@@ -270,6 +271,7 @@ class RenderCall(RenderingSource):
         self.program, self.tools = renderer.program, NO_TOOLS
         self.documents = documents
         self.add_generation_prompt = add_generation_prompt
+        self.continue_final_message = continue_final_message
         self.now = now or NOW
         self.options = _read_options(options) if options else {}
         self.memory = None
@@ -296,12 +298,12 @@ class RenderCall(RenderingSource):
         limits = self.renderer.limits
         return Follower(limits.origins, lambda: limits.share_of_origins(self.make_context()))
 
-    def render(self, continue_final_message: bool | str, with_trails: bool = False) -> Rendering:
+    def render(self, with_trails: bool = False) -> Rendering:
         """Write the segments that are known, or run the program and learn them."""
         table = self.renderer._segments
         is_simple = self.documents is None and type(self.add_generation_prompt) is bool
-        if continue_final_message or not is_simple or table is None:
-            return self.run(continue_final_message)
+        if self.continue_final_message or not is_simple or table is None:
+            return self.run()
         digest = make_digest(self.options) if self.options else b""
         key = self.add_generation_prompt, id(self.tools), digest
         known = table.peek(key)
@@ -346,17 +348,17 @@ class RenderCall(RenderingSource):
             runtime.tools_size = self.tools.size
         return runtime
 
-    def run(self, continue_final_message: bool | str = False) -> Rendering:
+    def run(self) -> Rendering:
         """Run the program."""
         continuation = None
-        if continue_final_message:
+        if self.continue_final_message:
             if self.add_generation_prompt:
                 raise MessageError(
                     "continue_final_message and add_generation_prompt exclude each other"
                 )
             self.chat = list(self.chat)  # its last message is replaced
             self.plain_kind, self.with_parts = "", self.chat
-            continuation = Continuation(self.chat, continue_final_message, self.program.text)
+            continuation = Continuation(self.chat, self.continue_final_message, self.program.text)
         context = self.make_context()
         runtime = self.make_runtime(context, self.renderer.allowance)
         size = 0

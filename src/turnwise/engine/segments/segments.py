@@ -119,7 +119,7 @@ class Segments:
             with_trails: whether the output is wanted too.
             memory: what was kept of other beginnings of the same conversation; see `ReadMessages`.
         """
-        if not self._leaves or len(messages) > MAX_MESSAGES:
+        if len(messages) > MAX_MESSAGES:
             return None
         if with_trails and not self._has_origins:
             return None
@@ -133,9 +133,8 @@ class Segments:
             out, missing, others, carried, lost_tools, price, cost, steps, size = walked
             text = "".join(out[::2] if with_trails else out)
             is_ascii = text.isascii()
-            if not is_ascii and not (checked := known["text"]).startswith(text):
-                rest = text[len(checked) :] if text.startswith(checked) else text
-                rest.encode("utf-32-le")  # fails for half of a pair; three times as fast as UTF-8
+            if not is_ascii:
+                _refuse_half_pairs(text, known["text"])
         except UNWRITABLE:
             return None
         length = len(text)
@@ -243,6 +242,13 @@ def _find_origins(output: Output, text: str, limits: Limits) -> list[tuple[Any, 
                 found.pop()
             found.append((*origin, end))
     return found
+
+
+def _refuse_half_pairs(text: str, checked: str) -> None:
+    """Raise a ValueError if a character is half of a surrogate pair, after what was checked already."""
+    if not checked.startswith(text):
+        rest = text[len(checked) :] if text.startswith(checked) else text
+        rest.encode("utf-32-le")  # three times as fast as UTF-8
 
 
 def _find_unwritten(
