@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from itertools import permutations
 from typing import Any, NamedTuple
 
 from turnwise import shapes
@@ -24,7 +24,7 @@ from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.engine.renderer import SCALARS
 from turnwise.engine.segments.rows import MAX_TRACED_LENGTH, trace_contents
 from turnwise.errors import MessageError, TurnwiseError
-from turnwise.messages import JsonMapping, PreparedTools, find_lone_surrogate, find_plain_kind
+from turnwise.messages import REASONING_KEYS, JsonMapping, PreparedTools, find_lone_surrogate
 from turnwise.schema import check_name
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded, make_laid_out
@@ -45,6 +45,13 @@ MAX_COMPLETED = 8  # one of so many conversations may be encoded in full after a
 
 SHARED_TYPES = {*SCALARS, datetime, PreparedTools}  # of options with which a layout may be used
 NO_ARGUMENTS: JsonMapping = {}
+TURN_WORDS = {"user", "assistant", *REASONING_KEYS}
+# The texts of a message, by its keys.
+TEXT_KEYS: dict[tuple[Any, ...], Any] = {
+    keys: ("content", *more)
+    for more in ((), *zip(REASONING_KEYS))
+    for keys in permutations(("role", "content", *more))
+}
 SEPARATOR = "\0"  # between contents that are searched together
 
 EncodeRow = Callable[[Any, JsonMapping], Encoded]  # messages and the arguments of this row
@@ -120,20 +127,12 @@ class _EncodedRow(NamedTuple):
         )
 
 
-# Faster than calling the class, which happens for every row.
-make_row: Callable[[tuple[Any, ...]], _LaidOutRow] = partial(tuple.__new__, _LaidOutRow)
-
-
 class _FlatRows(NamedTuple):
     """The ids and labels of rows that have a layout; the others have none here."""
 
     ids: array[int]
     labels: array[int]
     offsets: array[int]
-
-    @classmethod
-    def empty(cls, count: int) -> _FlatRows:
-        return cls(array(ID_TYPE), array(ID_TYPE), array(OFFSET_TYPE, [0]) * (count + 1))
 
 
 class BatchEncoder:
@@ -213,7 +212,8 @@ class BatchEncoder:
             self._absent.update(layout.absent)
             self._ready[roles] = layout
         self._contents += contents
-        return make_row((messages, contents, layout))
+        # Faster than calling the class, which happens for every row.
+        return tuple.__new__(_LaidOutRow, (messages, contents, layout))
 
     def _encode_in_full(self, messages: Any, arguments: JsonMapping = NO_ARGUMENTS) -> Encoded:
         """Encode a row as `encode` does it, which may learn more about the turns of the template."""
@@ -233,7 +233,7 @@ class BatchEncoder:
         """Encode all rows that have a layout; those that cannot be encoded so are encoded in full."""
         request = self._request
         if request is None:
-            return _FlatRows.empty(len(self.rows))
+            return self._label(b"", [0])
         self._check_contents(request)
         flat = self._encode_segments(request)
         limit, offsets = request.max_length, flat.offsets
@@ -426,7 +426,7 @@ def can_share_layout(messages: Any, arguments: JsonMapping) -> bool:
     is_usual = arguments.get("documents") is arguments.get("late_system") is None
     # What the caller can change later would have to be copied, too.
     is_fixed = SHARED_TYPES.issuperset(map(type, arguments.values()))
-    return is_usual and is_fixed and find_plain_kind(messages) == "turns"
+    return is_usual and is_fixed and _read_plain_turns(messages) is not None
 
 
 def encode_batch(
@@ -462,13 +462,22 @@ def encode_batch(
 
 
 def _read_plain_turns(messages: Any) -> tuple[tuple[str, ...], list[str]] | None:
-    """Return the roles and contents of messages that have nothing else, and no blank content; None for others."""
-    if not find_plain_kind(messages) or not messages:
+    """Return the roles and texts of plain turns; None for messages that have more, or blank texts.
+
+    A message may have reasoning: its key follows the role, and its text the content.
+    """
+    roles: list[Any] = []
+    texts: list[Any] = []
+    for message in messages if type(messages) is list else ():
+        keys = TEXT_KEYS.get(tuple(message)) if type(message) is dict else None
+        if keys is None:
+            return None
+        roles += (message["role"], *keys[1:])
+        texts += map(message.get, keys)
+    if {*map(type, roles), *map(type, texts)} != {str} or not all(map(str.strip, texts)):
         return None
-    contents = [message["content"] for message in messages]
-    if not all(map(str.strip, contents)):
-        return None
-    return tuple([message["role"] for message in messages]), contents
+    is_plain = TURN_WORDS.issuperset(roles[roles[0] == "system" :])
+    return (tuple(roles), texts) if is_plain else None
 
 
 def _is_not_unicode(index: int, row: _LaidOutRow) -> bool:

@@ -297,7 +297,7 @@ class Template:
         problems = find_label_problems(request, encoded)
         note_changes(encoded, given.changes, given.positions)
         report_problems(self.name, renumber_turns(problems, given.positions), strict, REMEDY)
-        if shared_request is not None:
+        if shared_request and request.messages is messages:  # as they were given
             learn_layout(request, encoded, warnings_so_far())
         return encoded
 

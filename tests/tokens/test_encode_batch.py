@@ -180,6 +180,8 @@ def make_hostile_rows(dice: random.Random, texts: Sequence[str]) -> list[list[di
         ]
         contents = [dice.choice((*HOSTILE, *texts)) if number % 3 else f"{number}!" for _ in roles]
         rows.append([{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)])
+        if count == 3 or number % 2:
+            rows[-1][-1]["reasoning_content"] = dice.choice((*HOSTILE, *texts, *"abcdef"))
     return rows
 
 
@@ -232,6 +234,23 @@ def test_rows_of_one_form_are_not_rendered(monkeypatch: pytest.MonkeyPatch, tool
     assert len(template.encode_batch(rows, "turnwise", now=NOW, tools=tools)) == 9
     own = [{"messages": row, "tools": tools} for row in rows]
     assert len(template.encode_batch(own, "turnwise", now=NOW)) == 9
+
+
+@corpus.needs_corpus
+def test_replies_with_reasoning_are_not_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = turnwise.compile(turnwise.load("qwen3").text, name="reasoning")
+    rows = [
+        [
+            {"role": "user", "content": f" {n}?\n"},
+            {"role": "assistant", "thinking": f"\n{n}.\n", "content": f"\n{n}!"},
+        ]
+        for n in range(9)
+    ]
+    known = vocabularies.load("qwen3")
+    check_law(template, rows, known)
+    for method in ("render", "render_with_origins"):
+        monkeypatch.setattr(Renderer, method, None)
+    assert len(template.encode_batch(rows, known, now=NOW)) == 9
 
 
 def test_tools_that_are_not_written_are_warned_of_after_calls_that_warn_of_nothing() -> None:

@@ -29,7 +29,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from turnwise.engine.segments.rows import ContentSlot, ContentTrace, trace_contents
+from turnwise.engine.segments.rows import ContentSlot, ContentTrace, list_texts, trace_contents
 from turnwise.engine.segments.symbols import Trim
 from turnwise.tokens.boundaries import Turn, find_message_spans
 from turnwise.tokens.encode import RENDERINGS, RENDERINGS_PER_TURN, EncodeRequest
@@ -101,7 +101,7 @@ class RowLayout:
             (number, segment.rest) for number, segment in enumerate(segments) if segment.is_trained
         ]
         self.count = len(segments)
-        trims = {part.message: part.trims for part in trace.parts if isinstance(part, ContentSlot)}
+        trims = {part.number: part.trims for part in trace.parts if isinstance(part, ContentSlot)}
         self.fill = _compile_fill(text, contents, segments, trims)
 
 
@@ -171,7 +171,7 @@ def make_layout(request: EncodeRequest, encoded: Encoded, trace: ContentTrace) -
         return None
     if request.arguments.get("tools") is not None and encoded.rendering.unwritten != ():
         return None  # tools may not be written, which is not warned of without normalising
-    contents = _fill_slots(trace, [one["content"] for one in request.messages], encoded.text)
+    contents = _fill_slots(trace, list_texts(request.messages), encoded.text)
     if contents is None:
         return None
     row = _FirstRow(request, encoded, contents)
@@ -202,13 +202,13 @@ def _fill_slots(trace: ContentTrace, contents: Sequence[str], text: str) -> list
     end = 0
     for part in trace.parts:
         start = end
-        written = part if isinstance(part, str) else part.fill(contents[part.message])
+        written = part if isinstance(part, str) else part.fill(contents[part.number])
         end += len(written)
         parts.append(written)
         if isinstance(part, ContentSlot):
-            if part.message in spans:
+            if part.number in spans:
                 return None
-            spans[part.message] = TextSpan(start, end)
+            spans[part.number] = TextSpan(start, end)
     if len(spans) != len(contents) or "".join(parts) != text:
         return None
     return [spans[index] for index in range(len(contents))]
@@ -223,7 +223,7 @@ def _add_prompts(
     budget = renderings * request.renderer.limits.bytes_per_character
     if len(turns) > MAX_TRACED_PROMPTS or trace.cost * (len(turns) + 1) > budget:
         return None
-    contents = [message["content"] for message in request.messages]
+    contents = list_texts(request.messages)
     absent, clock = set(trace.absent), dict(trace.clock)
     for turn in turns:
         before = request.messages[: turn.message]
@@ -282,8 +282,10 @@ class _FirstRow:
             turn: the turn.
             end: that of its message.
         """
-        text, content, stops = self.encoded.text, self.contents[turn.message], self.request.stops
-        if turn.missing or not turn.start <= content.start <= content.end <= turn.stop:
+        text, stops, messages = self.encoded.text, self.request.stops, self.request.messages
+        first, last = [len(list_texts(messages[: turn.message + more])) for more in (0, 1)]
+        own = self.contents[first:last]
+        if turn.missing or not all(turn.start <= one.start <= one.end <= turn.stop for one in own):
             return False
         if any(other.start == turn.end for other in self.contents):
             return False  # whether the text is split there depends on that content

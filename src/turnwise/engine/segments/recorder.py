@@ -44,6 +44,7 @@ from turnwise.engine.segments.symbols import (
     join_parts,
     refuse,
 )
+from turnwise.messages import REASONING_KEYS
 
 MESSAGE_SHARE = 0.5  # of what a message adds to the budgets, for one round of one loop
 MAX_ANSWER = 200  # characters of a role, or of all keys of a mapping
@@ -52,6 +53,7 @@ MAX_PATH = 120  # questions of one section
 NAMED_FIELDS = frozenset(["role", "type"])  # fields with few values: they are known, once read
 IS_OF_SECTION = re.compile(r"\b[im]\b|\bS\[")
 CONTENT = "['content']"
+TEXT_PATHS = (CONTENT, *(f"[{key!r}]" for key in REASONING_KEYS))
 USUAL_FIELDS = NAMED_FIELDS | {"content"}
 IS_TEXT = "{}.__class__ is str"
 HAS_WORDS = "(c := {}).__class__ is str and c != '' and not c.isspace()"
@@ -300,7 +302,7 @@ class Recorder:
             source: the question.
             is_answered: no content decides about it, though it is about one.
         """
-        self.reads_contents |= CONTENT in source and not is_answered
+        self.reads_contents |= not is_answered and any([path in source for path in TEXT_PATHS])
         if source not in self._answers:
             if len(self._path) >= MAX_PATH:
                 raise NotRecordable

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.segments.facts import Constants, FactTree
 from turnwise.engine.segments.functions import instrument
-from turnwise.engine.segments.recorder import CONTENT, Recorder
+from turnwise.engine.segments.recorder import CONTENT, TEXT_PATHS, Recorder
 from turnwise.engine.segments.segments import MAX_TEXT, pays_for_itself
 from turnwise.engine.segments.symbols import NotRecordable, TextSlot, Trim
 from turnwise.errors import TurnwiseError
@@ -24,16 +24,21 @@ MAX_TRACED_LENGTH = MAX_TEXT  # characters of all contents; a longer conversatio
 
 
 class ContentSlot(NamedTuple):
-    """Where a content is written."""
+    """Where a text is written."""
 
-    message: int  # its number
+    number: int  # that of the text, see `list_texts`
     trims: tuple[Trim, ...] = ()  # that it went through, first to last
 
     def fill(self, content: str) -> str:
-        """Return a content as it is written here."""
+        """Return a text as it is written here."""
         for method, letters in self.trims:
             content = getattr(content, method)(letters)
         return content
+
+
+def list_texts(messages: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the texts of messages: the content of each, and then its reasoning, if there is some."""
+    return [message[key] for message in messages for key in sorted(message) if key != "role"]
 
 
 class ContentTrace(NamedTuple):
@@ -59,7 +64,7 @@ class ContentTrace(NamedTuple):
         """Return the text with these contents."""
         return "".join(
             [
-                part if isinstance(part, str) else part.fill(contents[part.message])
+                part if isinstance(part, str) else part.fill(contents[part.number])
                 for part in self.parts
             ]
         )
@@ -84,7 +89,7 @@ def trace_contents(
 
     Args:
         renderer: the template.
-        messages: messages with two fields: a role, and a content that is text.
+        messages: messages with a role, a content that is text, and perhaps reasoning.
         arguments: those of `Renderer.render`.
     """
     if not pays_for_itself(renderer.limits):
@@ -100,8 +105,10 @@ def trace_contents(
         return None
     parts: list[str | ContentSlot] = []
     for part in recorder.parts:
-        if isinstance(part, TextSlot) and part.field and part.field.path == CONTENT:
-            parts.append(ContentSlot(int(part.field.message), part.trims))
+        if isinstance(part, TextSlot) and part.field and part.field.path in TEXT_PATHS:
+            message, path = int(part.field.message), part.field.path
+            number = len(list_texts(messages[:message])) + (path != CONTENT)
+            parts.append(ContentSlot(number, part.trims))
         elif not isinstance(part, str):
             return None
         elif parts and isinstance(parts[-1], str):
