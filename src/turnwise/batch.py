@@ -16,7 +16,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import permutations
 from typing import Any, NamedTuple
 
 from turnwise import shapes
@@ -45,13 +44,9 @@ MAX_COMPLETED = 8  # one of so many conversations may be encoded in full after a
 
 SHARED_TYPES = {*SCALARS, datetime, PreparedTools}  # of options with which a layout may be used
 NO_ARGUMENTS: JsonMapping = {}
-TURN_WORDS = {"user", "assistant", *REASONING_KEYS}
-# The texts of a message, by its keys.
-TEXT_KEYS: dict[tuple[Any, ...], Any] = {
-    keys: ("content", *more)
-    for more in ((), *zip(REASONING_KEYS))
-    for keys in permutations(("role", "content", *more))
-}
+TURN_ROLES = ("user", "assistant")
+TEXT_KEYS = {"role", "content"}
+WORDS = {"system", *TURN_ROLES, *REASONING_KEYS}
 SEPARATOR = "\0"  # between contents that are searched together
 
 EncodeRow = Callable[[Any, JsonMapping], Encoded]  # messages and the arguments of this row
@@ -466,18 +461,22 @@ def _read_plain_turns(messages: Any) -> tuple[tuple[str, ...], list[str]] | None
 
     A message may have reasoning: its key follows the role, and its text the content.
     """
-    roles: list[Any] = []
-    texts: list[Any] = []
+    roles: list[str] = []
+    texts: list[str] = []
     for message in messages if type(messages) is list else ():
-        keys = TEXT_KEYS.get(tuple(message)) if type(message) is dict else None
-        if keys is None:
+        if type(message) is not dict or len(message) > 3 or "content" not in message:
             return None
-        roles += (message["role"], *keys[1:])
-        texts += map(message.get, keys)
+        role = message.get("role")
+        if role not in TURN_ROLES and (role != "system" or roles):
+            return None
+        roles.append(role)
+        texts.append(message["content"])
+        for key in () if len(message) == 2 else message.keys() - TEXT_KEYS:
+            roles.append(key)
+            texts.append(message[key])
     if {*map(type, roles), *map(type, texts)} != {str} or not all(map(str.strip, texts)):
         return None
-    is_plain = TURN_WORDS.issuperset(roles[roles[0] == "system" :])
-    return (tuple(roles), texts) if is_plain else None
+    return (tuple(roles), texts) if WORDS.issuperset(roles) else None
 
 
 def _is_not_unicode(index: int, row: _LaidOutRow) -> bool:
