@@ -15,8 +15,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from turnwise import shapes
 from turnwise.engine.option_names import ENCODE_ARGUMENTS
@@ -52,14 +53,12 @@ SEPARATOR = "\0"  # between contents that are searched together
 EncodeRow = Callable[[Any, JsonMapping], Encoded]  # messages and the arguments of this row
 
 
+@dataclass
 class _Form:
     """What is known about rows with the same roles."""
 
-    __slots__ = ("layout", "rows")
-
-    def __init__(self) -> None:
-        self.rows = 0  # that were encoded in full
-        self.layout: RowLayout | None = None
+    rows: int = 0  # that were encoded in full
+    layout: RowLayout | None = None
 
 
 class _Forms(dict[Any, _Form]):
@@ -113,21 +112,16 @@ class _EncodedRow(NamedTuple):
 
     @classmethod
     def of(cls, encoded: Encoded) -> _EncodedRow:
-        is_plain = {0.0, 1.0}.issuperset(encoded.weights)
         return cls(
             array(ID_TYPE, encoded.input_ids),
             array(ID_TYPE, encoded.labels),
-            None if is_plain else encoded.weights,
+            None if {0.0, 1.0}.issuperset(encoded.weights) else encoded.weights,
             encoded.warnings,
         )
 
 
-class _FlatRows(NamedTuple):
-    """The ids and labels of rows that have a layout; the others have none here."""
-
-    ids: array[int]
-    labels: array[int]
-    offsets: array[int]
+# The ids, labels and offsets of rows that have a layout; the others have none here.
+_FlatRows: TypeAlias = "tuple[array[int], array[int], array[int]]"
 
 
 class BatchEncoder:
@@ -144,6 +138,7 @@ class BatchEncoder:
     ) -> None:
         check_name(on_error, ON_ERROR, "unknown value", "One of", path="errors")
         self._request = request
+        self._now: Any = request and request.arguments["now"]
         self._encode_row = encode_row
         self._on_error = on_error
         self.rows: list[_LaidOutRow | _EncodedRow | None] = []
@@ -185,7 +180,7 @@ class BatchEncoder:
         arguments = NO_ARGUMENTS
         if type(row) is list:
             messages = row
-        elif type(row) is dict and len(row) == 1 and "messages" in row:
+        elif type(row) is dict and row.keys() == {"messages"}:
             messages = row["messages"]
         else:
             arguments = dict(shapes.conversation(row).arguments)
@@ -195,14 +190,15 @@ class BatchEncoder:
 
     def lay_out(self, messages: Any) -> _LaidOutRow | None:
         """Return a row with its layout, if that is known."""
-        turns = None if self._request is None else _read_plain_turns(messages)
+        turns = _read_plain_turns(messages)
         if turns is None:
             return None
         roles, contents = turns
         layout = self._ready.get(roles)
         if layout is None:
-            layout = self._find_layout(roles)
-            if layout is None:
+            form = self.forms.get(roles)
+            layout = form.layout if form else None  # read once: other threads share the form
+            if layout is None or not layout.trace.is_on_time(self._now):
                 return None
             self._absent.update(layout.absent)
             self._ready[roles] = layout
@@ -215,15 +211,6 @@ class BatchEncoder:
         self._ready.clear()
         return self._encode_row(messages, arguments)
 
-    def _find_layout(self, roles: Sequence[str]) -> RowLayout | None:
-        """Return the layout of rows with these roles; None if it is not known, or has another time in it."""
-        request, form = self._request, self.forms.get(roles)
-        assert request is not None
-        layout = None if form is None else form.layout  # read once: other threads share the form
-        if layout is None or layout.trace.is_on_time(request.arguments["now"]):
-            return layout
-        return None
-
     def _encode_laid_out(self) -> _FlatRows:
         """Encode all rows that have a layout; those that cannot be encoded so are encoded in full."""
         request = self._request
@@ -231,16 +218,16 @@ class BatchEncoder:
             return self._label(b"", [0])
         self._check_contents(request)
         flat = self._encode_segments(request)
-        limit, offsets = request.max_length, flat.offsets
+        limit, (ids, _, offsets) = request.max_length, flat
         if limit is not None:
             self._encode_again(lambda index, _: offsets[index + 1] - offsets[index] > limit)
         controls = encoder_for(request.tokenizer).controls
         if controls.may_come_from_text:
-            places = controls.find_places(flat.ids)
+            places = controls.find_places(ids)
 
             def is_forged(index: int, row: _LaidOutRow) -> bool:
                 first, last = [bisect_left(places, offsets[index + more]) for more in (0, 1)]
-                found = [flat.ids[place] for place in places[first:last]]
+                found = [ids[place] for place in places[first:last]]
                 return not controls.are_exactly(row.layout.controls, found)
 
             self._encode_again(is_forged)
@@ -282,7 +269,7 @@ class BatchEncoder:
                     target[start:end] = source[start:end]
                 first += layout.count
             offsets.append(bounds[first])
-        return _FlatRows(ids, labels, offsets)
+        return ids, labels, offsets
 
     def _check_contents(self, request: EncodeRequest) -> None:
         """Encode rows in full that spell an added token in a content, or something that their layout excludes."""
@@ -290,9 +277,8 @@ class BatchEncoder:
 
         def is_special(contents: Sequence[str], absent: Iterable[str]) -> bool:
             text = SEPARATOR.join(contents)
-            if matcher.is_in(text) or any([wanted in text for wanted in absent]):
-                return True
-            return len(text) > MAX_TRACED_LENGTH
+            is_found = matcher.is_in(text) or any([wanted in text for wanted in absent])
+            return is_found or len(text) > MAX_TRACED_LENGTH
 
         if is_special(self._contents, self._absent):  # mostly one search is enough for all rows
             self._encode_again(lambda _, row: is_special(row.contents, row.layout.absent))
@@ -322,9 +308,9 @@ class BatchEncoder:
                 if row.weights is not None:
                     weights[index] = row.weights
             elif row is not None:
-                start, end = flat.offsets[index], flat.offsets[index + 1]
-                ids += flat.ids[start:end]
-                labels += flat.labels[start:end]
+                place = slice(*flat[2][index : index + 2])
+                ids += flat[0][place]
+                labels += flat[1][place]
             offsets.append(len(ids))
         return EncodedBatch(ids, labels, offsets, self._errors, weights, warnings)
 
@@ -418,10 +404,12 @@ def _refuse_row(messages: Any, arguments: JsonMapping) -> Encoded:
 
 def can_share_layout(messages: Any, arguments: JsonMapping) -> bool:
     """Return whether a conversation consists of plain turns, and is encoded as such rows are."""
-    is_usual = arguments.get("documents") is arguments.get("late_system") is None
-    # What the caller can change later would have to be copied, too.
-    is_fixed = SHARED_TYPES.issuperset(map(type, arguments.values()))
-    return is_usual and is_fixed and _read_plain_turns(messages) is not None
+    return (
+        arguments.get("documents") is arguments.get("late_system") is None
+        # What the caller can change later would have to be copied, too.
+        and SHARED_TYPES.issuperset(map(type, arguments.values()))
+        and _read_plain_turns(messages) is not None
+    )
 
 
 def encode_batch(
