@@ -103,7 +103,7 @@ def check_trace(template: turnwise.Template, dice: random.Random, tries: int) ->
                 rendering = template.renderer.render(
                     make_messages(roles, contents), now=NOW, **more
                 )
-                assert rendering.text == found.fill(contents), contents
+                assert rendering.text == "".join(found.write(contents)), contents
     return count
 
 
@@ -128,7 +128,7 @@ def test_a_namespace_is_read_before_it_is_written() -> None:
         "{% set ns.text = ns.text ~ '<' ~ m.role ~ '>' %}{% endfor %}"
     )
     found = trace(template, ("user", "assistant", "user"))
-    assert found is not None and found.fill("abc") == "a<user>b<user><assistant>c"
+    assert found is not None and "".join(found.write("abc")) == "a<user>b<user><assistant>c"
 
 
 @pytest.mark.parametrize("body", LOOKING)
@@ -165,7 +165,7 @@ def test_questions_that_have_an_answer(body: str, absent: set[str]) -> None:
         contents = dice.choices(CONTENTS, k=2)
         if not any(text in content for text in absent for content in contents):
             rendering = template.renderer.render(make_messages(("user", "assistant"), contents))
-            assert rendering.text == found.fill(contents)
+            assert rendering.text == "".join(found.write(contents))
 
 
 @pytest.mark.once
@@ -190,7 +190,7 @@ def test_random_expressions() -> None:
             if any(text in content for text in found.absent for content in contents):
                 continue
             messages = make_messages(("user", "assistant"), contents)
-            assert template.renderer.render(messages).text == found.fill(contents), source
+            assert template.renderer.render(messages).text == "".join(found.write(contents)), source
     assert traced > 60
 
 

@@ -45,7 +45,7 @@ BUDGETS = {
     "normalisation": 11_044,
     "conversion": 5_219,
     "training": 1_976,
-    "batch": 2_051,
+    "batch": 2_046,
     "template": 1_772,
     "registry": 11_812,
     "data": 24_952,

@@ -198,13 +198,9 @@ def _has_own_prompts(request: EncodeRequest) -> bool:
 def _fill_slots(trace: ContentTrace, contents: Sequence[str], text: str) -> list[TextSpan] | None:
     """Return where a trace says that contents are in a text; None if the text is another, or one is not there once."""
     spans: dict[int, TextSpan] = {}
-    parts: list[str] = []
-    end = 0
-    for part in trace.parts:
-        start = end
-        written = part if isinstance(part, str) else part.fill(contents[part.number])
-        end += len(written)
-        parts.append(written)
+    parts, end = trace.write(contents), 0
+    for part, written in zip(trace.parts, parts, strict=True):
+        start, end = end, end + len(written)
         if isinstance(part, ContentSlot):
             if part.number in spans:
                 return None
@@ -232,7 +228,7 @@ def _add_prompts(
         prompt = trace_contents(request.renderer, before, request.prompt_arguments)
         if prompt is None or not trace.starts_with(prompt):
             return None
-        if len(prompt.fill(contents)) != turn.start:
+        if sum(map(len, prompt.write(contents))) != turn.start:
             return None
         absent |= prompt.absent
         clock |= dict(prompt.clock)

@@ -2,7 +2,7 @@
 
 Rows of a data set mostly have one of a few forms. A row is recorded (`recorder.py`); if no content decided about
 anything, but for texts that are in none of them, all rows with the same roles are written alike: the same constants,
-and slots for the contents.
+and slots for the contents, and for the reasoning of replies that have some.
 """
 
 from __future__ import annotations
@@ -60,14 +60,11 @@ class ContentTrace(NamedTuple):
         """Return whether the template would write the same time."""
         return all([now.strftime(form) == text for form, text in self.clock])
 
-    def fill(self, contents: Sequence[str]) -> str:
-        """Return the text with these contents."""
-        return "".join(
-            [
-                part if isinstance(part, str) else part.fill(contents[part.number])
-                for part in self.parts
-            ]
-        )
+    def write(self, texts: Sequence[str]) -> list[str]:
+        """Return the parts with these texts in the slots."""
+        return [
+            part if isinstance(part, str) else part.fill(texts[part.number]) for part in self.parts
+        ]
 
     def starts_with(self, other: ContentTrace) -> bool:
         """Return whether the text begins with that of another trace, whatever the contents are."""
@@ -94,8 +91,7 @@ def trace_contents(
     """
     if not pays_for_itself(renderer.limits):
         return None
-    constants = Constants()
-    recorder = Recorder(FactTree(), constants)
+    recorder = Recorder(FactTree(), Constants())
     try:
         renderer.with_programs(partial(instrument, recorder)).render(list(messages), **arguments)
     except (NotRecordable, TurnwiseError):
@@ -106,14 +102,13 @@ def trace_contents(
     parts: list[str | ContentSlot] = []
     for part in recorder.parts:
         if isinstance(part, TextSlot) and part.field and part.field.path in TEXT_PATHS:
-            message, path = int(part.field.message), part.field.path
-            number = len(list_texts(messages[:message])) + (path != CONTENT)
-            parts.append(ContentSlot(number, part.trims))
+            before = list_texts(messages[: int(part.field.message)])
+            parts.append(ContentSlot(len(before) + (part.field.path != CONTENT), part.trims))
         elif not isinstance(part, str):
             return None
         elif parts and isinstance(parts[-1], str):
             parts[-1] += part
         else:
             parts.append(part)
-    absent, clock = frozenset(recorder.absent), tuple(recorder.clock.items())
-    return ContentTrace(tuple(parts), absent, clock, cost)
+    clock = tuple(recorder.clock.items())
+    return ContentTrace(tuple(parts), frozenset(recorder.absent), clock, cost)
