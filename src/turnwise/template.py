@@ -267,11 +267,11 @@ class Template:
         arguments |= {"tools": tools and prepared_tools(tools), "late_system": late_system}
         more: JsonObject = {"max_length": max_length, "overflow": overflow, "trust": trust}
         more |= {"compatible": compatible, "add_stop": add_stop}
-        shared_request = None
+        shared = None
         if growing is None and can_share_layout(messages, arguments):
-            shared_request = self._requests.build(messages, tokenizer, train_on, arguments, **more)
+            shared = self._requests.build(messages, tokenizer, train_on, arguments, **more)
             in_full = partial(self.encode, tokenizer=tokenizer, train_on=train_on, **more)
-            if laid_out := encode_laid_out(shared_request, in_full, arguments):
+            if laid_out := encode_laid_out(shared, in_full, arguments):
                 return laid_out
         encode_whole, earlier = encode_within_limit, None
         if growing is not None:
@@ -281,13 +281,7 @@ class Template:
             try:
                 arguments["tools"] = given.tools
                 request = self._requests.build(
-                    given.messages,
-                    tokenizer,
-                    train_on,
-                    arguments,
-                    shared_request,
-                    given.read,
-                    **more,
+                    given.messages, tokenizer, train_on, arguments, shared, given.read, **more
                 )
                 encoded = encode_whole(request.for_one_call())
                 attempt.check(encoded.rendering, encoded.kept)
@@ -297,7 +291,7 @@ class Template:
         problems = find_label_problems(request, encoded)
         note_changes(encoded, given.changes, given.positions)
         report_problems(self.name, renumber_turns(problems, given.positions), strict, REMEDY)
-        if shared_request and request.messages is messages:  # as they were given
+        if shared and request.messages is messages:  # as they were given
             learn_layout(request, encoded, warnings_so_far())
         return encoded
 
