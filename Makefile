@@ -15,7 +15,7 @@ TRL := trl==1.16.0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests laws lint types slow bench bounds conformance replies-conformance oracles integrations fuzz accept docs pictures package image api serve site browser agent-demo clean
+.PHONY: help demo test tests laws lint types slow bench speed bounds conformance replies-conformance oracles integrations fuzz accept docs pictures package image api serve site browser agent-demo clean
 
 help:  ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ bench: $(TESTING)  ## speed against the peers; fails if a goal of benchmarks/goa
 	$(BIN)/python benchmarks/tokenizer_load.py
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/goals.py
+
+# ARGS='--trl-python P --axolotl-python P --vllm COMMAND' for peers that need environments of their own.
+speed: $(TESTING)  ## measure against everyone, and write docs/speed.md and its picture: ten minutes
+	$(BIN)/python benchmarks/speed.py $(ARGS)
 
 bounds: $(TESTING)  ## half a minute of each benchmark that has a goal, with generous bounds
 	$(BIN)/python benchmarks/goals.py --short
@@ -145,7 +149,7 @@ docs: $(TESTING)  ## the documentation as a site, in build/site-docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python scripts/build_docs.py
 
-# docs/images/growth.json is what `python benchmarks/growing.py --json` printed.
+# docs/images/growth.json is what `make speed` measured.
 pictures: $(TESTING)  ## draw the pictures of the documentation's first page from what turnwise answers
 	$(BIN)/python scripts/docs_pictures.py
 

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 HISTORY = HERE / "history.jsonl"
-PAGE = HISTORY.parent.parent / "docs" / "speed.md"
 SHORT_TEMPLATES = ["qwen3", "llama-3.1", "deepseek-v3.1", "glm-4.6"]
 Figures = Iterator[tuple[str, float]]
 
@@ -69,8 +68,8 @@ BENCHMARKS: dict[str, Callable[[dict[str, Any]], Figures]] = {
 }
 
 
-def run(name: str, short: bool) -> dict[str, float]:
-    """Run a benchmark and return its figures."""
+def run(name: str, short: bool) -> dict[str, Any]:
+    """Run a benchmark and return what it printed as JSON."""
     command = [sys.executable, str(HERE / f"{name}.py"), "--json"]
     if short:
         command.append("--quick")
@@ -80,7 +79,8 @@ def run(name: str, short: bool) -> dict[str, float]:
     done = subprocess.run(command, capture_output=True, text=True, cwd=HERE)
     if done.returncode:
         raise SystemExit(f"{name}.py failed:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
-    return dict(BENCHMARKS[name](json.loads(done.stdout)))
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def read_goals() -> dict[str, dict[str, Goal]]:
@@ -97,15 +97,21 @@ def find_commit() -> str:
     return found.stdout.strip() or "unknown"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Run the benchmarks that have goals, and hold them."
-    )
-    parser.add_argument("--short", action="store_true", help="the bounds, in under two minutes")
-    short = parser.parse_args().short
-    missed, figures, rows = 0, {}, []
+class Held(NamedTuple):
+    """What was measured: figures by benchmark, lines of the table, and what each benchmark printed."""
+
+    missed: int
+    figures: dict[str, dict[str, float]]
+    rows: list[str]
+    printed: dict[str, dict[str, Any]]
+
+
+def hold_goals(short: bool) -> Held:
+    """Run the benchmarks that have goals, print how far each goal is, and return the figures."""
+    missed, figures, rows, printed = 0, {}, [], {}
     for name, goals in read_goals().items():
-        figures[name] = run(name, short)
+        printed[name] = run(name, short)
+        figures[name] = dict(BENCHMARKS[name](printed[name]))
         for row, goal in goals.items():
             figure = figures[name].get(row)
             if figure is None:
@@ -117,25 +123,33 @@ def main() -> int:
             sign = "at most" if goal.at_most else "at least"
             rows.append(f"| {name} | {row} | {figure:.2f} | {sign} {goal.goal:g} |\n")
             print(
-                f"{name:8} {row:26} {figure:8.2f}   {sign} {wanted:10} {'' if is_held else 'MISSED'}"
+                f"{name:8} {row:26} {figure:8.2f}   {sign} {wanted:10} {'' if is_held else 'MISSED'}",
+                flush=True,
             )
-    if not short:
-        stamp = {"commit": find_commit(), "date": datetime.now(UTC).date().isoformat()}
-        line = {**stamp, "machine": platform.machine(), "figures": figures}
-        with HISTORY.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        write_page(stamp, rows)
-    return 1 if missed else 0
+    return Held(missed, figures, rows, printed)
 
 
-def write_page(stamp: dict[str, str], rows: list[str]) -> None:
-    """Write docs/speed.md: what was measured, and the goals."""
-    PAGE.write_text(
-        f"# Speed\n\nWritten by `make bench` on {stamp['date']}, commit {stamp['commit']}, on {platform.machine()}. "
-        "What each row means is in [benchmarks](../benchmarks/README.md).\n\n| benchmark | row | measured | goal |\n"
-        f"|---|---|---:|---|\n{''.join(rows)}",
-        encoding="utf-8",
+def make_stamp() -> dict[str, str]:
+    """Return what figures are of: the commit and the day."""
+    return {"commit": find_commit(), "date": datetime.now(UTC).date().isoformat()}
+
+
+def add_history(figures: dict[str, dict[str, float]]) -> None:
+    line = {**make_stamp(), "machine": platform.machine(), "figures": figures}
+    with HISTORY.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Run the benchmarks that have goals, and hold them."
     )
+    parser.add_argument("--short", action="store_true", help="the bounds, in under two minutes")
+    short = parser.parse_args().short
+    held = hold_goals(short)
+    if not short:
+        add_history(held.figures)
+    return 1 if held.missed else 0
 
 
 if __name__ == "__main__":

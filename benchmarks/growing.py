@@ -8,10 +8,12 @@ wanted as ids at every turn. Three ways to get it:
     transformers   apply_chat_template on the whole conversation, then ids, at every turn
 
 All must give the same ids at every turn before anything is timed. Conversations are new in every round, so no cache
-knows their text; contestants take turns within a round, in an order that rotates. Figures: how many times the total of
-turnwise the others take, and for each the last 8 turns over the first 8 (the opening turn apart), which is 1 where a
-turn costs the same however long the conversation is. A session renders the whole conversation at every turn, to prove
-that the template still begins with what was sent, so its turns grow slowly; the others' ids are not proved.
+knows their text; contestants take turns within a round, in an order that rotates. Figures, of processor time: how many
+times the total of turnwise the others take, and for each the last 8 turns over the first 8 (the opening turn apart),
+which is 1 where a turn costs the same however long the conversation is.
+
+Then the next turns of a conversation that has 1,000 to 128,000 ids already: the picture of the documentation's first
+page is drawn of them (`make speed`).
 
 The goals are in `goals.toml`. Other ids than those of a peer are a fault.
 """
@@ -28,7 +30,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from time import perf_counter_ns
+from time import process_time_ns
 from typing import Any
 
 import measure
@@ -39,13 +41,16 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 TURNS = 64
 EDGE = 8
+LENGTHS = tuple(1_000 * 2**power for power in range(8))  # ids of a conversation that goes on
+NEXT_TURNS = 6
 TEMPLATE, TOKENIZER, STOP = "npm-qwen3", "qwen3", "<|im_end|>"
 SYSTEM = {"role": "system", "content": "You are a helpful assistant."}
 
 Turn = tuple[
     dict[str, Any], dict[str, Any], list[int]
 ]  # what is asked, what is answered, and the answer as ids
-Play = Callable[[list[Turn]], Iterator[list[int]]]
+Chat = list[dict[str, Any]]
+Play = Callable[[list[Turn], Chat], Iterator[list[int]]]  # turns, and what was said before them
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,17 @@ class Stage:
         return [
             self.turn(workloads.prose(dice, 200), workloads.prose(dice, 400)) for _ in range(count)
         ]
+
+    def history(self, seed: int, length: int) -> Chat:
+        """Return a conversation of about so many ids, which waits for a question."""
+        chat, dice, count = [SYSTEM], workloads.Dice(seed), 0
+        while count < length:
+            asked, answered, reply = self.turn(
+                workloads.prose(dice, 200), workloads.prose(dice, 400)
+            )
+            chat += [asked, answered]
+            count += len(reply) + len(self.ours.encode(asked["content"])) + 8  # of the markers
+        return chat
 
     def turn(self, asked: str, answered: str) -> Turn:
         ids = [*self.ours.encode(answered), self.ours.added[STOP].id]
@@ -84,9 +100,9 @@ def turnwise(stage: Stage) -> Play:
 
     template = turnwise.compile(stage.text)
 
-    def play(turns: list[Turn]) -> Iterator[list[int]]:
+    def play(turns: list[Turn], before: Chat) -> Iterator[list[int]]:
         session = template.session(stage.ours)
-        yield session.prompt([SYSTEM, turns[0][0]])
+        yield session.prompt([*before, turns[0][0]])
         for (_, _, reply), (asked, _, _) in zip(turns, turns[1:], strict=False):
             session.add_reply(reply)
             yield session.extend([asked])
@@ -99,8 +115,8 @@ def renderers(stage: Stage) -> Play:
 
     renderer = create_renderer(stage.reference, Qwen3RendererConfig(thinking_retention="all"))
 
-    def play(turns: list[Turn]) -> Iterator[list[int]]:
-        ids = renderer.render_ids([SYSTEM, turns[0][0]], add_generation_prompt=True)
+    def play(turns: list[Turn], before: Chat) -> Iterator[list[int]]:
+        ids = renderer.render_ids([*before, turns[0][0]], add_generation_prompt=True)
         yield ids
         for (_, _, reply), (asked, _, _) in zip(turns, turns[1:], strict=False):
             ids = renderer.bridge_to_next_turn(ids, reply, [asked]).token_ids
@@ -110,8 +126,8 @@ def renderers(stage: Stage) -> Play:
 
 
 def transformers(stage: Stage) -> Play:
-    def play(turns: list[Turn]) -> Iterator[list[int]]:
-        chat = [SYSTEM]
+    def play(turns: list[Turn], before: Chat) -> Iterator[list[int]]:
+        chat = list(before)
         for asked, answered, _ in turns:
             chat.append(asked)
             yield stage.reference.apply_chat_template(
@@ -133,21 +149,21 @@ PLAYERS: dict[str, Callable[[Stage], Play]] = {
 }
 
 
-def timed(play: Play, turns: list[Turn]) -> list[int]:
+def timed(play: Play, turns: list[Turn], before: Chat) -> list[int]:
     """Nanoseconds of each turn."""
     spent = []
-    start = perf_counter_ns()
-    for _ in play(turns):
-        now = perf_counter_ns()
+    start = process_time_ns()
+    for _ in play(turns, before):
+        now = process_time_ns()
         spent.append(now - start)
-        start = perf_counter_ns()
+        start = process_time_ns()
     return spent
 
 
 def contest(
-    stage: Stage, plays: dict[str, Play], rounds: int, count: int
+    stage: Stage, plays: dict[str, Play], rounds: int, count: int, length: int = 0
 ) -> dict[str, list[list[int]]]:
-    """For each contestant the turns of each round."""
+    """For each contestant the turns of each round, after a conversation of so many ids."""
     samples: dict[str, list[list[int]]] = {name: [] for name in plays}
     names = list(plays)
     gc.collect()
@@ -156,9 +172,10 @@ def contest(
     try:
         for number in range(rounds):
             turns = stage.turns(1000 + number, count)
+            before = stage.history(2000 + number, length)
             first = number % len(names)
             for name in names[first:] + names[:first]:
-                samples[name].append(timed(plays[name], turns))
+                samples[name].append(timed(plays[name], turns, before))
             gc.collect()
     finally:
         gc.enable()
@@ -170,6 +187,17 @@ def growth(rounds: list[list[int]]) -> float:
     """The last turns over the first, each the median over rounds and turns."""
     early = median(spent for turns in rounds for spent in turns[1 : EDGE + 1])
     return median(spent for turns in rounds for spent in turns[-EDGE:]) / early
+
+
+def measure_lengths(stage: Stage, plays: dict[str, Play], rounds: int) -> dict[str, list[float]]:
+    """Return for each contestant the milliseconds of the next turn, by the length of the conversation."""
+    found: dict[str, list[float]] = {name: [] for name in plays}
+    for length in LENGTHS:
+        for name, some in contest(stage, plays, rounds, NEXT_TURNS, length).items():
+            # The first turns open the session; those after them are alike.
+            spent = median(one for turns in some for one in turns[2:])
+            found[name].append(round(spent / 1e6, 3))
+    return found
 
 
 def main() -> int:
@@ -189,8 +217,9 @@ def main() -> int:
         except ModuleNotFoundError as missing:
             print(f"{name}: not timed, {missing.name} is not installed", file=sys.stderr)
     turns = on.turns(1, asked.turns)
-    wanted = list(plays["turnwise"](turns))
-    for name in [name for name, play in plays.items() if list(play(turns)) != wanted]:
+    before = on.history(1, LENGTHS[2])
+    wanted = list(plays["turnwise"](turns, before))
+    for name in [name for name, play in plays.items() if list(play(turns, before)) != wanted]:
         faults.append(f"{name} gives other ids")
         del plays[name]
     samples = contest(on, plays, 5 if asked.quick else 15, asked.turns)
@@ -206,6 +235,8 @@ def main() -> int:
             "total": totals,
             "last over first": grown,
             "median us": step_us,
+            "lengths": LENGTHS,
+            "ms by length": measure_lengths(on, plays, 1 if asked.quick else 3),
             "us by turn": {
                 name: [round(median(one) / 1000, 1) for one in zip(*rounds, strict=True)]
                 for name, rounds in samples.items()

@@ -81,6 +81,25 @@ def run_trl(settings: Settings) -> None:
     trainer.train_dataset.to_parquet(f"{settings['out']}.parquet")
 
 
+def run_axolotl(settings: Settings) -> None:
+    """Let axolotl's loader prepare the rows, as `axolotl preprocess` does."""
+    import datasets
+    from axolotl.utils.data.wrappers import get_dataset_wrapper
+    from axolotl.utils.dict import DictDefault
+
+    datasets.disable_progress_bars()
+    kind = {"type": "chat_template", "field_messages": "messages", "roles_to_train": ["assistant"]}
+    shared = {"chat_template": "tokenizer_default", "sequence_len": 1 << 20}
+    made, _ = get_dataset_wrapper(
+        dataset_config=DictDefault({"path": settings["rows"], **kind}),
+        tokenizer=_load_tokenizer(settings),
+        cfg=DictDefault({"dataset_num_proc": PROCESSES, **shared}),
+        dataset_base_type=kind["type"],
+        dataset=_load_rows(settings),
+    )
+    made.to_parquet(f"{settings['out']}.parquet")
+
+
 def run_fastokens(settings: Settings) -> None:
     """Encode finished texts in two processes: no rendering, no labels, nothing written."""
     _run_raw(settings, "fastokens")
@@ -149,6 +168,7 @@ PEERS = {
     "turnwise": run_turnwise,
     "datasets.map": run_datasets,
     "TRL": run_trl,
+    "axolotl": run_axolotl,
     "fastokens": run_fastokens,
     "tokenizers": run_tokenizers,
 }

@@ -208,8 +208,8 @@ def count(contestant: Any, chats: list[Chat]) -> list[float]:
     return spent
 
 
-def compare(contestants: dict[str, Any], rounds: int) -> dict[str, dict[str, float]]:
-    """Return for each kind of request the microseconds of each contestant."""
+def compare(contestants: dict[str, Any], rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Return for each kind of request the microseconds of each contestant, round by round."""
     samples: dict[str, dict[str, list[float]]] = {}
     names = list(contestants)
     for number in range(rounds):
@@ -225,16 +225,14 @@ def compare(contestants: dict[str, Any], rounds: int) -> dict[str, dict[str, flo
             ):
                 mean = sum(spent) / len(spent)
                 samples.setdefault(kind, {}).setdefault(name, []).append(mean)
-    return {
-        kind: {name: median(values) for name, values in row.items()}
-        for kind, row in samples.items()
-    }
+    return samples
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Processor time of the sidecar.")
     parser.add_argument("--vllm", metavar="COMMAND", help="vLLM's command, to be measured too")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
         folder = make_folder(Path(root))
@@ -259,7 +257,12 @@ def main() -> None:
         finally:
             for one in contestants.values():
                 one.close()
-    table = [[kind, *(f"{row[name]:,.0f}" for name in contestants)] for kind, row in rows.items()]
+    if asked.json:
+        print(json.dumps({"versions": measure.versions(), "us": rows}, indent=2))
+        return
+    table = [
+        [kind, *(f"{median(row[name]):,.0f}" for name in contestants)] for kind, row in rows.items()
+    ]
     print(measure.table(["µs of processor time", *contestants], table))
 
 

@@ -2,7 +2,7 @@
 
     docs/images/origins.svg      a prompt; each colour is a message, grey is the template
     docs/images/attack.svg       the tokens of a message that forges the end of its turn, with turnwise and without
-    docs/images/growth.svg       the cost of each turn of a conversation, from docs/images/growth.json
+    docs/images/growth.svg       the cost of the next turn of a conversation, from docs/images/growth.json
     docs/images/screencast.svg   commands and what they print, one after the other
 
 Each is drawn from what turnwise answers now; `growth.json` is what `benchmarks/growing.py --json` printed. Colours are
@@ -12,9 +12,11 @@ variables of the page where the picture stands in one, else those of the light t
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
+import sys
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -210,36 +212,32 @@ LINES = {"transformers": "bad", "renderers": "warn", "turnwise": "accent"}
 
 
 def draw_growth() -> None:
+    """Draw the cost of the next turn by the length of the conversation; both axes are logarithmic."""
     data = json.loads((IMAGES / "growth.json").read_text(encoding="utf-8"))
-    by_turn: dict[str, list[float]] = data["us by turn"]
-    canvas = Canvas(
-        620, "Milliseconds of each turn of a conversation: turnwise stays near the axis"
-    )
+    lengths: list[int] = data["lengths"]
+    lines: dict[str, list[float]] = data["ms by length"]
+    canvas = Canvas(620, "Milliseconds of the next turn, by the length of the conversation")
     left, right, top, bottom = 52.0, 500.0, 52.0, 270.0
     canvas.rect(0.5, 0.5, 619, 316, rx="10", fill=colour("card"), stroke=colour("line"))
-    tallest = max(max(smooth(values)) for values in by_turn.values()) / 1000
-    step = next(one for one in (1, 2, 5, 10, 20, 40, 50, 100, 200) if 5 * one > tallest)
-    most = step * 5
-    canvas.text(18, 30, "Milliseconds for the prompt of each turn", "head")
-    for number in range(6):
-        y = bottom - (bottom - top) * number / 5
+    canvas.text(18, 30, "Milliseconds of processor time for the ids of the next turn", "head")
+    least = math.floor(min(math.log10(min(values)) for values in lines.values()))
+    most = math.ceil(max(math.log10(max(values)) for values in lines.values()))
+
+    def height(value: float) -> float:
+        return bottom - (bottom - top) * (math.log10(value) - least) / (most - least)
+
+    for power in range(least, most + 1):
+        y = height(10.0**power)
         canvas.path([(left, y), (right, y)], stroke=colour("line"))
-        canvas.text(left - 8, y + 4, str(step * number), "word", text_anchor="end")
-    turns = data["turns"]
-    for turn in range(0, turns + 1, 16):
-        x = left + (right - left) * turn / turns
-        canvas.text(x, bottom + 20, str(turn), "word", text_anchor="middle")
-    canvas.text(right, bottom + 38, "turn of the conversation", "word", text_anchor="end")
+        canvas.text(left - 8, y + 4, f"{10.0**power:g}", "word", text_anchor="end")
+    step = (right - left) / (len(lengths) - 1)
+    for number, length in enumerate(lengths):
+        label = f"{length // 1000}k"
+        canvas.text(left + step * number, bottom + 20, label, "word", text_anchor="middle")
+    canvas.text(right, bottom + 38, "tokens of the conversation", "word", text_anchor="end")
     ends: dict[str, float] = {}
-    for name, values in by_turn.items():
-        shown = smooth(values)
-        points = [
-            (
-                left + (right - left) * (number + 2) / turns,
-                bottom - (bottom - top) * value / 1000 / most,
-            )
-            for number, value in enumerate(shown)
-        ]
+    for name, values in lines.items():
+        points = [(left + step * number, height(value)) for number, value in enumerate(values)]
         canvas.path(points, stroke=colour(LINES[name]), stroke_width="2.5", stroke_linejoin="round")
         ends[name] = points[-1][1] + 4
     lowest = 1000.0
@@ -249,15 +247,6 @@ def draw_growth() -> None:
         canvas.text(right + 8, lowest, name, "word", style=fill)
     canvas.height = 308
     canvas.write("growth.svg")
-
-
-def smooth(values: list[float]) -> list[float]:
-    """Return medians of five turns, without the first turn, which opens the session."""
-    rest = values[1:]
-    return [
-        sorted(rest[max(0, at - 2) : at + 3])[len(rest[max(0, at - 2) : at + 3]) // 2]
-        for at in range(len(rest))
-    ]
 
 
 # -- the screencast
@@ -408,13 +397,20 @@ def quote(word: str) -> str:
     return shlex.quote(word)
 
 
+DRAWINGS = {
+    "origins": draw_origins,
+    "attack": draw_attack,
+    "growth": draw_growth,
+    "screencast": draw_screencast,
+}
+
+
 def main() -> None:
+    """Draw the pictures that are named, or all."""
     os.environ["TURNWISE_LANG"] = "en"
     IMAGES.mkdir(exist_ok=True)
-    draw_origins()
-    draw_attack()
-    draw_growth()
-    draw_screencast()
+    for name in sys.argv[1:] or DRAWINGS:
+        DRAWINGS[name]()
 
 
 if __name__ == "__main__":
