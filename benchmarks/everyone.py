@@ -1,7 +1,7 @@
 """Everyone who makes prompts, in one table: `python benchmarks/everyone.py`.
 
 Each row is another package that turns a conversation into text or ids, on the format that it is made for, and turnwise
-at the same work on the same conversations: workload (b), 13 messages of about 3 KB, cut from the sources of the
+at the same work on the same conversations: workload (b), 7 messages of about 3 KB, cut from the sources of the
 standard library, none twice. Both must give the same text or ids before anything counts; a row in which they do not, or
 whose package is not there, is left out and named.
 
