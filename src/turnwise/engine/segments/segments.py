@@ -157,18 +157,19 @@ class Segments:
         # Each character adds to the budget of bytes; operations may take more than that.
         if cost > limits.bytes_per_character:
             price += (cost - limits.bytes_per_character) * length / limits.bytes
-        if price > 1 or MAX_CHARACTER_SIZE * length <= limits.output:
+        most = MAX_CHARACTER_SIZE * length
+        if price > 1 or most <= limits.output:
             return price <= 1
-        size = len(text.encode())
         containers, characters = self._tools_size
         shares = limits.share_of(len(messages) + containers, characters)
-        missing = size - limits.output - shares["output"]
+        missing = most - limits.output - shares["output"]
         for message in messages:  # mostly some of them are enough
             if missing <= 0:
                 break
             texts = [len(value) for value in message.values() if type(value) is str]
             missing -= limits.output_per_character * sum(texts)
-        return missing <= 0
+        # To encode a long text takes longer than to write it: only if its size decides.
+        return missing <= 0 or missing <= most - len(text.encode())
 
     def learn(
         self,
