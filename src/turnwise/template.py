@@ -197,16 +197,16 @@ class Template:
             # Most conversations: deleting this costs a third of rendering one message.
             usual = self._inputs.read_usual(messages, tools)
             if usual is not None:
-                _, known, changes, chat = usual
                 try:
-                    rendering = RenderCall(self.renderer, chat, known, *arguments).render()
+                    call = RenderCall(self.renderer, usual.read, usual.tools, *arguments)
+                    rendering = call.render()
                 except TemplateRuntimeError as error:
                     refusal = error
                 else:
                     if rendering.unwritten == () and (
                         rendering.plain_kind or not self.translation.fuller
                     ):
-                        rendering.changes, rendering.warnings = changes, warned
+                        rendering.changes, rendering.warnings = usual.changes, warned
                         return rendering
         named = {"tools": tools, "documents": documents, "strict": strict}
         named |= {"normalise": normalise, "late_system": late_system}
@@ -273,9 +273,8 @@ class Template:
             in_full = partial(self.encode, tokenizer=tokenizer, train_on=train_on, **more)
             if laid_out := encode_laid_out(shared, in_full, arguments):
                 return laid_out
-        encode_whole, earlier = encode_within_limit, None
-        if growing is not None:
-            encode_whole, earlier = growing.encode, growing.recognise(messages)
+        encode_whole = encode_within_limit if growing is None else growing.encode
+        earlier = None if growing is None else growing.recognise(messages)
         attempt = self._inputs.begin(messages, arguments, None, earlier)
         for given in attempt:
             try:

@@ -72,15 +72,14 @@ def find_losses(
         names: whether the name of a message counts, which most models were not trained on.
     """
     named = [index for index, message in enumerate(messages) if names and _has_name(message)]
-    suspects, numbered = None, list(enumerate(messages))
-    if rendering.unwritten is not None and not documents and not named:  # segments prove it
-        suspects = sorted([place for place in rendering.unwritten if type(place) is int])
-        numbered = [numbered[index] for index in suspects]
-        if len(suspects) == len(rendering.unwritten):
-            tools = None
-        if not suspects and not tools:
-            return []
-    output = [] if suspects == [] else rendering.output
+    suspects = None if documents or named else rendering.unwritten
+    if suspects == ():
+        return []  # segments prove it
+    numbered = list(enumerate(messages))
+    if suspects is not None:
+        numbered = [pair for pair in numbered if pair[0] in suspects]
+        tools = tools if TOOLS[0] in suspects else None
+    output = [] if suspects == TOOLS else rendering.output
     written = read_output(output, rendering.make_follower(), suspects)
     finder = LossFinder(written, rendering)
     found = [*finder.find(numbered, tools, documents, removed), *finder.find_names(named)]

@@ -93,14 +93,14 @@ class Capabilities:
         # Of names that conversations have, which are any texts.
         self._answers: SizedTable[Verdict] = SizedTable(MAX_NAMES_BYTES)
 
-    @property
+    @cached_property
     def input_format(self) -> InputFormat:
         """The form in which the template accepts assistant messages."""
         found = self.forms.chats.input_format
         assert isinstance(found, InputFormat)
         return found
 
-    @property
+    @cached_property
     def shape(self) -> CallShape:
         """The form in which the template accepts tool calls."""
         return self.input_format.shape

@@ -128,7 +128,6 @@ class Normaliser:
         first: int = 0,
         reply: Any = None,
         late_system: LateSystem | None = None,
-        earlier: ReadMessages | None = None,
     ) -> Normalised:
         """Return a conversation in OpenAI's shape in the forms that the template takes.
 
@@ -139,7 +138,6 @@ class Normaliser:
             reply: the last of those, to whose calls these messages may have the results.
             late_system: where system texts after other messages are put: "in_place", in a "user" turn, or at the
                 "front"; None for the first of these that the template writes without a change of earlier text.
-            earlier: what was read of messages with which the conversation begins.
 
         Returns:
             Messages and tools for `render`, `encode` and `examples`, what was changed and why, and what is
@@ -152,16 +150,9 @@ class Normaliser:
         if not isinstance(messages, (list, tuple)):
             messages = InputReader().read_messages(messages)
         try:
-            usual = None if first or policy else self.reader(bool(tools)).read(messages, earlier)
+            usual = None if first or policy else self.read_usual(messages, tools)
             if usual is not None:
-                chat, changes, read = usual
-                found = normalise_tools(tools)
-                return Normalised(
-                    chat if changes else messages,
-                    found.tools or tools,
-                    (*found.changes, *changes),
-                    read=read,
-                )
+                return usual
             work = _Conversation(self.capabilities(bool(tools)), tools, first, reply)
             return self._normalise(messages, work, policy)
         except TemplateLimitError:
@@ -169,6 +160,23 @@ class Normaliser:
             reader = InputReader()
             plain = [reader.read_message(one, index) for index, one in enumerate(messages)]
             return Normalised(plain, tools)
+
+    def read_usual(
+        self, messages: Any, tools: Any, earlier: ReadMessages | None = None
+    ) -> Normalised | None:
+        """Return the same for usual messages, at less cost; None for others.
+
+        Args:
+            messages: the conversation.
+            tools: the tools.
+            earlier: what was read of messages with which the conversation begins.
+        """
+        read = self.reader(bool(tools)).read(messages, earlier)
+        if read is None:
+            return None
+        changed, (_, chat, changes, *_) = normalise_tools(tools), read.reading
+        told = (*changed.changes, *changes)
+        return Normalised(chat if changes else messages, changed.tools or tools, told, read=read)
 
     def _normalise(
         self, messages: Any, work: _Conversation, policy: LateSystem | None

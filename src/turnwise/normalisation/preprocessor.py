@@ -22,10 +22,8 @@ from turnwise.engine.option_names import reject_misspelt_options
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TemplateLimitError, WarningLog
 from turnwise.messages import (
-    Change,
     JsonMapping,
     JsonObject,
-    PreparedTools,
     ReadMessages,
     find_plain_kind,
     prepared_tools,
@@ -34,15 +32,11 @@ from turnwise.normalisation.attempt import InputAttempt, Reporter
 from turnwise.normalisation.normaliser import Normalised, Normaliser
 from turnwise.normalisation.stages import Stage, find_early_reply, split_stages
 from turnwise.normalisation.systems import LateSystem, check_late_system
-from turnwise.normalisation.tools import normalise_tools
 from turnwise.replies.codec import ReplyCodec
 from turnwise.tokens.loss import TrainOn
 
 OPENAI_DIALECT = "jinja"
 new_tuple = tuple.__new__  # in half of the time of calling a named tuple
-
-# Messages, tools, what was changed, and the messages as a renderer takes them.
-UsualInput = tuple[list[Any], PreparedTools | None, tuple[Change, ...], ReadMessages]
 
 
 class Preprocessor:
@@ -95,27 +89,34 @@ class Preprocessor:
             self.report_to(strict).report(found.problems, "options")
         return options, log.texts
 
-    def read_usual(self, messages: Any, tools: Any) -> UsualInput | None:
+    def read_usual(
+        self, messages: Any, tools: Any, earlier: ReadMessages | None = None
+    ) -> Normalised | None:
         """Return input that the template probably takes in this form; None if that is in doubt.
 
         The messages are copies of the caller's. They need `check` only if their rendering is not known to be whole.
+
+        Args:
+            messages: the conversation as the caller has it.
+            tools: the tools.
+            earlier: what was read of messages with which the conversation begins.
         """
         if turns := _read_turns(messages, tools):
-            return messages, None, (), turns
-        known = None if tools is None else prepared_tools(tools)
-        if not self._is_openai or (known is not None and normalise_tools(known).changes):
+            return new_tuple(Normalised, (messages, None, (), None, (), (), turns, ()))
+        if not self._is_openai:
             return None
+        if tools is not None:
+            tools = prepared_tools(tools)
         try:
-            usual = self.normaliser.reader(bool(tools)).read(messages)
+            return self.normaliser.read_usual(messages, tools, earlier)
         except TemplateLimitError:
             return None  # what it costs to find out what the template takes
-        return usual and (usual[0], known, *usual[1:])
 
     def begin(
         self,
         messages: Any,
         arguments: JsonMapping,
-        usual: UsualInput | None = None,
+        usual: Normalised | None = None,
         earlier: ReadMessages | None = None,
     ) -> InputAttempt:
         """Return a conversation in the form in which a verb gets it first.
@@ -124,7 +125,7 @@ class Preprocessor:
             messages: the conversation as the caller has it.
             arguments: those of `render`, of which `tools`, `documents`, `normalise`, `strict` and `late_system` are
                 read.
-            usual: what `read_usual` returned.
+            usual: what `read_usual` returned, if it was asked.
             earlier: what was read of messages with which the conversation begins.
 
         Raises:
@@ -132,24 +133,23 @@ class Preprocessor:
                 misspelt.
         """
         tools, strict = arguments.get("tools"), bool(arguments.get("strict"))
-        if tools is not None:
-            tools = prepared_tools(tools)  # once for all that read them
         policy = check_late_system(arguments.get("late_system"))
         wanted = arguments.get("normalise", True)
-        turns = _read_turns(messages, tools)
-        is_plain = turns is not None
-        given = Normalised(messages, tools, read=turns)
-        if usual is not None:
-            given = Normalised(*usual[:3], read=usual[3])
-        elif wanted and not is_plain:
-            given = self.normalise(messages, tools, strict, 0, None, policy, earlier)
+        given = Normalised(messages, tools)
+        if wanted and usual is None:
+            usual = self.read_usual(messages, tools, earlier)
+        is_plain = usual is not None and usual.read is not None and bool(usual.read.plain_kind)
+        if usual is not None and (is_plain or not policy):
+            given = usual
+        elif wanted:
+            given = self.normalise(messages, tools, strict, late_system=policy)
         return InputAttempt(
             self.normaliser,
             self.report_to(strict),
             given,
             arguments.get("documents"),
             wanted,
-            is_plain=wanted and is_plain and self._is_openai,
+            is_plain=is_plain and self._is_openai,
             is_read=wanted and (is_plain or self._is_openai),
         )
 
@@ -161,7 +161,6 @@ class Preprocessor:
         first: int = 0,
         reply: Any = None,
         late_system: LateSystem | None = None,
-        earlier: ReadMessages | None = None,
     ) -> Normalised:
         """Return a conversation in the form that the template takes, and warn of what is probably wrong with it.
 
@@ -171,14 +170,14 @@ class Preprocessor:
             strict: raise an error, not a warning.
             first: how many messages the model has read before these.
             reply: the last of those.
-            late_system, earlier: see `Normaliser.normalise`.
+            late_system: where system texts after other messages are put; see `Normaliser.normalise`.
 
         Raises:
             MessageError: the input is not a conversation; or, with `strict`, a role is misspelt.
         """
         if not self._is_openai:
             return Normalised(self._codec.to_input(messages), tools)
-        given = self.normaliser.normalise(messages, tools, first, reply, late_system, earlier)
+        given = self.normaliser.normalise(messages, tools, first, reply, late_system)
         self.report_to(strict).report(given.problems)
         return given
 

@@ -9,7 +9,6 @@ as one to five renderings; with it, a few per cent of one if nothing has to be c
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from turnwise.messages import (
@@ -41,18 +40,13 @@ MAX_BRACKETS = 100  # of JSON text that is surely not nested too deeply
 MAX_KNOWN = 200  # lists of keys that are remembered
 
 
-# The messages in the form that the template takes, what was changed, and the messages as a renderer takes them.
-UsualChat = tuple[list[MessageDict], tuple[Change, ...], ReadMessages]
-
-
 class Reading(NamedTuple):
     """What is known of some messages when more of them come."""
 
     reader: UsualReader
-    chat: Sequence[MessageDict] = ()
+    chat: list[MessageDict]
     changes: tuple[Change, ...] = ()
     calls: OpenCalls = ((), False)
-    has_reasoning: bool = False
 
 
 class UsualReader:
@@ -67,52 +61,41 @@ class UsualReader:
         self._text_roles: set[str] = set()  # of which the template takes a text
         self._text_keys: dict[tuple[str, ...], tuple[str, ...]] = {}
 
-    def read(self, messages: Any, earlier: ReadMessages | None = None) -> UsualChat | None:
-        """Return a conversation in the form that the template takes; None if a message or their order is unusual.
+    def read(self, messages: Any, earlier: ReadMessages | None = None) -> ReadMessages | None:
+        """Return a conversation as a renderer takes it; None if a message or their order is unusual.
 
         Args:
             messages: the conversation.
             earlier: what was read of a conversation that it begins with.
+
+        Returns:
+            The messages; `reading` has them in the form that the template takes, and what was changed.
         """
         if type(messages) is not list or not messages:
             return None
-        known = earlier and earlier.reading
-        if earlier is None or known is None or known.reader is not self:
-            earlier, known = ReadMessages([], {}), Reading(self)
-        reader = InputReader()
+        if earlier is None or earlier.reading is None or earlier.reading.reader is not self:
+            none: list[MessageDict] = []
+            earlier = ReadMessages(none, {}, reading=Reading(self, none))
+        known, reader = earlier.reading, InputReader()
         reader.aliases |= earlier.aliases
         chat, changes = [*known.chat], [*known.changes]
-        first, text_roles = len(chat), self._text_roles
-        has_parts, has_reasoning = earlier.has_parts, known.has_reasoning
+        first = len(chat)
         for message in messages[first:]:
-            if type(message) is not dict:
-                return None
-            role, content = message.get("role"), message.get("content")
-            if type(role) is not str or (role == "system" and not self._keeps(chat)):
-                return None
-            if type(content) is str:
-                if role not in text_roles and not self._takes_text(role):
-                    return None
-                if len(message) == 2:
-                    chat.append(message.copy())
-                    continue
-            copy = self._read_message(message, len(chat), reader, changes)
+            copy = self._read_message(message, chat, reader, changes)
             if copy is None:
                 return None
-            has_parts |= type(copy.get("content")) is list
-            has_reasoning |= not has_no_reasoning(copy)
             chat.append(copy)
-        calls = follow_calls(chat[first:], known.calls)
+        new = chat[first:]
+        calls = follow_calls(new, known.calls)
         if calls is None or all(calls):  # all calls of a message have a result, or none
             return None
+        has_parts = earlier.has_parts or list in [type(one.get("content")) for one in new]
         aliased = chat
-        if has_reasoning:
-            rest = enumerate(chat[first:], first)
-            aliased = [reader.with_reasoning_aliases(message, index) for index, message in rest]
-            aliased = earlier.messages + aliased
-        told = tuple(changes)
-        reading = Reading(self, chat, told, calls, has_reasoning)
-        return chat, told, ReadMessages(aliased, reader.aliases, "", has_parts, None, reading)
+        if earlier.messages is not known.chat or not all(map(has_no_reasoning, new)):
+            rest = [reader.with_reasoning_aliases(one, i) for i, one in enumerate(new, first)]
+            aliased = earlier.messages + rest
+        reading = Reading(self, chat, tuple(changes), calls)
+        return ReadMessages(aliased, reader.aliases, "", has_parts, None, reading)
 
     def _keeps(self, before: list[MessageDict]) -> bool:
         """Whether a system message stays where it is after others."""
@@ -121,9 +104,19 @@ class UsualReader:
         return self.capabilities.writes_late("system")
 
     def _read_message(
-        self, message: MessageDict, index: int, reader: InputReader, changes: list[Change]
+        self, message: Any, before: list[MessageDict], reader: InputReader, changes: list[Change]
     ) -> MessageDict | None:
         """Return a copy of a message in the form that the template takes; None if it is unusual."""
+        if type(message) is not dict:
+            return None
+        role, content, index = message.get("role"), message.get("content"), len(before)
+        if type(role) is not str or (role == "system" and not self._keeps(before)):
+            return None
+        if type(content) is str:
+            if role not in self._text_roles and not self._takes_text(role):
+                return None
+            if len(message) == 2:
+                return message.copy()
         if not self._has_usual_texts(message):
             return None
         copy = message.copy()
@@ -132,12 +125,11 @@ class UsualReader:
             if calls is None:
                 return None
             copy["tool_calls"] = calls
-        content = message["content"]
         if type(content) is str:
             return copy
         if type(content) is list and content and all(map(_is_text_part, content)):
             return self._read_parts(copy, index, changes)
-        if content is None and message["role"] == "assistant" and "tool_calls" in message:
+        if content is None and role == "assistant" and "tool_calls" in message:
             change = fill_content(
                 copy, self.capabilities.shape.content, f"messages[{index}].content"
             )

@@ -70,7 +70,6 @@ class CallIds:
         if self._make is not None:
             return _check_id(self._call_maker(self._make, name, index))
         self._used.update(self._given)
-        self._given = ()
         # Numbers start with that of the call, and go on after those that are in use.
         self._next = max(self._next, index)
         while (id := self._numbered(self._next)) in self._used:

@@ -107,7 +107,7 @@ class WrittenFields:
         parts: the content parts for which the template wrote something of its own.
     """
 
-    def __init__(self, follower: Follower, messages: Container[int] | None = None) -> None:
+    def __init__(self, follower: Follower, messages: Container[object] | None = None) -> None:
         self._follower = follower
         self._messages = messages
         self._later: list[tuple[str, Trail]] = []
@@ -233,7 +233,7 @@ MIN_UNTRACED = 12  # characters of a text without a known origin in which fields
 
 
 def read_output(
-    out: Sequence[Any], follower: Follower, messages: Container[int] | None = None
+    out: Sequence[Any], follower: Follower, messages: Container[object] | None = None
 ) -> WrittenFields:
     """Return the fields that a program wrote; of messages, if these are given."""
     written = WrittenFields(follower, messages)
