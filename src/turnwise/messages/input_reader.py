@@ -26,6 +26,7 @@ SCALARS = (str, int, float, bool, type(None))
 MAX_DEPTH = 420  # containers within containers; a schema has two for each level of its own
 MAX_CONTAINERS = 2_000_000  # in one conversation; more is a structure that shares itself
 TURN_ROLES = frozenset(["user", "assistant"])
+FIRST_ROLES = TURN_ROLES | {"system"}
 MAX_PATH_STEPS = 12  # of a path in an error
 
 PlainKind = Literal["turns", "texts", ""]
@@ -42,7 +43,7 @@ def find_plain_kind(messages: Any) -> PlainKind:
     if type(messages) is not list:
         return ""
     kind: PlainKind = "turns"
-    is_first = True
+    allowed = FIRST_ROLES
     try:
         for message in messages:
             if message.__class__ is not dict or len(message) != 2:
@@ -50,9 +51,9 @@ def find_plain_kind(messages: Any) -> PlainKind:
             role = message["role"]
             if role.__class__ is not str or message["content"].__class__ is not str:
                 return ""
-            if role not in TURN_ROLES and not (is_first and role == "system"):
+            if role not in allowed:
                 kind = "texts"
-            is_first = False
+            allowed = TURN_ROLES
     except KeyError:
         return ""
     return kind

@@ -59,8 +59,8 @@ def find_early_reply(given: Normalised, only_last: bool) -> tuple[int, int] | No
         only_last: look at the last reply only.
     """
     positions = given.positions or range(len(given.messages))
-    replies = [positions[place] for place in find_replies(given)]
-    if not replies or not given.hoisted:
+    replies = [positions[place] for place in find_replies(given)] if given.hoisted else []
+    if not replies:
         return None
     reply = replies[-1] if only_last else min(replies)
     return next(((index, reply) for index in given.hoisted if index > reply), None)

@@ -33,11 +33,11 @@ from turnwise.normalisation.content import JOINED, fill_content
 from turnwise.normalisation.results import OpenCalls, follow_calls
 
 USUAL_ROLES = ("system", "user", "assistant", "tool")
+OTHER_KEYS = frozenset(["role", "content", "tool_calls"])
 TEXT_KEYS = frozenset(["name", "tool_call_id", *REASONING_KEYS])  # beside role and content
 CALL_DEPTH = 5  # containers around the arguments of a call
 ARGUMENT_CHANGES: dict[Any, tuple[str, str]] = {str: PARSED, dict: DUMPED}  # by what they were
 MAX_BRACKETS = 100  # of JSON text that is surely not nested too deeply
-MAX_KNOWN = 200  # lists of keys that are remembered
 
 
 class Reading(NamedTuple):
@@ -59,7 +59,6 @@ class UsualReader:
     def __init__(self, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
         self._text_roles: set[str] = set()  # of which the template takes a text
-        self._text_keys: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def read(self, messages: Any, earlier: ReadMessages | None = None) -> ReadMessages | None:
         """Return a conversation as a renderer takes it; None if a message or their order is unusual.
@@ -117,10 +116,12 @@ class UsualReader:
                 return None
             if len(message) == 2:
                 return message.copy()
-        if not self._has_usual_texts(message):
+        has_calls = "tool_calls" in message
+        has_more = len(message) != 2 + has_calls or "content" not in message
+        if has_more and not self._has_usual_texts(message):
             return None
         copy = message.copy()
-        if "tool_calls" in message:
+        if has_calls:
             calls = self._read_calls(message["tool_calls"], index, reader, changes)
             if calls is None:
                 return None
@@ -129,7 +130,7 @@ class UsualReader:
             return copy
         if type(content) is list and content and all(map(_is_text_part, content)):
             return self._read_parts(copy, index, changes)
-        if content is None and role == "assistant" and "tool_calls" in message:
+        if content is None and role == "assistant" and has_calls:
             change = fill_content(
                 copy, self.capabilities.shape.content, f"messages[{index}].content"
             )
@@ -138,29 +139,19 @@ class UsualReader:
         return None
 
     def _has_usual_texts(self, message: MessageDict) -> bool:
-        keys = tuple(message)
-        text_keys = self._text_keys.get(keys)
-        if text_keys is None:
-            text_keys = self._remember_keys(keys)
-            if text_keys is None:
+        """Whether a message has a content, and beside it and calls only texts; reasoning once, and as a field."""
+        reasoning = 0
+        for key in message.keys() - OTHER_KEYS:
+            if key not in TEXT_KEYS or type(message[key]) is not str:
                 return False
-        for key in text_keys:
-            value = message[key]
-            if type(value) is not str or (key == "tool_call_id" and not self._is_taken_id(value)):
+            if key != "tool_call_id":
+                reasoning += key in REASONING_KEYS
+            elif not self._is_taken_id(message[key]):
                 return False
-        return True
-
-    def _remember_keys(self, keys: tuple[str, ...]) -> tuple[str, ...] | None:
-        """Return which keys of a message have texts beside role and content; None if some key is unusual."""
-        more = tuple(key for key in keys if key not in ("role", "content", "tool_calls"))
-        reasoning = [key for key in more if key in REASONING_KEYS]
-        if "content" not in keys or not TEXT_KEYS.issuperset(more) or len(reasoning) > 1:
-            return None
-        if reasoning and self.capabilities.input_format.reasoning not in REASONING_KEYS:
-            return None
-        if len(self._text_keys) < MAX_KNOWN:
-            self._text_keys[keys] = more
-        return more
+        if not reasoning:
+            return "content" in message
+        takes_reasoning = self.capabilities.input_format.reasoning in REASONING_KEYS
+        return "content" in message and reasoning == 1 and takes_reasoning
 
     def _takes_text(self, role: str) -> bool:
         """Whether the template takes texts of a role, which is remembered."""
