@@ -31,7 +31,13 @@ from typing import Any, NamedTuple
 from jinja2 import nodes
 
 from turnwise.engine.compiler.syntax import parse
-from turnwise.engine.compiler.tree import child_nodes, find_assigned_names, find_nodes, walk
+from turnwise.engine.compiler.tree import (
+    child_nodes,
+    find_assigned_names,
+    find_nodes,
+    is_loop,
+    walk,
+)
 from turnwise.sized_cache import SizedCache
 
 PROMPT_FLAG, ASSISTANT, MESSAGES = "add_generation_prompt", "assistant", "messages"
@@ -324,7 +330,7 @@ class _Proof:
             return self._is_count_above_zero(node)
         if isinstance(node, nodes.Getattr):
             knows_next = place.role == self._knowing_role
-            is_own = _is_loop(node.node) and place.owns_loop
+            is_own = is_loop(node.node) and place.owns_loop
             return is_own and (node.attr in PAST or (node.attr in NEXT and knows_next))
         return isinstance(node, nodes.Getitem) and self._is_known_message(node, place)
 
@@ -347,8 +353,7 @@ class _Proof:
         if not isinstance(count, nodes.Filter) or count.name not in COUNTS:
             return False
         name = getattr(count.node, "name", None)
-        is_zero = isinstance(operand.expr, nodes.Const) and operand.expr.value == 0
-        if name not in self._skipped or not is_zero:
+        if name not in self._skipped or not _is_constant(operand.expr, 0):
             return False
         self._require_messages(self._skipped[name] + 1)
         return operand.op in ("gt", "eq", "ne")
@@ -401,7 +406,7 @@ class _Proof:
         self._require(variable.isdisjoint(_find_deciding_names(statements, names)))
         for node in self._constants:
             for field in find_nodes(node, nodes.Getattr):
-                self._require(not _is_loop(field.node) or field.attr == "last")
+                self._require(not is_loop(field.node) or field.attr == "last")
 
 
 # ---- the message before a turn ----
@@ -415,7 +420,7 @@ def _is_same_at_end(test: nodes.Node, place: _Place) -> bool:
 
 def _decide(test: nodes.Node, place: _Place, is_last: bool) -> bool | None:
     """Return whether a condition holds if no message follows, or one of the assistant; None if that is not known."""
-    if isinstance(test, nodes.Getattr) and _is_loop(test.node) and place.owns_loop:
+    if isinstance(test, nodes.Getattr) and is_loop(test.node) and place.owns_loop:
         return {"last": is_last, "nextitem": not is_last}.get(test.attr)
     if isinstance(test, nodes.Not):
         negated = _decide(test.node, place, is_last)
@@ -445,7 +450,7 @@ def _decide_role(test: nodes.Compare, place: _Place) -> bool | None:
 
 def _is_next(node: nodes.Node, place: _Place) -> bool:
     if isinstance(node, nodes.Getattr):
-        return _is_loop(node.node) and place.owns_loop and node.attr == "nextitem"
+        return is_loop(node.node) and place.owns_loop and node.attr == "nextitem"
     if not isinstance(node, nodes.Getitem) or not isinstance(node.node, nodes.Name):
         return False
     return place.owns_loop and node.node.name == place.sequence and _measure_distance(node.arg) == 1
@@ -482,6 +487,10 @@ def _get_field(node: nodes.Node) -> object:
     return None
 
 
+def _is_constant(node: nodes.Node, value: int) -> bool:
+    return isinstance(node, nodes.Const) and bool(node.value == value)
+
+
 def _find_constants(node: nodes.Node) -> list[Any]:
     """Return the values of a constant or a list of constants; none if there is anything else."""
     items = node.items if isinstance(node, (nodes.List, nodes.Tuple)) else [node]
@@ -493,7 +502,7 @@ def is_first(test: nodes.Node) -> bool:
     """Return whether a condition says that the message is the first."""
     if isinstance(test, nodes.Compare):
         return _compares_index(test, ("eq",))
-    return isinstance(test, nodes.Getattr) and _is_loop(test.node) and test.attr == "first"
+    return isinstance(test, nodes.Getattr) and is_loop(test.node) and test.attr == "first"
 
 
 def is_not_first(test: nodes.Node) -> bool:
@@ -507,23 +516,18 @@ def is_not_first(test: nodes.Node) -> bool:
 
 def _compares_index(test: nodes.Compare, operators: tuple[str, ...]) -> bool:
     operand = test.ops[0]
-    is_zero = isinstance(operand.expr, nodes.Const) and operand.expr.value == 0
-    return _is_index(test.expr) and is_zero and operand.op in operators
+    return _is_index(test.expr) and _is_constant(operand.expr, 0) and operand.op in operators
 
 
 def _is_index(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.Getattr) and _is_loop(node.node) and node.attr == "index0"
-
-
-def _is_loop(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.Name) and node.name == "loop"
+    return isinstance(node, nodes.Getattr) and is_loop(node.node) and node.attr == "index0"
 
 
 def _measure_distance(index: nodes.Node) -> int | None:
     """Return how far `loop.index0 - 1` or `loop.index0 + 1` is from the message; None for another index."""
     if not isinstance(index, (nodes.Add, nodes.Sub)) or not _is_index(index.left):
         return None
-    if not isinstance(index.right, nodes.Const) or index.right.value != 1:
+    if not _is_constant(index.right, 1):
         return None
     return 1 if isinstance(index, nodes.Add) else -1
 

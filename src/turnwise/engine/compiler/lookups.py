@@ -11,7 +11,8 @@ from typing import NamedTuple
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, scalar, trail_of
-from turnwise.engine.compiler.context import CompileContext, CompilerPart
+from turnwise.engine.compiler.context import CompilerPart
+from turnwise.engine.compiler.tree import is_loop
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Undefined
 from turnwise.errors import short_repr
@@ -48,14 +49,10 @@ class Lookup(NamedTuple):
 class LookupCompiler(CompilerPart):
     """Compiles attributes, items and slices."""
 
-    def __init__(self, context: CompileContext) -> None:
-        super().__init__(context)
-
     def find_loop(self, node: nodes.Expr) -> str | None:
         """Return the number of the loop whose `loop` this node is, if the loop has no object."""
         variables = self.variables
-        is_loop = isinstance(node, nodes.Name) and node.name == "loop"
-        if is_loop and variables.frame.symbols.find_ref("loop"):
+        if is_loop(node) and variables.frame.symbols.find_ref("loop"):
             return variables.loops.get(variables.resolve("loop"))
         return None
 

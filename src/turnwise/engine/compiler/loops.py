@@ -33,7 +33,13 @@ from turnwise.engine.compiler.context import CompileContext, CompilerPart
 from turnwise.engine.compiler.cost import MACRO_CALL_STEPS
 from turnwise.engine.compiler.lookups import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
 from turnwise.engine.compiler.scopes import CompileError, Frame
-from turnwise.engine.compiler.tree import child_nodes, find_assigned_names, find_nodes, walk
+from turnwise.engine.compiler.tree import (
+    child_nodes,
+    find_assigned_names,
+    find_nodes,
+    is_loop,
+    walk,
+)
 
 MAX_LOOP_DEPTH = 12  # Python allows twenty blocks within one function
 SIMPLE_ATTRIBUTES = LOOP_ATTRIBUTES.keys() | LOOP_NEIGHBOURS.keys()
@@ -274,13 +280,9 @@ def _find_loop_uses(body: Iterable[nodes.Node]) -> Iterator[str]:
     stack = list(body)
     while stack:
         node = stack.pop()
-        if isinstance(node, nodes.Name) and node.name == "loop":
+        if is_loop(node):
             yield ""
-        elif (
-            isinstance(node, nodes.Getattr)
-            and isinstance(node.node, nodes.Name)
-            and node.node.name == "loop"
-        ):
+        elif isinstance(node, nodes.Getattr) and is_loop(node.node):
             yield node.attr
         else:
             stack += child_nodes(node)

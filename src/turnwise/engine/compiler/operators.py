@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import Code, Kind, join_pairs, scalar
-from turnwise.engine.compiler.context import CompileContext, CompilerPart
+from turnwise.engine.compiler.context import CompilerPart
 from turnwise.engine.compiler.tree import flatten_chain
 from turnwise.engine.runtime.measures import free_search_length
 
@@ -22,9 +22,6 @@ NO_ELSE = "the inline if-expression evaluated to false and no else section was d
 
 class OperatorCompiler(CompilerPart):
     """Compiles operators; the operands are left to the expression compiler."""
-
-    def __init__(self, context: CompileContext) -> None:
-        super().__init__(context)
 
     # ---- logic ----
 

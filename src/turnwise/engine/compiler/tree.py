@@ -48,6 +48,11 @@ def find_nodes(root: nodes.Node, kind: type[NodeType]) -> Iterator[NodeType]:
             yield node
 
 
+def is_loop(node: nodes.Node) -> bool:
+    """Whether a node is the name `loop`."""
+    return isinstance(node, nodes.Name) and node.name == "loop"
+
+
 def find_start(node: nodes.Node) -> int:
     """Return the position where an expression begins; jinja2 gives `a == b` that of its operator."""
     return min([each.lineno for each in walk(node) if each.lineno], default=node.lineno)

@@ -7,7 +7,7 @@ import re
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind
-from turnwise.engine.compiler.context import CompileContext, CompilerPart
+from turnwise.engine.compiler.context import CompilerPart
 from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.runtime.limits import MAX_INTEGER_BITS
 
@@ -17,9 +17,6 @@ FREE_KEYS = (Kind.LITERAL, Kind.TEXT)  # their hashes do not collide
 
 class ValueCompiler(CompilerPart):
     """Compiles constants, lists, tuples, dicts and names."""
-
-    def __init__(self, context: CompileContext) -> None:
-        super().__init__(context)
 
     def visit_Const(self, node: nodes.Const | nodes.TemplateData, trail: bool) -> Code:
         value = node.data if isinstance(node, nodes.TemplateData) else node.value
