@@ -162,12 +162,11 @@ def get_item(rt: Runtime, value: Any, trail: Trail, key: Any) -> Pair:
                 return value[key], (trail, key)
         except TypeError:  # a key that cannot be hashed is in no dict
             pass
-    elif kind is list or kind is tuple or kind is range:
+    elif kind is list or kind is tuple or kind is range or isinstance(value, str):
         if type(key) in (int, bool) and -len(value) <= key < len(value):
-            return value[key], (trail, key % len(value))
-    elif isinstance(value, str):
-        if type(key) in (int, bool) and -len(value) <= key < len(value):
-            return value[key], (PART, value, trail, key % len(value))
+            place = key % len(value)
+            is_text = isinstance(value, str)
+            return value[key], (PART, value, trail, place) if is_text else (trail, place)
     elif kind is Undefined:
         raise value.failure()
     if isinstance(key, str):

@@ -264,27 +264,16 @@ def join_with_separator(
 
 
 def make_query(name: str) -> Builtin:
-    def run(rt: Runtime, value: str, trail: Trail, *args: Pair) -> Pair:
-        rt.charge_bytes(text_bytes(value))
-        return getattr(value, name)(*map(require_defined, args)), None
-
-    return run
-
-
-def make_affix_query(name: str) -> Builtin:
-    def run(rt: Runtime, value: str, trail: Trail, *args: Pair) -> Pair:
-        for affix, _ in args:  # one, or a tuple of them
-            charge_value(rt, affix)
-        return getattr(value, name)(*map(require_defined, args)), None
-
-    return run
-
-
-def make_text_search(name: str) -> Builtin:
-    is_backwards = name.startswith("r")
+    is_search, is_backwards = name in TEXT_SEARCHES, name.startswith("r")
 
     def run(rt: Runtime, value: str, trail: Trail, *args: Pair) -> Pair:
-        rt.charge_bytes(search_bytes(value, args[0][0] if args else "", is_backwards))
+        if is_search:
+            rt.charge_bytes(search_bytes(value, args[0][0] if args else "", is_backwards))
+        elif name in AFFIX_QUERIES:
+            for affix, _ in args:  # one, or a tuple of them
+                charge_value(rt, affix)
+        else:
+            rt.charge_bytes(text_bytes(value))
         return getattr(value, name)(*map(require_defined, args)), None
 
     return run
@@ -382,6 +371,7 @@ STRING_QUERIES = (
     *("isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower"),
     *("isnumeric", "isprintable", "isspace", "istitle", "isupper"),
 )
+AFFIX_QUERIES = ("startswith", "endswith")
 TEXT_SEARCHES = ("count", "find", "index", "rfind", "rindex")
 DICT_CHANGES = ("clear", "pop", "popitem", "setdefault", "update")
 LIST_CHANGES = ("append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort")
@@ -404,15 +394,15 @@ METHODS: dict[type, dict[str, Builtin]] = {
         "format_map": charge_call(format_map, 500),
         "join": charge_call(join_texts, 200),
         "expandtabs": charge_call(expandtabs, 100),
-        "startswith": charge_call(make_affix_query("startswith"), 100),
-        "endswith": charge_call(make_affix_query("endswith"), 100),
         **{
             name: charge_call(make_padding(name), 100)
             for name in ("center", "ljust", "rjust", "zfill")
         },
         **{name: charge_call(make_case_change(getattr(str, name)), 100) for name in CASE_CHANGES},
-        **{name: charge_call(make_query(name), 100) for name in STRING_QUERIES},
-        **{name: charge_call(make_text_search(name), 100) for name in TEXT_SEARCHES},
+        **{
+            name: charge_call(make_query(name), 100)
+            for name in (*STRING_QUERIES, *AFFIX_QUERIES, *TEXT_SEARCHES)
+        },
     },
     dict: {
         "get": get,

@@ -307,12 +307,10 @@ def spread_arguments(rt: Runtime, value: Any, trail: Trail) -> list[Pair]:
 
 def spread_keywords(rt: Runtime, value: Any, trail: Trail) -> dict[str, Pair]:
     """Return the arguments of `**value` in a call."""
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise Failure(f"argument after ** must be a mapping, not {type_name(value)}")
     rt.charge_bytes(ELEMENT_BYTES * len(value))
     rt.charge_steps(8 * len(value))
-    if not all(isinstance(key, str) for key in value):
-        raise Failure(f"argument after ** must be a mapping, not {type_name(value)}")
     return {key: (item, (trail, key)) for key, item in value.items()}
 
 
