@@ -122,8 +122,8 @@ class LoopCheckpoint(NamedTuple):
         if self.entry != entry:
             return False
         # A number that no round before it has reached may be any of those.
-        pairs = zip(self.ends, ends, strict=True)
-        return all([min(one, self.round) == min(other, self.round) for one, other in pairs])
+        before, now = ([min(end, self.round) for end in each] for each in (self.ends, ends))
+        return before == now
 
 
 def read_entry(
@@ -206,10 +206,8 @@ class _WalkCode:
                     self.write_tree(branch, depth + 1, loop, paid, each, is_of_state)
             if set(map(repr, node.branches)) != BOTH:
                 asked = _compare(name, last)
-                if last is True:
-                    asked = OF_TEXT.sub(
-                        r"[\1]\2", asked
-                    )  # which fails without the field, and is faster
+                if last is True:  # a subscript fails without the field, and is faster
+                    asked = OF_TEXT.sub(r"[\1]\2", asked)
                 if not _is_implied(asked, following):
                     lines.append(f"{indent}if not ({asked}): return None")
             node = following
@@ -222,11 +220,7 @@ class _WalkCode:
             is_last = is_of_state and not _counts(loop) and _does_nothing(node)
             lines.append(f"{indent}{'break' if is_last else 'continue'}")
             return
-        cost, steps, size = (
-            paid[0] + node.cost,
-            paid[1] + node.steps,
-            paid[2] + node.size,
-        )
+        cost, steps, size = paid[0] + node.cost, paid[1] + node.steps, paid[2] + node.size
         if node.loop is not None:
             body = node.loop.body
             self._write_loop(node.loop, depth)
@@ -298,8 +292,9 @@ class _WalkCode:
             lines += [f"price += {node.price!r}{''.join(each)}", "if price > 1: return None"]
         if loop is not None and _counts(loop):
             lines += self._write_unwritten(node, loop)
-        texts, state = node.texts, node.state
-        if self._with_trails and node.output is not None:
+        texts: list[str] | None = node.texts
+        state = node.state
+        if self._with_trails:
             texts, state = node.output, state | node.trails
         if texts:
             lines.append(f"out += ({', '.join(texts)},)")

@@ -68,13 +68,11 @@ class ContentTrace(NamedTuple):
 
     def starts_with(self, other: ContentTrace) -> bool:
         """Return whether the text begins with that of another trace, whatever the contents are."""
-        *parts, last = other.parts
-        following = self.parts[len(parts) : len(parts) + 1]
-        if self.parts[: len(parts)] != tuple(parts) or not following:
-            return False
-        if isinstance(last, str) and isinstance(following[0], str):
-            return following[0].startswith(last)
-        return last == following[0]
+        *before, last = other.parts
+        *own, following = self.parts[: len(other.parts)] or ("",)
+        if own == before and isinstance(last, str) and isinstance(following, str):
+            return following.startswith(last)
+        return (own, following) == (before, last)
 
 
 def trace_contents(

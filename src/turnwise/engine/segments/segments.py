@@ -188,11 +188,8 @@ class Segments:
         """
         messages = context["messages"]
         self._misses += 1
-        if self._misses < self._next:
-            return
-        if not messages or self._leaves >= MAX_LEAVES:
-            return
-        if self._questions > MAX_QUESTIONS:
+        is_full = self._leaves >= MAX_LEAVES or self._questions > MAX_QUESTIONS
+        if is_full or not messages or self._misses < self._next:
             return
         if not self._lock.acquire(blocking=False):
             return
