@@ -295,7 +295,7 @@ class MessageTracker:
         elif not self._loops:
             return
         elif trail[0] is BOUND:
-            self._part_loops[-1] = self._part_of_mark(trail, self._part_loops[-1])
+            self._move_to_part(trail)
             if self._message is None:
                 self._loops[-1] = self._message_of_trail(trail[1])
                 self._assign_round(self._loops[-1])
@@ -304,19 +304,20 @@ class MessageTracker:
             if message is not None:
                 self._loops[-1], self._part_loops[-1] = message, None
             else:
-                self._part_loops[-1] = self._part_of_mark(trail, self._part_loops[-1])
+                self._move_to_part(trail)
         self._enter_innermost_message()
         if len(self.parts) > 1 or (self._part_loops and self._part_loops[-1]):
             self._enter_innermost_part()
 
-    def _part_of_mark(self, trail: Trail, current: Path | None) -> Path | None:
+    def _move_to_part(self, trail: Trail) -> None:
+        current, self._part_loops[-1] = self._part_loops[-1], None
         if self._follower.is_spent:
-            return None
+            return
         try:
             self._follower.charge(MARK_COST)
-            return self._follower.part_of_mark(trail, current)
-        except OutOfBudget:
-            return None
+            self._part_loops[-1] = self._follower.part_of_mark(trail, current)
+        except OutOfBudget:  # then the part is not known
+            pass
 
     def _message_of_trail(self, trail: Trail) -> int | None:
         """Return the index of the message that a trail leads to, or that a dict was made of."""
