@@ -36,7 +36,7 @@ from turnwise.engine.provenance.trails import (
 from turnwise.engine.provenance.written_values import JSON
 from turnwise.messages import Path
 
-MAX_STEPS = 12  # blocks within blocks, in the usual template
+MAX_WRITTEN = 100_000  # texts, with those of blocks, among which tools are looked for
 TOOLS = (ROOT, "tools")
 STRIPS = (STRIPPED, LSTRIPPED, RSTRIPPED)
 
@@ -58,37 +58,37 @@ def unwrap_trail(trail: Trail) -> Trail:
     return trail
 
 
-def writes_tools(out: Output, count: int) -> bool:
-    """Whether something of each of so many tools is written; False if that is in doubt."""
+def find_written_tools(out: Output, count: int, carried: Iterable[Trail] | None) -> bool | None:
+    """Whether something of each of so many tools is written; None if only of some, or if that is in doubt.
+
+    Args:
+        out: what is written.
+        count: the number of tools.
+        carried: the trails of what is written later; None if they are not known.
+    """
     missing = set(range(count))
-    blocks = [pairs_of(out)]
-    while blocks:
-        for text, trail in blocks[-1]:
-            if type(trail) is not tuple:
-                continue
-            if trail[0] is JOINED and len(blocks) < MAX_STEPS:
-                blocks.append(pairs_of(trail[1]))
-                break
-            source, number = trail[2] if trail[0] is JSON else trail, None
-            while type(source) is tuple and (type(source[0]) is tuple or source[0] is PAIRS):
-                source, number = source if source[0] is not PAIRS else (source[1], number)
-            if source == TOOLS and text and not text.isspace():
-                missing.discard(number)
-                if number is None or not missing:
-                    return True
-        else:
-            blocks.pop()
-    return False
-
-
-def leads_to_tools(trails: Iterable[Trail]) -> bool:
-    """Whether something that was written may be of tools; False if that is ruled out."""
-    waiting = [*trails]
-    for value in waiting:  # which becomes longer
-        if type(value) is tuple or type(value) is list:
-            if value and value[0] is ROOT and value[1] == TOOLS[1]:
+    waiting = [*pairs_of(out)]
+    for text, trail in waiting:  # which becomes longer
+        if type(trail) is not tuple:
+            continue
+        if trail[0] is JOINED and len(waiting) < MAX_WRITTEN:
+            waiting += pairs_of(trail[1])
+        source, number = trail[2] if trail[0] is JSON else trail, None
+        while type(source) is tuple and (type(source[0]) is tuple or source[0] is PAIRS):
+            source, number = source if source[0] is not PAIRS else (source[1], number)
+        if source == TOOLS and text.strip():
+            missing.discard(number)
+            if number is None or not missing:
                 return True
-            waiting += value
+    return None if carried is None or _leads_to_tools([*out[1::2], *carried]) else False
+
+
+def _leads_to_tools(values: list[Any]) -> bool:
+    for value in values:
+        if value == TOOLS:
+            return True
+        if type(value) is tuple or type(value) is list:
+            values += value  # so it becomes longer
     return False
 
 

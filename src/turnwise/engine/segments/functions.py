@@ -102,7 +102,8 @@ ARITHMETIC = {"do_Sub": "__sub__", "do_Mod": "__mod__", "do_FloorDiv": "__floord
 
 def replace_function(recorder: Recorder, name: str, function: Any) -> Any:
     """Return what runs in the place of a function; anything else stays as it is."""
-    if not callable(function) or isinstance(function, (type, Undefined)):
+    is_known = callable(function) and not isinstance(function, (type, Undefined))
+    if not is_known or name == "assign_attribute":  # which leaves it to `StatePairs`
         return function
     if name in LENGTHS:
         return partial(run_length, recorder, function)
@@ -446,10 +447,6 @@ def _run_call_value(
     return run_guarded(recorder, function, rt, callee, trail, *args, **more)
 
 
-def _run_assign_attribute(recorder: Recorder, function: Any, *args: Any) -> Any:
-    function(*args)
-
-
 def _run_call_namespace(
     recorder: Recorder, function: Any, rt: Runtime, /, *args: Pair, **more: Pair
 ) -> Any:
@@ -474,7 +471,6 @@ def _run_call_strftime_now(recorder: Recorder, function: Any, rt: Runtime, form:
 
 HANDLERS: dict[str, Callable[..., Any]] = {
     "add_values": _run_add_values,
-    "assign_attribute": _run_assign_attribute,
     "call_method": _run_call_method,
     "call_namespace": _run_call_namespace,
     "call_strftime_now": _run_call_strftime_now,

@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any
 
 from turnwise.engine.provenance.trails import MESSAGES, Trail
-from turnwise.engine.provenance.written_fields import leads_to_tools, writes_tools
+from turnwise.engine.provenance.written_fields import find_written_tools
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Runtime
 from turnwise.engine.runtime.values import Pair
 from turnwise.engine.segments.facts import (
@@ -72,7 +72,6 @@ class Recorder:
 
     def __init__(self, entry: FactTree, constants: Constants) -> None:
         self.is_in_round = False
-        self.is_complete = False
         self.learned = 0  # leaves
         self.questions = 0  # on the paths to them
         self._loops = 0  # over messages
@@ -89,6 +88,7 @@ class Recorder:
         self.total_cost = 0  # for each character of a content, beside rounds
         self.round_cost = 0  # of the round that costs most
         self.constants = constants
+        self.name = constants.name
         self._section = entry
         self._path: list[tuple[str, Any]] = []
         self._answers: dict[str, Any] = {}
@@ -99,9 +99,7 @@ class Recorder:
         self.cost = 0  # bytes that this section pays for each character
         self.serial = 0  # of this section
         self.namespaces = 0
-        self._opaque: set[tuple[str, int]] = (
-            set()
-        )  # attributes of namespaces with other values, and their sections
+        self._opaque: dict[str, int] = {}  # sections of attributes of namespaces with other values
         self.visits = 0  # of values that were looked through
         self.sources: dict[int, tuple[Any, TextSlot]] = {}  # of lists in messages, by identity
         self.numbers: dict[str, MessageField] = {}  # fields with numbers, by their sources
@@ -110,7 +108,7 @@ class Recorder:
         self._compiled: dict[str, CodeType] = {}  # rounds ask the same questions
         self._runtime: Any = None
         self.now: Any = None
-        self._paid = (0, 0)
+        self._left = (0, 0)  # steps and bytes, when this section began
         self.weight = 0  # steps of a round of the loop that is about to begin
         self._done = 0  # items of the output that belong to earlier sections
         self._tools = 0
@@ -126,7 +124,7 @@ class Recorder:
         state: dict[str, Any] = {"now": now, "carried": ()}
         self._scope = {**HELPERS, "M": messages, "n": len(messages), "i": 0, "S": state}
         self._runtime = rt
-        self._paid = (rt.steps, rt.bytes)
+        self._left = (rt.steps, rt.bytes)
         unknown = UnknownMessages(self, skipped=0)
         try:
             out = run(rt, {**context, "messages": unknown})
@@ -137,7 +135,6 @@ class Recorder:
             # Whatever it was, the same answers lead to it again.
             self._refuse_section()
             raise NotRecordable from None
-        self.is_complete = True
         return []
 
     # ---- sections ----
@@ -156,7 +153,8 @@ class Recorder:
             raise NotRecordable
         if self._runtime.is_extended:
             raise NotRecordable  # whether there is enough for a shorter conversation is not known
-        steps, size = self._runtime.steps, self._runtime.bytes
+        left = (self._runtime.steps, self._runtime.bytes)
+        steps, size = self._left[0] - left[0], self._left[1] - left[1]
         sources = [self.write_part(part) for part in parts]
         changes = {key: self._evaluate(source) for key, source in self.state.items()}
         if known is None:
@@ -164,6 +162,7 @@ class Recorder:
             constant = "".join([part for part in parts if type(part) is str])
             here, others = self._find_written_keys(fields | self._empty, constant)
             output, trails = write_origins(self, written, self._trails)
+            carried = None if output is None else self._trails.values()
             known = ProvenSegment(
                 texts=sources,
                 output=output,
@@ -171,12 +170,12 @@ class Recorder:
                 state=dict(self.state),
                 keys=here,
                 others=others,
-                writes_tools=self._find_tools(written, output),
+                writes_tools=self._tools > 0 and find_written_tools(written, self._tools, carried),
                 carried=tuple(sorted(field.state for field in fields if field.state)),
                 cost=self.cost,
-                steps=self._paid[0] - steps,
-                size=self._paid[1] - size,
-                price=self._find_price(steps, size, parts),
+                steps=steps,
+                size=size,
+                price=_find_price(self._runtime, (steps, size), parts, self.is_in_round),
                 per_character=self._others,
                 loop=loop,
             )
@@ -190,7 +189,7 @@ class Recorder:
         self.round_cost = max(self.round_cost, self.cost)
         self._scope["S"].update(changes)
         self._done = len(out)
-        self._paid = (steps, size)
+        self._left = left
         return known
 
     def _resolve(self, parts: Parts) -> list[str | TextSlot | None]:
@@ -225,28 +224,6 @@ class Recorder:
         here = frozenset(keys.pop(self._own, ()))
         others = [(index, key) for index, names in keys.items() for key in names]
         return here, tuple(others)
-
-    def _find_tools(self, written: list[Any], output: list[str] | None) -> bool | None:
-        """Whether something of each tool is written; None if only of some, or if that is in doubt."""
-        if not self._tools or writes_tools(written, self._tools):
-            return bool(self._tools)
-        trails = [*written[1::2], *self._trails.values()]
-        return None if output is None or leads_to_tools(trails) else False
-
-    def _find_price(self, steps: int, size: int, parts: Parts) -> float:
-        """Return the share of the budgets that this section takes."""
-        runtime, limits = self._runtime, self._runtime.limits
-        written = sum(len(part.encode()) for part in parts if type(part) is str)
-        if not self.is_in_round and runtime.tools_size is not None:
-            written -= limits.share_of(*runtime.tools_size)["output"]  # tools pay for their text
-        amounts = (
-            (self._paid[0] - steps, limits.steps_per_value, limits.steps),
-            (self._paid[1] - size, limits.bytes_per_value, limits.bytes),
-            (written, limits.output_per_value, limits.output),
-        )
-        added = MESSAGE_SHARE if self.is_in_round else 0
-        prices = [max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts]
-        return float(max(prices))
 
     def _begin_section(self, section: FactTree, number: int) -> None:
         self._section = section
@@ -324,7 +301,7 @@ class Recorder:
         answer = self.ask(source, True)
         slot = text.parts[0] if len(text.parts) == 1 else None
         is_content = isinstance(slot, TextSlot) and slot.field is not None and not slot.is_json
-        is_content = is_content and not text.has_state
+        is_content = is_content and OF_STATE not in text.source
         if is_content and type(wanted) is str and wanted and not answer:
             self.absent.add(wanted)
         else:
@@ -338,10 +315,6 @@ class Recorder:
         is_field = any(isinstance(part, TextSlot) and part.field for part in parts)
         self.reads_contents |= not is_field and None in parts
         return bool(answer)
-
-    def name(self, value: Any) -> str:
-        """Return the source of a constant."""
-        return self.constants.name(value)
 
     def ask_kind(self, owner: UnknownMapping, key: str) -> str:
         """Return the kind of a field; first the questions that are answered soonest."""
@@ -391,9 +364,9 @@ class Recorder:
 
     def read_state(self, key: str, pair: Pair) -> Pair:
         """Return an attribute of a namespace."""
-        if key in self.state or (key, self.serial) in self._opaque:
+        if key in self.state or self._opaque.get(key) == self.serial:
             return pair
-        if any(key == one for one, _ in self._opaque):
+        if key in self._opaque:
             raise NotRecordable  # which value it has is not recorded
         source = f"S[{key!r}]"
         kind = self.ask(f"{source}.__class__.__name__")
@@ -406,7 +379,7 @@ class Recorder:
 
     def write_state(self, key: str, value: Any, trail: Trail) -> None:
         """Note what a namespace has from now on."""
-        if any(key == one for one, _ in self._opaque):
+        if key in self._opaque:
             raise NotRecordable
         if isinstance(value, str):
             self._trails[f"{key}@"] = trail
@@ -430,7 +403,7 @@ class Recorder:
         elif self.is_in_round or holds_unknown(self, value):
             raise NotRecordable
         else:
-            self._opaque.add((key, self.serial))
+            self._opaque[key] = self.serial
 
     def find_section(self, source: str) -> int:
         """Return the number of this section if a source holds only in it, else 0."""
@@ -488,6 +461,22 @@ class Recorder:
             self.cost += each
         else:
             self.total_cost += each
+
+
+def _find_price(runtime: Runtime, paid: tuple[int, int], parts: Parts, is_in_round: bool) -> float:
+    """Return the share of the budgets that a section takes."""
+    limits = runtime.limits
+    written = sum(len(part.encode()) for part in parts if type(part) is str)
+    if not is_in_round and runtime.tools_size is not None:
+        written -= limits.share_of(*runtime.tools_size)["output"]  # tools pay for their text
+    amounts = (
+        (paid[0], limits.steps_per_value, limits.steps),
+        (paid[1], limits.bytes_per_value, limits.bytes),
+        (written, limits.output_per_value, limits.output),
+    )
+    added = MESSAGE_SHARE if is_in_round else 0
+    prices = [max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts]
+    return float(max(prices))
 
 
 def _write_fields(text: UnknownText) -> str:

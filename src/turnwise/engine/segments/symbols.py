@@ -127,11 +127,6 @@ class UnknownText(str):
         """The expression of the whole text."""
         return str(self.recorder.write_source(self.parts))
 
-    @property
-    def has_state(self) -> bool:
-        """Whether a part of it is from a namespace."""
-        return any(isinstance(part, TextSlot) and "S[" in part.source for part in self.parts)
-
     def __bool__(self) -> bool:
         return self.is_full or self.recorder.ask_full(self)
 
