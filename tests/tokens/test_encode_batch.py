@@ -229,8 +229,7 @@ def test_rows_of_one_form_are_not_rendered(monkeypatch: pytest.MonkeyPatch, tool
         for n in range(9)
     ]
     check_law(template, rows, "turnwise", tools=tools)
-    for method in ("render", "render_with_origins"):
-        monkeypatch.setattr(Renderer, method, None)
+    monkeypatch.setattr(Renderer, "render", None)
     assert len(template.encode_batch(rows, "turnwise", now=NOW, tools=tools)) == 9
     own = [{"messages": row, "tools": tools} for row in rows]
     assert len(template.encode_batch(own, "turnwise", now=NOW)) == 9
@@ -248,8 +247,7 @@ def test_replies_with_reasoning_are_not_rendered(monkeypatch: pytest.MonkeyPatch
     ]
     known = vocabularies.load("qwen3")
     check_law(template, rows, known)
-    for method in ("render", "render_with_origins"):
-        monkeypatch.setattr(Renderer, method, None)
+    monkeypatch.setattr(Renderer, "render", None)
     assert len(template.encode_batch(rows, known, now=NOW)) == 9
 
 

@@ -36,6 +36,7 @@ from turnwise.dialects.turns import (
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import SourceError, TurnwiseError, short_repr
+from turnwise.messages import JsonMapping
 from turnwise.normalisation.normaliser import Normaliser
 from turnwise.normalisation.systems import PARAGRAPH
 
@@ -149,7 +150,7 @@ def observe_turns(
 def _read_surroundings(
     renderer: Renderer,
     chat: list[MessageDict],
-    tokens: Mapping[str, str],
+    tokens: JsonMapping,
     generation_prompt: bool = False,
     order: Iterable[int] | None = None,
 ) -> list[str] | None:

@@ -150,29 +150,17 @@ class Renderer(Immutable):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         now: datetime | None = None,
+        with_origins: bool = False,
         **options: Any,
     ) -> Rendering:
-        """Render a conversation. The arguments are those of `Template.render`.
+        """Render a conversation. The other arguments are those of `Template.render`.
 
-        The text is written from segments that are known (`engine/segments`), its origins when they are asked for.
+        Args:
+            with_origins: whether the origins will be read: they are written with the text then, not after it. The text
+                is written from segments that are known (`engine/segments`).
         """
         given = (documents, add_generation_prompt, continue_final_message, now, options)
-        return RenderCall(self, messages, tools, *given).render()
-
-    def render_with_origins(
-        self,
-        /,
-        messages: Any,
-        tools: Any = None,
-        documents: Any = None,
-        add_generation_prompt: bool = False,
-        continue_final_message: bool | str = False,
-        now: datetime | None = None,
-        **options: Any,
-    ) -> Rendering:
-        """Render a conversation whose origins will be read: they are written with the text, not after it."""
-        given = (documents, add_generation_prompt, continue_final_message, now, options)
-        return RenderCall(self, messages, tools, *given).render(with_trails=True)
+        return RenderCall(self, messages, tools, *given).render(with_origins)
 
     def with_options(self, options: JsonMapping) -> Renderer:
         """Return a copy with these options in addition, or instead of those with the same names."""
@@ -251,6 +239,7 @@ class RenderCall(RenderingSource):
 
     plain_kind: PlainKind
     segments: Segments | None = None
+    writers: tuple[str, list[WrittenSpan]] = ("", [])  # of the text that was asked for last
 
     def __init__(
         self,
@@ -396,6 +385,13 @@ class RenderCall(RenderingSource):
 
     def find_writers(self, text: str) -> list[WrittenSpan]:
         """Return which expressions wrote which characters of a text; none if the program does not write it again."""
+        known, spans = self.writers
+        if known != text:
+            spans = self._run_marked(text)
+            self.writers = text, spans
+        return spans
+
+    def _run_marked(self, text: str) -> list[WrittenSpan]:
         program, context = self.program, self.make_context()
         runtime = self.make_runtime(context, self.renderer.allowance)
         try:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import make_call_message, make_message, make_tool_result
@@ -141,7 +142,7 @@ class EncodeRequest(NamedTuple):
             arguments: those of `Template.render`; None for those of the caller.
             with_origins: whether the origins will be read; else they are found when they are.
         """
-        render = self.renderer.render_with_origins if with_origins else self.renderer.render
+        render = partial(self.renderer.render, with_origins=with_origins)
         arguments = self.arguments if arguments is None else arguments
         messages = self.find_read(messages) or messages
         if self.renderings is None or isinstance(messages, ReadMessages):

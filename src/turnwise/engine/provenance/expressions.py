@@ -18,7 +18,7 @@ the filter.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.splitting import pairs_of
@@ -130,28 +130,3 @@ def find_span(spans: Sequence[WrittenSpan], character: int) -> WrittenSpan | Non
     """Return the span that a character is in; None if that is not known."""
     index = bisect_right(spans, character, key=lambda span: span.start) - 1
     return spans[index] if index >= 0 and character < spans[index].end else None
-
-
-class WriterFinder:
-    """Finds the writers of a rendering when they are first asked for.
-
-    Args:
-        find: finds the writers of a text.
-        text: the rendering.
-    """
-
-    __slots__ = ("_find", "_spans", "_text")
-
-    def __init__(self, find: Callable[[str], list[WrittenSpan]], text: str) -> None:
-        self._find = find
-        self._text = text
-        self._spans: list[WrittenSpan] | None = None
-
-    def find(self) -> list[WrittenSpan]:
-        """Return the spans; none if the rendering cannot be repeated."""
-        if self._spans is None:
-            self._spans = self._find(self._text)
-        return self._spans
-
-
-NO_WRITERS = WriterFinder(lambda _: [], "")

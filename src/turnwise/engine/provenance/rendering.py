@@ -24,13 +24,7 @@ from itertools import islice, pairwise
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from turnwise.engine.provenance.expressions import (
-    NO_WRITERS,
-    Position,
-    WriterFinder,
-    WrittenSpan,
-    find_span,
-)
+from turnwise.engine.provenance.expressions import Position, WrittenSpan, find_span
 from turnwise.engine.provenance.media import MediaPart, find_media
 from turnwise.engine.provenance.piece_table import PieceTable, message_index
 from turnwise.engine.provenance.splitting import LOST, Follower
@@ -112,39 +106,6 @@ class Origin(NamedTuple):
         return f"computed (from {', '.join(map(format_path, self.sources))})"
 
 
-class PieceFields(NamedTuple):
-    text: str
-    origin: Origin
-
-
-class Piece(PieceFields):
-    """A part of a rendered text with one origin.
-
-    Example:
-        >>> piece = turnwise.load("chatml").render([{"role": "user", "content": "Hi"}]).pieces[-3]
-        >>> piece.text, str(piece.origin)
-        ('Hi', 'messages[0].content')
-    """
-
-    _written = (NO_WRITERS, 0)  # and its start in the rendering
-
-    @property
-    def expression(self) -> Position | None:
-        """Line and column of the expression of the template that wrote it, or of the template's own text.
-
-        None if that is not known: after pickling. The first time that it is asked of a rendering, the conversation is
-        rendered again.
-        """
-        if self.origin.line is not None and self.origin.column is not None:
-            return self.origin.line, self.origin.column
-        writers, start = self._written
-        span = find_span(writers.find(), start)
-        return span.expression if span is not None else None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Piece, (self.text, self.origin)
-
-
 class RenderingSource:
     """What a rendering was made of, which its origins need. This is that of a text that no template made.
 
@@ -174,6 +135,39 @@ class RenderingSource:
 NO_TEMPLATE = RenderingSource()
 
 
+class PieceFields(NamedTuple):
+    text: str
+    origin: Origin
+
+
+class Piece(PieceFields):
+    """A part of a rendered text with one origin.
+
+    Example:
+        >>> piece = turnwise.load("chatml").render([{"role": "user", "content": "Hi"}]).pieces[-3]
+        >>> piece.text, str(piece.origin)
+        ('Hi', 'messages[0].content')
+    """
+
+    _written = (NO_TEMPLATE, "", 0)  # the rendering: what it was made of, its text; the start in it
+
+    @property
+    def expression(self) -> Position | None:
+        """Line and column of the expression of the template that wrote it, or of the template's own text.
+
+        None if that is not known: after pickling. The first time that it is asked of a rendering, the conversation is
+        rendered again.
+        """
+        if self.origin.line is not None and self.origin.column is not None:
+            return self.origin.line, self.origin.column
+        source, text, start = self._written
+        span = find_span(source.find_writers(text), start)
+        return span.expression if span is not None else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Piece, (self.text, self.origin)
+
+
 class Rendering:
     """A rendered conversation.
 
@@ -190,7 +184,6 @@ class Rendering:
     changes: tuple[Change, ...] = ()
     warnings: tuple[str, ...] = ()
     _positions: Sequence[int] | None = None  # of the messages in the caller's list
-    _writers: WriterFinder | None = None
     _media: tuple[MediaPart, ...] | None = None
     _piece_table: PieceTable | None = None
     _pieces: tuple[Piece, ...] | None = None
@@ -299,25 +292,18 @@ class Rendering:
         if starts[-1] != len(text):
             table.follower.report_defect("the pieces of a rendering do not join to it")
             starts, origins = [0, len(text)], [self.origin(UNFOLLOWED, None, False)]
-        pieces, writers = [], self.writer_finder
+        pieces = []
         for (start, end), origin in zip(pairwise(starts), origins, strict=True):
             piece = new_tuple(Piece, (text[start:end], origin))
             if origin.line is None:
-                piece._written = writers, start
+                piece._written = self._source, text, start
             pieces.append(piece)
         return tuple(pieces)
 
     @property
     def writers(self) -> list[WrittenSpan]:
         """Which expressions and texts of the template wrote which characters; empty if that is not known."""
-        return self.writer_finder.find()
-
-    @property
-    def writer_finder(self) -> WriterFinder:
-        """Finds the writers once. Pieces hold it instead of the rendering, which holds them."""
-        if self._writers is None:
-            self._writers = WriterFinder(self._source.find_writers, self.text)
-        return self._writers
+        return self._source.find_writers(self.text)
 
     def hide_before(self, item: int, start: int) -> Rendering:
         """Return the same rendering without the origins of its first characters.
