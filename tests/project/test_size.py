@@ -37,7 +37,7 @@ BUDGETS = {
     "notebook": 394,
     "messages": 4_330,
     "shapes": 14_337,
-    "engine": 62_903,
+    "engine": 62_902,
     "analysis": 23_436,
     "dialects": 22_191,
     "tokens": 33_787,

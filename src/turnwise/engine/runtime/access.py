@@ -164,9 +164,8 @@ def get_item(rt: Runtime, value: Any, trail: Trail, key: Any) -> Pair:
             pass
     elif kind is list or kind is tuple or kind is range or isinstance(value, str):
         if type(key) in (int, bool) and -len(value) <= key < len(value):
-            place = key % len(value)
-            is_text = isinstance(value, str)
-            return value[key], (PART, value, trail, place) if is_text else (trail, place)
+            at = key % len(value)
+            return value[key], (PART, value, trail, at) if isinstance(value, str) else (trail, at)
     elif kind is Undefined:
         raise value.failure()
     if isinstance(key, str):

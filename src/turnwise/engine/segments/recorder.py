@@ -476,7 +476,7 @@ def _find_price(runtime: Runtime, paid: tuple[int, int], parts: Parts, is_in_rou
     )
     added = MESSAGE_SHARE if is_in_round else 0
     prices = [max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts]
-    return float(max(prices))
+    return max(prices)
 
 
 def _write_fields(text: UnknownText) -> str:

@@ -119,9 +119,7 @@ class Segments:
             with_trails: whether the output is wanted too.
             memory: what was kept of other beginnings of the same conversation; see `ReadMessages`.
         """
-        if len(messages) > MAX_MESSAGES:
-            return None
-        if with_trails and not self._has_origins:
+        if len(messages) > MAX_MESSAGES or (with_trails and not self._has_origins):
             return None
         variant = (with_trails, memory is not None)
         walk = self._walks.get(variant) or self._compile(variant)
