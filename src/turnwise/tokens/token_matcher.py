@@ -40,6 +40,10 @@ class TokenMatch(NamedTuple):
     token: Added
     text_start: int  # where the token's own text begins
 
+    def shift(self, by: int) -> TokenMatch:
+        """Return the same token in a text that has so many more characters before it."""
+        return make_match((self.start + by, self.end + by, self.token, self.text_start + by))
+
 
 # Faster than calling the class, which happens four times for every message.
 make_match: Callable[[tuple[int, int, Added, int]], TokenMatch] = partial(tuple.__new__, TokenMatch)
