@@ -39,7 +39,6 @@ from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.boundaries import Turn, Untrained
 from turnwise.tokens.encode import (
     EncodeRequest,
-    RenderingCache,
     encode_once,
     encode_turns,
     find_specials,
@@ -200,14 +199,13 @@ def _find_trained_messages(request: EncodeRequest) -> list[int]:
 
 
 class _ExampleBuilder:
-    """Builds the samples of one conversation; every part of it is rendered at most once."""
+    """Builds the samples of one conversation; the prompt before each turn is rendered once for all of them."""
 
     def __init__(self, request: EncodeRequest, codec: ReplyCodec) -> None:
-        self.final_request = request._replace(renderings=RenderingCache())
+        self.final_request = request._replace(prompts={})
         # Only the final message is continued, not every message with which an example ends.
         arguments = {**request.arguments, "continue_final_message": False}
         self.request = self.final_request._replace(arguments=arguments)
-        self.uncached = self.request._replace(renderings=None)  # for texts that are only compared
         self.codec = codec
         self._rounds: int | None = None  # of the last sample that was shortened
         # Kinds of prompts with which samples begin.
@@ -395,7 +393,7 @@ class _ExampleBuilder:
         if key not in self._prompts:
             before = [self.request.messages[i] for i in sample.kept if i < turn.message]
             try:
-                self._prompts[key] = self.uncached.render_prompt(before).text
+                self._prompts[key] = self.request.render_prompt(before).text
             except TurnwiseError as error:
                 raise_if_call_ended(error)
                 self._prompts[key] = error
@@ -404,7 +402,7 @@ class _ExampleBuilder:
     def _write_whole(self) -> str:
         """Return the whole conversation, in which every other turn is history; empty if the template refuses it."""
         try:
-            return self.uncached.render(self.request.messages).text
+            return self.request.render(self.request.messages).text
         except TemplateError as error:
             raise_if_call_ended(error)
             return ""
@@ -415,7 +413,7 @@ class _ExampleBuilder:
         if key not in self._finished:
             messages = [self.request.messages[i] for i in sample.kept if i <= turn.message]
             try:
-                self._finished[key] = self.uncached.render(messages).text
+                self._finished[key] = self.request.render(messages).text
             except TemplateError as error:
                 raise_if_call_ended(error)
                 self._finished[key] = None

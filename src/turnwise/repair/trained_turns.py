@@ -33,6 +33,7 @@ from turnwise.engine.provenance.piece_table import message_index
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
 from turnwise.engine.renderer import Renderer
+from turnwise.messages import ReadMessages
 from turnwise.tokens.boundaries import (
     Turn,
     TurnCache,
@@ -162,8 +163,8 @@ class TrainedTurns:
         def render_shared(messages: Any) -> Rendering:
             """Return as much of a prompt as a diverging turn shares with it."""
             prompt = self._render_prompt(probe, messages)
-            reply = len(messages)
-            if reply not in diverging or messages != probe.messages[:reply]:
+            reply = len(messages.messages) if isinstance(messages, ReadMessages) else -1
+            if reply not in diverging:
                 return prompt
             start = _find_divergence(rendering, reply, spans[reply], prompt)
             return prompt if start is None else Rendering(rendering.text[:start])

@@ -15,7 +15,7 @@ stays what the template wrote.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,7 +34,12 @@ from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.turn_ends import is_blank
-from turnwise.tokens.turn_prompts import NO_LENGTHS, Messages, RenderPrompt, TurnPrompts
+from turnwise.tokens.turn_prompts import (
+    NO_LENGTHS,
+    KnownPrompts,
+    Messages,
+    TurnPrompts,
+)
 
 # What one call may spend, in budgets of a rendering. A template of the corpus spends a tenth of one or less.
 RENDERINGS = 1.5
@@ -77,7 +82,7 @@ class EncodeRequest(NamedTuple):
         overflow: what becomes of a conversation with more ids, see `truncation.py`.
         kept_messages: the indices of the messages in the caller's conversation, if some were dropped.
         appends: history is proven to be stable, see `Facts.appends`.
-        renderings: what was rendered before, if parts of one conversation are rendered again and again.
+        prompts: those before turns, if parts of one conversation are encoded again and again; see `TurnPrompts`.
         read: messages, and the same as a renderer takes them, if they were read already.
     """
 
@@ -95,7 +100,7 @@ class EncodeRequest(NamedTuple):
     overflow: str = "drop_rounds"
     kept_messages: Sequence[int] | None = None
     appends: bool = False
-    renderings: RenderingCache | None = None
+    prompts: KnownPrompts | None = None
     read: tuple[Messages, ReadMessages] | None = None
 
     def find_read(self, messages: Messages | ReadMessages) -> ReadMessages | None:
@@ -144,54 +149,11 @@ class EncodeRequest(NamedTuple):
         """
         render = partial(self.renderer.render, with_origins=with_origins)
         arguments = self.arguments if arguments is None else arguments
-        messages = self.find_read(messages) or messages
-        if self.renderings is None or isinstance(messages, ReadMessages):
-            return render(messages, **arguments)
-        return self.renderings.render(render, messages, arguments)
+        return render(self.find_read(messages) or messages, **arguments)
 
     def render_prompt(self, messages: Messages | ReadMessages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""
         return self.render(messages, self.prompt_arguments)
-
-    def make_prompt_renderer(self) -> RenderPrompt:
-        """Return a function that renders prompts, for a caller who needs many."""
-        arguments = self.prompt_arguments
-        return lambda messages: self.render(messages, arguments, with_origins=False)
-
-
-class RenderingCache:
-    """Renderings of parts of one conversation, by its message objects.
-
-    The parts differ only in which messages they have, whether they end with the generation prompt, and whether the
-    last message is continued; the other arguments are those of one call. The conversation must be alive as long as
-    the cache is.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], Rendering | TurnwiseError] = {}
-
-    def render(
-        self,
-        render: Callable[..., Rendering],
-        messages: Messages,
-        arguments: Mapping[str, Any],
-    ) -> Rendering:
-        """Render messages with a function, or return the rendering of the same messages."""
-        key = (
-            arguments.get("add_generation_prompt"),
-            arguments.get("continue_final_message"),
-            *map(id, messages),
-        )
-        known = self._known.get(key)
-        if known is None:
-            try:
-                known = render(messages, **arguments)
-            except TurnwiseError as error:
-                known = error
-            self._known[key] = known
-        if isinstance(known, TurnwiseError):
-            raise known
-        return known
 
 
 class SpecialTokens(NamedTuple):
@@ -243,7 +205,8 @@ def encode_turns(
     stop = find_stop_to_add(request, text, turns, weights) if turns else ""
     if stop:
         turns[-1] = turns[-1]._replace(end=len(text) + len(stop), stop=len(text))
-        matches = _with_stop(request.tokenizer, matches, stop, len(text))
+        found = encoder_for(request.tokenizer).matcher.find(stop)
+        matches = [*matches, *(match.shift(len(text)) for match in found)]
         text += stop
     if request.compatible:
         ids, spans = request.tokenizer.whole(text), None
@@ -295,17 +258,6 @@ def find_stop_to_add(
     return after_call if request.messages[final].get("tool_calls") else after_reply
 
 
-def _with_stop(
-    tokenizer: Tokenizer, matches: list[TokenMatch], stop: str, start: int
-) -> list[TokenMatch]:
-    """Return the special tokens of a text with those of the stop that is added to it."""
-    found = encoder_for(tokenizer).matcher.find(stop)
-    return matches + [
-        TokenMatch(start + match.start, start + match.end, match.token, start + match.text_start)
-        for match in found
-    ]
-
-
 def find_specials(
     request: EncodeRequest, rendering: Rendering, messages: Messages, begin: int = 0
 ) -> SpecialTokens:
@@ -330,10 +282,9 @@ def find_turns(
 
     `lengths` are those of prompts that are known: see `TurnPrompts`.
     """
-    reads_once = request.renderings is None  # these are found by the caller's own message objects
-    render = request.make_prompt_renderer()
+    render = partial(request.render, arguments=request.prompt_arguments, with_origins=False)
     read = request.find_read(messages)
-    prompts = TurnPrompts(messages, render, reads_once, rendering.text, read, lengths)
+    prompts = TurnPrompts(messages, render, rendering.text, read, lengths, request.prompts)
     return request.turn_cache.find_turns(
         rendering, messages, specials.by_template, request.stops, prompts, first
     )

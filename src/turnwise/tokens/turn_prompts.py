@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.messages import InputReader, JsonMapping, ReadMessages
+from turnwise.messages import JsonMapping, ReadMessages
+from turnwise.tokens.read_chat import read_more
 
 NO_LENGTHS: Mapping[int, int] = {}
 Messages = Sequence[JsonMapping]
 # Renders the prompt that serving would send for these messages, with the generation prompt.
 RenderPrompt = Callable[[Messages | ReadMessages], Rendering]
+KnownPrompts = dict[tuple[int, ...], Rendering]  # by the objects of their messages, which are alive
 
 
 class TurnPrompts:
@@ -24,48 +25,41 @@ class TurnPrompts:
 
     Args:
         messages: the conversation.
-        render: renders a prompt.
-        reads_once: give `render` messages that were read already.
+        render_other: renders the prompt of any messages.
         text: the rendered conversation.
         read: the messages as a renderer takes them, if they were read already.
         lengths: of prompts that are known to be the beginning of the text, by the index of the message after them.
+        known: prompts that were rendered for other parts of the conversation; those of this one are added.
     """
 
     def __init__(
         self,
         messages: Messages,
-        render: RenderPrompt,
-        reads_once: bool = False,
+        render_other: RenderPrompt,
         text: str = "",
         read: ReadMessages | None = None,
         lengths: Mapping[int, int] = NO_LENGTHS,
+        known: KnownPrompts | None = None,
     ) -> None:
+        self.render_other = render_other
         self.lengths = lengths
         self._messages = messages
-        self._render = render
-        self._reads_once = reads_once
+        self._known = known
+        self._text = text
         self._given = read
-        self._memory: dict[Any, Any] = {} if read is None or read.memory is None else read.memory
-        self._memory["text"] = text
 
     @cached_property
-    def _read(self) -> ReadMessages | None:
-        """The messages as plain data, if they are read once."""
-        if not self._reads_once:
-            return None
-        if self._given is not None:
-            return self._given._replace(memory=self._memory)
-        reader = InputReader()
-        chat = reader.read_messages(self._messages)
-        return ReadMessages(chat, reader.aliases, memory=self._memory)
+    def _read(self) -> ReadMessages:
+        read = self._given or read_more(self._messages, None)
+        memory = {} if read.memory is None else read.memory
+        memory["text"] = self._text
+        return read._replace(memory=memory)
 
     def render(self, count: int) -> Rendering:
         """Render the prompt before the message with this index."""
-        read = self._read
-        if read is None:
-            return self._render(self._messages[:count])
-        return self._render(read._replace(messages=read.messages[:count]))
-
-    def render_other(self, messages: Messages) -> Rendering:
-        """Render the prompt of other messages."""
-        return self._render(messages)
+        known = {} if self._known is None else self._known
+        key = tuple(map(id, self._messages[:count]))
+        if key not in known:
+            read = self._read._replace(messages=self._read.messages[:count])
+            known[key] = self.render_other(read)
+        return known[key]
