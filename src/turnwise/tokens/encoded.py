@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from turnwise.engine.provenance.media import MediaPart
@@ -25,7 +26,7 @@ from turnwise.tokens.media import (
     shift_index,
 )
 from turnwise.tokens.owners import Owner, find_owners
-from turnwise.tokens.text_encoder import SpanTable, encoder_for
+from turnwise.tokens.text_encoder import SpanRow, encoder_for
 from turnwise.tokens.token_offsets import TokenOffsets
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
@@ -102,7 +103,7 @@ class Encoded:
         rendering: Rendering,
         tokenizer: Tokenizer | None,
         input_ids: list[int],
-        spans: SpanTable | None,
+        spans: list[SpanRow] | None,
         turns: Sequence[Turn] = (),
         untrained: Sequence[Untrained] = (),
         message_weights: Sequence[float] = (),
@@ -163,7 +164,7 @@ class Encoded:
             (self._untrained, self.incomplete, self.rewritten, self.warnings),
             self.added_stop,
             (
-                self.token_offsets.spans.rows,
+                self.token_offsets.spans,
                 self.offsets,
                 self.owners,
                 self.labels,
@@ -209,7 +210,7 @@ class Encoded:
         if self._tokens is not None:
             return self._tokens
         edges = [0, *self.ends]
-        return [self.text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+        return [self.text[start:end] for start, end in pairwise(edges)]
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
@@ -238,9 +239,9 @@ class Encoded:
     def control(self) -> list[int]:
         """The indices of the control tokens."""
         spans = self.token_offsets.spans
-        ends = [*spans.first_ids, len(self.input_ids)][1:]
+        ends = [*(first for _, first, _, _ in spans[1:]), len(self.input_ids)]
         control: list[int] = []
-        for first, end, token in zip(spans.first_ids, ends, spans.tokens, strict=True):
+        for (_, first, _, token), end in zip(spans, ends, strict=False):  # no span, no id
             if token is not None and token.control:
                 control += range(first, end)  # one token, or a pad token that was repeated
         return control
@@ -255,8 +256,7 @@ class Encoded:
         if self.tokenizer is None:
             raise TokenizerError("a copy from another process has no tokenizer to find look-alikes")
         spans = self.token_offsets.spans
-        columns = zip(spans.starts, spans.tokens, strict=True)
-        real = {start for start, token in columns if token is not None}
+        real = {start for start, _, _, token in spans if token is not None}
         lookalikes = encoder_for(self.tokenizer).matcher.find(self.text)
         return [
             (match.start, match.end)
@@ -444,13 +444,13 @@ def _repeat_tokens(encoded: Encoded, repeated: Sequence[RepeatedTokens]) -> Enco
     copy.input_ids = repeat_values(encoded.input_ids, repeated)
     rows = [
         (start, shift_index(first, repeated), position, token)
-        for start, first, position, token in offsets.spans.rows
+        for start, first, position, token in offsets.spans
     ]
     copy.token_offsets = TokenOffsets(
         encoded.text,
         copy.input_ids,
         encoded.tokenizer,
-        SpanTable(rows),
+        rows,
         repeat_values(encoded.offsets, repeated),
     )
     copy._owners = repeat_values(encoded.owners, repeated)
@@ -479,7 +479,7 @@ def cut_encoded(encoded: Encoded, length: int, reason: str) -> Encoded:
         if turn.end > end:
             incomplete.append(Untrained(kept[turn.message], reason))
         turns.append(turn._replace(end=min(turn.end, end), stop=min(turn.stop, end)))
-    spans = SpanTable([row for row in encoded.token_offsets.spans.rows if row[1] < length])
+    spans = [row for row in encoded.token_offsets.spans if row[1] < length]
     offsets = [(start, min(stop, end)) for start, stop in encoded.offsets[:length]]
     written = len(encoded.rendering.text)
     copy = Encoded(
@@ -512,8 +512,7 @@ def _unpickle(
     computed: tuple[Any, ...],
 ) -> Encoded:
     """Rebuild an Encoded from a pickle, with what was computed before it was pickled."""
-    rows, offsets, owners, labels, weights, media, tokens = computed
-    spans = SpanTable(rows)
+    spans, offsets, owners, labels, weights, media, tokens = computed
     untrained, incomplete, rewritten, warnings = problems
     encoded = Encoded(
         rendering, None, ids, spans, turns, untrained, [1.0] * len(kept), train_on, kept, added_stop

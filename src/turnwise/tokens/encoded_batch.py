@@ -73,10 +73,8 @@ class EncodedBatch:
             raise MessageError(
                 f"a row has a number, not {short_repr(given)}", path="index", hint=hint
             )
-        start, end = (
-            self.offsets[range(len(self))[index]],
-            self.offsets[range(len(self))[index] + 1],
-        )
+        row = range(len(self))[index]
+        start, end = self.offsets[row : row + 2]
         return BatchRow(memoryview(self.input_ids)[start:end], memoryview(self.labels)[start:end])
 
     def __iter__(self) -> Iterator[BatchRow]:

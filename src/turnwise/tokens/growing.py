@@ -25,6 +25,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -44,8 +45,7 @@ from turnwise.tokens.encode import (
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import weigh
 from turnwise.tokens.read_chat import ReadChat
-from turnwise.tokens.text_encoder import SpanRow, SpanTable, encoder_for
-from turnwise.tokens.token_matcher import TokenMatch
+from turnwise.tokens.text_encoder import SpanRow, encoder_for
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.truncation import encode_within_limit
 
@@ -72,6 +72,9 @@ class Checkpoint(NamedTuple):
     start: int
     row: int
     end_item: int
+
+
+BEGINNING = Checkpoint(0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,8 +132,6 @@ class EncodedPrefix:
         self, point: Checkpoint, messages: Sequence[Mapping[str, Any]], output: Output
     ) -> bool:
         end = point.message + 1
-        if len(messages) < end or len(output) < point.end_item:
-            return False
         try:
             return (
                 self.output[: point.end_item] == output[: point.end_item]
@@ -162,10 +163,8 @@ def _find_first_change(
 
 
 def _find_last_user(messages: Sequence[Mapping[str, Any]]) -> int:
-    for index in range(len(messages) - 1, -1, -1):
-        if messages[index].get("role") == "user":
-            return index
-    return -1
+    last_first = range(len(messages) - 1, -1, -1)
+    return next((index for index in last_first if messages[index].get("role") == "user"), -1)
 
 
 # ---- encoding ----
@@ -212,7 +211,8 @@ class GrowingPrompt:
         if earlier is not None and point is not None:
             encoded = _encode_from(request, rendering, earlier, point)
             if encoded is not None:
-                self.prefix = _keep(request, encoded, self._chat.given, earlier, point)
+                kept = earlier.checkpoints
+                self.prefix = _keep(request, encoded, self._chat.given, kept, point)
                 return encoded
         encoded = encode_rendering(request, rendering)
         self.prefix = _keep(request, encoded, self._chat.given)
@@ -249,14 +249,11 @@ def _encode_from(
     if turns and find_stop_to_add(request, text, turns, weights):
         return None
     seams = [seam - begin for seam in find_seams(found, text) if seam > begin]
-    matches = [
-        TokenMatch(start - begin, end - begin, added, text_start - begin)
-        for start, end, added, text_start in specials.matches
-    ]
+    matches = [match.shift(-begin) for match in specials.matches]
     ids, spans = encoder_for(request.tokenizer).encode_spans(text[begin:], matches, seams)
     rows = [
         (start + begin, first + first_id, position, added)
-        for start, first, position, added in spans.rows
+        for start, first, position, added in spans
     ]
     all_ids = earlier.ids[:first_id]
     all_ids += ids
@@ -264,7 +261,7 @@ def _encode_from(
         rendering,
         request.tokenizer,
         all_ids,
-        SpanTable([*earlier.rows[: point.row], *rows]),
+        [*earlier.rows[: point.row], *rows],
         turns,
         [one for one in earlier.untrained if one.message < point.message] + untrained,
         weights,
@@ -291,24 +288,22 @@ def _keep(
     request: EncodeRequest,
     encoded: Encoded,
     given: bytes,
-    earlier: EncodedPrefix | None = None,
-    point: Checkpoint | None = None,
+    checkpoints: Sequence[Checkpoint] = (),
+    begin: Checkpoint = BEGINNING,
 ) -> EncodedPrefix | None:
     """Return what to keep of an encoded conversation, with the checkpoints of an earlier one up to this one."""
     if encoded.added_stop:
         return None
-    output, rows = encoded.rendering.output, encoded.token_offsets.spans.rows
-    item, start, row = (point.item, point.start, point.row) if point else (0, 0, 0)
-    nodes = _count_nodes(output, item + 1)
+    output, rows = encoded.rendering.output, encoded.token_offsets.spans
+    nodes = _count_nodes(output, begin.item + 1)
     if nodes is None:
         return None
     messages = list(map(dict, request.messages))
-    found = list(earlier.checkpoints) if earlier and point else []
-    del found[bisect_left(found, item, key=itemgetter(1)) :]
-    found += _find_checkpoints(request, output, rows, Checkpoint(0, item, start, row, 0))
+    kept = checkpoints[: bisect_left(checkpoints, begin.item, key=itemgetter(1))]
+    found = [*kept, *_find_checkpoints(request, output, rows, begin)]
     ids = encoded.input_ids.copy()
     # What is before the checkpoint is not counted again: as many nodes for each item as in the rest.
-    nodes = nodes * len(output) // max(len(output) - item, 1)
+    nodes = nodes * len(output) // max(len(output) - begin.item, 1)
     # The memory of loops has the texts once more.
     size = ID_SIZE * len(ids) + 4 * len(encoded.text) + NODE_SIZE * nodes + len(given)
     size += ROW_SIZE * len(rows) + MESSAGE_SIZE * len(messages) + TURN_SIZE * len(encoded.turns)
@@ -335,7 +330,7 @@ def _find_checkpoints(
     matcher = encoder_for(request.tokenizer).matcher
     reach = max([matcher.longest, *map(len, request.stops)])
     row = begin.row
-    ends = _ItemEnds(output, begin.item, begin.start)
+    ends = list(accumulate(map(len, output[begin.item :: 2]), initial=begin.start))
     for message, item, start in _find_marks(output, begin.item, begin.start):
         if message >= len(request.messages):
             return
@@ -344,32 +339,14 @@ def _find_checkpoints(
         row = bisect_left(rows, start, row, key=_get_start)
         while row < len(rows) and not _is_control(rows[row]):
             row += 1
-        end_item = ends.find(rows[row][0] + reach) if row < len(rows) else None
-        if end_item is None:
+        texts = bisect_left(ends, rows[row][0] + reach) if row < len(rows) else len(ends)
+        if texts == len(ends):
             return
-        yield Checkpoint(message, item, start, row, end_item)
+        yield Checkpoint(message, item, start, row, begin.item + 2 * texts)
 
 
 def _is_control(row: SpanRow) -> bool:
     return row[3] is not None and row[3].control
-
-
-class _ItemEnds:
-    """The items of an output by the characters at which their texts end, asked in ascending order."""
-
-    def __init__(self, output: Output, item: int, place: int) -> None:
-        self._output = output
-        self._item = item
-        self._place = place
-
-    def find(self, character: int) -> int | None:
-        """Return the index after the item in which a text reaches this character; None if none does."""
-        while self._place < character:
-            if self._item >= len(self._output):
-                return None
-            self._place += len(self._output[self._item])
-            self._item += 2
-        return self._item
 
 
 def _find_marks(output: Output, item: int, place: int) -> Iterator[tuple[int, int, int]]:

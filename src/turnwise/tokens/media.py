@@ -45,7 +45,7 @@ def locate_media(
 
 
 def _added_texts(offsets: TokenOffsets) -> dict[int, str]:
-    return {token.id: token.text for token in offsets.spans.tokens if token is not None}
+    return {token.id: token.text for _, _, _, token in offsets.spans if token is not None}
 
 
 def _shift(span: TokenSpan, by: int) -> TokenSpan:

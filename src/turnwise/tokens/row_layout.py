@@ -251,7 +251,7 @@ class _FirstRow:
         self.encoded = encoded
         self.contents = contents
         # Of each span: its first character and id, its position, and its token, None for a plain span.
-        columns = encoded.token_offsets.spans.columns
+        columns = tuple(zip(*encoded.token_offsets.spans, strict=True)) or ((),) * 4
         self._starts, self._first_ids, self._positions, self._tokens = columns
 
     # ---- turns ----

@@ -37,7 +37,7 @@ from turnwise.tokens.encode import EncodeRequest, encode_once, find_specials, fi
 from turnwise.tokens.owners import Owner
 from turnwise.tokens.read_chat import ReadChat, read_more
 from turnwise.tokens.reply_tokens import ReplyTokens
-from turnwise.tokens.text_encoder import SpanTable, encoder_for
+from turnwise.tokens.text_encoder import SpanRow, encoder_for
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import AFTER, START, WITHIN
 from turnwise.tokens.trajectory import (
@@ -97,7 +97,7 @@ class Extension:
     end: int  # the character of the prompt at which the reply ends
     start: int  # the character at which the text of the ids begins
     ids: list[int]
-    spans: SpanTable
+    spans: list[SpanRow]
     diverges: bool  # the earlier text is rendered differently now
     read: ReadChat  # the conversation as it was rendered
 
@@ -136,6 +136,7 @@ class Session:
         self.diverged = False
         self.changes: tuple[Change, ...] = ()
         self._reader = reader
+        self._tools = request.arguments.get("tools")
         self._reply_tokens = ReplyTokens(request, self.stops)
         added = self.tokenizer.added
         self.stop_token_ids = [added[stop].id for stop in in_order if stop in added]
@@ -144,10 +145,6 @@ class Session:
         self._has_prompt = False
         self._finished: list[Trajectory] = []  # before the last rewriting
         self._trajectory = Trajectory(request, reader, Stretch([], "", 0))
-
-    @property
-    def _tools(self) -> Any:
-        return self.request.arguments.get("tools")
 
     # ---- public ----
 
@@ -416,7 +413,7 @@ class Session:
 
     def _encode_after(
         self, place: int, rendering: Rendering, chat: Chat
-    ) -> tuple[int, list[int], SpanTable]:
+    ) -> tuple[int, list[int], list[SpanRow]]:
         """Return the ids of the text after `place`, where the ids of the session end, and where their text begins."""
         encoder = encoder_for(self.tokenizer)
         text = rendering.text
@@ -434,8 +431,7 @@ class Session:
             elif match.end > place and match.token.id == last_id:
                 begin = match.end  # the last token strips the white space after it
         shifted = [
-            TokenMatch(max(start, begin) - begin, end - begin, token, text_start - begin)
-            for start, end, token, text_start in following
+            match._replace(start=max(match.start, begin)).shift(-begin) for match in following
         ]
         seams = [start - begin for start in self._find_seams(rendering, chat) if start > begin]
         position = WITHIN

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import pairwise
 from operator import attrgetter
 from threading import Lock
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from turnwise.errors import TokenizerError, short_repr
@@ -31,46 +31,12 @@ MAX_CACHED_LENGTH = 100_000  # characters of a plain span that is worth caching
 ENTRY_SIZE = 50  # what each span counts for besides: many are short
 MAX_SPLITS = 8  # of a text inside forged ids, before every character is encoded alone
 
-SpanRow = tuple[int, int, int, Added | None]  # a row of a SpanTable
+# Of a plain span or an added token, which together are the whole text: its first character, the index of its first id,
+# START, AFTER or WITHIN as the tokenizer was told, and the added token, None for a plain span.
+SpanRow = tuple[int, int, int, Added | None]
 SpanKey = tuple[int, str]  # position (START, AFTER, WITHIN) and text of a plain span
 # The ids of a plain span; character and id index of every place where it was split to avoid special ids.
 EncodedSpan = tuple[list[int], Sequence[tuple[int, int]]]
-
-
-class SpanTable:
-    """Plain spans and added tokens, which together are the whole text, in columns that are made on demand."""
-
-    __slots__ = ("_columns", "rows")
-
-    def __init__(self, rows: list[SpanRow]) -> None:
-        self.rows = rows
-        self._columns: tuple[tuple[Any, ...], ...] | None = None
-
-    @property
-    def columns(self) -> tuple[tuple[Any, ...], ...]:
-        if self._columns is None:
-            self._columns = tuple(zip(*self.rows, strict=True)) or ((), (), (), ())
-        return self._columns
-
-    @property
-    def starts(self) -> tuple[int, ...]:
-        """The character at which each span begins."""
-        return self.columns[0]
-
-    @property
-    def first_ids(self) -> tuple[int, ...]:
-        """The index of the first id of each span."""
-        return self.columns[1]
-
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """START, AFTER or WITHIN, as the tokenizer was told."""
-        return self.columns[2]
-
-    @property
-    def tokens(self) -> tuple[Added | None, ...]:
-        """The added token, or None for a plain span."""
-        return self.columns[3]
 
 
 _get_start = attrgetter("start")  # of a TokenMatch
@@ -100,7 +66,7 @@ class TextEncoder:
         matches: Sequence[TokenMatch],
         seams: Sequence[int] = (),
         position: int = START,
-    ) -> tuple[list[int], SpanTable]:
+    ) -> tuple[list[int], list[SpanRow]]:
         """Return the ids of the text and its spans.
 
         Args:
@@ -133,7 +99,7 @@ class TextEncoder:
                 add_row((start, len(ids), AFTER, token))
                 ids.append(token.id)
                 done, position = end, AFTER
-        return ids, SpanTable(rows)
+        return ids, rows
 
     def _split_blank_tokens(
         self, text: str, matches: Sequence[TokenMatch], seams: Sequence[int]
@@ -145,7 +111,7 @@ class TextEncoder:
                 continue
             after = matches[index + 1].start if index + 1 < len(matches) else len(text)
             found = [
-                TokenMatch(start + match.start, start + match.end, match.token, start + match.start)
+                match.shift(start)
                 for start, end in ((matches[index].start, seam), (seam, after))
                 for match in self.matcher.find(text[start:end], _is_blank_token)
             ]
@@ -207,7 +173,7 @@ class TextEncoder:
         edges = [0, *sorted(middles), len(text)]
         if not middles:  # it is not known which letters these are, or it is a single one
             return list(text)
-        return [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+        return [text[start:end] for start, end in pairwise(edges)]
 
     def _add_to_cache(self, key: SpanKey, encoded: EncodedSpan) -> None:
         with self._lock:

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
-from turnwise.tokens.text_encoder import SpanRow, SpanTable, encoder_for
+from turnwise.tokens.text_encoder import SpanRow, encoder_for
 from turnwise.tokens.tokenizers.offsets import Offsets, ends_of_starts
 from turnwise.tokens.tokenizers.protocol import WHOLE, Added, Tokenizer
+
+_get_start = itemgetter(0)  # of a SpanRow
 
 
 class TokenOffsets:
@@ -29,7 +32,7 @@ class TokenOffsets:
         text: str,
         ids: list[int],
         tokenizer: Tokenizer | None,
-        spans: SpanTable | None,
+        spans: list[SpanRow] | None,
         offsets: list[Offsets] | None = None,
     ) -> None:
         self.text = text
@@ -40,7 +43,7 @@ class TokenOffsets:
         self._ends: list[int] | None = None
 
     @property
-    def spans(self) -> SpanTable:
+    def spans(self) -> list[SpanRow]:
         """The plain spans and added tokens, in order."""
         if self._spans is None:
             assert self.tokenizer is not None
@@ -56,32 +59,26 @@ class TokenOffsets:
     @property
     def offsets(self) -> list[Offsets]:
         """The first character of each token and the one after its last."""
-        count = len(self.spans.starts)
+        spans = range(len(self.spans))  # to find them may find the offsets too
         if self._offsets is None:
-            offsets: list[Offsets] = []
-            for index in range(count):
-                offsets += self._offsets_in_span(index)
-            self._offsets = offsets
+            self._offsets = [one for index in spans for one in self._offsets_in_span(index)]
         return self._offsets
 
     @property
     def ends(self) -> list[int]:
         """The character at which each token ends if every character belongs to one token."""
         if self._ends is None:
-            ends: list[int] = []
-            for index in range(len(self.spans.starts)):
-                ends += self._ends_in_span(index)
-            self._ends = ends
+            spans = range(len(self.spans))
+            self._ends = [end for index in spans for end in self._ends_in_span(index)]
         return self._ends
 
     def first_at(self, character: int) -> int:
         """Return the index of the first token that holds this character, or a part of it."""
         if character >= len(self.text):
             return len(self.ids)
-        starts, first_ids, _, tokens = self.spans.columns
-        index = bisect_right(starts, character) - 1
-        first = int(first_ids[index])
-        if tokens[index] is not None or character == starts[index]:
+        index = bisect_right(self.spans, character, key=_get_start) - 1
+        start, first, _, token = self.spans[index]
+        if token is not None or character == start:
             return first
         ends = self._ends_in_span(index)
         inside = bisect_left(ends, character)
@@ -93,13 +90,14 @@ class TokenOffsets:
         """Return the index after the last token that begins before this character."""
         if character <= 0:
             return 0
-        starts, first_ids, _, tokens = self.spans.columns
-        index = bisect_left(starts, character) - 1  # the span that holds the character before
+        # The span that holds the character before.
+        index = bisect_left(self.spans, character, key=_get_start) - 1
+        _, first, _, token = self.spans[index]
         end, end_id = self._span_end(index)
-        if character == end or tokens[index] is not None:
+        if character == end or token is not None:
             return end_id
         inside = bisect_left(self._ends_in_span(index), character) + 1
-        return min(int(first_ids[index]) + inside, end_id)  # a span may have no tokens at all
+        return min(first + inside, end_id)  # a span may have no tokens at all
 
     def _ends_in_span(self, index: int) -> list[int]:
         """Return where each token of a span ends, and the next one starts."""
@@ -107,24 +105,20 @@ class TokenOffsets:
         return ends_of_starts(starts, self._span_end(index)[0])
 
     def _offsets_in_span(self, index: int) -> list[Offsets]:
-        spans = self.spans
+        start, first, position, token = self.spans[index]
         end, end_id = self._span_end(index)
-        start, first = spans.starts[index], spans.first_ids[index]
         if self._offsets is not None:
             return self._offsets[first:end_id]
-        if spans.tokens[index] is not None:
+        if token is not None:
             return [(start, end)]
         assert self.tokenizer is not None
-        inside = self.tokenizer.offsets(
-            self.text[start:end], self.ids[first:end_id], spans.positions[index]
-        )
+        inside = self.tokenizer.offsets(self.text[start:end], self.ids[first:end_id], position)
         return [(start + token_start, start + token_end) for token_start, token_end in inside]
 
     def _span_end(self, index: int) -> tuple[int, int]:
         """Return where a span ends: the character, and the index into the ids."""
-        spans, following = self.spans, index + 1
-        if following < len(spans.starts):
-            return spans.starts[following], spans.first_ids[following]
+        if index + 1 < len(self.spans):
+            return self.spans[index + 1][:2]
         return len(self.text), len(self.ids)
 
 
@@ -143,7 +137,7 @@ def _find_whole_offsets(tokenizer: Tokenizer, text: str, ids: list[int]) -> list
 
 def _find_spans(
     ids: Sequence[int], offsets: Sequence[Offsets], added: Iterable[Added]
-) -> SpanTable:
+) -> list[SpanRow]:
     """Return the spans of a text of which only the offsets are known: its added tokens, and what is between them."""
     tokens = {token.id: token for token in added}
     rows: list[SpanRow] = [(0, 0, WHOLE, None)]  # may be empty
@@ -151,4 +145,4 @@ def _find_spans(
         token = tokens.get(id)
         if token is not None or rows[-1][3] is not None:
             rows.append((max(start, rows[-1][0]), index, WHOLE, token))
-    return SpanTable(rows)
+    return rows

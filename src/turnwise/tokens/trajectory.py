@@ -30,7 +30,7 @@ from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.loss import IGNORED
 from turnwise.tokens.owners import Owner, list_piece_owners
 from turnwise.tokens.reply_tokens import find_token_ends
-from turnwise.tokens.text_encoder import SpanRow, SpanTable
+from turnwise.tokens.text_encoder import SpanRow
 from turnwise.tokens.token_offsets import TokenOffsets
 
 Chat = list[JsonMapping]
@@ -168,10 +168,7 @@ class Trajectory:
     @property
     def mask(self) -> list[int]:
         """1 for the ids that were sampled, 0 for all others."""
-        mask = [0] * len(self.ids)
-        for start, end, _, _ in self.sampled:
-            mask[start:end] = [1] * (end - start)
-        return mask
+        return [int(label != IGNORED) for label in self.labels]
 
     @property
     def owners(self) -> list[Owner]:
@@ -200,12 +197,12 @@ class Trajectory:
 
     # ---- growing ----
 
-    def add_encoded(self, ids: Sequence[int], start: int, text: str, spans: SpanTable) -> None:
+    def add_encoded(self, ids: Sequence[int], start: int, text: str, rows: list[SpanRow]) -> None:
         """Add ids that were encoded from a text, which begins at a character of the last prompt."""
         first = len(self.ids)
         self.ids += ids
         self.logprobs += [None] * len(ids)
-        self.stretch.chunks.append(Chunk(first, len(self.ids), start, text, spans.rows))
+        self.stretch.chunks.append(Chunk(first, len(self.ids), start, text, rows))
 
     def add_sampled(
         self, ids: Sequence[int], text: str, finished: bool, logprobs: Sequence[float | None]
@@ -222,7 +219,7 @@ class Trajectory:
         """Take other ids for the prompt."""
         self.ids, self.sampled, self.logprobs = [], [], []
         self.stretch.chunks = []
-        self.add_encoded(ids, 0, "", SpanTable([]))
+        self.add_encoded(ids, 0, "", [])
 
     def set_prompt(self, messages: Chat, text: str, is_rewritten: bool) -> None:
         """Go on with the next prompt; if the template rewrote earlier text, that of the earlier ids is not in it."""
@@ -254,7 +251,7 @@ class Trajectory:
         """Return the character of the rendering in which each id of a chunk begins."""
         ids, tokenizer = self.ids[chunk.first_id : chunk.end_id], self._request.tokenizer
         if chunk.reply is None:
-            ends = TokenOffsets(chunk.text, ids, tokenizer, SpanTable(chunk.rows)).ends
+            ends = TokenOffsets(chunk.text, ids, tokenizer, chunk.rows).ends
         else:
             before = self.ids[chunk.first_id - 1 : chunk.first_id] if chunk.first_id else []
             ends = find_token_ends(tokenizer, before, ids)
