@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from label_law import full_tokenizer
-from loaded import load_entry
 
 import turnwise
+from label_law import full_tokenizer
+from loaded import load_entry
 from turnwise.tokens.growing import GrowingPrompt
 
 TOOL = {

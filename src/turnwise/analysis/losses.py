@@ -78,7 +78,8 @@ def find_losses(
     numbered = list(enumerate(messages))
     if suspects is not None:
         numbered = [pair for pair in numbered if pair[0] in suspects]
-        tools = tools if TOOLS[0] in suspects else None
+        if TOOLS[0] not in suspects:
+            tools = None
     output = [] if suspects == TOOLS else rendering.output
     written = read_output(output, rendering.make_follower(), suspects)
     finder = LossFinder(written, rendering)

@@ -126,11 +126,16 @@ class UsualReader:
             if calls is None:
                 return None
             copy["tool_calls"] = calls
-        if type(content) is str:
-            return copy
+        return copy if type(content) is str else self._read_content(copy, index, changes)
+
+    def _read_content(
+        self, copy: MessageDict, index: int, changes: list[Change]
+    ) -> MessageDict | None:
+        """Give the content of a message the form that the template takes; return None if it is unusual."""
+        content = copy["content"]
         if type(content) is list and content and all(map(_is_text_part, content)):
             return self._read_parts(copy, index, changes)
-        if content is None and role == "assistant" and has_calls:
+        if content is None and copy["role"] == "assistant" and "tool_calls" in copy:
             change = fill_content(
                 copy, self.capabilities.shape.content, f"messages[{index}].content"
             )

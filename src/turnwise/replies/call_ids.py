@@ -53,7 +53,7 @@ class CallIds:
         # The beginning of each id; after a prompt it is looked for when the first is made.
         self._start = "" if prompt or prefix else "call"
         self._given = used  # looked through when the first id is made
-        self._used: set[str] = set()
+        self._used = set[str]()
         self._prefix = prefix
         self._make = make
         self._next = 0

@@ -85,7 +85,7 @@ def find_written_tools(out: Output, count: int, carried: Iterable[Trail] | None)
 
 def _leads_to_tools(values: list[Any]) -> bool:
     for value in values:
-        if value == TOOLS:
+        if value == TOOLS or len(values) > MAX_WRITTEN:
             return True
         if type(value) is tuple or type(value) is list:
             values += value  # so it becomes longer
