@@ -40,7 +40,7 @@ BUDGETS = {
     "engine": 62_908,
     "analysis": 23_446,
     "dialects": 22_191,
-    "tokens": 33_673,
+    "tokens": 33_702,
     "replies": 61_488,
     "normalisation": 11_146,
     "conversion": 5_217,

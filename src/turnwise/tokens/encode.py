@@ -153,7 +153,11 @@ class EncodeRequest(NamedTuple):
 
     def render_prompt(self, messages: Messages | ReadMessages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""
-        return self.render(messages, self.prompt_arguments)
+        known = {} if self.prompts is None else self.prompts
+        key = tuple(map(id, messages))
+        if key not in known:
+            known[key] = self.render(messages, self.prompt_arguments)
+        return known[key]
 
 
 class SpecialTokens(NamedTuple):
