@@ -388,6 +388,8 @@ def test_a_path_and_a_name_read_no_other_entry(
     def never() -> None:
         raise AssertionError("all entries were read")
 
+    monkeypatch.delenv(store.PATH_VARIABLE, raising=False)
+    monkeypatch.setattr(store, "_registered", [])
     monkeypatch.setattr(store, "_current", None)
     monkeypatch.setattr(store, "built_in_store", never)
     for place in (tmp_path, tmp_path / "chat_template.jinja", "qwen3"):

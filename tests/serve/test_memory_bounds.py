@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import turnwise
+from turnwise.messages import tools_cache
 from turnwise.messages.tools_cache import MAX_CACHE_BYTES, prepared_tools
 from turnwise.serve.memory import ConversationMemory
 from turnwise.sized_cache import SizedTable, count_cached_bytes, make_digest
@@ -41,7 +42,8 @@ def test_options_that_nothing_reads_leave_nothing() -> None:
     assert count_cached_bytes() - before < 10_000
 
 
-def test_tools_are_counted_and_bounded() -> None:
+def test_tools_are_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools_cache, "_PREPARED", SizedTable(MAX_CACHE_BYTES))
     memory = ConversationMemory(2**20)
     prepared_tools(_make_tools(0))
     assert memory.size > 0
