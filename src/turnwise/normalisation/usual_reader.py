@@ -153,10 +153,9 @@ class UsualReader:
                 reasoning += key in REASONING_KEYS
             elif not self._is_taken_id(message[key]):
                 return False
-        if not reasoning:
-            return "content" in message
-        takes_reasoning = self.capabilities.input_format.reasoning in REASONING_KEYS
-        return "content" in message and reasoning == 1 and takes_reasoning
+        if reasoning and self.capabilities.input_format.reasoning not in REASONING_KEYS:
+            return False
+        return reasoning < 2 and "content" in message
 
     def _takes_text(self, role: str) -> bool:
         """Whether the template takes texts of a role, which is remembered."""

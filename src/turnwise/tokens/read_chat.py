@@ -42,6 +42,6 @@ def read_more(messages: Sequence[Any], earlier: ReadMessages | None) -> ReadMess
     reader.aliases |= known.aliases
     first = len(known.messages)
     rest = reader.read_messages(messages[first:], first)
-    has_parts = known.has_parts or any([type(one.get("content")) is list for one in rest])
+    has_parts = known.has_parts or list in [type(one.get("content")) for one in rest]
     memory = {"text": "", **(known.memory or {})}
     return ReadMessages(known.messages + rest, reader.aliases, "", has_parts, memory)
