@@ -49,7 +49,7 @@ TEXTS, CHATS = (
     200,
     24,
 )  # conversations in one turn, for text and for ids: some hundredths of a second
-VOCABULARY_URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
+VOCABULARY = "fb374d419588a4632f3f557e76b4b70aebbca790"  # as tiktoken calls o200k_base in its cache
 
 Chat = list[dict[str, Any]]
 Call = Callable[[Chat], Any]
@@ -189,7 +189,7 @@ def encode_harmony() -> Call:
 
     with tempfile.TemporaryDirectory() as cache:  # where tiktoken looks for the same file
         source = Path(os.environ["TIKTOKEN_ENCODINGS_BASE"]) / "o200k_base.tiktoken"
-        shutil.copy(source, Path(cache) / hashlib.sha1(VOCABULARY_URL.encode()).hexdigest())
+        shutil.copy(source, Path(cache) / VOCABULARY)
         os.environ["TIKTOKEN_CACHE_DIR"] = cache
         tokenizer = tiktoken.get_encoding("o200k_harmony")
     template = turnwise.load("gpt-oss-harmony")

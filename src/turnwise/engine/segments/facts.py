@@ -63,7 +63,7 @@ def format_now(now: Any, form: str) -> str:
     return format_day(time.date(), form) or time.strftime(form)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)  # few forms are in use, and a stranger's may be long
 def format_day(day: date, form: str) -> str:
     """Return a day in numbers, which takes ten times as long to format as to find; "" for other forms."""
     return day.strftime(form) if IN_NUMBERS.fullmatch(form) else ""
