@@ -88,8 +88,7 @@ class ReadMessages(NamedTuple):
         aliases: see `InputReader.aliases`.
         plain_kind: see `find_plain_kind`.
         has_parts: whether a content may have parts.
-        memory: what writing one beginning of a conversation leaves for longer ones, with a "text" that begins as they
-            do; None if it is written once.
+        memory: what writing one beginning of a conversation leaves for longer ones; None if it is written once.
         reading: what a reader needs to go on with more messages; see `UsualReader`.
     """
 

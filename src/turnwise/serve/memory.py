@@ -49,7 +49,7 @@ class RememberedPrompt:
     ids: list[int]
     text: str  # of the ids in JSON, without brackets
     digests: list[bytes] = field(default_factory=list)
-    prefix: EncodedPrefix | None = None  # shares its ids with this
+    prefix: EncodedPrefix | None = None
 
     @property
     def size(self) -> int:
@@ -107,8 +107,7 @@ class ConversationMemory:
             known = self._find(digests)
         growing = GrowingPrompt(None if known is None else known.prefix)
         encoded = encode(growing)
-        prefix = growing.prefix
-        ids = encoded.input_ids.copy() if prefix is None else prefix.ids
+        prefix, ids = growing.prefix, encoded.input_ids
         if known is None:
             common, text = 0, join_ids(ids)
         else:

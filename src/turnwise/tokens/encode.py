@@ -288,7 +288,7 @@ def find_turns(
     """
     render = partial(request.render, arguments=request.prompt_arguments, with_origins=False)
     read = request.find_read(messages)
-    prompts = TurnPrompts(messages, render, rendering.text, read, lengths, request.prompts)
+    prompts = TurnPrompts(messages, render, read, lengths, request.prompts)
     return request.turn_cache.find_turns(
         rendering, messages, specials.by_template, request.stops, prompts, first
     )

@@ -155,24 +155,17 @@ class Encoded:
         return show_html("encoded", self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (
-            self.rendering,
-            self.input_ids,
-            self.train_on if isinstance(self.train_on, str) else "a function",
-            self.kept,
-            self._turns,
-            (self._untrained, self.incomplete, self.rewritten, self.warnings),
-            self.added_stop,
-            (
-                self.token_offsets.spans,
-                self.offsets,
-                self.owners,
-                self.labels,
-                self.weights,
-                self.media,
-                self._tokens,
-            ),
+        copy, offsets = _copy_encoded(self), self.token_offsets
+        copy.tokenizer = None
+        named: Any = self.train_on if isinstance(self.train_on, str) else "a function"
+        copy.train_on = named
+        copy.token_offsets = TokenOffsets(
+            self.text, self.input_ids, None, offsets.spans, offsets.offsets
         )
+        # What is found by means of the tokenizer or the function.
+        copy._owners, copy._labels, copy._weights = self.owners, self.labels, self.weights
+        copy._media = self.media
+        return _make_encoded, tuple([getattr(copy, name) for name in COPIED])
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -344,6 +337,9 @@ class Encoded:
         return _to_arrays(self, torch.tensor, torch.long, torch.float32)
 
 
+COPIED = Encoded.__slots__[1:]  # all but `_encode_in_full`
+
+
 def note_changes(
     encoded: Encoded, changes: tuple[Change, ...], positions: Sequence[int] | None
 ) -> None:
@@ -403,10 +399,7 @@ def _to_arrays(encoded: Encoded, make: Any, integer: Any, real: Any) -> dict[str
 
 def _copy_encoded(encoded: Encoded) -> Encoded:
     """Return a copy that shares everything with the original, and has nothing left to encode in full."""
-    copy = object.__new__(Encoded)
-    for name in Encoded.__slots__[1:]:  # all but `_encode_in_full`
-        setattr(copy, name, getattr(encoded, name))
-    return copy
+    return _make_encoded(*[getattr(encoded, name) for name in COPIED])
 
 
 def make_laid_out(
@@ -499,28 +492,11 @@ def cut_encoded(encoded: Encoded, length: int, reason: str) -> Encoded:
     return copy
 
 
-def _unpickle(
-    rendering: Rendering,
-    ids: list[int],
-    train_on: Any,  # the name of a policy, or of a function
-    kept: Sequence[int],
-    turns: Sequence[Turn],
-    problems: tuple[
-        Sequence[Untrained], tuple[Untrained, ...], tuple[Rewritten, ...], tuple[str, ...]
-    ],
-    added_stop: str,
-    computed: tuple[Any, ...],
-) -> Encoded:
-    """Rebuild an Encoded from a pickle, with what was computed before it was pickled."""
-    spans, offsets, owners, labels, weights, media, tokens = computed
-    untrained, incomplete, rewritten, warnings = problems
-    encoded = Encoded(
-        rendering, None, ids, spans, turns, untrained, [1.0] * len(kept), train_on, kept, added_stop
-    )
-    encoded.incomplete, encoded.rewritten, encoded.warnings = incomplete, rewritten, warnings
-    encoded.token_offsets = TokenOffsets(encoded.text, ids, None, spans, offsets)
-    encoded._owners, encoded._labels, encoded._weights = owners, labels, weights
-    encoded._media, encoded._tokens = media, tokens
+def _make_encoded(*values: Any) -> Encoded:
+    """Return an Encoded with these attributes."""
+    encoded = object.__new__(Encoded)
+    for name, value in zip(COPIED, values, strict=True):
+        setattr(encoded, name, value)
     return encoded
 
 

@@ -83,11 +83,11 @@ class EncodedPrefix:
 
     Attributes:
         rules: what decides about ids beside the output: what is known about turns, the tokenizer, trust.
-        messages: the conversation, in the form that the template takes.
+        messages: the conversation, in the form that the template takes; a copy of the caller's.
         output: what the program wrote.
         text: its text.
         is_prompt: whether it ends with a generation prompt.
-        ids: its ids.
+        ids: its ids, in parts that it shares with others.
         rows: the spans of its ids.
         turns: its assistant turns.
         untrained: those whose place could not be found.
@@ -101,7 +101,7 @@ class EncodedPrefix:
     output: Output
     text: str
     is_prompt: bool
-    ids: list[int]
+    ids: Sequence[list[int]]
     rows: Sequence[SpanRow]
     turns: Sequence[Turn]
     untrained: Sequence[Untrained]
@@ -118,12 +118,13 @@ class EncodedPrefix:
         """
         if self.rules != _get_rules(request) or not _can_grow(request):
             return None
-        limit = _find_first_change(self.messages, request.messages)
+        messages = _get_messages(request)
+        limit = _find_first_change(self.messages, messages)
         last = bisect_left(self.checkpoints, limit, key=_get_start)
         step = 1
         while last > 0:
             found = self.checkpoints[last - 1]
-            if self._is_equal_up_to(found, request.messages, output):
+            if self._is_equal_up_to(found, messages, output):
                 return found
             last, step = last - step, 2 * step  # history was rewritten, or messages were replaced
         return None
@@ -143,6 +144,12 @@ class EncodedPrefix:
 
 def _get_rules(request: EncodeRequest) -> tuple[TurnCache, Tokenizer, Mapping[str, str] | None]:
     return request.turn_cache, request.tokenizer, request.trust
+
+
+def _get_messages(request: EncodeRequest) -> Sequence[Mapping[str, Any]]:
+    """Return the messages as they were read: those that were read before are the same objects."""
+    read = request.find_read(request.messages)
+    return request.messages if read is None else read.messages
 
 
 def _can_grow(request: EncodeRequest) -> bool:
@@ -211,8 +218,7 @@ class GrowingPrompt:
         if earlier is not None and point is not None:
             encoded = _encode_from(request, rendering, earlier, point)
             if encoded is not None:
-                kept = earlier.checkpoints
-                self.prefix = _keep(request, encoded, self._chat.given, kept, point)
+                self.prefix = _keep(request, encoded, self._chat.given, earlier, point)
                 return encoded
         encoded = encode_rendering(request, rendering)
         self.prefix = _keep(request, encoded, self._chat.given)
@@ -227,7 +233,6 @@ def _with_memory(request: EncodeRequest, earlier: ReadMessages | None) -> Encode
     memory: dict[Any, Any] = {}
     if earlier is not None and earlier.messages == read.messages[: len(earlier.messages)]:
         memory |= earlier.memory or {}
-    memory.setdefault("text", "")
     return request._replace(read=(request.messages, read._replace(memory=memory)))
 
 
@@ -255,8 +260,9 @@ def _encode_from(
         (start + begin, first + first_id, position, added)
         for start, first, position, added in spans
     ]
-    all_ids = earlier.ids[:first_id]
-    all_ids += ids
+    all_ids: list[int] = []
+    for part in [*_take_ids(earlier.ids, first_id), ids]:
+        all_ids += part
     return Encoded(
         rendering,
         request.tokenizer,
@@ -275,10 +281,13 @@ def _find_prompts(
     """Return the lengths of prompts before turns with which a text begins, and that were rendered before."""
     turns = [turn for turn in earlier.turns if turn.message >= point.message]
     ends = {turn.message: turn.start for turn in reversed(turns)}
-    count = len(earlier.messages)
-    if earlier.is_prompt and request.messages[:count] == earlier.messages:
+    count, start = len(earlier.messages), point.start
+    if earlier.is_prompt and _get_messages(request)[:count] == earlier.messages:
         ends[count] = len(earlier.text)
-    return {index: end for index, end in ends.items() if text.startswith(earlier.text[:end])}
+    # Up to the checkpoint the texts are equal.
+    return {
+        index: end for index, end in ends.items() if text.startswith(earlier.text[start:end], start)
+    }
 
 
 # ---- keeping ----
@@ -288,24 +297,30 @@ def _keep(
     request: EncodeRequest,
     encoded: Encoded,
     given: bytes,
-    checkpoints: Sequence[Checkpoint] = (),
+    earlier: EncodedPrefix | None = None,
     begin: Checkpoint = BEGINNING,
 ) -> EncodedPrefix | None:
-    """Return what to keep of an encoded conversation, with the checkpoints of an earlier one up to this one."""
+    """Return what to keep of an encoded conversation, which has the beginning of an earlier one up to a checkpoint."""
     if encoded.added_stop:
         return None
     output, rows = encoded.rendering.output, encoded.token_offsets.spans
     nodes = _count_nodes(output, begin.item + 1)
     if nodes is None:
         return None
-    messages = list(map(dict, request.messages))
-    kept = checkpoints[: bisect_left(checkpoints, begin.item, key=itemgetter(1))]
-    found = [*kept, *_find_checkpoints(request, output, rows, begin)]
-    ids = encoded.input_ids.copy()
+    messages = _get_messages(request)
+    if messages is request.messages:  # the caller's
+        messages = list(map(dict, messages))
+    found: list[Checkpoint] = []
+    ids: list[list[int]] = []
+    if earlier is not None:
+        found += earlier.checkpoints[: earlier.checkpoints.index(begin)]
+        ids += _take_ids(earlier.ids, rows[begin.row][1])
+    found += _find_checkpoints(request, output, rows, begin)
+    ids.append(encoded.input_ids[sum(map(len, ids)) :])
     # What is before the checkpoint is not counted again: as many nodes for each item as in the rest.
     nodes = nodes * len(output) // max(len(output) - begin.item, 1)
     # The memory of loops has the texts once more.
-    size = ID_SIZE * len(ids) + 4 * len(encoded.text) + NODE_SIZE * nodes + len(given)
+    size = ID_SIZE * len(encoded.input_ids) + 4 * len(encoded.text) + NODE_SIZE * nodes + len(given)
     size += ROW_SIZE * len(rows) + MESSAGE_SIZE * len(messages) + TURN_SIZE * len(encoded.turns)
     return EncodedPrefix(
         _get_rules(request),
@@ -321,6 +336,20 @@ def _keep(
         size,
         ReadChat(given, request.find_read(request.messages)),
     )
+
+
+def _take_ids(parts: Sequence[list[int]], count: int) -> list[list[int]]:
+    """Return the first ids of some, in few parts: each has at least twice as many as the next one."""
+    taken: list[list[int]] = []
+    for part in parts:
+        if not count:
+            break
+        kept = part if len(part) <= count else part[:count]
+        count -= len(kept)
+        while taken and len(taken[-1]) < 2 * len(kept):
+            kept = taken.pop() + kept
+        taken.append(kept)
+    return taken
 
 
 def _find_checkpoints(

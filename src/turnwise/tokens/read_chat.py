@@ -43,5 +43,5 @@ def read_more(messages: Sequence[Any], earlier: ReadMessages | None) -> ReadMess
     first = len(known.messages)
     rest = reader.read_messages(messages[first:], first)
     has_parts = known.has_parts or list in [type(one.get("content")) for one in rest]
-    memory = {"text": "", **(known.memory or {})}
+    memory = dict(known.memory or {})
     return ReadMessages(known.messages + rest, reader.aliases, "", has_parts, memory)

@@ -26,7 +26,6 @@ class TurnPrompts:
     Args:
         messages: the conversation.
         render_other: renders the prompt of any messages.
-        text: the rendered conversation.
         read: the messages as a renderer takes them, if they were read already.
         lengths: of prompts that are known to be the beginning of the text, by the index of the message after them.
         known: prompts that were rendered for other parts of the conversation; those of this one are added.
@@ -36,7 +35,6 @@ class TurnPrompts:
         self,
         messages: Messages,
         render_other: RenderPrompt,
-        text: str = "",
         read: ReadMessages | None = None,
         lengths: Mapping[int, int] = NO_LENGTHS,
         known: KnownPrompts | None = None,
@@ -45,15 +43,12 @@ class TurnPrompts:
         self.lengths = lengths
         self._messages = messages
         self._known = known
-        self._text = text
         self._given = read
 
     @cached_property
     def _read(self) -> ReadMessages:
         read = self._given or read_more(self._messages, None)
-        memory = {} if read.memory is None else read.memory
-        memory["text"] = self._text
-        return read._replace(memory=memory)
+        return read._replace(memory={}) if read.memory is None else read
 
     def render(self, count: int) -> Rendering:
         """Render the prompt before the message with this index."""

@@ -41,20 +41,24 @@ def select_messages(
     state: dict[Any, Any],
     messages: list[dict[str, Any]],
     first: int,
-    tests: tuple[tuple[Any, ...], ...],  # arguments of `passes`
+    tests: tuple[tuple[str, tuple[str, ...], bool], ...],
 ) -> list[int]:
-    """Return the indices of the messages from one on that pass all tests; looked for once."""
+    """Return the indices of the messages from one on that pass all tests; looked for once.
+
+    A test has a field, values, and whether the field is among them, or not; without values: whether there is one.
+    """
     found: list[int] | None = state.get((first, tests))
     if found is None:
-        indices = range(first, len(messages))
-        found = [i for i in indices if all([passes(messages[i], *test) for test in tests])]
+        found = [*range(first, len(messages))]
+        for key, values, is_among in tests:
+            found = [
+                index
+                for index in found
+                if (messages[index].get(key) in values if values else key in messages[index])
+                is is_among
+            ]
         state[first, tests] = found
     return found
-
-
-def passes(message: dict[str, Any], key: str, values: tuple[str, ...], is_among: bool) -> bool:
-    """Whether a field is among some values, or is not; without values: whether there is one."""
-    return (message.get(key) in values if values else key in message) is is_among
 
 
 def format_now(now: Any, form: str) -> str:

@@ -34,7 +34,6 @@ MAX_LEARNED = 256  # messages of a conversation that are recorded
 MAX_MESSAGES = 10_000
 CHECKED_ORIGINS = 20_000  # steps of following trails, when segments are compared with the program
 LEAF_BYTES = 4_000
-NO_MEMORY = {"text": ""}
 CONTAINER_BYTES = 400
 LOST_TOOLS = ("tools",)
 # What the walk over a conversation may raise: the program then raises an error with its place, or not.
@@ -123,16 +122,15 @@ class Segments:
             return None
         variant = (with_trails, memory is not None)
         walk = self._walks.get(variant) or self._compile(variant)
-        known = NO_MEMORY if memory is None else memory
+        known = {} if memory is None else memory
         try:
             walked = walk(messages, len(messages), {"now": now}, has_tools, known)
             if walked is None:
                 return None
             out, missing, others, carried, lost_tools, price, cost, steps, size = walked
             text = "".join(out[::2] if with_trails else out)
-            is_ascii = text.isascii()
-            if not is_ascii:
-                _refuse_half_pairs(text, known["text"])
+            if not text.isascii():
+                _refuse_half_pairs(text, known)
         except UNWRITABLE:
             return None
         length = len(text)
@@ -240,11 +238,13 @@ def _find_origins(output: Output, text: str, limits: Limits) -> list[tuple[Any, 
     return found
 
 
-def _refuse_half_pairs(text: str, checked: str) -> None:
-    """Raise a ValueError if a character is half of a surrogate pair, after what was checked already."""
+def _refuse_half_pairs(text: str, memory: dict[Any, Any]) -> None:
+    """Raise a ValueError if a character is half of a surrogate pair; what was checked before is not checked again."""
+    checked = memory.get("text", "")
     if not checked.startswith(text):
         rest = text[len(checked) :] if text.startswith(checked) else text
         rest.encode("utf-32-le")  # three times as fast as UTF-8
+        memory["text"] = text
 
 
 def _find_unwritten(
