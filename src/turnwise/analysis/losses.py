@@ -241,8 +241,7 @@ class LossFinder:
         given = next(key for key in REASONING_KEYS if message.get(key) == text)
         # A template may read another key than the usual ones; the content is not one of them, if it is equal.
         keys = {*REASONING_KEYS, *(key for key, value in message.items() if value == text)}
-        keys.discard("content")
-        paths: list[Path] = [("messages", index, key) for key in sorted(keys)]
+        paths: list[Path] = [("messages", index, key) for key in keys - {"content"}]
         content = message.get("content")
         for number, part in enumerate(content if isinstance(content, (list, tuple)) else ()):
             if isinstance(part, Mapping):
@@ -288,25 +287,27 @@ class LossFinder:
                 yield path, False
             return
         inner = path if function is call else (*path, "function")
-        names = [((*inner, "name"), function.get("name"))]
-        names.append(((*path, "id"), call.get("id")))
+        names = [((*inner, "name"), function.get("name")), ((*path, "id"), call.get("id"))]
         given = [(place, name) for place, name in names if isinstance(name, str) and name]
         lost: list[Path] = []
         if given and not any(self._has_all(place, name) for place, name in given):
             lost.append(given[0][0])
-        arguments: Path = (*inner, "arguments")
-        if not self._written.is_whole(arguments):
-            lost += [
-                place
-                for place, value in list_scalars(function.get("arguments"), arguments)
-                if not self._has_value(place, value)
-            ]
-            unnamed = self._find_keys(arguments, function.get("arguments"))
-            known = set(lost)
-            lost += [place for place in unnamed if place not in known]
+        path_of_arguments: Path = (*inner, "arguments")
+        is_whole = self._written.is_whole(path_of_arguments)
+        arguments = None if is_whole else function.get("arguments")
+        lost += [
+            place
+            for place, value in list_scalars(arguments, path_of_arguments)
+            if not (
+                self._has_all(place, value) if isinstance(value, str) else self._has_some(place)
+            )
+        ]
         if lost and not self._has_some(path):
-            lost = [path]
-        for place in lost:
+            yield path, False
+            return
+        known = set(lost)
+        unnamed = self._find_keys(path_of_arguments, arguments)
+        for place in (*lost, *(place for place in unnamed if place not in known)):
             yield place, self._has_some(place)
 
     def _find_keys(self, path: Path, given: Any) -> Iterator[Path]:
@@ -345,9 +346,6 @@ class LossFinder:
             lost = [path]
         yield from [(place, False) for place in lost]
 
-    def _has_value(self, path: Path, value: Any) -> bool:
-        return self._has_all(path, value) if isinstance(value, str) else self._has_some(path)
-
     def _has_all(self, path: Path, given: str) -> bool:
         """Whether all of a text is written."""
         texts = self._written.texts.get(path)
@@ -367,7 +365,7 @@ class LossFinder:
 
     def _find_computed(self, path: Path) -> Iterator[ComputedText]:
         """Yield the texts that were made of a field, of a part of it, of what it is a part of, or of who knows what."""
-        for length in range(len(path) + 1):
+        for length in range(len(path) + 1) if self._computed else ():
             yield from self._computed.get((path[:length], length == len(path)), ())
 
     @cached_property
