@@ -175,5 +175,8 @@ app = click.version_option(__version__, message="%(version)s", help="Print the v
 def main() -> None:
     """Run the console script."""
     gc.set_threshold(GARBAGE_THRESHOLD)
-    with escape_terminals():
-        app(prog_name="turnwise")
+    try:
+        with escape_terminals():
+            app(prog_name="turnwise")
+    finally:
+        gc.freeze()  # an exit looks for garbage three times, which took a sixth of a command
