@@ -41,10 +41,8 @@ class ControlIds:
             if token.control and token.id not in replaced and not BYTE.fullmatch(token.text)
         )
         self.may_come_from_text = not self.ids.isdisjoint(tokenizer.native)
-        self._tables = [
-            bytes(byte in {id >> shift & 0xFF for id in self.ids} for byte in range(256))
-            for shift in (0, 8)
-        ]
+        lowest = [{id >> shift & 0xFF for id in self.ids} for shift in (0, 8)]
+        self._tables = [bytes(byte in found for byte in range(256)) for found in lowest]
 
     def are_exactly(self, wanted: Sequence[int], ids: Iterable[int]) -> bool:
         """Return whether the control ids among `ids` are the wanted ones, in this order."""

@@ -79,6 +79,7 @@ class TokenMatcher:
             text[start:] in beginnings or match(text, start)
             for text in self._texts
             for start in range(1, len(text))
+            if text[start] in beginnings
         )
 
     def is_in(self, text: str) -> bool:
