@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from turnwise.errors import TokenizerError
@@ -63,7 +62,7 @@ class BrowserTokenizer(BaseTokenizer):
             )
             tokens = self._read_added(parts["added_tokens"], declared, parts["model"]["size"])
             if not any(flatten_component(normalizer)):
-                tokens = [replace(token, normalized=False) for token in tokens]
+                tokens = [token._replace(normalized=False) for token in tokens]
             native = [token.id for token in tokens if token.control and self._is_native(token)]
         self._unknown = parts["model"].get("unk_token")
         super().__init__(name, tokens, declared.named, native)

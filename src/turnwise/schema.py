@@ -14,16 +14,14 @@ you mean". A rule looks at one value: what must hold between several values is u
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, SourceError, did_you_mean, short_repr
 
 MAX_CHOICES_IN_MESSAGE = 5  # more are listed in the hint only
 
 
-@dataclass(frozen=True, slots=True)
-class ValueRule:
+class ValueRule(NamedTuple):
     """What a value must be."""
 
     expected: str  # completes "must be ..."
@@ -57,8 +55,7 @@ STRINGS = list_of(STRING, "a list of strings")
 
 def or_null(rule: ValueRule) -> ValueRule:
     """Return the rule that also accepts null."""
-    return replace(
-        rule,
+    return rule._replace(
         expected=f"{rule.expected} or null",
         accepts=lambda value: value is None or rule.accepts(value),
     )

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -66,8 +65,7 @@ class Closing(NamedTuple):
     to_next: str  # up to the next field of another message
 
 
-@dataclass(frozen=True, slots=True)
-class ProbedConversation:
+class ProbedConversation(NamedTuple):
     """A conversation and its rendering."""
 
     messages: Sequence[MessageDict]

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnwise.errors import SourceError, short_repr
 from turnwise.messages import JsonMapping
@@ -42,8 +42,7 @@ class Translation:
     facts: JsonMapping = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(NamedTuple):
     """One dialect: its name, and what its writer can express."""
 
     name: str

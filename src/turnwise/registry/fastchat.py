@@ -16,11 +16,10 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnwise.errors import SourceError, short_repr
 from turnwise.local_files import read_table
@@ -65,8 +64,7 @@ class ModelPattern:
         return self._search
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateChoice:
+class TemplateChoice(NamedTuple):
     """A pattern and the template of the paths that it matches."""
 
     pattern: ModelPattern
@@ -74,8 +72,7 @@ class TemplateChoice:
     name_only: bool = False  # the pattern sees the last part of the path only
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterRule:
+class AdapterRule(NamedTuple):
     """One of FastChat's adapters: the paths that it takes, and their templates; the last choice takes the rest."""
 
     adapter: str
@@ -83,8 +80,7 @@ class AdapterRule:
     choices: tuple[TemplateChoice, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FastChatMatch:
+class FastChatMatch(NamedTuple):
     """The template of a model path, with the reason."""
 
     template: str

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from turnwise.registry.model_table import normal_form
 
@@ -28,8 +27,7 @@ NAME_HASH_LENGTH = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedText:
+class PublishedText(NamedTuple):
     """A chat template that is known by its hash.
 
     Attributes:

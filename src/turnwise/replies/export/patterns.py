@@ -13,11 +13,10 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 # The parser of `re`, which has no public name. What it does not find is an error here, so a change of it shows.
 from re import _constants, _parser  # type: ignore[attr-defined]
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from turnwise.errors import MessageError, short_repr
 from turnwise.replies.export.constraint_tree import (
@@ -41,8 +40,7 @@ START, END = (_constants.AT, _constants.AT_BEGINNING), (_constants.AT, _constant
 Items = Sequence[tuple[Any, Any]]  # the operations of a pattern, and what they are about
 
 
-@dataclass(frozen=True, slots=True)
-class CharacterWriter:
+class CharacterWriter(NamedTuple):
     """How one notation writes the characters of a string."""
 
     plain: CharacterNode  # the characters that are written as they are

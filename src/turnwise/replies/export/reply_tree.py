@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnwise.errors import MessageError, TurnwiseError, did_you_mean, short_repr
 from turnwise.replies.export.call_nodes import CallNodes
@@ -63,8 +62,7 @@ CHOICES = ("auto", REQUIRED, NONE)
 QUOTED_WORD = re.compile(r'\W*"\w+"')  # the beginning of a JSON object, up to its first key
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyOptions:
+class ReplyOptions(NamedTuple):
     """What a request asks of the reply."""
 
     choice: str = "auto"

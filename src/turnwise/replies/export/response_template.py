@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from turnwise.errors import TurnwiseError
 from turnwise.replies.grammar_parts import (
@@ -51,8 +50,7 @@ VERBATIM = {"content_args": {"strip": False}}  # the text of a field, white spac
 MAX_SPELLINGS = 16  # of a delimiter, with and without its white space; SGLang accepts no more
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseProfile:
+class ResponseProfile(NamedTuple):
     """What the readers of a `response_template` accept."""
 
     reasoning: str  # the name of the field of the reasoning

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from os.path import commonprefix
 from typing import Any, NamedTuple
@@ -211,8 +210,7 @@ PYTHON_ESCAPE = make_sequence(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Quoting:
+class Quoting(NamedTuple):
     """How strings are written: between quotes, with escapes; or, without escapes, up to the closing text."""
 
     open: str
@@ -224,8 +222,7 @@ class Quoting:
     ] = ()  # what a text without escapes cannot contain, besides the closing text
 
 
-@dataclass(frozen=True, slots=True)
-class ValueNotation:
+class ValueNotation(NamedTuple):
     """How a template writes values."""
 
     name: str

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property, lru_cache, partial
 from os.path import commonprefix
@@ -157,8 +156,7 @@ _PYTHON_CALL = re.compile(r"[^\W\d][\w.]*\(")
 REPEATED_SLOT = "echo"  # a slot that occurred before; its text must be the same
 
 
-@dataclass(frozen=True, slots=True)
-class CallPart:
+class CallPart(NamedTuple):
     """A part of a call: the text of a marker, or a slot (`grammar.SLOTS`)."""
 
     text: str = ""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from io import StringIO
 from itertools import groupby
 from operator import itemgetter
@@ -96,8 +95,7 @@ Strip = Literal["never", "calls", "all"]
 ReasoningState = Literal["auto", "assume"]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyPolicy:
+class ReplyPolicy(NamedTuple):
     """What becomes of what is doubtful in a reply; see the arguments of `Parser`. The first choice is the default."""
 
     undeclared_tools: UndeclaredTools = "keep"

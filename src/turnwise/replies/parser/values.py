@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from json.encoder import encode_basestring
+from typing import NamedTuple
 
 from turnwise.replies.parser.tool_schema import NO_SCHEMA, ValueSchema
 
@@ -68,8 +69,7 @@ def escape(text: str) -> str:
     return to_json_string(text)[1:-1]
 
 
-@dataclass(frozen=True, slots=True)
-class ValueSyntax:
+class ValueSyntax(NamedTuple):
     """What one notation allows."""
 
     word: re.Pattern[str] = re.compile(r"[\w.+\-]+")  # a bare word as a value

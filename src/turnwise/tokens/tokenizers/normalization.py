@@ -14,8 +14,7 @@ A component that is not in the tables below counts as one that changes text: sti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import is_normalized
 
 from turnwise.tokens.tokenizers.protocol import AFTER, START
@@ -31,8 +30,7 @@ ONE_TO_ONE = UNICODE_FORMS | {"Prepend", "ByteLevel"}
 LOSSLESS = ("ByteLevel", "Metaspace", "Digits", "UnicodeScripts", "FixedLength")  # pre-tokenizers
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(NamedTuple):
     """What the normalizer and the pre-tokenizer do to a text."""
 
     prefixed: frozenset[int]  # the positions at which a prefix is put before the text

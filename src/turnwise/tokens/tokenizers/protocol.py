@@ -12,14 +12,12 @@ may be added. WHOLE is for offsets only: those of the ids that `whole` gives.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 START, AFTER, WITHIN, WHOLE = range(4)
 
 
-@dataclass(frozen=True, slots=True)
-class Added:
+class Added(NamedTuple):
     """An added token: recognised in text before the model of the tokenizer sees it."""
 
     text: str

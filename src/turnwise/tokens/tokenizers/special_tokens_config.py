@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnwise.errors import TokenizerError
 from turnwise.local_files import error_reason, is_present, read_table
@@ -27,14 +26,13 @@ MAX_CONFIG = 64 * 2**20  # bytes; with a whole vocabulary of added tokens it has
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredTokens:
+class DeclaredTokens(NamedTuple):
     """The tokens that are declared beside a tokenizer."""
 
-    named: Mapping[str, str] = field(default_factory=dict)  # bos_token and the like
+    named: Mapping[str, str] = {}  # bos_token and the like
     rows: Sequence[TokenRow] = ()  # added tokens; their flags override those of the tokenizer
     specials: Sequence[TokenRow] = ()  # special tokens, added if the tokenizer does not have them
-    ids: Mapping[str, int] = field(default_factory=dict)  # of the rows, by their texts
+    ids: Mapping[str, int] = {}  # of the rows, by their texts
 
 
 def read_declarations(folder: Path) -> DeclaredTokens:
