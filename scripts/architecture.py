@@ -24,7 +24,7 @@ BEGIN, END = "<!-- rooms: written by scripts/architecture.py -->\n", "<!-- end o
 LAYERS = (
     ("errors", "immutable", "languages", "sized_cache", "processes"),
     ("schema", "token_ids", "local_files", "notebook"),
-    ("messages",),
+    ("messages", "hub_cache"),
     ("shapes",),
     ("engine",),
     ("analysis",),

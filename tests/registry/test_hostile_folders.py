@@ -14,12 +14,12 @@ import pytest
 
 import turnwise
 from timing import assert_quick
-from turnwise import local_files
+from turnwise import hub_cache, local_files
 from turnwise.compat.paddlenlp import ChatTemplate
 from turnwise.registry import gguf, store
 from turnwise.registry.fastchat import match_path
 from turnwise.tokens.tokenizers import files as tokenizer_files
-from turnwise.tokens.tokenizers import hub_cache, tokenizer
+from turnwise.tokens.tokenizers import tokenizer
 
 PLAIN = "{{ messages[0].content }}"
 SECRET = "{{ 'a secret of this machine' }}"

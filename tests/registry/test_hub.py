@@ -17,10 +17,10 @@ import pytest
 import turnwise
 from turnwise import TurnwiseWarning
 from turnwise.errors import SourceError, TokenizerError
+from turnwise.hub_cache import find_cached_model
 from turnwise.registry import find_source, hub
 from turnwise.registry.generation_config import read_stops
 from turnwise.tokens.tokenizers import files as tokenizer_files
-from turnwise.tokens.tokenizers.hub_cache import find_cached_model
 
 PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 OTHER = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"

@@ -54,11 +54,11 @@ from turnwise.compat.paddlenlp_training import (
 )
 from turnwise.compat.tokenizer_shim import call_tokenizer, encode_text, with_calls
 from turnwise.errors import MessageError, SourceError, TurnwiseWarning, short_repr
+from turnwise.hub_cache import find_cached_model
 from turnwise.local_files import error_reason, is_present, read_table
 from turnwise.messages import JsonMapping, JsonObject
 from turnwise.registry import load
 from turnwise.template import Template, compile_jinja
-from turnwise.tokens.tokenizers.hub_cache import find_cached_model
 
 __all__ = [
     "AutoTokenizer",

@@ -21,13 +21,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from turnwise import dialects
-from turnwise.analysis.conversations import STANDARD_VARIABLES
 from turnwise.dialects import translate
 from turnwise.dialects.translation import Translation
 from turnwise.engine.option_names import SPECIAL_TOKENS
@@ -67,14 +65,13 @@ class HasChatTemplate(Protocol):
     chat_template: Any
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateSource:
+class TemplateSource(NamedTuple):
     """A template that was found, ready to be compiled."""
 
     text: str
     name: str
-    options: JsonMapping = field(default_factory=dict)
-    named: Mapping[str, str] = field(default_factory=dict)
+    options: JsonMapping = {}
+    named: Mapping[str, str] = {}
     warning: str | None = None  # for the person who asked for it
     dialect: str = "jinja"
     translation: Translation | None = None  # from another dialect, or with facts
@@ -91,7 +88,7 @@ def read_path(path: Path, pick: str | None = None, exact: bool = False) -> Templ
         found = _read_folder(path, pick, exact)
         stops = read_stops(path)
         if stops and found.translation is None:
-            found = replace(found, translation=Translation(found.text, stops=stops))
+            found = found._replace(translation=Translation(found.text, stops=stops))
         return found
     if _first_bytes(path) == MAGIC or path.suffix == ".gguf":
         return _read_gguf(path, pick)
@@ -147,7 +144,7 @@ def _read_folder(folder: Path, pick: str | None, exact: bool) -> TemplateSource:
         found = _select_template(texts, str(first), _folder_tokens(folder), pick)
         if _has_paddlenlp_file(folder):  # whose name is that of a processor's
             warning = f"{folder / PROCESSOR_FILE} is ignored: there is {first.name}"
-            found = replace(found, warning=warning)
+            found = found._replace(warning=warning)
         return found
     for name in (CONFIG_FILE, PROCESSOR_FILE):
         path = folder / name
@@ -164,7 +161,7 @@ def _read_folder(folder: Path, pick: str | None, exact: bool) -> TemplateSource:
             own = folder / PROCESSOR_FILE
             found = _read_as("paddlenlp", _read_json(own), str(own), tokens, exact)
             warning = f"the chat_template of {path} is ignored: {PROCESSOR_FILE} is PaddleNLP's"
-            return replace(found, warning=warning)
+            return found._replace(warning=warning)
         return _select_template(_templates(config, str(path)), str(path), tokens, pick)
     return _read_gguf_folder(folder, pick)
 
@@ -373,6 +370,8 @@ def _tokens_of_config(config: JsonMapping, name: str) -> dict[str, str]:
         elif key in SPECIAL_TOKENS:
             hint = 'It should be a text or {"content": text}.'
             raise SourceError(f"{key} in {name} is {_type_name(value)}", hint=hint)
+    from turnwise.analysis.conversations import STANDARD_VARIABLES
+
     if clash := tokens.keys() & set(STANDARD_VARIABLES):
         problem = f"{min(clash)!r}, a name that the conversation fills"
         raise SourceError(f"{name} has a special token called {problem}")

@@ -33,6 +33,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from turnwise.errors import SourceError, short_repr
+from turnwise.hub_cache import find_cached_model
 from turnwise.registry import fastchat, lmdeploy
 from turnwise.registry.entry import ENTRIES, SEPARATOR
 from turnwise.registry.model_table import (
@@ -46,7 +47,6 @@ from turnwise.registry.model_table import (
 )
 from turnwise.registry.published import PublishedText, texts_of, texts_of_namesakes
 from turnwise.registry.store import EntryStore, built_in_store, current_store
-from turnwise.tokens.tokenizers.hub_cache import find_cached_model
 
 OFFICIAL, XTUNER, FASTCHAT, LMDEPLOY = "official", "xtuner", "fastchat", "lmdeploy"
 LLAMAFACTORY, OLLAMA = "llamafactory", "ollama"

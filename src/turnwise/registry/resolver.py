@@ -25,6 +25,7 @@ from typing import Any
 from turnwise.dialects import translate
 from turnwise.dialects.translation import Translation, copy_source
 from turnwise.errors import SourceError, TemplateError, short_repr
+from turnwise.hub_cache import find_cached_model, split_revision
 from turnwise.registry.entry import Entry
 from turnwise.registry.files import (
     TEMPLATE_SUFFIXES,
@@ -38,10 +39,8 @@ from turnwise.registry.files import (
 )
 from turnwise.registry.hub import download_model
 from turnwise.registry.match import CACHE, MAX_ID_LENGTH, UnknownModel, match, match_official
-from turnwise.registry.reference import describe_difference, writes_names
 from turnwise.registry.store import current_store, find_entry
 from turnwise.template import Template, compile_jinja
-from turnwise.tokens.tokenizers.hub_cache import find_cached_model, split_revision
 
 PATH_STARTS = ("/", ".", "~")
 LIST_HINT = "`turnwise list` prints the built-in names."
@@ -141,7 +140,7 @@ def _read_match(model: str, pick: str | None, exact: bool) -> TemplateSource:
     if matched.source == CACHE:
         return read_path(Path(matched.name), pick, exact)
     found = _read_entry(current_store().by_name[matched.name.lower()], pick, exact)
-    return replace(found, warning=matched.warning and f"{model}: {matched.warning}")
+    return found._replace(warning=matched.warning and f"{model}: {matched.warning}")
 
 
 def _read_model(folder: Path, model: str, pick: str | None, exact: bool) -> TemplateSource:
@@ -154,14 +153,16 @@ def _read_model(folder: Path, model: str, pick: str | None, exact: bool) -> Temp
     if official is None or pick is not None:
         return found
     if official.kind == "base":
-        return replace(found, warning=_join_warnings(found.warning, f"{model}: {official.warning}"))
+        return found._replace(warning=_join_warnings(found.warning, f"{model}: {official.warning}"))
+    from turnwise.registry.reference import describe_difference, writes_names
+
     entry = compile_source(_read_entry(current_store().entries[official.entry], None, exact))
-    own = compile_source(replace(found, name=str(folder)))
+    own = compile_source(found._replace(name=str(folder)))
     difference = describe_difference(own, entry, model)
     if difference and writes_names(entry) and not writes_names(own):
         known = found.translation or Translation(found.text)
-        found = replace(found, translation=replace(known, fuller=entry.name))
-    return replace(found, warning=_join_warnings(found.warning, difference))
+        found = found._replace(translation=replace(known, fuller=entry.name))
+    return found._replace(warning=_join_warnings(found.warning, difference))
 
 
 def _read_entry_instead(
@@ -173,7 +174,7 @@ def _read_entry_instead(
     except UnknownModel:
         raise error from None
     problem = f"{error.message}: the built-in entry {found.name} is used"
-    return replace(found, warning=_join_warnings(problem, found.warning))
+    return found._replace(warning=_join_warnings(problem, found.warning))
 
 
 def _join_warnings(*warnings: str | None) -> str | None:

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from turnwise.errors import TokenizerError
+from turnwise.hub_cache import find_cached_model
 from turnwise.local_files import error_reason, is_present, read_file
-from turnwise.tokens.tokenizers.hub_cache import find_cached_model
 from turnwise.tokens.tokenizers.lazy import import_adapter
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.tokenizers.special_tokens_config import CONFIG_FILES, read_declarations
