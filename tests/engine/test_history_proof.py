@@ -15,7 +15,7 @@ import corpus
 import turnwise
 from published_templates import template_of
 from turnwise.engine.compiler.history_proof import only_appends
-from turnwise.tokens.attribution import ASSISTANT_ROLES
+from turnwise.messages.roles import ASSISTANT_ROLES
 
 EVERY = 6
 

@@ -22,8 +22,8 @@ import corpus
 import turnwise
 from published_templates import template_of
 from turnwise.errors import TurnwiseWarning
+from turnwise.messages.roles import ASSISTANT_ROLES
 from turnwise.replies.events import messages_equal
-from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.boundaries import Turn
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED, POLICIES

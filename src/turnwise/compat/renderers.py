@@ -33,12 +33,12 @@ from typing import Any
 
 from turnwise.errors import MessageError, SourceError, TurnwiseError, short_repr
 from turnwise.messages import InputReader, JsonMapping, JsonObject, message_tool_calls
+from turnwise.messages.roles import ASSISTANT_ROLES
 from turnwise.replies.events import Attempt, Message
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
 from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
 from turnwise.token_ids import to_token_ids
-from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.loss import train_nothing
 from turnwise.tokens.session import History, Session, to_plain_messages
 from turnwise.tokens.tokenizers import tokenizer as adapted

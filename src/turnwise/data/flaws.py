@@ -18,8 +18,9 @@ from typing import Any
 from turnwise.data.recipe import Recipe
 from turnwise.data.records import Record, RecordReader, UnusableRow
 from turnwise.messages import REASONING_KEYS
+from turnwise.messages.roles import ASSISTANT_ROLES
 from turnwise.template import Template
-from turnwise.tokens.attribution import ASSISTANT_ROLES, ROLES
+from turnwise.tokens.attribution import ROLES
 
 INPUT_ROLES = ROLES.difference(ASSISTANT_ROLES)
 """Roles of messages that are no replies in any template."""

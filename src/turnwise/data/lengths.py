@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from turnwise.tokens.truncation import SYSTEM_ROLES, find_most, split_rounds
+from turnwise.messages.roles import SYSTEM_ROLES
+from turnwise.tokens.truncation import find_most, split_rounds
 
 Messages = list[Any]
 Measure = Callable[[Messages], int | None]

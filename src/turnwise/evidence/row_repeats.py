@@ -23,8 +23,8 @@ from zlib import crc32
 
 from turnwise.data.records import Record
 from turnwise.messages import REASONING_KEYS, Path
+from turnwise.messages.roles import SYSTEM_ROLES
 from turnwise.schema import check, one_of
-from turnwise.tokens.truncation import SYSTEM_ROLES
 
 Repeats = Literal["exact", "near", "none"]
 REPEATS = get_args(Repeats)

@@ -25,7 +25,7 @@ from warnings import warn
 from turnwise.errors import MessageError, TurnwiseWarning, Unstable
 from turnwise.integrations.tokenizer_template import template_of
 from turnwise.integrations.transformers import raise_expected_errors
-from turnwise.tokens.attribution import ASSISTANT_ROLES
+from turnwise.messages.roles import ASSISTANT_ROLES
 from turnwise.tokens.session import Session
 
 __all__ = ["SessionTokens", "builder_class", "install"]

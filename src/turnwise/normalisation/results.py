@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from turnwise.errors import short_repr
 from turnwise.messages import JsonMapping
-from turnwise.tokens.boundaries import RESULT_ROLES
+from turnwise.messages.roles import RESULT_ROLES
 
 
 class CallLink(NamedTuple):

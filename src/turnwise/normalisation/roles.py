@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from turnwise.errors import short_repr
-from turnwise.tokens.boundaries import RESULT_ROLES
+from turnwise.messages.roles import RESULT_ROLES
 
 ROLES = ("system", "developer", "user", "assistant", *RESULT_ROLES)
 OTHER_NAMES = {

@@ -29,6 +29,7 @@ from turnwise.engine.provenance.trails import NOWHERE, Field, Leaf, Written
 from turnwise.engine.provenance.written_values import JSON_PUNCTUATION, json_source
 from turnwise.errors import MessageError, did_you_mean
 from turnwise.messages import REASONING_KEYS, JsonMapping
+from turnwise.messages.roles import ASSISTANT_ROLES, RESULT_ROLES, SYSTEM_ROLES
 from turnwise.tokens.token_matcher import TokenMatch, TokenMatcher, make_match
 from turnwise.tokens.tokenizers.protocol import Added
 
@@ -43,10 +44,7 @@ class Trust(IntEnum):
 
 LEVELS = {"none": Trust.NONE, "ordinary": Trust.ORDINARY, "all": Trust.ALL}
 OLD_LEVELS = {"words": Trust.ORDINARY}  # names that earlier versions documented
-ASSISTANT_ROLES = ("assistant", "model")
-ROLES = frozenset(
-    ["system", "developer", "user", "tool", "function", "environment", "ipython", "observation"]
-).union(ASSISTANT_ROLES)
+ROLES = frozenset(["user", *SYSTEM_ROLES, *RESULT_ROLES, *ASSISTANT_ROLES])
 INPUTS = ("tools", "documents")
 OPTION_PREFIX = "option "
 # Fields in which assistants may write ordinary tokens.

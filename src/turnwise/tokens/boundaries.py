@@ -37,7 +37,7 @@ from turnwise.engine.provenance.trails import Field
 from turnwise.engine.provenance.written_values import JSON
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError, short_repr
-from turnwise.tokens.attribution import ASSISTANT_ROLES
+from turnwise.messages.roles import ASSISTANT_ROLES
 from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.turn_ends import (
     NAME_FIELDS,
@@ -51,7 +51,6 @@ from turnwise.tokens.turn_prompts import Messages, TurnPrompts
 
 RESULT_FIELDS = frozenset(("tool_responses", "tool_results", "tool_outputs"))  # of a call
 ASSISTANT = "assistant"
-RESULT_ROLES = ("tool", "function", "ipython", "observation", "environment")
 MAX_SHOWN_LENGTH = 60  # characters of a text in a reason
 PROBE_QUESTION = {"role": "user", "content": "Hello"}
 

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 from turnwise.errors import MessageError
+from turnwise.messages.roles import SYSTEM_ROLES
 from turnwise.schema import check_name
 from turnwise.tokens.encode import EncodeRequest, encode_once
 from turnwise.tokens.encoded import Encoded, cut_encoded
 from turnwise.tokens.turn_prompts import Messages
 
-SYSTEM_ROLES = ("system", "developer")
 # Leave out the oldest rounds, also cut the end of a last round that alone is too long, or raise an error.
 Overflow = Literal["drop_rounds", "truncate", "refuse"]
 OVERFLOW = get_args(Overflow)
