@@ -35,7 +35,7 @@ from turnwise.cli import COMMANDS, load_command
 from turnwise.cli.options import to_flag
 from turnwise.dialects import DIALECTS
 from turnwise.evidence.checks import CHECKS
-from turnwise.normalisation.systems import LATE_SYSTEM as LATE_SYSTEM
+from turnwise.normalisation.normalised import LATE_SYSTEM as LATE_SYSTEM
 from turnwise.registry import entries
 from turnwise.shapes import SHAPES as SHAPES
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from turnwise.evidence.conform import Conformance, conform
     from turnwise.isolation import IsolatedTemplate, WorkerPool, isolated
-    from turnwise.messages import (
+    from turnwise.messages.types import (
         AssistantMessage,
         Change,
         ChatMessage,
@@ -157,7 +157,7 @@ _NAMES_BY_MODULE = {
     "turnwise.evidence": "CheckFinding CheckReport Comparison Stability check diff stability",
     "turnwise.evidence.conform": "Conformance conform",
     "turnwise.isolation": "IsolatedTemplate WorkerPool isolated",
-    "turnwise.messages": (
+    "turnwise.messages.types": (
         "AssistantMessage Change ChatMessage ContentPart FunctionCall FunctionDefinition "
         "ReplyToolCall Role SystemMessage Tool ToolCall ToolMessage UserMessage"
     ),

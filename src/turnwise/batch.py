@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
-from turnwise import shapes
 from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.engine.renderer import SCALARS
 from turnwise.engine.segments.rows import MAX_TRACED_LENGTH, trace_contents
@@ -183,7 +182,9 @@ class BatchEncoder:
         elif type(row) is dict and row.keys() == {"messages"}:
             messages = row["messages"]
         else:
-            arguments = dict(shapes.conversation(row).arguments)
+            from turnwise.shapes import conversation
+
+            arguments = dict(conversation(row).arguments)
             messages = arguments.pop("messages")
         laid_out = None if arguments else self.lay_out(messages)
         return laid_out or _EncodedRow.of(self._encode_in_full(messages, arguments))

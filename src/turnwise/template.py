@@ -12,15 +12,12 @@ convert   conversion/            the template in another dialect
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from turnwise import dialects
-from turnwise.analysis.facts import Facts
-from turnwise.batch import can_share_layout, encode_batch, encode_laid_out, learn_layout
-from turnwise.conversion.conversion import Conversion
 from turnwise.dialects.translation import Translation, copy_source
 from turnwise.engine.program import Program, compile_program
 from turnwise.engine.provenance.rendering import Rendering
@@ -35,45 +32,44 @@ from turnwise.errors import (
     warnings_so_far,
 )
 from turnwise.messages import JsonMapping, JsonObject, Messages, Tools, prepared_tools
-from turnwise.normalisation.capabilities import Capabilities
+from turnwise.normalisation.normalised import LateSystem
 from turnwise.normalisation.preprocessor import Preprocessor
-from turnwise.normalisation.session_reader import SessionReader
-from turnwise.normalisation.systems import LateSystem
-from turnwise.replies.call_ids import CallIds, IdMaker
 from turnwise.replies.codec import ReplyCodec
-from turnwise.replies.events import Message
-from turnwise.replies.grammar import Grammar
-from turnwise.replies.parser.message_builder import (
-    CallsInReasoning,
-    CutCalls,
-    ReasoningState,
-    Strip,
-    UndeclaredTools,
-)
-from turnwise.replies.parser.parser import Parser
-from turnwise.tokens import tokenizers
-from turnwise.tokens.encoded import Encoded, note_changes, renumber_turns
-from turnwise.tokens.encoded_batch import EncodedBatch
-from turnwise.tokens.growing import GrowingPrompt
-from turnwise.tokens.label_report import REMEDY, find_label_problems, report_problems
-from turnwise.tokens.loss import TrainOn
-from turnwise.tokens.markers import Markers, tokenize_markers
-from turnwise.tokens.request_builder import RequestBuilder
-from turnwise.tokens.session import Session
-from turnwise.tokens.stop_ids import Stops, find_stops
-from turnwise.tokens.truncation import Overflow, encode_within_limit
-from turnwise.training import Examples, examples, find_longest, join_stages
+
+if TYPE_CHECKING:
+    from turnwise.analysis.facts import Facts
+    from turnwise.normalisation.capabilities import Capabilities
+    from turnwise.replies.call_ids import CallIds, IdMaker
+    from turnwise.replies.events import Message
+    from turnwise.replies.grammar import Grammar
+    from turnwise.replies.parser.message_builder import (
+        CallsInReasoning,
+        CutCalls,
+        ReasoningState,
+        Strip,
+        UndeclaredTools,
+    )
+    from turnwise.replies.parser.parser import Parser
+    from turnwise.tokens.encoded import Encoded
+    from turnwise.tokens.encoded_batch import EncodedBatch
+    from turnwise.tokens.growing import GrowingPrompt
+    from turnwise.tokens.loss import TrainOn
+    from turnwise.tokens.markers import Markers
+    from turnwise.tokens.request_builder import RequestBuilder
+    from turnwise.tokens.session import Session
+    from turnwise.tokens.stop_ids import Stops
+    from turnwise.tokens.truncation import Overflow
+    from turnwise.training import Examples
+
+    Prompt = Rendering | Encoded | str | Sequence[int]
 
 UNNAMED = "template"
 Trust = Mapping[str, Literal["none", "ordinary", "all"]]
-Prompt = Rendering | Encoded | str | Sequence[int]
 
 
 @dataclass(frozen=True, repr=False)
 class Template:
     """A chat template. Immutable, picklable, safe to share between threads; equal to one with the same content.
-
-    Made by `turnwise.load` and `turnwise.compile`.
 
     Attributes:
         renderer: the programs, options and limits: what the other parts of turnwise receive of a template.
@@ -96,6 +92,8 @@ class Template:
 
     @cached_property
     def _requests(self) -> RequestBuilder:
+        from turnwise.tokens.request_builder import RequestBuilder
+
         return RequestBuilder(self.codec.facts)
 
     @property
@@ -157,7 +155,7 @@ class Template:
         late_system: LateSystem | None = None,
         **options: Any,
     ) -> Rendering:
-        """Render a conversation.
+        """Render a conversation as a text with the origin of every character in `pieces`.
 
         Args:
             messages: the conversation, in OpenAI's shape.
@@ -173,9 +171,6 @@ class Template:
                 first of these that the template writes without a change of earlier text.
             options: values of the template's own variables (`enable_thinking=False`), or what a request asks of any
                 template: `reasoning` ("none", "high", ...), `tool_choice`, `response_format`, `parallel_tool_calls`.
-
-        Returns:
-            The text, with the origin of every character in `pieces`.
 
         Raises:
             MessageError: the input is not a conversation, an option is misspelt, or `strict` found a loss.
@@ -261,6 +256,8 @@ class Template:
             growing: what the calls with one conversation share, so that a call costs little when it has grown.
             arguments: those of `render`.
         """
+        from turnwise.batch import can_share_layout, encode_laid_out, learn_layout
+
         strict = bool(arguments.get("strict"))
         if arguments.get("normalise", True):
             arguments, _ = self._inputs.read_options(arguments, "encode", strict)
@@ -273,6 +270,10 @@ class Template:
             in_full = partial(self.encode, tokenizer=tokenizer, train_on=train_on, **more)
             if laid_out := encode_laid_out(shared, in_full, arguments):
                 return laid_out
+        from turnwise.tokens.encoded import note_changes, renumber_turns
+        from turnwise.tokens.label_report import REMEDY, find_label_problems, report_problems
+        from turnwise.tokens.truncation import encode_within_limit
+
         encode_whole = encode_within_limit if growing is None else growing.encode
         earlier = None if growing is None else growing.recognise(messages)
         attempt = self._inputs.begin(messages, arguments, None, earlier)
@@ -308,11 +309,12 @@ class Template:
 
         Args:
             rows: lists of messages, or rows in any shape of `turnwise.shapes`, with tools and options of their own.
-            tokenizer: as for `encode`.
-            train_on: the loss policy, as for `encode`.
+            tokenizer, train_on: as for `encode`.
             errors: "raise" that of the first row that cannot be encoded, or "collect" them in `errors` by row.
             arguments: those of `encode`; a row's own come first.
         """
+        from turnwise.batch import encode_batch
+
         if arguments.get("normalise", True):
             strict = bool(arguments.get("strict"))
             arguments, _ = self._inputs.read_options(arguments, "encode_batch", strict)
@@ -338,27 +340,24 @@ class Template:
     ) -> Examples:
         """Encode the fewest samples in which each trained turn follows exactly what serving would have sent.
 
-        Every assistant message is trained in exactly one sample, or is named in `untrained` and in a warning.
+        Every assistant message is trained in exactly one sample, or is named in `untrained` and in a warning: see
+        `Examples`.
 
         Args:
             messages: the conversation.
-            tokenizer: as for `encode`.
-            train_on: the loss policy, as for `encode`.
+            tokenizer, train_on, trust: as for `encode`.
             tools, late_system: as for `render`.
             max_length: the most tokens of a sample.
             overflow: as for `encode`, for each sample; each turn is in one of them.
-            trust: as for `encode`.
             strict: raise an error, not a warning, if some turn cannot be trained, or not to its stop.
             arguments: those of `render`, but for `add_generation_prompt`.
-
-        Returns:
-            A list of `Encoded`, with the turns that are `untrained`, `incomplete` or `rewritten`: see `Examples`.
         """
+        from turnwise.training import examples, find_longest, join_stages
+
         if not arguments.get("add_generation_prompt", True):
             del arguments["add_generation_prompt"]
         arguments, _ = self._inputs.read_options(arguments, "examples", strict)
         more: JsonObject = {"max_length": max_length, "overflow": overflow, "trust": trust}
-
         arguments |= {"tools": tools, "late_system": late_system}
         attempt = self._inputs.begin(messages, {**arguments, "strict": strict})
         for given in attempt:
@@ -390,12 +389,13 @@ class Template:
         """Start a conversation that grows by sampled replies, whose ids are kept, and by messages.
 
         Args:
-            tokenizer: as for `encode`.
+            tokenizer, trust: as for `encode`.
             tools: JSON schemas of the tools that are offered.
-            trust: as for `encode`.
-            late_system: as for `render`.
-            options: those of `render`.
+            late_system, options: as for `render`.
         """
+        from turnwise.normalisation.session_reader import SessionReader
+        from turnwise.tokens.session import Session
+
         strict = bool(options.get("strict"))
         options, _ = self._inputs.read_options(options, "session", strict)
         normalise = options.get("normalise", True)
@@ -458,23 +458,38 @@ class Template:
         strip: Strip = "never",
     ) -> Parser:
         """Return a streaming parser, as `parse`: `feed(chunk)` returns events, `close()` the message."""
-        known = None if tokenizer is None else tokenizers.tokenizer(tokenizer)
-        more: JsonObject = {"undeclared_tools": undeclared_tools, "reasoning": reasoning}
-        more |= {"calls_in_reasoning": calls_in_reasoning, "cut_calls": cut_calls, "strip": strip}
+        from turnwise.tokens.tokenizers import tokenizer as find_tokenizer
+
+        known = None if tokenizer is None else find_tokenizer(tokenizer)
         self.codec.warn_without_calls(tools, known, declared)
-        return self.codec.parser(prompt, tools, known, declared, call_ids=call_ids, **more)
+        return self.codec.parser(
+            prompt,
+            tools,
+            known,
+            declared,
+            call_ids=call_ids,
+            undeclared_tools=undeclared_tools,
+            reasoning=reasoning,
+            calls_in_reasoning=calls_in_reasoning,
+            cut_calls=cut_calls,
+            strip=strip,
+        )
 
     def stops(self, tokenizer: object = None) -> Stops:
         """Return the texts that end generation: those that the source names, those that the template writes after
         replies and calls, and the tokenizer's eos. `.ids` are those that are one token of the tokenizer. Of a format
         of other software that was loaded with `exact` they are those that the source names, and eos.
         """
+        from turnwise.tokens.stop_ids import find_stops
+
         exact = self.translation.stops if self.translation.only_stops else None
         return find_stops(self.facts, exact, tokenizer)
 
     def markers(self, tokenizer: object) -> Markers:
         """Return the control tokens that the template writes, with their ids; `.missing` are no tokens."""
-        return tokenize_markers(self.facts, tokenizers.tokenizer(tokenizer))
+        from turnwise.tokens.markers import tokenize_markers
+
+        return tokenize_markers(self.facts, tokenizer)
 
     def convert(
         self,
@@ -498,6 +513,8 @@ class Template:
         Raises:
             SourceError: the dialect cannot express the template; it names the feature and a conversation.
         """
+        from turnwise.conversion.conversion import Conversion
+
         target = dialects.get_dialect(dialect)
         tokens = {"eos_token": eos_token, "bos_token": bos_token}
         # `render` changes conversations for templates of OpenAI's messages only.
@@ -513,11 +530,11 @@ class Template:
 
     def with_options(self, options: JsonMapping) -> Template:
         """Return a copy with these options in addition to its own, or instead of them."""
-        return Template(self.renderer.with_options(options), self.dialect, self.translation)
+        return replace(self, renderer=self.renderer.with_options(options))
 
     def with_limits(self, limits: Limits) -> Template:
         """Return a copy with other limits, such as a deadline: `with_limits(turnwise.Limits(deadline=0.5))`."""
-        return Template(self.renderer.with_limits(limits), self.dialect, self.translation)
+        return replace(self, renderer=self.renderer.with_limits(limits))
 
     def __repr__(self) -> str:
         return f"<Template {self.name}>"
@@ -533,17 +550,7 @@ def compile_jinja(
     dialect: str = "jinja",
     translation: Translation | None = None,
 ) -> Template:
-    """Compile Jinja text.
-
-    Args:
-        text: the template.
-        name: what error messages call it.
-        options: values of the template's own variables.
-        named: other templates of the same model by name; `tool_use` is taken where tools are given.
-        limits: the budgets of one rendering.
-        dialect: the dialect that the text was translated from.
-        translation: the translation, with the stops that its source names.
-    """
+    """Compile Jinja text; of the `named` templates beside it, `tool_use` is taken where tools are given."""
     if not isinstance(text, str):
         raise TemplateSyntaxError(f"a template is text, not {type(text).__name__}", name=name)
     others = {key: compile_program(other, f"{name}:{key}") for key, other in (named or {}).items()}

@@ -32,10 +32,10 @@ from typing import Any, NamedTuple
 from turnwise.engine.provenance.rendering import Rendering, append_reply
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import MessageError, TemplateError, TurnwiseError, short_repr, warn_caller
-from turnwise.normalisation.normaliser import Normalised
+from turnwise.messages.roles import ASSISTANT_ROLES
+from turnwise.normalisation.normalised import Normalised
 from turnwise.notebook import show_html
 from turnwise.replies.codec import ReplyCodec
-from turnwise.tokens.attribution import ASSISTANT_ROLES
 from turnwise.tokens.boundaries import Turn, Untrained
 from turnwise.tokens.encode import (
     EncodeRequest,

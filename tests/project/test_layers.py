@@ -32,6 +32,7 @@ FILE_READERS = EDGES | {
     "compat",
     "integrations",
     "local_files",
+    "hub_cache",
     "isolation",
     "publishing",
     "data",
@@ -111,11 +112,33 @@ SEAMS = {
 """Imports that look down, with the reason."""
 
 LATE = {
+    "turnwise.analysis.conversations": "probes, for questions about a template",
+    "turnwise.analysis.facts": "what probes show of a template",
+    "turnwise.analysis.request_facts": "for requests that ask for reasoning or a choice of tools",
+    "turnwise.batch": "for ids",
+    "turnwise.conversion": "for `convert`",
+    "turnwise.engine.segments": "a call is recorded when it comes again",
+    "turnwise.normalisation.content": "for contents that the template does not take",
+    "turnwise.normalisation.normaliser": "for conversations that are not plain, or not written whole",
+    "turnwise.normalisation.session_reader": "for sessions",
+    "turnwise.normalisation.tools": "for tools",
+    "turnwise.registry.reference": "for models whose files are in the cache",
+    "turnwise.replies.call_ids": "for replies with calls",
+    "turnwise.replies.declared": "for the grammar of replies",
     "turnwise.replies.derive": "a grammar is derived when a reply is read, or calls are normalised",
+    "turnwise.replies.events": "for replies",
     "turnwise.replies.export": "the largest part of its room, for constrained decoding only",
+    "turnwise.replies.input_format": "for messages that were parsed from replies",
+    "turnwise.replies.parser": "for replies",
     "turnwise.replies.write": "for sessions that write replies",
+    "turnwise.shapes": "for conversations that are not OpenAI's messages",
+    "turnwise.tokens": "for ids",
+    "turnwise.training": "for samples",
 }
-"""Packages that functions import, so that who renders does not wait for them; with the reason."""
+"""Modules and packages that functions import, so that who renders does not wait for them; with the reason.
+
+A room that looks down on one of them imports it at the top, if rendering does not need that room either.
+"""
 
 CHEAP_SECONDS = 0.2
 CHEAP_RATIO = 6.0  # of jinja2's import; 3.9 was seen, with 221 modules

@@ -23,7 +23,7 @@ from published_templates import compile_published, derived_grammar_of, template_
 from turnwise.analysis.conversations import NOW, make_tool
 from turnwise.analysis.segment import Segment, common_prefix, common_suffix, split_between
 from turnwise.errors import SourceError
-from turnwise.replies.declared import known_models, merge_declaration, parse_declaration
+from turnwise.replies.declared import merge_declaration, parse_declaration
 from turnwise.replies.derive import derive
 from turnwise.replies.derive.markers import HOLDS_FIELD, TOO_LONG, drop_invalid
 from turnwise.replies.derive.objects import decode_value
@@ -39,6 +39,7 @@ from turnwise.replies.grammar_parts import (
     Spacing,
     TaggedCall,
 )
+from turnwise.replies.known_models import known_models
 
 # A message written with nothing but the markers of a grammar: what `derive` must have understood to be right.
 #

@@ -19,14 +19,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import NOW, STANDARD_VARIABLES, make_message, make_tool
+from turnwise.engine.option_names import REQUEST_FACTS
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, TurnwiseError, short_repr
 from turnwise.messages import JsonMapping, JsonObject
 
-REASONING = "reasoning"
-WRITTEN_FACTS = ("tool_choice", "response_format", "parallel_tool_calls")
-REQUEST_FACTS = frozenset((REASONING, *WRITTEN_FACTS))
-"""The arguments of `render` that say what a request asks."""
+REASONING, *WRITTEN_FACTS = REQUEST_FACTS
 LEVELS: tuple[str, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 SWITCHES = ("enable_thinking", "thinking", "enable_reasoning", "reasoning", "think", "use_thinking")
 MODES = (

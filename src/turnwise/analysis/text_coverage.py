@@ -12,7 +12,6 @@ All of it takes time in proportion to the texts: the number of searches that sta
 
 from __future__ import annotations
 
-import html
 import re
 import sys
 import unicodedata
@@ -173,7 +172,11 @@ def _decode(text: str) -> str:
         if _SURROGATE.search(text):
             # Characters beyond the first 65,536 are two escapes each.
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return html.unescape(text) if "&" in text else text
+    if "&" not in text:
+        return text
+    from html import unescape  # slow to import, and rarely needed
+
+    return unescape(text)
 
 
 def _decode_escape(match: re.Match[str]) -> str:

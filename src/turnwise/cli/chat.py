@@ -110,8 +110,7 @@ class _Printer:
 
     def show(self, delta: JsonObject) -> None:
         if delta.get("reasoning_content"):
-            text = output.paint_if_wanted(delta["reasoning_content"], "dim")
-            output.write_styled(text)
+            output.write_styled(output.paint_if_wanted(delta["reasoning_content"], "dim"))
         if delta.get("content"):
             output.write(delta["content"])
         for call in delta.get("tool_calls", ()):

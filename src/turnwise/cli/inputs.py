@@ -30,9 +30,6 @@ from turnwise.local_files import error_reason, read_file
 from turnwise.messages import InputReader, JsonMapping, JsonObject
 from turnwise.registry import compile_source, find_source
 from turnwise.registry.files import names_in_folder, read_bytes
-from turnwise.replies.declared import DECLARATION_KEYS
-from turnwise.shapes import are_rows, conversation
-from turnwise.shapes.row import ARGUMENT_NAMES
 from turnwise.template import Template
 
 STDIN = "-"
@@ -126,7 +123,7 @@ def render_arguments(
     late_system: str | None = None,
 ) -> JsonObject:
     """Return the arguments of `Template.render` besides the messages; flags override those of the chat."""
-    options = parse_options(option or [])
+    options = parse_options(option) if option else {}
     check_options(options, template)
     arguments = {**arguments, **options, "now": parse_time(now), "late_system": late_system}
     if generation:
@@ -138,6 +135,8 @@ def render_arguments(
 
 def parse_options(pairs: list[str], flag: str = "--option") -> JsonObject:
     """Return the options of `key=value`, which `flag` gave; a value that is not JSON is text."""
+    from turnwise.shapes.row import ARGUMENT_NAMES
+
     options: JsonObject = split_pairs(pairs, "key=value", r"(?s)([^\W\d]\w*)=(.*)", flag)
     for key, text in options.items():
         if key in ARGUMENT_NAMES:
@@ -195,6 +194,8 @@ def parse_time(text: str | None) -> datetime | None:
 
 
 def _read_conversation(place: str, line: int | None, shape: str | None) -> JsonObject:
+    from turnwise.shapes import are_rows, conversation
+
     name = _name_of(place)
     text = read_text(place)
     try:
@@ -295,6 +296,8 @@ def read_tools(place: str) -> Any:
 
 def read_declaration(place: str) -> JsonObject:
     """Return the declaration of a TOML file: its table `replies`, or the whole file."""
+    from turnwise.replies.declared import DECLARATION_KEYS
+
     name = _name_of(place)
     data = read_toml(place, DECLARATION_HINT)
     found = data.get("replies", data)

@@ -13,9 +13,7 @@ import functools
 import json
 import os
 import re
-import shlex
 import sys
-import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -333,15 +331,19 @@ def _adapt_error(error: TurnwiseError, arguments: Mapping[str, Any]) -> None:
     def name_flag(found: re.Match[str]) -> str:
         if found["name"] not in arguments:
             return found[0]
+        from shlex import quote
+
         value = found["number"] or found["text"]
         flag = f"--{found['name'].replace('_', '-')}"
-        return flag if value is None else f"{flag} {shlex.quote(value)}"
+        return flag if value is None else f"{flag} {quote(value)}"
 
     error.message = ARGUMENT.sub(name_flag, error.message)
     error.hint = error.hint and ARGUMENT.sub(name_flag, error.hint)
 
 
 def _bug_report(error: Exception) -> str:
+    import traceback  # slow to import, and never needed if all is well
+
     if os.environ.get("TURNWISE_DEBUG"):
         return "".join(traceback.format_exception(error))
     where = traceback.extract_tb(error.__traceback__)[-1]

@@ -11,7 +11,7 @@ from turnwise.cli import inputs, output
 from turnwise.cli.extras import import_extra
 from turnwise.errors import SourceError
 from turnwise.local_files import error_reason
-from turnwise.normalisation.systems import LateSystem
+from turnwise.normalisation.normalised import LateSystem
 from turnwise.replies.parser.parser import POLICIES
 from turnwise.serve.models import ServedModel, ServedModels, load_model
 from turnwise.serve.service import Service

@@ -23,8 +23,7 @@ def stability(
     Options:
         tokenizer -k: A tokenizer file or a model folder; 'turnwise' ships with the package.
     """
-    loaded = inputs.load_template(template, pick)
-    found = measure_stability(loaded, load_tokenizer(tokenizer))
+    found = measure_stability(inputs.load_template(template, pick), load_tokenizer(tokenizer))
     output.finish(found, _stability_data(found), as_json, found.stable)
 
 

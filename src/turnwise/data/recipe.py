@@ -33,7 +33,7 @@ from turnwise import shapes
 from turnwise.errors import SourceError
 from turnwise.local_files import error_reason
 from turnwise.messages import JsonMapping
-from turnwise.normalisation.systems import LATE_SYSTEM, LateSystem
+from turnwise.normalisation.normalised import LATE_SYSTEM, LateSystem
 from turnwise.schema import (
     BOOLEAN,
     NON_EMPTY_STRING,

@@ -109,8 +109,7 @@ class RecordEncoder(SampleMaker):
             elif limit is not None and size > limit:
                 ids, labels = encoded.input_ids, encoded.labels
                 part = slice(offsets[place], offsets[place + 1])
-                sample = EncodedSample(ids[part], labels[part])
-                results[index] = self.fit(record, [sample])
+                results[index] = self.fit(record, [EncodedSample(ids[part], labels[part])])
         return encoded
 
 

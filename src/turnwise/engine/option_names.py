@@ -14,6 +14,8 @@ from difflib import get_close_matches
 
 from turnwise.errors import MessageError
 
+REQUEST_FACTS = ("reasoning", "tool_choice", "response_format", "parallel_tool_calls")
+"""The arguments of `render` that say what a request asks."""
 RENDER_ARGUMENTS = (
     "tools",
     "documents",
@@ -23,10 +25,7 @@ RENDER_ARGUMENTS = (
     "normalise",
     "strict",
     "late_system",
-    "reasoning",
-    "tool_choice",
-    "response_format",
-    "parallel_tool_calls",
+    *REQUEST_FACTS,
 )
 ENCODE_ARGUMENTS = ("train_on", "max_length", "overflow", "trust", "compatible", "add_stop")
 OWN_ARGUMENTS: dict[str, tuple[str, ...]] = {

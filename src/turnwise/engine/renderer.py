@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turnwise.engine.program import Program, mark_program
 from turnwise.engine.provenance.expressions import MarkReader, WrittenSpan
@@ -27,9 +27,9 @@ from turnwise.engine.runtime.limits import (
     Allowance,
     Limits,
     Runtime,
+    pays_for_itself,
     raise_if_call_ended,
 )
-from turnwise.engine.segments.segments import Segments, pays_for_itself
 from turnwise.errors import MessageError, TemplateError
 from turnwise.immutable import Immutable
 from turnwise.messages import (
@@ -47,6 +47,9 @@ from turnwise.messages import (
 )
 from turnwise.sized_cache import SizedTable, make_digest
 
+if TYPE_CHECKING:
+    from turnwise.engine.segments.segments import Segments
+
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 TOOL_USE = "tool_use"
 NOW = datetime.now
@@ -54,9 +57,7 @@ REDUCED_BY = 10  # probing renders dozens of conversations, each of them short
 SCALARS = (str, bool, type(None), int)  # option values that need no copy
 ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
 MAX_SEGMENT_BYTES = 4 << 20  # of one template
-SEEN_ONCE = Segments(
-    DEFAULT_LIMITS
-)  # stands for those of a call that came once; nothing is recorded in it
+SEEN_ONCE: Any = object()  # stands for the segments of a call that came once
 
 
 class Renderer(Immutable):
@@ -183,7 +184,7 @@ class Renderer(Immutable):
         """Return a copy with other limits."""
         if not isinstance(limits, Limits):
             raise MessageError(f"limits are turnwise.Limits, not {type(limits).__name__}")
-        return self._copy(limits=limits)
+        return self._copy(limits=limits, _segments=_make_segment_table(limits))
 
     def with_programs(self, change: Callable[[Program], Program]) -> Renderer:
         """Return a copy with other programs in the places of its own, which always run."""
@@ -208,8 +209,6 @@ class Renderer(Immutable):
         copy._set_slots(**{name: getattr(self, name) for name in Renderer.__slots__} | changes)
         if "limits" in changes or "program" in changes:
             copy._set_slots(_budgets=copy._measure_budgets())
-        if "limits" in changes and "_segments" not in changes:
-            copy._set_slots(_segments=_make_segment_table(copy.limits))
         return copy
 
     def _content(self) -> tuple[Any, ...]:
@@ -301,6 +300,8 @@ class RenderCall(RenderingSource):
             table.keep(key, SEEN_ONCE, 0)  # what does not come again is not worth recording
             return rendering
         if known is SEEN_ONCE:
+            from turnwise.engine.segments.segments import Segments
+
             known = Segments(self.renderer._budgets, self.tools)
         self.segments = known
         has_tools = self.tools is not NO_TOOLS

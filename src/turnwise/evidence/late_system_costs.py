@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import NOW, make_message
 from turnwise.errors import TurnwiseError, WarningLog
-from turnwise.normalisation.systems import LATE_SYSTEM, LateSystem
+from turnwise.normalisation.normalised import LATE_SYSTEM, LateSystem
 from turnwise.template import Template
 
 ROUNDS = (

@@ -14,14 +14,20 @@ The loop runs once, and once more in each of these cases:
                    normalising changes something
     text parts     are printed as Python prints a list; they are joined
     tools          are refused, and lack a description or parameters; these are filled in
+
+What was given and is not written is found by `analysis/losses.py`. Templates that write the reasoning of the last reply
+and remove it from earlier ones do so on purpose. That is no loss. Content that is written, but as Python prints a list,
+a mapping or None, is a misprint (`analysis/misprints.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from turnwise.analysis.losses import Loss, find_losses
+from turnwise.analysis.misprints import find_misprints
 from turnwise.analysis.unnamed_tokens import describe_unnamed_tokens, find_unnamed_tokens
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
@@ -33,10 +39,11 @@ from turnwise.errors import (
     warnings_so_far,
 )
 from turnwise.messages import Change, InputReader, JsonObject, prepared_tools
-from turnwise.normalisation.content import join_texts
-from turnwise.normalisation.losses import RemovedReasoning, find_printed_contents
-from turnwise.normalisation.normaliser import Normalised, Normaliser
-from turnwise.normalisation.tools import fill_tools
+from turnwise.normalisation.normalised import Normalised
+
+if TYPE_CHECKING:
+    from turnwise.normalisation.capabilities import Capabilities
+    from turnwise.normalisation.normaliser import Normaliser
 
 EMPTY_CONVERSATION = "the conversation is empty: give at least one message"
 
@@ -87,7 +94,7 @@ class InputAttempt:
     """The forms in which a verb gets a conversation, one after the other, until one is accepted and written whole.
 
     Args:
-        normaliser: knows other forms of the conversation.
+        find_normaliser: returns what knows other forms of the conversation.
         reporter: warns of what is lost.
         given: the form that is tried first.
         documents: the documents.
@@ -101,7 +108,7 @@ class InputAttempt:
 
     def __init__(
         self,
-        normaliser: Normaliser,
+        find_normaliser: Callable[[], Normaliser],
         reporter: Reporter,
         given: Normalised,
         documents: Any = None,
@@ -109,7 +116,7 @@ class InputAttempt:
         is_plain: bool = False,
         is_read: bool = True,
     ) -> None:
-        self._normaliser = normaliser
+        self._find_normaliser = find_normaliser
         self._reporter = reporter
         self._documents = documents
         self._normalise = normalise
@@ -184,8 +191,10 @@ class InputAttempt:
                 self._next = join_parts(self.given, misprints)
                 if self._next is not None:
                     return
-                message = f"the template writes {', '.join(misprints)} as Python prints it"
-                self._reporter.report([message], misprints[0])
+                self._reporter.report(
+                    [f"the template writes {', '.join(misprints)} as Python prints it"],
+                    misprints[0],
+                )
             lost = self.find_losses(rendering, kept)
         if lost or not is_complete:
             self._next = self._normalise_plain()
@@ -202,12 +211,14 @@ class InputAttempt:
         if not self._is_plain:
             return None
         self._is_plain = False
-        other = self._normaliser.normalise(self.given.messages)
+        other = self._find_normaliser().normalise(self.given.messages)
         return other if other.changes else None
 
     def _fill_tools(self) -> Normalised | None:
         """Return the form in which every tool has a description and parameters; None if they have."""
-        filled = fill_tools(self.given.tools) if self.given.tools else None
+        from turnwise.normalisation.tools import fill_tools
+
+        filled = fill_tools(self.given.tools)
         if filled is None:
             return None
         changes = (*self.given.changes, *filled.changes)
@@ -223,11 +234,16 @@ class InputAttempt:
             messages = [messages[index] for index in kept]
         tools = prepared_tools(self.given.tools).plain
         try:
-            capabilities = self._normaliser.capabilities(bool(tools))
-            removed = RemovedReasoning(messages, capabilities)
-            names = bool(self._reporter.fuller)
             return find_losses(
-                rendering, messages, tools, self._documents, positions, removed, names
+                rendering,
+                messages,
+                tools,
+                self._documents,
+                positions,
+                RemovedReasoning(
+                    messages, lambda: self._find_normaliser().capabilities(bool(tools))
+                ),
+                bool(self._reporter.fuller),
             )
         except TemplateLimitError:
             return []  # what the template does with reasoning could not be found out
@@ -244,14 +260,80 @@ class InputAttempt:
 
 def join_parts(given: Normalised, paths: Sequence[str]) -> Normalised | None:
     """Return a conversation with the text parts at these paths joined; None if there are none."""
+    from turnwise.normalisation.content import join_texts
+
     messages, changes = list(given.messages), list(given.changes)
     for place, message in enumerate(messages):
         path = f"messages[{given.positions[place] if given.positions else place}].content"
         text = join_texts(message.get("content")) if path in paths else None
         if text is not None:
             messages[place] = {**message, "content": text}
-            why = "the template prints the list here"
-            changes.append(Change(path, "text parts were joined", why))
+            changes.append(
+                Change(path, "text parts were joined", "the template prints the list here")
+            )
     if len(changes) == len(given.changes):
         return None
     return given._replace(messages=messages, changes=tuple(changes), read=None)
+
+
+class RemovedReasoning:
+    """The messages whose reasoning a template removes on purpose, though it writes that of a last reply.
+
+    The template is asked only where reasoning is in doubt.
+
+    Args:
+        messages: the messages that were rendered.
+        find_capabilities: returns what the template does with reasoning.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        find_capabilities: Callable[[], Capabilities],
+    ) -> None:
+        self._messages = messages
+        self._find_capabilities = find_capabilities
+
+    def __contains__(self, index: object) -> bool:
+        if not isinstance(index, int) or index >= self._last_user:
+            return False
+        message = self._messages[index]
+        if message.get("role") != "assistant":
+            return False
+        if message.get("tool_calls"):
+            return self._find_capabilities().writes_reasoning_with_calls
+        return self._find_capabilities().writes_reasoning
+
+    @cached_property
+    def _last_user(self) -> int:
+        """The index of the last user's message, 0 if there is none."""
+        roles = [message.get("role") for message in self._messages]
+        return max((index for index, role in enumerate(roles) if role == "user"), default=0)
+
+
+def find_printed_contents(
+    rendering: Rendering, messages: Sequence[Any], positions: Sequence[int] | None
+) -> list[str]:
+    """Return the paths of contents that a template wrote as Python prints them: a list, a mapping or None.
+
+    Args:
+        rendering: the rendering, which numbers these messages from 0.
+        messages: the messages that were rendered.
+        positions: the indices of the messages in the caller's list, for the paths; None if they are the same.
+    """
+    # Pieces are looked at only if some content may be printed, and the text has the signs of it.
+    given = [message.get("content", "") for message in messages if isinstance(message, Mapping)]
+    if all(isinstance(content, (str, int, float)) for content in given):
+        return []
+    if not any(sign in rendering.text for sign in ("None", "{'", "['")):
+        return []
+    indices = [
+        found.path[1]
+        for found in find_misprints(rendering, messages)
+        if found.notation == "python" and found.path[2:3] == ("content",)
+    ]
+    return [
+        f"messages[{positions[index] if positions else index}].content"
+        for index in dict.fromkeys(indices)
+        if isinstance(index, int)
+    ]

@@ -27,58 +27,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.form_table import FormTable
 from turnwise.errors import SourceError, TemplateLimitError, short_repr
 from turnwise.messages import Change, InputReader, ReadMessages
+from turnwise.messages.roles import RESULT_ROLES
 from turnwise.normalisation.calls import CallForms, MessageDict
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.content import ContentForms
+from turnwise.normalisation.normalised import LateSystem, check_late_system
+from turnwise.normalisation.normalised import Normalised as Normalised
 from turnwise.normalisation.results import CallLink, pair_results, read_link
 from turnwise.normalisation.roles import describe_role
-from turnwise.normalisation.systems import LateSystem, SystemTexts, check_late_system
+from turnwise.normalisation.systems import SystemTexts
 from turnwise.normalisation.tools import normalise_tools
 from turnwise.normalisation.usual_reader import UsualReader
 from turnwise.replies.events import Message
 from turnwise.replies.input_format import detect_input_format
 from turnwise.shapes.foreign_turns import read_foreign
-from turnwise.tokens.boundaries import RESULT_ROLES
 
 
-class Normalised(NamedTuple):
-    """A conversation that a template takes.
-
-    Attributes:
-        messages: the messages.
-        tools: the tools.
-        changes: what was changed.
-        positions: the index that each message has in the caller's list; None if all are where they were.
-        problems: what is probably wrong with the input.
-        lost: the paths of parts that had to be left out.
-        read: the messages as a renderer takes them, if they were read already.
-        hoisted: the indices in the caller's list of system texts that were moved to before earlier messages.
-
-    Example:
-        >>> template = turnwise.load("qwen3")
-        >>> question = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
-        >>> given = turnwise.Normaliser(template.codec).normalise([question])
-        >>> given.messages
-        [{'role': 'user', 'content': 'Hi'}]
-    """
-
-    messages: Any
-    tools: Any
-    changes: tuple[Change, ...] = ()
-    positions: tuple[int, ...] | None = None
-    problems: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
-    read: ReadMessages | None = None
-    hoisted: tuple[int, ...] = ()
-
-
-@runtime_checkable
 class HasFacts(Protocol):
     """A template, as far as a normaliser needs it."""
 
@@ -100,10 +70,11 @@ class Normaliser:
     """
 
     def __init__(self, template: HasFacts) -> None:
-        given: Any = template
-        if not isinstance(given, HasFacts):
+        if not hasattr(template, "facts"):
             hint = "Give what `compile` or `load` made."
-            raise SourceError(f"a Normaliser takes a template, not {short_repr(given)}", hint=hint)
+            raise SourceError(
+                f"a Normaliser takes a template, not {short_repr(template)}", hint=hint
+            )
         self._facts = template.facts
         self._readers: dict[bool, UsualReader] = {}
 
@@ -181,7 +152,6 @@ class Normaliser:
     def _normalise(
         self, messages: Any, work: _Conversation, policy: LateSystem | None
     ) -> Normalised:
-        texts = self._facts.renderer.texts
         problems = []
         foreign = read_foreign(messages)
         if foreign is not None:
@@ -192,7 +162,7 @@ class Normaliser:
             pairs = list(enumerate(messages, work.first))
         for index, message in pairs:
             work.add(index, message)
-            problem = describe_role(work.messages[-1][1], index, texts)
+            problem = describe_role(work.messages[-1][1], index, self._facts.renderer.texts)
             if problem is not None:
                 problems.append(problem)
         problems += [*work.problems, *work.order_results()]

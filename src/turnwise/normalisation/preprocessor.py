@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from turnwise.analysis.request_facts import REQUEST_FACTS, RequestFacts
-from turnwise.engine.option_names import reject_misspelt_options
+from turnwise.engine.option_names import REQUEST_FACTS, reject_misspelt_options
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TemplateLimitError, WarningLog
 from turnwise.messages import (
@@ -29,11 +28,14 @@ from turnwise.messages import (
     prepared_tools,
 )
 from turnwise.normalisation.attempt import InputAttempt, Reporter
-from turnwise.normalisation.normaliser import Normalised, Normaliser
+from turnwise.normalisation.normalised import LateSystem, Normalised, check_late_system
 from turnwise.normalisation.stages import Stage, find_early_reply, split_stages
-from turnwise.normalisation.systems import LateSystem, check_late_system
 from turnwise.replies.codec import ReplyCodec
-from turnwise.tokens.loss import TrainOn
+
+if TYPE_CHECKING:
+    from turnwise.analysis.request_facts import RequestFacts
+    from turnwise.normalisation.normaliser import Normaliser
+    from turnwise.tokens.loss import TrainOn
 
 OPENAI_DIALECT = "jinja"
 new_tuple = tuple.__new__  # in half of the time of calling a named tuple
@@ -57,10 +59,14 @@ class Preprocessor:
     @cached_property
     def normaliser(self) -> Normaliser:
         """The normaliser of the template."""
+        from turnwise.normalisation.normaliser import Normaliser
+
         return Normaliser(self._codec)
 
     @cached_property
     def _facts(self) -> RequestFacts:
+        from turnwise.analysis.request_facts import RequestFacts
+
         return RequestFacts(self._codec.renderer)
 
     def read_options(
@@ -78,7 +84,7 @@ class Preprocessor:
                 expressed.
         """
         reject_misspelt_options(given, self._codec.renderer.variables, verb)
-        if REQUEST_FACTS.isdisjoint(given):
+        if not given.keys() & REQUEST_FACTS:
             return given, ()
         kept = {name: value for name, value in given.items() if name not in REQUEST_FACTS}
         found = self._facts.translate(given, kept)
@@ -144,7 +150,7 @@ class Preprocessor:
         elif wanted:
             given = self.normalise(messages, tools, strict, late_system=policy)
         return InputAttempt(
-            self.normaliser,
+            lambda: self.normaliser,
             self.report_to(strict),
             given,
             arguments.get("documents"),
@@ -216,7 +222,7 @@ class Preprocessor:
     ) -> None:
         """Warn of text of the messages from `first` on that is not in a rendering."""
         given, reporter = Normalised(messages, tools), self.report_to(strict)
-        attempt = InputAttempt(self.normaliser, reporter, given, is_read=self._is_openai)
+        attempt = InputAttempt(lambda: self.normaliser, reporter, given, is_read=self._is_openai)
         lost = attempt.find_losses(rendering)
         if lost and first:
             old = tuple(f"messages[{index}]" for index in range(first))

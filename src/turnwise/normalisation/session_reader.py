@@ -14,8 +14,8 @@ from typing import Any
 from turnwise.analysis.losses import Loss
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.messages import Change
+from turnwise.normalisation.normalised import LateSystem, check_late_system
 from turnwise.normalisation.preprocessor import Preprocessor
-from turnwise.normalisation.systems import LateSystem, check_late_system
 from turnwise.replies.codec import ReplyCodec
 
 

@@ -10,10 +10,13 @@ conversation up to it:
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from turnwise.normalisation.normaliser import Normalised, Normaliser
-from turnwise.tokens.attribution import ASSISTANT_ROLES
+from turnwise.messages.roles import ASSISTANT_ROLES
+from turnwise.normalisation.normalised import Normalised
+
+if TYPE_CHECKING:
+    from turnwise.normalisation.normaliser import Normaliser
 
 
 class Stage(NamedTuple):

@@ -16,37 +16,20 @@ only, and put before the first user's text where it has no system role, as maker
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 from turnwise.analysis.conversations import make_message
-from turnwise.errors import MessageError, did_you_mean, short_repr
+from turnwise.messages.roles import RESULT_ROLES, SYSTEM_ROLES
 from turnwise.normalisation.calls import MessageDict, Note
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.content import part_text
-from turnwise.tokens.boundaries import RESULT_ROLES
-from turnwise.tokens.truncation import SYSTEM_ROLES
+from turnwise.normalisation.normalised import LateSystem
 
-LateSystem = Literal["in_place", "user", "front"]
-LATE_SYSTEM: tuple[LateSystem, ...] = get_args(LateSystem)
 PARAGRAPH = "\n\n"  # between a system text and the text that it is joined to
 # Models that agents are used with have seen reminders in such a tag; without one, some answer them.
 OPEN_MARK, CLOSE_MARK = "<system-reminder>", "</system-reminder>"
 
 Numbered = tuple[int, MessageDict]  # a message, after its index in the caller's list
-
-
-def check_late_system(given: Any) -> LateSystem | None:
-    """Return a policy for late system texts; None for the one that fits the template.
-
-    Raises:
-        MessageError: there is no such policy.
-    """
-    if given is None or given in LATE_SYSTEM:
-        return given  # type: ignore[no-any-return]
-    hint = did_you_mean(given, LATE_SYSTEM, "One of") if isinstance(given, str) else None
-    names = ", ".join(map(repr, LATE_SYSTEM))
-    problem = f"late_system is {names} or None, not {short_repr(given)}"
-    raise MessageError(problem, path="late_system", hint=hint)
 
 
 class SystemTexts:

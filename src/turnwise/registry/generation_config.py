@@ -13,7 +13,6 @@ from typing import Any
 
 from turnwise.errors import TokenizerError
 from turnwise.local_files import is_present, read_table
-from turnwise.tokens.tokenizers.special_tokens_config import read_declarations
 
 GENERATION_FILE = "generation_config.json"
 MAX_CONFIG = 2**20  # bytes; real ones have some hundred
@@ -29,6 +28,8 @@ def read_stops(folder: Path) -> tuple[str, ...]:
     ids = [id for id in ids[:MAX_STOPS] if isinstance(id, int) and not isinstance(id, bool)]
     if not ids:
         return ()
+    from turnwise.tokens.tokenizers.special_tokens_config import read_declarations
+
     try:
         texts = {id: text for text, id in read_declarations(folder).ids.items()}
     except TokenizerError:

@@ -13,27 +13,20 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from turnwise.analysis.facts import Facts
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import MessageError, warn_caller
 from turnwise.messages import REASONING_KEYS, JsonMapping
-from turnwise.replies.call_ids import CallIds, find_call_ids
-from turnwise.replies.declared import (
-    complete_grammar,
-    fill_gaps,
-    find_by_tokens,
-    find_declaration,
-    merge_declaration,
-)
-from turnwise.replies.events import Message, messages_equal
-from turnwise.replies.grammar import Grammar
-from turnwise.replies.input_format import InputFormat, detect_input_format
-from turnwise.replies.parser.markers import collect_texts
-from turnwise.replies.parser.parser import Parser
-from turnwise.replies.parser.prefill import prompt_before_reply
+from turnwise.replies.known_models import find_by_tokens, find_declaration
+
+if TYPE_CHECKING:
+    from turnwise.analysis.facts import Facts
+    from turnwise.replies.events import Message
+    from turnwise.replies.grammar import Grammar
+    from turnwise.replies.input_format import InputFormat
+    from turnwise.replies.parser.parser import Parser
 
 SPAN_FIELDS = {
     "marker": None,
@@ -72,12 +65,15 @@ class ReplyCodec:
     @cached_property
     def facts(self) -> Facts:
         """What is known about the template by probing it."""
+        from turnwise.analysis.facts import Facts
+
         declared = self.declaration or find_declaration(self.renderer.text, self.renderer.name)
         return Facts(self.renderer, self.stops, (declared or {}).get("stops", ()))
 
     @cached_property
     def grammar(self) -> Grammar:
         """How replies to the template look: derived from it, completed by the declaration."""
+        from turnwise.replies.declared import complete_grammar
         from turnwise.replies.derive import derive
 
         derived, renderer = derive(self.facts), self.renderer
@@ -86,6 +82,8 @@ class ReplyCodec:
     @cached_property
     def input_format(self) -> InputFormat:
         """The form in which the template accepts assistant messages."""
+        from turnwise.replies.input_format import detect_input_format
+
         return detect_input_format(self.facts)
 
     def parser(
@@ -97,6 +95,8 @@ class ReplyCodec:
         **more: Any,
     ) -> Parser:
         """Return a parser for one reply; `declared` adds to the grammar, `more` is for `Parser`."""
+        from turnwise.replies.parser.parser import Parser
+
         grammar = self._grammar_for(tokenizer, declared)
         return Parser(grammar, prompt, tools, tokenizer=tokenizer, **more)
 
@@ -111,6 +111,8 @@ class ReplyCodec:
 
     def _grammar_for(self, tokenizer: Any, declared: JsonMapping | None) -> Grammar:
         """Return the grammar with what a tokenizer shows and with a caller's declaration."""
+        from turnwise.replies.declared import merge_declaration
+
         grammar = self.grammar if tokenizer is None else self._complete_by_tokens(tokenizer)
         return grammar if declared is None else merge_declaration(grammar, declared, "declared")
 
@@ -123,6 +125,9 @@ class ReplyCodec:
         known = self._grammars.get(id(tokenizer))
         if known is not None:
             return known[1]
+        from turnwise.replies.declared import fill_gaps
+        from turnwise.replies.parser.markers import collect_texts
+
         special = {text for text, token in tokenizer.added.items() if token.special}
         grammar, name = self.grammar, self.renderer.name
         if not (self.declaration or find_declaration(self.renderer.text, name)):
@@ -157,12 +162,17 @@ class ReplyCodec:
         """
         if "content" not in self.grammar.sources:
             return None
+        from turnwise.replies.call_ids import CallIds, find_call_ids
+        from turnwise.replies.parser.prefill import prompt_before_reply
+
         call_ids = CallIds(prompt_before_reply(self.grammar, prompt), find_call_ids(messages))
         parsed = self.parser(prompt, tools, tokenizer, call_ids=call_ids).read(reply)
         return self.input_format.to_message(parsed)
 
     def to_input(self, messages: Any) -> Any:
         """Return the messages with those that `parse` returned in the form that the template accepts."""
+        from turnwise.replies.events import Message
+
         if not isinstance(messages, (list, tuple)) or Message not in map(type, messages):
             return messages
         to_message = self.input_format.to_message
@@ -180,6 +190,8 @@ class ReplyCodec:
         if "content" not in self.grammar.sources:
             raise MessageError("the template writes no reply that could be learned from")
         grammar = self._grammar_for(tokenizer, None)
+        from turnwise.replies.events import messages_equal
+        from turnwise.replies.parser.parser import Parser
         from turnwise.replies.write import write
 
         text = write(grammar, message, prompt)

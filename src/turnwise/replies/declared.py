@@ -26,10 +26,8 @@ cannot check that a model really writes that way.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
-from fnmatch import fnmatchcase
-from functools import cache
 from typing import Any
 
 from turnwise.errors import SourceError, short_repr
@@ -47,6 +45,7 @@ from turnwise.replies.grammar_parts import (
     TaggedCall,
     default_json_parts,
 )
+from turnwise.replies.known_models import find_declaration
 from turnwise.replies.parser.prefill import assistant_header
 from turnwise.schema import (
     BOOLEAN,
@@ -66,58 +65,8 @@ __all__ = ["DECLARATION_KEYS", "merge_declaration", "parse_declaration"]
 Table = Mapping[str, Any]
 
 
-# ---- known models ----
-#
-# Declarations for published models whose templates do not show how their replies look.
-#
-# Many templates never write what their models write: SmolLM3 describes its tool calls in a system prompt, Granite 3
-# asks for a JSON list after a marker. `known_models.toml` declares such replies, one table per family of models:
-#
-#     [smollm3]
-#     knows  = ["Reasoning Mode: "]       # texts by which a template of this family is recognised
-#     models = ["smollm3*"]               # patterns of model names
-#
-#     [smollm3.replies]                   # a declaration, see `declared.py`
-#     reasoning = ["<think>\n", "\n</think>\n"]
-#
-# A template is often a text without a name, so a text found in it is enough, or a special token of its tokenizer. Such
-# a table only fills gaps: where the template itself shows its reasoning or its calls, what was derived from it is used.
-
-
-DATA_FILE = "known_models.toml"
 REPLACEABLE = ("reasoning", "content", "calls")
 DECLARATION_KEYS = (*REPLACEABLE, "more", "stops", "starts", "instead", "without")
-MAX_NAME_LENGTH = 200  # patterns are matched against a name, and the ids of hubs have 96 at most
-
-
-@cache
-def known_models() -> Mapping[str, Table]:
-    """Return all tables of the data file by the name of their family; read once, on first use."""
-    import tomllib  # only needed here, and slow to import
-    from importlib.resources import files
-
-    text = files("turnwise.replies").joinpath(DATA_FILE).read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
-def find_declaration(text: str, name: str) -> Table | None:
-    """Return the declaration for a template with this text, or for a model of this name."""
-    short_name = _normalise_name(name)
-    for table in known_models().values():
-        by_text = any(known in text for known in table.get("knows", ()))
-        patterns = table.get("models", ())
-        if by_text or any(fnmatchcase(short_name, pattern) for pattern in patterns):
-            declaration: Table = table["replies"]
-            return declaration
-    return None
-
-
-def find_by_tokens(tokens: Container[str]) -> Table | None:
-    """Return the declaration for the only family that is recognised by one of these special tokens."""
-    families = known_models().values()
-    found = [table for table in families if any(text in tokens for text in table.get("knows", ()))]
-    declaration: Table | None = found[0]["replies"] if len(found) == 1 else None
-    return declaration
 
 
 def complete_grammar(derived: Grammar, text: str, name: str, own: Table | None) -> Grammar:
@@ -145,17 +94,6 @@ def fill_gaps(
     shown = {part for part in ("reasoning", "calls") if grammar.sources.get(part) == "derived"}
     gaps = {key: declaration[key] for key in keys if key in declaration and key not in shown}
     return merge_declaration(grammar, gaps, name) if gaps else grammar
-
-
-def _normalise_name(name: str) -> str:
-    """Return the last part of a model's id in lower case, with `-` for `_` and blanks."""
-    if len(name) > MAX_NAME_LENGTH:
-        return ""
-    last_part = name.strip().rstrip("/").replace("\\", "/").rpartition("/")[2]
-    return last_part.lower().replace("_", "-").replace(" ", "-")
-
-
-# ---- declared ----
 
 
 SEPARABLE = ("reasoning", "calls")

@@ -13,8 +13,13 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from turnwise.analysis.request_facts import REQUEST_FACTS, WRITTEN_FACTS
-from turnwise.engine.option_names import ENCODE_ARGUMENTS, RENDER_ARGUMENTS, SPECIAL_TOKENS
+from turnwise.analysis.request_facts import WRITTEN_FACTS
+from turnwise.engine.option_names import (
+    ENCODE_ARGUMENTS,
+    RENDER_ARGUMENTS,
+    REQUEST_FACTS,
+    SPECIAL_TOKENS,
+)
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import did_you_mean, short_repr, warn_caller
 from turnwise.isolation import WorkerPool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnwise.normalisation.systems import LateSystem
+from turnwise.normalisation.normalised import LateSystem
 
 MEBIBYTE = 1 << 20
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")

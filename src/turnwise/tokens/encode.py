@@ -26,7 +26,8 @@ from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError
 from turnwise.messages import ReadMessages
-from turnwise.tokens.attribution import ASSISTANT_ROLES, Attribution
+from turnwise.messages.roles import ASSISTANT_ROLES
+from turnwise.tokens.attribution import Attribution
 from turnwise.tokens.boundaries import Turn, TurnCache, Untrained, find_seams
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import STOP_POLICIES, TrainOn, weigh
@@ -117,8 +118,7 @@ class EncodeRequest(NamedTuple):
         """
         if turns is None:
             turns = sum([message.get("role") in ASSISTANT_ROLES for message in self.messages])
-        renderings = RENDERINGS + RENDERINGS_PER_TURN * turns
-        return self._replace(renderer=self.renderer.allow(renderings))
+        return self._replace(renderer=self.renderer.allow(RENDERINGS + RENDERINGS_PER_TURN * turns))
 
     @property
     def prompt_arguments(self) -> dict[str, Any]:
@@ -147,8 +147,8 @@ class EncodeRequest(NamedTuple):
             arguments: those of `Template.render`; None for those of the caller.
             with_origins: whether the origins will be read; else they are found when they are.
         """
-        render = partial(self.renderer.render, with_origins=with_origins)
         arguments = self.arguments if arguments is None else arguments
+        render = partial(self.renderer.render, with_origins=with_origins)
         return render(self.find_read(messages) or messages, **arguments)
 
     def render_prompt(self, messages: Messages | ReadMessages) -> Rendering:
@@ -203,8 +203,7 @@ def encode_turns(
         untrained: those that are not.
         history: turns before them that are not to be trained.
     """
-    messages = request.messages
-    weights = weigh(messages)
+    weights = weigh(request.messages)
     text, matches = rendering.text, specials.matches
     stop = find_stop_to_add(request, text, turns, weights) if turns else ""
     if stop:

@@ -202,8 +202,7 @@ class Encoded:
         """
         if self._tokens is not None:
             return self._tokens
-        edges = [0, *self.ends]
-        return [self.text[start:end] for start, end in pairwise(edges)]
+        return [self.text[start:end] for start, end in pairwise([0, *self.ends])]
 
     @property
     def offsets(self) -> list[tuple[int, int]]:

@@ -33,8 +33,8 @@ from turnwise.engine.provenance.piece_table import is_message
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import BEGIN, BOUND, DONE, END, LOOP, NEXT, Output
 from turnwise.messages import ReadMessages
-from turnwise.tokens.attribution import ASSISTANT_ROLES
-from turnwise.tokens.boundaries import RESULT_ROLES, Turn, TurnCache, Untrained, find_seams
+from turnwise.messages.roles import ASSISTANT_ROLES, RESULT_ROLES
+from turnwise.tokens.boundaries import Turn, TurnCache, Untrained, find_seams
 from turnwise.tokens.encode import (
     EncodeRequest,
     encode_rendering,
@@ -356,8 +356,7 @@ def _find_checkpoints(
     request: EncodeRequest, output: Output, rows: Sequence[SpanRow], begin: Checkpoint
 ) -> Iterator[Checkpoint]:
     """Yield the checkpoints of a conversation from one on."""
-    matcher = encoder_for(request.tokenizer).matcher
-    reach = max([matcher.longest, *map(len, request.stops)])
+    reach = max([encoder_for(request.tokenizer).matcher.longest, *map(len, request.stops)])
     row = begin.row
     ends = list(accumulate(map(len, output[begin.item :: 2]), initial=begin.start))
     for message, item, start in _find_marks(output, begin.item, begin.start):

@@ -23,6 +23,7 @@ from turnwise.analysis.stops import BRACKETED, CONTROL_TOKEN, MARKER
 from turnwise.errors import TurnwiseWarning
 from turnwise.tokens.added_tokens import add_special_tokens
 from turnwise.tokens.stop_ids import find_token_id
+from turnwise.tokens.tokenizers import tokenizer as load_tokenizer
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 
 UNTRAINED = (
@@ -111,8 +112,9 @@ class Markers(tuple[TokenizedMarker, ...]):
         return texts
 
 
-def tokenize_markers(facts: Facts, tokenizer: Tokenizer) -> Markers:
+def tokenize_markers(facts: Facts, source: object) -> Markers:
     """Return every marker that the template writes with its ids, in the order in which they are first rendered."""
+    tokenizer = load_tokenizer(source)
     turn_markers = facts.turn_markers_for(tokenizer.named)
     stops = facts.stops_for(tokenizer.named)
     written = [marker.text for marker in facts.markers_for(tokenizer.named)]

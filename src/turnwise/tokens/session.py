@@ -23,15 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from turnwise.engine.provenance.piece_table import read_texts_after
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import MessageError, TurnwiseError, did_you_mean, short_repr
 from turnwise.messages import Change, InputReader, Messages
-from turnwise.tokens.attribution import ASSISTANT_ROLES, find_template_tokens
+from turnwise.messages.roles import ASSISTANT_ROLES
+from turnwise.tokens.attribution import find_template_tokens
 from turnwise.tokens.boundaries import find_message_spans, find_seams
 from turnwise.tokens.encode import EncodeRequest, encode_once, find_specials, find_turns
 from turnwise.tokens.owners import Owner
@@ -88,8 +88,7 @@ class ReplyReader(ReplySplitter, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Extension:
+class Extension(NamedTuple):
     """What the template writes after a reply."""
 
     chat: Chat
@@ -251,8 +250,7 @@ class Session:
         if message is None:
             exact = exact or self._reply_tokens.as_text_or_ids(text, ids)
             message, plain_reply = self._read_reply(text, exact)
-        is_finished = self._reply_tokens.is_finished(text, ids)
-        self._trajectory.add_sampled(ids, text, is_finished, numbers)
+        self._trajectory.add_sampled(ids, text, self._reply_tokens.is_finished(text, ids), numbers)
         stretch.messages.append(message)
         stretch.reply, stretch.plain_reply = text, plain_reply
 

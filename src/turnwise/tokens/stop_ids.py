@@ -26,8 +26,7 @@ def find_token_id(text: str, tokenizer: Tokenizer) -> int | None:
     if added is not None:
         return added.id
     ids = tokenizer.whole(text)
-    is_token = len(ids) == 1 and tokenizer.token(ids[0]) == text
-    return ids[0] if is_token else None
+    return ids[0] if len(ids) == 1 and tokenizer.token(ids[0]) == text else None
 
 
 def find_stops(facts: Facts, exact: Sequence[str] | None, tokenizer: object) -> Stops:

@@ -46,6 +46,7 @@ from turnwise.messages.tools_cache import JsonCache
 BUDGETS = ("steps", "bytes", "output")  # those that renderings of one call share
 CALL = "call"  # the name of the budget that they share
 MAX_CHARACTER_SIZE = 4  # bytes of a character in UTF-8
+MAX_SEGMENTED_LENGTH = 1_000_000  # characters of a conversation; a longer one is rendered
 MAX_SOURCE_OUTPUT = (
     76_000  # with the output that is free: the longest prompt that no input pays for
 )
@@ -448,6 +449,16 @@ def limit_error(budget: str) -> TemplateLimitError:
         f"the template went over {title}: {BUDGET_MEANINGS[budget]}",
         budget=budget,
         hint=LIMIT_HINTS.get(budget),
+    )
+
+
+def pays_for_itself(limits: Limits) -> bool:
+    """Whether a text adds as much to the budgets as it may cost, however long it is."""
+    return (
+        limits.deadline is None
+        and limits.output_per_character >= MAX_CHARACTER_SIZE
+        and limits.bytes * limits.max_bytes_growth
+        >= limits.bytes_per_character * MAX_SEGMENTED_LENGTH
     )
 
 

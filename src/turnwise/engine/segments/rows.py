@@ -13,14 +13,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from turnwise.engine.renderer import Renderer
+from turnwise.engine.runtime.limits import MAX_SEGMENTED_LENGTH, pays_for_itself
 from turnwise.engine.segments.facts import Constants, FactTree
 from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import CONTENT, TEXT_PATHS, Recorder
-from turnwise.engine.segments.segments import MAX_TEXT, pays_for_itself
 from turnwise.engine.segments.symbols import NotRecordable, TextSlot, Trim
 from turnwise.errors import TurnwiseError
 
-MAX_TRACED_LENGTH = MAX_TEXT  # characters of all contents; a longer conversation is rendered
+MAX_TRACED_LENGTH = (
+    MAX_SEGMENTED_LENGTH  # characters of all contents; a longer conversation is rendered
+)
 
 
 class ContentSlot(NamedTuple):

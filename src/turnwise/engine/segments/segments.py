@@ -18,14 +18,18 @@ from turnwise.engine.provenance.piece_table import PieceTable
 from turnwise.engine.provenance.rendering import Suspects
 from turnwise.engine.provenance.splitting import Follower
 from turnwise.engine.provenance.trails import UNFOLLOWED, Output
-from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Limits, Runtime
+from turnwise.engine.runtime.limits import (
+    MAX_CHARACTER_SIZE,
+    MAX_SEGMENTED_LENGTH,
+    Limits,
+    Runtime,
+)
 from turnwise.engine.segments.code import FieldPlace, Unwritten, Walk, compile_walk
 from turnwise.engine.segments.facts import Constants, FactTree
 from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.messages import REASONING_KEYS
 
-MAX_TEXT = 1_000_000  # characters of a conversation; a longer one is rendered
 MAX_LEAVES = 100
 MAX_QUESTIONS = 1_500  # on the paths to all leaves: all of them become one function, which takes time to compile
 FREELY_LEARNED = 16  # recordings; then they become rarer
@@ -38,16 +42,6 @@ CONTAINER_BYTES = 400
 LOST_TOOLS = ("tools",)
 # What the walk over a conversation may raise: the program then raises an error with its place, or not.
 UNWRITABLE = (TypeError, ValueError, LookupError, RecursionError, MemoryError)
-
-
-def pays_for_itself(limits: Limits) -> bool:
-    """Whether a text adds as much to the budgets as it may cost, however long it is."""
-    most = limits.bytes_per_character * MAX_TEXT
-    return (
-        limits.deadline is None
-        and limits.output_per_character >= MAX_CHARACTER_SIZE
-        and limits.bytes * limits.max_bytes_growth >= most
-    )
 
 
 class QuietFollower(Follower):
@@ -134,7 +128,7 @@ class Segments:
         except UNWRITABLE:
             return None
         length = len(text)
-        if length > MAX_TEXT or not self._can_pay(messages, text, price, cost):
+        if length > MAX_SEGMENTED_LENGTH or not self._can_pay(messages, text, price, cost):
             return None
         unwritten: Suspects | None = None
         if missing is not None and lost_tools is not None:

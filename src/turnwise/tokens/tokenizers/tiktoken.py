@@ -84,8 +84,7 @@ def adapt(given: Any, backend: str | None) -> Tokenizer | None:
 def read(file: Path, name: str, data: bytes) -> Tokenizer:
     """Read a file of ranks, with what lies beside it."""
     with wrap_errors(f"{name} is not a list of ranks"):
-        lines = map(bytes.split, data.splitlines())
-        ranks = {b64decode(token): int(rank) for token, rank in lines}
+        ranks = {b64decode(token): int(rank) for token, rank in map(bytes.split, data.splitlines())}
     known = read_known(len(ranks))
     declared = read_declarations(file.parent)
     pattern = read_pattern(file.parent) or known.get("pattern")
