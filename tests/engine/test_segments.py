@@ -91,13 +91,13 @@ def check(renderer: Renderer, dice: random.Random, tries: int, make: Any = make_
         tools = TOOLS if dice.random() < 0.3 else None
         more = {"add_generation_prompt": dice.random() < 0.5, "now": NOW}
         try:
-            expected = program.render(chat, tools, **more)
+            expected = program.render(chat, tools=tools, **more)
         except TurnwiseError as error:
             with pytest.raises(type(error)) as raised:
-                renderer.render(chat, tools, **more)
+                renderer.render(chat, tools=tools, **more)
             assert str(raised.value) == str(error)
             continue
-        found = renderer.render(chat, tools, **more)
+        found = renderer.render(chat, tools=tools, **more)
         assert found.text == expected.text, chat.messages
         if found._output is None:
             written += 1
@@ -125,10 +125,10 @@ def check_beginnings(
     for count in counts:
         beginning = chat._replace(messages=chat.messages[:count])
         try:
-            expected = program.render(beginning, tools, **more).text
+            expected = program.render(beginning, tools=tools, **more).text
         except TurnwiseError:
             continue
-        found = renderer.render(beginning._replace(memory=memory), tools, **more)
+        found = renderer.render(beginning._replace(memory=memory), tools=tools, **more)
         assert found.text == expected, (count, chat.messages)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import pytest
@@ -270,6 +271,13 @@ def test_what_looks_like_an_argument_is_no_option(verb: str, name: str) -> None:
     given = (TOKENIZER,) if verb == "session" else ([user("q")], TOKENIZER)
     with pytest.raises(turnwise.MessageError, match=f"takes no '{name}'"):
         getattr(template, verb)(*given, **{name: 3})
+
+
+@pytest.mark.parametrize("name", ["with_origins", "with_trails", "read", "request", "renderer"])
+def test_an_option_may_have_any_other_name(name: str) -> None:
+    template = turnwise.compile(f"{CHATML}{{{{ {name} }}}}")
+    for verb in (template.render, partial(template.encode, tokenizer=TOKENIZER)):
+        assert verb([user("q")], **{name: "any"}).text.endswith("any")
 
 
 def test_messages_are_counted_as_the_caller_does() -> None:

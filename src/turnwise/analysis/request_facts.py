@@ -196,7 +196,7 @@ class RequestFacts:
     def _render(self, messages: Any, tools: Any, options: JsonMapping) -> str | None:
         try:
             return self._renderer.render(
-                messages, tools, None, add_generation_prompt=True, now=NOW, **options
+                messages, tools=tools, add_generation_prompt=True, now=NOW, **options
             ).text
         except TurnwiseError:
             return None

@@ -144,14 +144,14 @@ class Renderer(Immutable):
 
     def render(
         self,
-        /,
         messages: Any,
+        with_origins: bool = False,
+        /,
         tools: Any = None,
         documents: Any = None,
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         now: datetime | None = None,
-        with_origins: bool = False,
         **options: Any,
     ) -> Rendering:
         """Render a conversation. The other arguments are those of `Template.render`.

@@ -148,8 +148,7 @@ class EncodeRequest(NamedTuple):
             with_origins: whether the origins will be read; else they are found when they are.
         """
         arguments = self.arguments if arguments is None else arguments
-        render = partial(self.renderer.render, with_origins=with_origins)
-        return render(self.find_read(messages) or messages, **arguments)
+        return self.renderer.render(self.find_read(messages) or messages, with_origins, **arguments)
 
     def render_prompt(self, messages: Messages | ReadMessages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""
