@@ -6,6 +6,7 @@ And what they may do without harm: change what they were given, or what they gav
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,15 @@ def build_conversation(**fields: Any) -> fastchat.Conversation:
     )
 
 
+class Ambiguous:
+    """As an array of numpy is, if it is asked whether it is true."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth value of an array with more than one element is ambiguous")
+
+
+CHATML = load("chatml")
+BUFFER: Any = array("i", [1])  # `marshal` writes it, and arrays of numpy, as bytes
 FILE = paddlenlp.ChatTemplate(**PAIRED)
 TEXTS = paddlenlp.Chat(PAIRED)
 JINJA = paddlenlp.Chat("{% for m in messages %}{{ m.content }}{% endfor %}")
@@ -318,6 +328,22 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no folder": (lambda: turnwise.release(None), "a model folder, not of None"),  # type: ignore[arg-type]
     "no template": (lambda: turnwise.Normaliser(None), "a template, not None"),  # type: ignore[arg-type]
     "no rows": (lambda: list(evidence.scan(None)), "not NoneType"),  # type: ignore[arg-type]
+    "an array of tools": (
+        lambda: CHATML.render(CHAT, tools=BUFFER),
+        "tools: tools are a list, not array: <array>",
+    ),
+    "an array in a tool": (
+        lambda: CHATML.render(CHAT, tools=[{"name": "tide", "enum": BUFFER}]),
+        r"tools\[0\]\.enum: a value of type array is not JSON",
+    ),
+    "tools without a truth": (
+        lambda: CHATML.encode(CHAT, "turnwise", tools=Ambiguous()),  # type: ignore[arg-type]
+        "tools: tools are a list, not Ambiguous",
+    ),
+    "a number that grows": (
+        lambda: CHATML.encode(CHAT, "turnwise", growing=3),  # type: ignore[arg-type]
+        r"growing: growing is a GrowingPrompt, not 3\n  .*GrowingPrompt\(\) makes one",
+    ),
     "no engine": (lambda: evidence.conform(None, None), "NoneType is no Template"),  # type: ignore[arg-type]
 }
 

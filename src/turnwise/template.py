@@ -261,7 +261,8 @@ class Template:
         strict = bool(arguments.get("strict"))
         if arguments.get("normalise", True):
             arguments, _ = self._inputs.read_options(arguments, "encode", strict)
-        arguments |= {"tools": tools and prepared_tools(tools), "late_system": late_system}
+        offered = None if tools is None else prepared_tools(tools)
+        arguments |= {"tools": offered, "late_system": late_system}
         more: JsonObject = {"max_length": max_length, "overflow": overflow, "trust": trust}
         more |= {"compatible": compatible, "add_stop": add_stop}
         shared = None
@@ -271,11 +272,10 @@ class Template:
             if laid_out := encode_laid_out(shared, in_full, arguments):
                 return laid_out
         from turnwise.tokens.encoded import note_changes, renumber_turns
+        from turnwise.tokens.growing import find_encoder
         from turnwise.tokens.label_report import REMEDY, find_label_problems, report_problems
-        from turnwise.tokens.truncation import encode_within_limit
 
-        encode_whole = encode_within_limit if growing is None else growing.encode
-        earlier = None if growing is None else growing.recognise(messages)
+        encode_whole, earlier = find_encoder(growing, messages)
         attempt = self._inputs.begin(messages, arguments, None, earlier)
         for given in attempt:
             try:

@@ -9,6 +9,7 @@ import marshal
 from hashlib import blake2b
 from typing import Any
 
+from turnwise.errors import MessageError
 from turnwise.messages.input_reader import InputReader
 from turnwise.messages.inspection import measure_input
 from turnwise.sized_cache import DIGEST_SIZE, MARSHAL_VERSION, SizedTable
@@ -76,17 +77,18 @@ def prepared_tools(tools: Any) -> PreparedTools:
         return tools
     try:
         data = marshal.dumps(tools, MARSHAL_VERSION)
-    except ValueError:  # a type that is not built in, or nested too deeply
+        key = blake2b(data, digest_size=DIGEST_SIZE).digest()
+        prepared = _PREPARED.find(key)
+        if prepared is None:
+            # Of the bytes and not of the caller's objects: only their copy is kept.
+            room = LEAST_SIZE + TEXTS_SIZE * len(data)
+            prepared = PreparedTools(marshal.loads(data), room, key)
+            containers = CONTAINER_BYTES * len(prepared.cacheable_ids)
+            _PREPARED.keep(key, prepared, room + COPY_SIZE * len(data) + containers)
+        return prepared
+    # A type that is not built in, or nested too deeply; or an array, of which `marshal` writes the bytes.
+    except (ValueError, MessageError):
         return PreparedTools(tools)
-    key = blake2b(data, digest_size=DIGEST_SIZE).digest()
-    prepared = _PREPARED.find(key)
-    if prepared is None:
-        # Of the bytes and not of the caller's objects: only their copy is kept.
-        room = LEAST_SIZE + TEXTS_SIZE * len(data)
-        prepared = PreparedTools(marshal.loads(data), room, key)
-        containers = CONTAINER_BYTES * len(prepared.cacheable_ids)
-        _PREPARED.keep(key, prepared, room + COPY_SIZE * len(data) + containers)
-    return prepared
 
 
 def _container_ids(value: Any) -> list[int]:

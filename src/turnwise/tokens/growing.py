@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 from turnwise.engine.provenance.piece_table import is_message
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import BEGIN, BOUND, DONE, END, LOOP, NEXT, Output
+from turnwise.errors import MessageError, short_repr
 from turnwise.messages import ReadMessages
 from turnwise.messages.roles import ASSISTANT_ROLES, RESULT_ROLES
 from turnwise.tokens.boundaries import Turn, TurnCache, Untrained, find_seams
@@ -47,7 +48,7 @@ from turnwise.tokens.loss import weigh
 from turnwise.tokens.read_chat import ReadChat
 from turnwise.tokens.text_encoder import SpanRow, encoder_for
 from turnwise.tokens.tokenizers.protocol import Tokenizer
-from turnwise.tokens.truncation import encode_within_limit
+from turnwise.tokens.truncation import EncodeWhole, encode_within_limit
 
 MAX_TRAIL_NODES = 100_000  # of all trails that are new; more take too long to compare
 # What things take in memory, in bytes, about.
@@ -223,6 +224,23 @@ class GrowingPrompt:
         encoded = encode_rendering(request, rendering)
         self.prefix = _keep(request, encoded, self._chat.given)
         return encoded
+
+
+def find_encoder(growing: Any, messages: Any) -> tuple[EncodeWhole, ReadMessages | None]:
+    """Return what encodes a conversation, and what was read of its beginning.
+
+    Raises:
+        MessageError: `growing` is neither a `GrowingPrompt` nor None.
+    """
+    if growing is None:
+        return encode_within_limit, None
+    if not isinstance(growing, GrowingPrompt):
+        raise MessageError(
+            f"growing is a GrowingPrompt, not {short_repr(growing)}",
+            path="growing",
+            hint="turnwise.tokens.growing.GrowingPrompt() makes one for each conversation.",
+        )
+    return growing.encode, growing.recognise(messages)
 
 
 def _with_memory(request: EncodeRequest, earlier: ReadMessages | None) -> EncodeRequest:
