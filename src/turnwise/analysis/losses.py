@@ -293,21 +293,18 @@ class LossFinder:
         if given and not any(self._has_all(place, name) for place, name in given):
             lost.append(given[0][0])
         path_of_arguments: Path = (*inner, "arguments")
-        is_whole = self._written.is_whole(path_of_arguments)
-        arguments = None if is_whole else function.get("arguments")
+        arguments = None
+        if not self._written.is_whole(path_of_arguments):
+            arguments = function.get("arguments")
         lost += [
             place
             for place, value in list_scalars(arguments, path_of_arguments)
-            if not (
-                self._has_all(place, value) if isinstance(value, str) else self._has_some(place)
-            )
+            if not self._has_value(place, value)
         ]
         if lost and not self._has_some(path):
             yield path, False
             return
-        known = set(lost)
-        unnamed = self._find_keys(path_of_arguments, arguments)
-        for place in (*lost, *(place for place in unnamed if place not in known)):
+        for place in dict.fromkeys([*lost, *self._find_keys(path_of_arguments, arguments)]):
             yield place, self._has_some(place)
 
     def _find_keys(self, path: Path, given: Any) -> Iterator[Path]:
@@ -345,6 +342,9 @@ class LossFinder:
         if lost and len(lost) == len(items):
             lost = [path]
         yield from [(place, False) for place in lost]
+
+    def _has_value(self, path: Path, value: Any) -> bool:
+        return self._has_all(path, value) if isinstance(value, str) else self._has_some(path)
 
     def _has_all(self, path: Path, given: str) -> bool:
         """Whether all of a text is written."""
