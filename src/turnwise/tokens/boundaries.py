@@ -195,8 +195,6 @@ class TurnCache:
         known = self.generation_prompt
         if is_proven and known is not None and text.startswith(known, start):
             return Opening(known, len(known))
-        if index in prompts.lengths:
-            return _opening_between(text, start, prompts.lengths[index])
         try:
             prompt = prompts.render(index)
         except TurnwiseError as error:

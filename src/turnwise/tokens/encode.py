@@ -36,7 +36,6 @@ from turnwise.tokens.token_matcher import TokenMatch
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.turn_ends import is_blank
 from turnwise.tokens.turn_prompts import (
-    NO_LENGTHS,
     KnownPrompts,
     Messages,
     TurnPrompts,
@@ -278,15 +277,11 @@ def find_turns(
     messages: Messages,
     specials: SpecialTokens,
     first: int = 0,
-    lengths: Mapping[int, int] = NO_LENGTHS,
 ) -> tuple[list[Turn], list[Untrained]]:
-    """Return the assistant turns of a rendering from a message on, and those whose place could not be found.
-
-    `lengths` are those of prompts that are known: see `TurnPrompts`.
-    """
+    """Return the assistant turns of a rendering from a message on, and those whose place could not be found."""
     render = partial(request.render, arguments=request.prompt_arguments, with_origins=False)
     read = request.find_read(messages)
-    prompts = TurnPrompts(messages, render, read, lengths, request.prompts)
+    prompts = TurnPrompts(messages, render, read, request.prompts)
     return request.turn_cache.find_turns(
         rendering, messages, specials.by_template, request.stops, prompts, first
     )

@@ -35,7 +35,13 @@ from turnwise.engine.provenance.trails import BEGIN, BOUND, DONE, END, LOOP, NEX
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages import ReadMessages
 from turnwise.messages.roles import ASSISTANT_ROLES, RESULT_ROLES
-from turnwise.tokens.boundaries import Turn, TurnCache, Untrained, find_seams
+from turnwise.tokens.boundaries import (
+    Turn,
+    TurnCache,
+    Untrained,
+    find_last_message_end,
+    find_seams,
+)
 from turnwise.tokens.encode import (
     EncodeRequest,
     encode_rendering,
@@ -49,12 +55,15 @@ from turnwise.tokens.read_chat import ReadChat
 from turnwise.tokens.text_encoder import SpanRow, encoder_for
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.truncation import EncodeWhole, encode_within_limit
+from turnwise.tokens.turn_ends import TextSpan, find_content_end
+from turnwise.tokens.turn_prompts import Messages
 
 MAX_TRAIL_NODES = 100_000  # of all trails that are new; more take too long to compare
 # What things take in memory, in bytes, about.
 ID_SIZE, NODE_SIZE, ROW_SIZE, MESSAGE_SIZE, TURN_SIZE = 36, 64, 120, 600, 150
 
-_get_start = itemgetter(0)  # of a SpanRow
+EncodingRules = tuple[TurnCache, Tokenizer, Mapping[str, str] | None]
+_get_first = itemgetter(0)  # the start of a SpanRow, the message of a checkpoint or turn
 
 
 class Checkpoint(NamedTuple):
@@ -87,7 +96,6 @@ class EncodedPrefix:
         messages: the conversation, in the form that the template takes; a copy of the caller's.
         output: what the program wrote.
         text: its text.
-        is_prompt: whether it ends with a generation prompt.
         ids: its ids, in parts that it shares with others.
         rows: the spans of its ids.
         turns: its assistant turns.
@@ -95,13 +103,13 @@ class EncodedPrefix:
         checkpoints: where it can be taken up again.
         size: the memory that it takes, in bytes, about.
         chat: the conversation as the caller had it, and as a renderer takes it.
+        prompts: its last prompts by the number of their messages, without the origins of what is not at their ends.
     """
 
-    rules: tuple[TurnCache, Tokenizer, Mapping[str, str] | None]
-    messages: Sequence[Mapping[str, Any]]
+    rules: EncodingRules
+    messages: Messages
     output: Output
     text: str
-    is_prompt: bool
     ids: Sequence[list[int]]
     rows: Sequence[SpanRow]
     turns: Sequence[Turn]
@@ -109,30 +117,44 @@ class EncodedPrefix:
     checkpoints: Sequence[Checkpoint]
     size: int
     chat: ReadChat
+    prompts: Mapping[int, Rendering]
 
-    def find_checkpoint(self, request: EncodeRequest, output: Output) -> Checkpoint | None:
-        """Return a late checkpoint up to which another conversation is the same; None if there is none.
+    def find_checkpoint(self, request: EncodeRequest, output: Output) -> Checkpoint:
+        """Return a late checkpoint up to which another conversation is the same; its beginning if there is none.
 
         Args:
             request: how the other conversation is encoded.
             output: what the program wrote of it.
         """
-        if self.rules != _get_rules(request) or not _can_grow(request):
-            return None
+        if self.rules != _get_rules(request):
+            return BEGINNING
         messages = _get_messages(request)
         limit = _find_first_change(self.messages, messages)
-        last = bisect_left(self.checkpoints, limit, key=_get_start)
+        last = bisect_left(self.checkpoints, limit, key=_get_first)
         step = 1
         while last > 0:
             found = self.checkpoints[last - 1]
             if self._is_equal_up_to(found, messages, output):
                 return found
             last, step = last - step, 2 * step  # history was rewritten, or messages were replaced
-        return None
+        return BEGINNING
 
-    def _is_equal_up_to(
-        self, point: Checkpoint, messages: Sequence[Mapping[str, Any]], output: Output
-    ) -> bool:
+    def find_prompts(self, messages: Messages, text: str) -> Iterator[tuple[int, Rendering]]:
+        """Yield its prompts that are also those of another conversation, by the number of their messages.
+
+        One with which the other text does not begin must have a message and a field where its origins are not hidden.
+        """
+        for count, prompt in self.prompts.items():
+            if self.messages[:count] != messages[:count]:
+                continue
+            if not text.startswith(prompt.text):
+                table = prompt.piece_table
+                content_end = find_content_end(table, TextSpan(0, len(prompt)))
+                if not (content_end and find_last_message_end(table)):
+                    continue
+            yield count, prompt
+
+    def _is_equal_up_to(self, point: Checkpoint, messages: Messages, output: Output) -> bool:
         end = point.message + 1
         try:
             return (
@@ -143,35 +165,27 @@ class EncodedPrefix:
             return False
 
 
-def _get_rules(request: EncodeRequest) -> tuple[TurnCache, Tokenizer, Mapping[str, str] | None]:
+def _get_rules(request: EncodeRequest) -> EncodingRules:
     return request.turn_cache, request.tokenizer, request.trust
 
 
-def _get_messages(request: EncodeRequest) -> Sequence[Mapping[str, Any]]:
+def _get_messages(request: EncodeRequest) -> Messages:
     """Return the messages as they were read: those that were read before are the same objects."""
     read = request.find_read(request.messages)
     return request.messages if read is None else read.messages
 
 
-def _can_grow(request: EncodeRequest) -> bool:
-    """Return whether the ids of a request are those of all of its messages, each written to its end."""
-    is_whole = request.max_length is None and not request.compatible
-    return is_whole and not request.arguments.get("continue_final_message")
-
-
-def _find_first_change(
-    before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
-) -> int:
+def _find_first_change(before: Messages, now: Messages) -> int:
     """Return the index after the first message whose turn became history, or is no longer: its kind is another."""
-    places = sorted((_find_last_user(before), _find_last_user(now)))
-    for index in range(places[0], min(places[1], len(before))):
+    first, last = sorted((_find_last_user(before), _find_last_user(now)))
+    for index in range(first, min(last, len(before))):
         if index >= 0 and before[index].get("role") in ASSISTANT_ROLES:
             return index + 1
     return len(before)
 
 
-def _find_last_user(messages: Sequence[Mapping[str, Any]]) -> int:
-    last_first = range(len(messages) - 1, -1, -1)
+def _find_last_user(messages: Messages) -> int:
+    last_first = reversed(range(len(messages)))
     return next((index for index in last_first if messages[index].get("role") == "user"), -1)
 
 
@@ -209,20 +223,23 @@ class GrowingPrompt:
 
     def encode(self, request: EncodeRequest) -> Encoded:
         """Encode a conversation, and keep what the next one may begin with."""
-        if not _can_grow(request):
+        if (
+            request.max_length is not None
+            or request.compatible
+            or request.arguments.get("continue_final_message")
+        ):  # the ids are not those of all messages, each written to its end
             self.prefix = None
             return encode_within_limit(request)
-        earlier = self.prefix
         request = _with_memory(request, self._chat.read)
         rendering = request.render(request.messages)
-        point = None if earlier is None else earlier.find_checkpoint(request, rendering.output)
-        if earlier is not None and point is not None:
+        encoded, earlier = None, self.prefix
+        if earlier is not None:
+            point = earlier.find_checkpoint(request, rendering.output)
             encoded = _encode_from(request, rendering, earlier, point)
-            if encoded is not None:
-                self.prefix = _keep(request, encoded, self._chat.given, earlier, point)
-                return encoded
-        encoded = encode_rendering(request, rendering)
-        self.prefix = _keep(request, encoded, self._chat.given)
+        if encoded is None:
+            earlier, point = None, BEGINNING
+            encoded = encode_rendering(request, rendering)
+        self.prefix = _keep(request, encoded, self._chat.given, earlier, point)
         return encoded
 
 
@@ -258,16 +275,26 @@ def _encode_from(
     request: EncodeRequest, rendering: Rendering, earlier: EncodedPrefix, point: Checkpoint
 ) -> Encoded | None:
     """Encode a conversation from a checkpoint on; None if it is not one of this conversation."""
+    if point is BEGINNING:
+        return None
     messages, text = request.messages, rendering.text
     begin, first_id, _, token = earlier.rows[point.row]
     rest = rendering.hide_before(point.item, point.start)
     specials = find_specials(request, rest, messages, begin)
     if not specials.matches or specials.matches[0][:3:2] != (begin, token):
         return None  # the token strips white space before it
-    kept = [turn for turn in earlier.turns if turn.message < point.message]
-    prompts = _find_prompts(request, text, earlier, point)
-    found, untrained = find_turns(request, rest, messages, specials, point.message, prompts)
-    turns = kept + found
+    first = bisect_left(earlier.turns, point.message, key=_get_first)
+    prompts = {
+        tuple(map(id, messages[:count])): prompt
+        for count, prompt in earlier.find_prompts(_get_messages(request), text)
+    }
+    for turn in reversed(earlier.turns[first:]):  # the first of a message is the last here
+        prompt = earlier.text[: turn.start]
+        if text.startswith(prompt):
+            prompts[tuple(map(id, messages[: turn.message]))] = Rendering(prompt)
+    request = request._replace(prompts=prompts)
+    found, untrained = find_turns(request, rest, messages, specials, point.message)
+    turns = [*earlier.turns[:first], *found]
     weights = weigh(messages)
     if turns and find_stop_to_add(request, text, turns, weights):
         return None
@@ -293,21 +320,6 @@ def _encode_from(
     )
 
 
-def _find_prompts(
-    request: EncodeRequest, text: str, earlier: EncodedPrefix, point: Checkpoint
-) -> dict[int, int]:
-    """Return the lengths of prompts before turns with which a text begins, and that were rendered before."""
-    turns = [turn for turn in earlier.turns if turn.message >= point.message]
-    ends = {turn.message: turn.start for turn in reversed(turns)}
-    count, start = len(earlier.messages), point.start
-    if earlier.is_prompt and _get_messages(request)[:count] == earlier.messages:
-        ends[count] = len(earlier.text)
-    # Up to the checkpoint the texts are equal.
-    return {
-        index: end for index, end in ends.items() if text.startswith(earlier.text[start:end], start)
-    }
-
-
 # ---- keeping ----
 
 
@@ -315,8 +327,8 @@ def _keep(
     request: EncodeRequest,
     encoded: Encoded,
     given: bytes,
-    earlier: EncodedPrefix | None = None,
-    begin: Checkpoint = BEGINNING,
+    earlier: EncodedPrefix | None,
+    begin: Checkpoint,
 ) -> EncodedPrefix | None:
     """Return what to keep of an encoded conversation, which has the beginning of an earlier one up to a checkpoint."""
     if encoded.added_stop:
@@ -330,22 +342,26 @@ def _keep(
         messages = list(map(dict, messages))
     found: list[Checkpoint] = []
     ids: list[list[int]] = []
+    prompts: dict[int, Rendering] = {}
     if earlier is not None:
         found += earlier.checkpoints[: earlier.checkpoints.index(begin)]
         ids += _take_ids(earlier.ids, rows[begin.row][1])
+        prompts |= [*earlier.find_prompts(messages, encoded.text)][-1:]
     found += _find_checkpoints(request, output, rows, begin)
     ids.append(encoded.input_ids[sum(map(len, ids)) :])
+    if found and request.arguments.get("add_generation_prompt") is True:
+        last = found[-1]
+        prompts[len(messages)] = encoded.rendering.hide_before(last.item, last.start)
     # What is before the checkpoint is not counted again: as many nodes for each item as in the rest.
     nodes = nodes * len(output) // max(len(output) - begin.item, 1)
-    # The memory of loops has the texts once more.
-    size = ID_SIZE * len(encoded.input_ids) + 4 * len(encoded.text) + NODE_SIZE * nodes + len(given)
+    # The memory of loops has the texts once more, and so have prompts.
+    size = ID_SIZE * len(encoded.input_ids) + 6 * len(encoded.text) + NODE_SIZE * nodes + len(given)
     size += ROW_SIZE * len(rows) + MESSAGE_SIZE * len(messages) + TURN_SIZE * len(encoded.turns)
     return EncodedPrefix(
         _get_rules(request),
         messages,
         output,
         encoded.text,
-        request.arguments.get("add_generation_prompt") is True,
         ids,
         rows,
         encoded.turns,
@@ -353,6 +369,7 @@ def _keep(
         found,
         size,
         ReadChat(given, request.find_read(request.messages)),
+        prompts,
     )
 
 
@@ -382,8 +399,8 @@ def _find_checkpoints(
             return
         if not start or request.messages[message].get("role") in RESULT_ROLES:
             continue
-        row = bisect_left(rows, start, row, key=_get_start)
-        while row < len(rows) and not _is_control(rows[row]):
+        row = bisect_left(rows, start, row, key=_get_first)
+        while row < len(rows) and not ((token := rows[row][3]) and token.control):
             row += 1
         texts = bisect_left(ends, rows[row][0] + reach) if row < len(rows) else len(ends)
         if texts == len(ends):
@@ -391,37 +408,33 @@ def _find_checkpoints(
         yield Checkpoint(message, item, start, row, begin.item + 2 * texts)
 
 
-def _is_control(row: SpanRow) -> bool:
-    return row[3] is not None and row[3].control
-
-
 def _find_marks(output: Output, item: int, place: int) -> Iterator[tuple[int, int, int]]:
     """Yield the messages that the only open loop takes: index, index of the mark, and character; in ascending order.
 
     Args:
         output: what the program wrote.
+        text: its text.
         item: where to begin: at the beginning, or at such a mark.
         place: the character there.
     """
-    depth, generation, last = int(item > 0), 0, -1
+    depth, last = int(item > 0), -1
     for index in range(item, len(output), 2):
         text, trail = output[index], output[index + 1]
         if text:
             place += len(text)
         elif type(trail) is not tuple:
             continue
-        elif trail is LOOP or trail is DONE:
-            depth += 1 if trail is LOOP else -1
-        elif trail is BEGIN or trail is END:
-            generation += 1 if trail is BEGIN else -1
+        elif trail is LOOP or trail is BEGIN:
+            depth += 1
+        elif trail is DONE or trail is END:
+            depth -= 1
         elif trail is NEXT or trail[0] is BOUND:
             return  # a loop over numbers: which message it writes is known only later
         elif is_message(trail):
             if trail[1] <= last or depth != 1:
                 return  # messages are not written one after another
             last = trail[1]
-            if not generation:
-                yield last, index, place
+            yield last, index, place
 
 
 def _count_nodes(output: Output, first: int) -> int | None:
@@ -431,7 +444,7 @@ def _count_nodes(output: Output, first: int) -> int | None:
     while waiting:
         value = waiting.pop()
         count += 1
-        if type(value) is tuple or type(value) is list:
+        if type(value) in (tuple, list):
             waiting += value
         elif type(value) is dict:
             waiting += value.values()

@@ -6,14 +6,13 @@ it. Mostly a prompt is written from segments (`engine/segments`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.messages import JsonMapping, ReadMessages
 from turnwise.tokens.read_chat import read_more
 
-NO_LENGTHS: Mapping[int, int] = {}
 Messages = Sequence[JsonMapping]
 # Renders the prompt that serving would send for these messages, with the generation prompt.
 RenderPrompt = Callable[[Messages | ReadMessages], Rendering]
@@ -27,7 +26,6 @@ class TurnPrompts:
         messages: the conversation.
         render_other: renders the prompt of any messages.
         read: the messages as a renderer takes them, if they were read already.
-        lengths: of prompts that are known to be the beginning of the text, by the index of the message after them.
         known: prompts that were rendered for other parts of the conversation; those of this one are added.
     """
 
@@ -36,11 +34,9 @@ class TurnPrompts:
         messages: Messages,
         render_other: RenderPrompt,
         read: ReadMessages | None = None,
-        lengths: Mapping[int, int] = NO_LENGTHS,
         known: KnownPrompts | None = None,
     ) -> None:
         self.render_other = render_other
-        self.lengths = lengths
         self._messages = messages
         self._known = known
         self._given = read
