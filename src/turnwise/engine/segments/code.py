@@ -366,7 +366,7 @@ def _counts(loop: LoopOverMessages) -> bool:
 
 
 def _does_nothing(node: ProvenSegment) -> bool:
-    does = (node.texts, node.output, node.state, node.trails, node.others, node.carried)
+    does = (node.texts, node.state, node.trails, node.others, node.carried)
     return node.writes_tools is False and not any((*does, node.price, node.per_character))
 
 

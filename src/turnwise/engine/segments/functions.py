@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import ge, gt, le, lt
 from typing import Any
 
 from turnwise.engine.program import NAMES, Program
@@ -57,7 +58,6 @@ from turnwise.engine.segments.symbols import (
     SafeText,
     Sourced,
     StatePairs,
-    TextSlot,
     UnknownMapping,
     UnknownMessages,
     UnknownNumber,
@@ -96,7 +96,7 @@ SAMPLES: dict[type, Any] = {
     UnknownMessages: [],
 }
 REMAINDERS = {"odd": "{0} % 2 == 1", "even": "{0} % 2 == 0", "divisibleby": "{0} % {1} == 0"}
-ORDERS = {"lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
+ORDERS = {"lt": lt, "lteq": le, "gt": gt, "gteq": ge}
 ARITHMETIC = {"do_Sub": "__sub__", "do_Mod": "__mod__", "do_FloorDiv": "__floordiv__"}
 
 
@@ -105,16 +105,11 @@ def replace_function(recorder: Recorder, name: str, function: Any) -> Any:
     is_known = callable(function) and not isinstance(function, (type, Undefined))
     if not is_known or name == "assign_attribute":  # which leaves it to `StatePairs`
         return function
-    if name in LENGTHS:
-        return partial(run_length, recorder, function)
-    if name in SEQUENCE_FUNCTIONS:
-        return partial(run_sequence_function, recorder, function)
-    if name in FILTER_METHODS:
-        return partial(_run_as_method, recorder, FILTER_METHODS[name], function)
     if name in ARITHMETIC:
         return partial(_run_arithmetic, recorder, ARITHMETIC[name], function)
-    if name.startswith("str_"):
-        return partial(_run_as_method, recorder, name.removeprefix("str_"), function)
+    if name in FILTER_METHODS or name.startswith("str_"):
+        method = FILTER_METHODS.get(name) or name.removeprefix("str_")
+        return partial(_run_as_method, recorder, method, function)
     return partial(HANDLERS.get(name, run_guarded), recorder, function)
 
 
@@ -154,6 +149,8 @@ def _run_get_attribute(
         return found, found.trail
     if type(value) is UnknownText and type(key) is str and key not in METHODS[str]:
         return function(rt, "", None, key)
+    if type(value) is UnknownText and type(key) is int and not key and value:
+        return run_get_slice(recorder, function, rt, value, trail, 0, 1, None)
     if type(value) is Namespace:
         return function(rt, value, trail, key)
     if type(value) in (list, tuple) and type(key) is int or type(value) is dict:
@@ -231,12 +228,8 @@ def _run_arithmetic(
 def _run_compare(
     recorder: Recorder, function: Any, rt: Runtime, name: str, left: Any, right: Any
 ) -> Any:
-    pair = (left, right)
-    if any(isinstance(one, UnknownNumber) for one in pair):
-        if not all(isinstance(one, int) for one in pair):
-            raise NotRecordable
-        sources = [one.source if isinstance(one, UnknownNumber) else repr(one) for one in pair]
-        return recorder.ask(f"{sources[0]} {ORDERS[name]} {sources[1]}")
+    if isinstance(left, UnknownNumber) or isinstance(right, UnknownNumber):
+        return ORDERS[name](left, right)
     return run_guarded(recorder, function, rt, name, left, right)
 
 
@@ -386,17 +379,16 @@ def _find_field(recorder: Recorder, value: Any) -> MessageField | None:
         return value.field
     if isinstance(value, UnknownNumber):
         return recorder.numbers.get(value.source)
-    slot = recorder.sources[id(value)][1] if id(value) in recorder.sources else None
-    if type(value) is UnknownText and len(value.parts) == 1:
-        slot = value.parts[0] if isinstance(value.parts[0], TextSlot) else None
+    _, slot = recorder.sources.get(id(value), (None, None))
+    if type(value) is UnknownText:
+        slot = value.slot
     return slot.field if slot else None
 
 
 def _write_value(recorder: Recorder, value: Any) -> str:
     """Return the source of a value with unknown ones in it."""
     if type(value) in UNKNOWN and type(value) is not UnknownMessages:
-        source: str = value.source
-        return source
+        return str(value.source)
     if id(value) in recorder.sources:
         return recorder.write_part(recorder.sources[id(value)][1])
     if type(value) is dict and all(type(key) is str for key in value):
@@ -423,11 +415,10 @@ def _run_filter_join(
     kinds = set(map(type, value)) if type(value) is list else set()
     if UnknownText not in kinds or not kinds <= {UnknownText, str} or more or len(args) > 1:
         return run_guarded(recorder, function, rt, value, trail, *args, **more)
-    between = args[0][0] if args else ""
-    between_trail = args[0][1] if args else None
+    between = args[0] if args else ("", None)
     parts: list[Any] = []
     for index, text in enumerate(value):
-        parts += (between, between_trail, text, (trail, index))
+        parts += (*between, text, (trail, index))
     return concatenate_texts(recorder, parts[2:])
 
 
@@ -470,6 +461,8 @@ def _run_call_strftime_now(recorder: Recorder, function: Any, rt: Runtime, form:
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(LENGTHS, run_length),
+    **dict.fromkeys(SEQUENCE_FUNCTIONS, run_sequence_function),
     "add_values": _run_add_values,
     "call_method": _run_call_method,
     "call_namespace": _run_call_namespace,

@@ -40,7 +40,6 @@ from turnwise.engine.segments.symbols import (
     UnknownNumber,
     UnknownText,
     check_length,
-    holds_unknown,
     join_parts,
     refuse,
 )
@@ -99,7 +98,6 @@ class Recorder:
         self.cost = 0  # bytes that this section pays for each character
         self.serial = 0  # of this section
         self.namespaces = 0
-        self._opaque: dict[str, int] = {}  # sections of attributes of namespaces with other values
         self.visits = 0  # of values that were looked through
         self.sources: dict[int, tuple[Any, TextSlot]] = {}  # of lists in messages, by identity
         self.numbers: dict[str, MessageField] = {}  # fields with numbers, by their sources
@@ -163,6 +161,8 @@ class Recorder:
             here, others = self._find_written_keys(fields | self._empty, constant)
             output, trails = write_origins(self, written, self._trails)
             carried = None if output is None else self._trails.values()
+            if output and self.is_in_round and not sources:
+                output = []  # marks of a round without text, of which a longer chat has more
             known = ProvenSegment(
                 texts=sources,
                 output=output,
@@ -299,9 +299,13 @@ class Recorder:
     def ask_text(self, text: UnknownText, source: str, wanted: Any = None) -> Any:
         """Record a question about a text; with `wanted`, whether that is there, or at one of its ends, or all of it."""
         answer = self.ask(source, True)
-        slot = text.parts[0] if len(text.parts) == 1 else None
-        is_content = isinstance(slot, TextSlot) and slot.field is not None and not slot.is_json
-        is_content = is_content and OF_STATE not in text.source
+        slot = text.slot
+        is_content = (
+            slot is not None
+            and slot.field is not None
+            and not slot.is_json
+            and OF_STATE not in slot.source
+        )
         if is_content and type(wanted) is str and wanted and not answer:
             self.absent.add(wanted)
         else:
@@ -364,24 +368,23 @@ class Recorder:
 
     def read_state(self, key: str, pair: Pair) -> Pair:
         """Return an attribute of a namespace."""
-        if key in self.state or self._opaque.get(key) == self.serial:
+        if key in self.state:
             return pair
-        if key in self._opaque:
-            raise NotRecordable  # which value it has is not recorded
         source = f"S[{key!r}]"
         kind = self.ask(f"{source}.__class__.__name__")
+        if kind == "ellipsis":
+            raise NotRecordable
+        trail = StateTrail(f"{key}@")
         if kind == "int":
-            return UnknownNumber(self, source), UNTRACED
+            return UnknownNumber(self, source), trail
         if kind == "str":
             field = MessageField("", "", f"{key}#")
-            return self.make_text((self.make_slot(source, field),)), StateTrail(f"{key}@")
+            return self.make_text((self.make_slot(source, field),)), trail
         return self.ask(source), UNTRACED
 
     def write_state(self, key: str, value: Any, trail: Trail) -> None:
         """Note what a namespace has from now on."""
-        if key in self._opaque:
-            raise NotRecordable
-        if isinstance(value, str):
+        if isinstance(value, (str, int)):
             self._trails[f"{key}@"] = trail
         if type(value) is UnknownText:
             grown = [
@@ -400,10 +403,8 @@ class Recorder:
             self.state[key] = self.name(value)
             self.state[f"{key}#"] = "()"
             self._new_parts[f"{key}#"] = [value] if type(value) is str else [None]
-        elif self.is_in_round or holds_unknown(self, value):
-            raise NotRecordable
         else:
-            self._opaque[key] = self.serial
+            self.state[key] = "..."  # only this section knows the value
 
     def find_section(self, source: str) -> int:
         """Return the number of this section if a source holds only in it, else 0."""

@@ -23,7 +23,6 @@ from turnwise.engine.segments.symbols import (
     InTrail,
     NotRecordable,
     RoundCounter,
-    TextSlot,
     UnknownMapping,
     UnknownMessages,
     UnknownNumber,
@@ -98,7 +97,7 @@ def run_length(
 ) -> Any:
     if type(value) is UnknownMessages:
         return UnknownNumber(recorder, value.count), None
-    if type(value) is UnknownText:
+    if type(value) in (UnknownText, UnknownMapping):
         return UnknownNumber(recorder, f"len({value.source})"), None
     return run_sequence_function(recorder, function, rt, value, *more, **named)
 
@@ -189,10 +188,10 @@ def run_get_slice(
         if not all(type(bound) in (int, type(None)) for bound in bounds):
             raise NotRecordable
         sources = ":".join("" if bound is None else repr(bound) for bound in bounds)
-        slot = value.parts[0] if len(value.parts) == 1 else None
+        slot = value.slot
         # JSON without its first or its last bracket has all of its text.
-        is_json = isinstance(slot, TextSlot) and slot.is_json and bounds in JSON_SLICES
-        field = slot.field if is_json and isinstance(slot, TextSlot) else None
+        is_json = bounds in JSON_SLICES and slot is not None and slot.is_json
+        field = slot.field if slot and is_json else None
         recorder.pay(value)
         cut = recorder.make_slot(f"{value.source}[{sources}]", field)._replace(is_json=is_json)
         return recorder.make_text((cut,)), _cut_trail(value, trail, *bounds)

@@ -127,6 +127,12 @@ class UnknownText(str):
         """The expression of the whole text."""
         return str(self.recorder.write_source(self.parts))
 
+    @property
+    def slot(self) -> TextSlot | None:
+        """Its only part, if that is a slot."""
+        first = self.parts[0] if len(self.parts) == 1 else ""
+        return first if isinstance(first, TextSlot) else None
+
     def __bool__(self) -> bool:
         return self.is_full or self.recorder.ask_full(self)
 

@@ -57,7 +57,11 @@ def concatenate_texts(recorder: Recorder, items: Sequence[Any]) -> Pair:
         parts, any(text.is_full for text in texts if type(text) is UnknownText)
     )
     recorder.pay(found)
-    return found, (JOINED, [InTrail(one) if type(one) is UnknownText else one for one in items])
+    return found, (JOINED, _hide_texts(items))
+
+
+def _hide_texts(values: Sequence[Any]) -> list[Any]:
+    return [InTrail(value) if type(value) is UnknownText else value for value in values]
 
 
 def call_text_method(
@@ -103,7 +107,7 @@ def _find_trail(
         return trail if is_from_input(trail) else UNTRACED
     if is_from_input(trail):
         return ITEMS, [trail] * len(found)
-    return SPLIT, InTrail(text), trail, list(map(InTrail, found))
+    return SPLIT, InTrail(text), trail, _hide_texts(found)
 
 
 def _call_found(
@@ -116,6 +120,11 @@ def _call_found(
         return UnknownNumber(recorder, source)
     if name in TEXT_METHODS:
         return recorder.make_text((recorder.make_slot(source),))
+    if name == "split" and len(args) == 1 and isinstance(text.parts[0], str):
+        *constants, end = text.parts[0].split(args[0])
+        rest = recorder.make_text(join_parts([end, *text.parts[1:]]))
+        if not recorder.ask_text(rest, f"{recorder.name(args[0])} in {rest.source}", args[0]):
+            return [*constants, rest]
     count = 3 if "partition" in name else recorder.ask_text(text, f"len({source})")
     if count > MAX_LIST:
         raise NotRecordable
