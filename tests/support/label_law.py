@@ -283,12 +283,15 @@ def compile_text(text: str, options: Mapping[str, str] | None = None) -> turnwis
 
 
 _TOKEN = re.compile(r"<\|[\w.:/-]{1,40}\|?>|<[\w.-]{1,40}\|>|<｜[^\s<>]{1,40}｜>|\[\|\w{1,40}\|\]")
-_TAGS = ("<s>", "</s>", "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<end_of_utterance>")
+_TAGS = (
+    "<s>", "</s>", "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<end_of_utterance>",
+    "<[begin▁of▁sentence]>", "<[end▁of▁sentence]>", "]~!b[", "]~b]", "[e~[",
+)  # fmt: skip
 
 
 @cache
-def _full_json() -> str:
-    """The shipped tokenizer with the control tokens of all templates at hand."""
+def _full_json(more: frozenset[str] = frozenset()) -> str:
+    """The shipped tokenizer with the control tokens of all templates at hand, and with more."""
     texts = [row.text for row in corpus.load_published().values()]
     # As they lie in the package: to make templates of all of them takes ten seconds.
     paths = sorted((Path(turnwise.__file__).parent / "registry" / "entries").rglob("*.*"))
@@ -299,7 +302,7 @@ def _full_json() -> str:
     first = data["added_tokens"][0]
     known = {token["content"] for token in data["added_tokens"]}
     last = max(*data["model"]["vocab"].values(), *(token["id"] for token in data["added_tokens"]))
-    for id, token in enumerate(sorted({*tokens, *_TAGS} - known), start=last + 1):
+    for id, token in enumerate(sorted({*tokens, *_TAGS, *more} - known), start=last + 1):
         data["added_tokens"].append({**first, "id": id, "content": token, "special": True})
     return json.dumps(data)
 
@@ -310,10 +313,16 @@ def _decoder() -> tokenizers.Tokenizer:
 
 
 @cache
-def full_tokenizer() -> Tokenizer:
+def full_tokenizer(more: frozenset[str] = frozenset()) -> Tokenizer:
     """A tokenizer for which the markers of all templates at hand are control tokens; it names bos and eos."""
     with TemporaryDirectory() as folder:
-        Path(folder, "tokenizer.json").write_text(_full_json(), encoding="utf-8")
+        Path(folder, "tokenizer.json").write_text(_full_json(more), encoding="utf-8")
         names = json.dumps({"bos_token": "<s>", "eos_token": EOS})
         Path(folder, "tokenizer_config.json").write_text(names, encoding="utf-8")
         return tokenizer(folder)
+
+
+def tokenizer_of(template: turnwise.Template) -> Tokenizer:
+    """A tokenizer that lacks no marker of a template, as that of its model."""
+    missing = template.markers(full_tokenizer()).missing
+    return full_tokenizer(frozenset(marker.text for marker in missing))
