@@ -146,8 +146,11 @@ class EncodeRequest(NamedTuple):
             arguments: those of `Template.render`; None for those of the caller.
             with_origins: whether the origins will be read; else they are found when they are.
         """
-        arguments = self.arguments if arguments is None else arguments
-        return self.renderer.render(self.find_read(messages) or messages, with_origins, **arguments)
+        return self.renderer.render(
+            self.find_read(messages) or messages,
+            with_origins,
+            **(self.arguments if arguments is None else arguments),
+        )
 
     def render_prompt(self, messages: Messages | ReadMessages) -> Rendering:
         """Render the prompt that serving would send for these messages, with the generation prompt."""

@@ -145,14 +145,13 @@ class EncodedPrefix:
         One with which the other text does not begin must have a message and a field where its origins are not hidden.
         """
         for count, prompt in self.prompts.items():
-            if self.messages[:count] != messages[:count]:
-                continue
-            if not text.startswith(prompt.text):
-                table = prompt.piece_table
-                content_end = find_content_end(table, TextSpan(0, len(prompt)))
-                if not (content_end and find_last_message_end(table)):
-                    continue
-            yield count, prompt
+            if self.messages[:count] == messages[:count]:
+                if not text.startswith(prompt.text):
+                    table = prompt.piece_table
+                    content_end = find_content_end(table, TextSpan(0, len(prompt)))
+                    if not (content_end and find_last_message_end(table)):
+                        continue
+                yield count, prompt
 
     def _is_equal_up_to(self, point: Checkpoint, messages: Messages, output: Output) -> bool:
         end = point.message + 1
@@ -350,8 +349,7 @@ def _keep(
     found += _find_checkpoints(request, output, rows, begin)
     ids.append(encoded.input_ids[sum(map(len, ids)) :])
     if found and request.arguments.get("add_generation_prompt") is True:
-        last = found[-1]
-        prompts[len(messages)] = encoded.rendering.hide_before(last.item, last.start)
+        prompts[len(messages)] = encoded.rendering.hide_before(*found[-1][1:3])
     # What is before the checkpoint is not counted again: as many nodes for each item as in the rest.
     nodes = nodes * len(output) // max(len(output) - begin.item, 1)
     # The memory of loops has the texts once more, and so have prompts.
@@ -413,7 +411,6 @@ def _find_marks(output: Output, item: int, place: int) -> Iterator[tuple[int, in
 
     Args:
         output: what the program wrote.
-        text: its text.
         item: where to begin: at the beginning, or at such a mark.
         place: the character there.
     """
