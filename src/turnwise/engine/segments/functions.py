@@ -147,10 +147,8 @@ def _run_get_attribute(
     if type(value) is UnknownMessages and isinstance(key, int):
         found = value[key]
         return found, found.trail
-    if type(value) is UnknownText and type(key) is str and key not in METHODS[str]:
-        return function(rt, "", None, key)
-    if type(value) is UnknownText and type(key) is int and not key and value:
-        return run_get_slice(recorder, function, rt, value, trail, 0, 1, None)
+    if type(value) is UnknownText:
+        return _read_text(recorder, function, rt, value, trail, key)
     if type(value) is Namespace:
         return function(rt, value, trail, key)
     if type(value) in (list, tuple) and type(key) is int or type(value) is dict:
@@ -161,6 +159,16 @@ def _run_get_attribute(
             raise NotRecordable
         return found
     return run_guarded(recorder, function, rt, value, trail, key)
+
+
+def _read_text(
+    recorder: Recorder, function: Any, rt: Runtime, text: UnknownText, trail: Any, key: Any
+) -> Any:
+    if type(key) is str and key not in METHODS[str]:
+        return function(rt, "", None, key)
+    if repr(key) == "0" and text:
+        return run_get_slice(recorder, function, rt, text, trail, 0, 1, None)
+    raise NotRecordable
 
 
 def _run_to_text(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:

@@ -159,10 +159,10 @@ class Recorder:
             fields = {part.field for part in parts if isinstance(part, TextSlot) and part.field}
             constant = "".join([part for part in parts if type(part) is str])
             here, others = self._find_written_keys(fields | self._empty, constant)
-            output, trails = write_origins(self, written, self._trails)
+            # A round without text has marks, of which a longer chat has more.
+            items = written if sources or not self.is_in_round else []
+            output, trails = write_origins(self, items, self._trails)
             carried = None if output is None else self._trails.values()
-            if output and self.is_in_round and not sources:
-                output = []  # marks of a round without text, of which a longer chat has more
             known = ProvenSegment(
                 texts=sources,
                 output=output,

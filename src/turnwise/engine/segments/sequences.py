@@ -190,10 +190,9 @@ def run_get_slice(
         sources = ":".join("" if bound is None else repr(bound) for bound in bounds)
         slot = value.slot
         # JSON without its first or its last bracket has all of its text.
-        is_json = bounds in JSON_SLICES and slot is not None and slot.is_json
-        field = slot.field if slot and is_json else None
+        field = slot.field if slot and slot.is_json and bounds in JSON_SLICES else None
         recorder.pay(value)
-        cut = recorder.make_slot(f"{value.source}[{sources}]", field)._replace(is_json=is_json)
+        cut = recorder.make_slot(f"{value.source}[{sources}]", field)._replace(is_json=bool(field))
         return recorder.make_text((cut,)), _cut_trail(value, trail, *bounds)
     if holds_unknown(recorder, bounds):
         raise NotRecordable
