@@ -50,6 +50,7 @@ MISSES = {
         "llama-guard-3-1b": CHANGES,
         "molmo": NO_TOKEN,
         "molmoweb": NO_TOKEN,
+        "ring-lite": RUNS,
         "solar": NO_TOKEN,
         "solar-open": RUNS,
     },
