@@ -32,10 +32,11 @@ KNOWN_NAMES = {
     "turnwise.messages.types": {"Change"},
     "turnwise.replies.events": {"Attempt", "Event", "Message", "Span"},
     "turnwise.tokens.boundaries": {"Turn", "Untrained"},
-    "turnwise.tokens.encoded": {"_unpickle"},
+    "turnwise.tokens.encoded": {"_make_encoded"},
     "turnwise.tokens.markers": {"Markers", "TokenizedMarker"},
     "turnwise.tokens.owners": {"Owner"},
     "turnwise.tokens.stop_ids": {"Stops"},
+    "turnwise.tokens.token_offsets": {"TokenOffsets"},
     "turnwise.tokens.tokenizers.protocol": {"Added"},
     "turnwise.training": {"Examples"},
 }

@@ -81,8 +81,7 @@ def serve(requests: BinaryIO, answers: BinaryIO, seconds: float, size: int) -> N
     while not retires and (head := requests.read(LENGTH.size)):
         # SIGPROF ends the process.
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        data = requests.read(*LENGTH.unpack(head))
-        answer = respond(data)
+        answer = respond(requests.read(*LENGTH.unpack(head)))
         count += 1
         has_grown = count % MEASURING_PERIOD == 0 and data_size() > size
         retires = answer.retires or has_grown
