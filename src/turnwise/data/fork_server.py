@@ -75,7 +75,8 @@ def _load(connection: Connection[Any, Any]) -> Job | None:
         with ThreadPoolExecutor(1) as thread:
             backend = choose_backend(None) or EAGER
             loading = thread.submit(tokenizers.tokenizer, connection.recv(), backend=backend)
-            import_module("turnwise.data.job")  # with all that a job needs
+            import_module("turnwise.data.job")  # with all that a job needs,
+            import_module("turnwise.batch")  # which a template imports when it encodes
             given: Job = connection.recv()
             job = given.load(loading.result)
         digests = job.describe()

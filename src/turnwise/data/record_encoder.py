@@ -83,8 +83,7 @@ class RecordEncoder(SampleMaker):
             elif problem is not None or not self._is_common(record):
                 results[index] = self.make(record, problem)
         common = [index for index in range(len(records)) if index not in results]
-        encoded = self._encode_common(records, common, results)
-        return EncodedRows(records, results, encoded, common)
+        return EncodedRows(records, results, self._encode_common(records, common, results), common)
 
     def _is_common(self, record: Record) -> bool:
         """Return whether a row is one sample, and encoded together with others."""

@@ -170,8 +170,7 @@ def prepare(
     found = find_files(recipe.inputs)
     with _open_work_folder(folder) as work:
         chunk_bytes = choose_chunk_bytes(found.files, recipe.chunk_bytes)
-        partitions = _count_partitions(found, chunk_bytes)
-        job = Job(_for_workers(recipe), work.absolute(), partitions)
+        job = Job(_for_workers(recipe), work.absolute(), _count_partitions(found, chunk_bytes))
         started = ENGINES[engine](job, workers, sum(file.size for file in found.files))
         try:
             run = _Run(recipe, folder, work, job, started, found, chunk_bytes, on_progress)
