@@ -26,7 +26,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from turnwise.messages import JsonMapping, JsonObject, Path
-from turnwise.replies.parser.tool_schema import read_function
 
 TURN, CALL, ARGUMENTS, VALUE = "turn", "call", "arguments", "value"
 SCHEMA, NAMES, DATA = "schema", "names", "data"
@@ -117,6 +116,8 @@ class _Cleaner:
     """Removes nulls from the parts of one row, and notes where they were."""
 
     def __init__(self, tools: Any) -> None:
+        from turnwise.replies.parser.tool_schema import read_function
+
         self.removed: list[Path] = []
         functions = filter(None, map(read_function, tools))
         self._required = {name: _list_required(schema) for name, schema in functions}
