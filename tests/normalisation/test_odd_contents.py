@@ -83,6 +83,21 @@ def test_what_is_printed_by_mistake_is_reported() -> None:
         template.render(chat, strict=True)
 
 
+def test_a_used_template_warns_as_a_new_one_does() -> None:
+    """After some calls a text is written from segments; they must not hide what is wrong with the next one."""
+    entry, null = turnwise.load("llamafactory:qwen"), {"role": "user", "content": None}
+    by_roles = turnwise.compile(
+        "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}{% endif %}{% endfor %}"
+    )
+    for _ in range(4):
+        entry.render([ASKED])
+        by_roles.render([ASKED])
+        with pytest.raises(turnwise.MessageError, match="as Python prints it"):
+            entry.render([null], strict=True)
+        _, warned = render(by_roles, ASKED, {"content": "No role."})
+        assert "writes nothing of messages[1].content" in warned[-1]
+
+
 def test_arguments_that_are_no_object_are_reported() -> None:
     function = {"name": "tide", "arguments": '{"harbour": Brest'}
     call = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": function}]}

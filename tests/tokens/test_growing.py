@@ -209,6 +209,41 @@ def test_forks_do_not_disturb_one_another() -> None:
     assert kept == (list(prefix.ids), list(prefix.rows), list(prefix.checkpoints), prefix.size)
 
 
+def test_two_conversations_may_be_encoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is encoded while another, of as many messages, is about to be: threads do so."""
+    template, shared = load_entry("qwen3"), GrowingPrompt()
+    ours, theirs = (
+        [*make_conversation(random.Random(1), "calls"), {"role": "user", "content": name}]
+        for name in ("ours", "theirs")
+    )
+    encode = GrowingPrompt.encode
+
+    def encode_theirs_first(self: GrowingPrompt, *arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(GrowingPrompt, "encode", encode)
+        template.encode(theirs, "turnwise", growing=shared)
+        return encode(self, *arguments, **named)
+
+    monkeypatch.setattr(GrowingPrompt, "encode", encode_theirs_first)
+    for chat in (ours, theirs, ours):
+        encoded = template.encode(chat, "turnwise", growing=shared)
+        assert encoded.input_ids == template.encode(chat, "turnwise").input_ids
+
+
+def test_losses_before_the_first_written_message_are_told() -> None:
+    only_replies = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{% if m.role == 'assistant' %}{{ m.content }}{% endif %}<|im_end|>{% endfor %}"
+    )
+    template, growing = turnwise.compile(only_replies), GrowingPrompt()
+    chat: list[Any] = [{"role": "user", "content": f"lost {number}"} for number in range(2)]
+    for _ in range(4):
+        template.encode(chat, "turnwise", growing=growing)
+    for number in range(3):
+        chat.append({"role": "assistant", "content": f"reply {number}"})
+        told = template.encode(chat, "turnwise", growing=growing).warnings
+        assert told == template.encode(chat, "turnwise").warnings and "messages[1]" in told[0]
+
+
 def test_a_template_that_writes_old_messages_anew_is_not_taken_at_its_word() -> None:
     text = (
         "{% for m in messages %}<|im_start|>{{ m.role }}\n"

@@ -251,7 +251,7 @@ class InputAttempt:
     def _find_misprints(self, rendering: Rendering, kept: Sequence[int] | None) -> list[str]:
         """Return the paths of contents that are written as Python prints them."""
         given = self.given
-        if rendering.unwritten == () or rendering.plain_kind or not self._normalise:
+        if rendering.plain_kind or not self._normalise:
             return []
         if kept and len(kept) < len(given.messages):
             return []  # the indices of a part of the messages are others

@@ -25,6 +25,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -212,16 +213,14 @@ class GrowingPrompt:
 
     def __init__(self, prefix: EncodedPrefix | None = None) -> None:
         self.prefix = prefix
-        self._chat = ReadChat()  # that is encoded, and what was read of it before
 
-    def recognise(self, messages: Any) -> ReadMessages | None:
-        """Return what was read of the last conversation, if one that is about to be encoded begins with it."""
-        known = ReadChat() if self.prefix is None else self.prefix.chat
-        self._chat = known.recognise(messages)
-        return self._chat.read
+    def encode(self, request: EncodeRequest, chat: ReadChat) -> Encoded:
+        """Encode a conversation, and keep what the next one may begin with.
 
-    def encode(self, request: EncodeRequest) -> Encoded:
-        """Encode a conversation, and keep what the next one may begin with."""
+        Args:
+            request: the conversation and how it is encoded.
+            chat: the same as it was given, and what was read of it before.
+        """
         if (
             request.max_length is not None
             or request.compatible
@@ -229,7 +228,7 @@ class GrowingPrompt:
         ):  # the ids are not those of all messages, each written to its end
             self.prefix = None
             return encode_within_limit(request)
-        request = _with_memory(request, self._chat.read)
+        request = _with_memory(request, chat.read)
         rendering = request.render(request.messages)
         encoded, earlier = None, self.prefix
         if earlier is not None:
@@ -238,7 +237,7 @@ class GrowingPrompt:
         if encoded is None:
             earlier, point = None, BEGINNING
             encoded = encode_rendering(request, rendering)
-        self.prefix = _keep(request, encoded, self._chat.given, earlier, point)
+        self.prefix = _keep(request, encoded, chat.given, earlier, point)
         return encoded
 
 
@@ -256,7 +255,9 @@ def find_encoder(growing: Any, messages: Any) -> tuple[EncodeWhole, ReadMessages
             path="growing",
             hint="turnwise.tokens.growing.GrowingPrompt() makes one for each conversation.",
         )
-    return growing.encode, growing.recognise(messages)
+    known = ReadChat() if growing.prefix is None else growing.prefix.chat
+    chat = known.recognise(messages)
+    return partial(growing.encode, chat=chat), chat.read
 
 
 def _with_memory(request: EncodeRequest, earlier: ReadMessages | None) -> EncodeRequest:

@@ -256,7 +256,7 @@ class _WalkCode:
         if not _looks_at_neighbours(loop, sources):
             return False
         name = f"loop{len(self.scope)}"
-        self.scope[name] = (loop, self._with_trails)
+        self.scope[name] = (loop, self._with_trails, _counts(loop))
         source = "\n".join(sources)
         leaves = [node for node in nodes if isinstance(node, ProvenSegment)]
         written = {key for leaf in leaves for key in (*leaf.state, *leaf.trails)}
@@ -308,9 +308,8 @@ class _WalkCode:
         """Return the line that notes a message of which not all fields are written, if there is one."""
         name = f"keys{len(self.scope)}"
         self.scope[name] = node.keys | UNCOUNTED
-        size = 1 + len(node.keys)  # beside the role
-        left = f"left.append(({loop.index}, {name}))"
-        return [f"if len(m) != {size} and not {name}.issuperset(m): {left}"]
+        is_whole = f"len(m) == {1 + len(node.keys)} and 'role' in m or {name}.issuperset(m)"
+        return [f"if not ({is_whole}): left.append(({loop.index}, {name}))"]
 
 
 # The beginning of a loop that goes on at its checkpoint, and makes the next one.
