@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from turnwise.template import Template, compile
     from turnwise.tokens.encoded import Encoded
     from turnwise.tokens.encoded_batch import EncodedBatch
+    from turnwise.tokens.growing import GrowingPrompt
     from turnwise.tokens.session import Session
     from turnwise.training import Examples
 
@@ -97,6 +98,7 @@ __all__ = [
     "FunctionCall",
     "FunctionDefinition",
     "Grammar",
+    "GrowingPrompt",
     "IsolatedTemplate",
     "Limits",
     "Match",
@@ -176,6 +178,7 @@ _NAMES_BY_MODULE = {
     "turnwise.template": "Template compile",
     "turnwise.tokens.encoded": "Encoded",
     "turnwise.tokens.encoded_batch": "EncodedBatch",
+    "turnwise.tokens.growing": "GrowingPrompt",
     "turnwise.tokens.session": "Session",
     "turnwise.training": "Examples",
 }
@@ -185,8 +188,7 @@ _MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name 
 def __getattr__(name: str) -> Any:
     try:
         if name in _MODULES:
-            value = globals()[name] = getattr(import_module(_MODULES[name]), name)
-            return value
+            return globals().setdefault(name, getattr(import_module(_MODULES[name]), name))
         if not name.startswith("_"):
             # `turnwise.shapes`, without an import of its own.
             return import_module(f"turnwise.{name}")

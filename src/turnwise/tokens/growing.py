@@ -1,9 +1,8 @@
 """Encode a conversation that has grown: only what is new is analysed and encoded.
 
-A server gets a conversation again with every turn, a little longer. It is rendered as a whole, which is fast, since a
-template may write an earlier message differently now. What the program wrote, texts with their trails, is compared
-with what it wrote before. Where both begin alike, so do the text, the authors of its characters, its special tokens,
-its turns and its ids:
+A server gets a conversation again with every turn, a little longer. A template may write an earlier message differently
+now, so what it wrote, texts with their trails, is compared with what it wrote before. Where both begin alike, so do the
+text, the authors of its characters, its special tokens, its turns and its ids:
 
     before   <|user|>Q1<|assistant|>A1<|end|> <|user|>Q2<|end|> <|assistant|>
     now      <|user|>Q1<|assistant|>A1<|end|> <|user|>Q2<|end|> <|assistant|>A2<|end|> <|user|>Q3<|end|> <|assistant|>
@@ -253,7 +252,7 @@ def find_encoder(growing: Any, messages: Any) -> tuple[EncodeWhole, ReadMessages
         raise MessageError(
             f"growing is a GrowingPrompt, not {short_repr(growing)}",
             path="growing",
-            hint="turnwise.tokens.growing.GrowingPrompt() makes one for each conversation.",
+            hint="turnwise.GrowingPrompt() makes one for each conversation.",
         )
     known = ReadChat() if growing.prefix is None else growing.prefix.chat
     chat = known.recognise(messages)
