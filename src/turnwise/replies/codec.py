@@ -95,7 +95,7 @@ class ReplyCodec:
         **more: Any,
     ) -> Parser:
         """Return a parser for one reply; `declared` adds to the grammar, `more` is for `Parser`."""
-        from turnwise.replies.parser.parser import Parser
+        from turnwise.replies.parser import Parser
 
         grammar = self._grammar_for(tokenizer, declared)
         return Parser(grammar, prompt, tools, tokenizer=tokenizer, **more)
@@ -111,10 +111,12 @@ class ReplyCodec:
 
     def _grammar_for(self, tokenizer: Any, declared: JsonMapping | None) -> Grammar:
         """Return the grammar with what a tokenizer shows and with a caller's declaration."""
+        grammar = self.grammar if tokenizer is None else self._complete_by_tokens(tokenizer)
+        if declared is None:
+            return grammar
         from turnwise.replies.declared import merge_declaration
 
-        grammar = self.grammar if tokenizer is None else self._complete_by_tokens(tokenizer)
-        return grammar if declared is None else merge_declaration(grammar, declared, "declared")
+        return merge_declaration(grammar, declared, "declared")
 
     def _complete_by_tokens(self, tokenizer: Any) -> Grammar:
         """Return the grammar with the stops that a tokenizer names, and with its special tokens that no marker has.

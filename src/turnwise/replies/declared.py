@@ -362,8 +362,7 @@ def _parse_fields(kind: Any, data: Any, where: str, **known: Any) -> Any:
     """
     types = {item.name: str(item.type) for item in fields(kind)}
     parsers = {name: FIELD_PARSERS.get(type.removesuffix(NULLABLE)) for name, type in types.items()}
-    declarable = [name for name, parser in parsers.items() if parser is not None]
-    _check_keys(data, declarable, where)
+    _check_keys(data, [name for name, parser in parsers.items() if parser is not None], where)
     given = known
     for key, value in data.items():
         parser = parsers[key]
