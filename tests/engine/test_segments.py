@@ -179,6 +179,21 @@ def test_random_expressions() -> None:
 
 # Templates in which something gets from one round to the next other than in a namespace, or that look around.
 LEAKING = (
+    # Lists in namespaces: made in a round and read there, or in the next one.
+    "{% set n = namespace(c=[]) %}{% for m in messages %}{% if m.role == 'user' %}{% set n.c = [] %}{% endif %}"
+    "{% set n.c = n.c + (m.tool_calls or []) | list %}{{ m.role }}{{ n.c | length }}{% endfor %}",
+    "{% set n = namespace(c=[]) %}{% for m in messages %}{% set n.c = [] %}{% set n.c = n.c + [m.content] %}"
+    "{{ n.c[0] }};{% endfor %}{{ n.c | length }}",
+    "{% set n = namespace(c=false) %}{% for m in messages %}{{ 'called' if n.c }}{% set n.c = m.tool_calls %}"
+    "{% endfor %}",
+    "{% set n = namespace(c='') %}{% for m in messages %}{{ n.c }}{% set n.c = m.content if loop.first else [1] %}"
+    "{% endfor %}",
+    # Numbers that are written, first letters, and texts that are split at a constant.
+    "{% set n = namespace(i=0) %}{% for m in messages %}[{{ n.i }}] {{ m.content }}{% set n.i = n.i + 1 %}{% endfor %}",
+    "{% set n = namespace(i=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set n.i = loop.index %}{% endif %}"
+    "{% endfor %}{% for m in messages %}{{ m.content[0] }}{{ m.content[0].type }}{{ loop.index >= n.i }}{% endfor %}",
+    "{% for m in messages %}{% set t = '<think></think>' ~ m.content %}{{ t.split('</think>')[-1]|trim }}{% endfor %}",
+    "{% for m in messages %}{{ ('a</thi' ~ (m.content or '') ~ 'nk>').split('</think>') | join('|') }}{% endfor %}",
     "{% set seen = [] %}{% for m in messages %}{{ seen|length }}{% set _ = seen.append(m.role) %}{% endfor %}",
     "{% for m in messages %}{{ loop.changed(m.role) }}{% endfor %}",
     "{% set c = cycler('a', 'b') %}{% for m in messages %}{{ c.next() }}{% endfor %}",
