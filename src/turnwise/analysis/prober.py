@@ -430,12 +430,10 @@ class Prober:
             start = rendering.text.rfind(USER) + len(USER)
         pieces: list[Piece] = []
         table = rendering.piece_table
-        for index, (text, trail, message, generation) in enumerate(table.rows()):
+        for index in range(table.index_at(start), len(table.texts)):
             position = table.starts[index]
-            if table.starts[index + 1] <= start:
-                continue
-            fragments = [(text, trail)] if type(trail) is int else table.split(index)
-            for fragment, leaf in fragments:
+            message, generation, _ = table.where(index)
+            for fragment, leaf in table.split(index):
                 rest = fragment[max(start - position, 0) :]
                 position += len(fragment)
                 if rest:

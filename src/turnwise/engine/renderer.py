@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from turnwise.engine.program import Program, mark_program
 from turnwise.engine.provenance.expressions import MarkReader, WrittenSpan
 from turnwise.engine.provenance.rendering import Rendering, RenderingSource
-from turnwise.engine.provenance.splitting import Follower
+from turnwise.engine.provenance.splitting import Follower, QuietFollower
 from turnwise.engine.provenance.trails import Output
 from turnwise.engine.runtime.limits import (
     DEFAULT_LIMITS,
@@ -281,9 +281,11 @@ class RenderCall(RenderingSource):
             self.program = self.program.shadowing(renderer._options | self.options)
         self.nodes = self.program.nodes
 
-    def make_follower(self) -> Follower:
-        """Return what follows trails, within a budget."""
+    def make_follower(self, is_quiet: bool = False) -> Follower:
+        """Return what follows trails, within a budget; a quiet one has half of it, and issues no warnings."""
         limits = self.renderer.limits
+        if is_quiet:
+            return QuietFollower(limits.origins // 2)
         return Follower(limits.origins, lambda: limits.share_of_origins(self.make_context()))
 
     def render(self, with_trails: bool = False) -> Rendering:
@@ -314,7 +316,8 @@ class RenderCall(RenderingSource):
                 return Rendering(text, self, output, self.plain_kind, unwritten)
         rendering = self.run()
         if written is None:  # else the segments are known, and this call has little left to spend
-            self.learn(known, rendering.output)
+            context = self.make_context()
+            known.learn(self.program, self.make_runtime(context), context, rendering)
             table.keep(key, known, known.size)
         return rendering
 
@@ -372,17 +375,11 @@ class RenderCall(RenderingSource):
     def find_output(self) -> Output:
         """Return the origins of a text that segments wrote: its budgets were looked at already."""
         if self.segments is not None:
-            has_tools = self.tools is not NO_TOOLS
-            written = self.segments.write(self.chat, self.now, has_tools, with_trails=True)
-            if written is not None:
-                return written[1]
+            output = self.segments.trace(self.chat, self.now, self.tools is not NO_TOOLS)
+            if output is not None:
+                return output
         context = self.make_context()
         return self.program.run(self.make_runtime(context), context)
-
-    def learn(self, segments: Segments, output: Output) -> None:
-        """Record the segments of this conversation, which are this output."""
-        context = self.make_context()
-        segments.learn(self.program, self.make_runtime(context), context, output)
 
     def find_writers(self, text: str) -> list[WrittenSpan]:
         """Return which expressions wrote which characters of a text; none if the program does not write it again."""

@@ -23,7 +23,7 @@ UNCACHED_ROOM = 4_000_000
 
 
 class JsonCache(dict[Any, Any]):
-    """What was made of the tools before: JSON texts, and their fragments and pieces.
+    """What was made of the tools before: JSON texts.
 
     A template can write one list in any number of styles, so the size of all is bounded.
     """

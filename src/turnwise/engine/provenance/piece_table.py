@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain, repeat
+from itertools import accumulate
 from typing import Any
 
 from turnwise.engine.provenance.container_rules import ITEMS
@@ -55,18 +55,13 @@ from turnwise.engine.provenance.trails import (
 from turnwise.messages import Path
 
 MARK_COST = 2  # steps of the budget for a mark whose trail is followed
-ROOM_FOR_BLOCKS = 64  # steps that are bought at once, since there are many small blocks
 WRITTEN_BY_TEMPLATE = {int}  # the types of trails of a block that only the template wrote
-NOTHING: Iterator[Any] = iter(())
 new_tuple = tuple.__new__  # in half of the time of calling a named tuple
 BLOCK_COST = 2  # steps of the budget for a block within a block, beside those for its texts
 
 
-TableRow = tuple[str, Trail, int | None, bool]
-"""Text, trail, message, whether it is in a generation block.
-
-A plain tuple, since there are many.
-"""
+Where = tuple[int | None, bool, Path | None]
+"""The message that is being written, whether in a generation block, and the content part."""
 
 
 class PieceTable:
@@ -108,12 +103,9 @@ class PieceTable:
             out = ["".join(out[::2]), LOST]
         tracker = MessageTracker(self.follower)
         tracker.read(out)
-        self.texts = tracker.texts
-        self.trails = tracker.trails
-        self.message_starts = tracker.message_starts
-        self.messages = tracker.messages
-        self.part_starts = tracker.part_starts
-        self.parts = tracker.parts
+        self.texts, self.trails = tracker.texts, tracker.trails
+        self.message_starts, self.messages = tracker.message_starts, tracker.messages
+        self.part_starts, self.parts = tracker.part_starts, tracker.parts
         self._generation_switches = tracker.generation_switches
         self.starts = list(accumulate(map(len, self.texts), initial=0))
 
@@ -121,28 +113,15 @@ class PieceTable:
         """Return the message that was being written at the text with this index."""
         return self.messages[bisect_right(self.message_starts, index) - 1]
 
-    def part_of(self, index: int) -> Path | None:
-        """Return the content part that was being written at the text with this index."""
-        return self.parts[bisect_right(self.part_starts, index) - 1]
+    def where(self, index: int) -> Where:
+        """Return where the text with this index was written."""
+        is_generated = bisect_right(self._generation_switches, index) % 2 == 0
+        part = self.parts[bisect_right(self.part_starts, index) - 1]
+        return self.message_of(index), is_generated, part
 
     def index_at(self, character: int) -> int:
         """Return the index of the text that holds this character."""
         return bisect_right(self.starts, character) - 1
-
-    def rows(self) -> Iterator[TableRow]:
-        """Return the rows of the table in their order."""
-        count = len(self.texts)
-        ends = [*self.message_starts[1:], count]
-        spans = zip(self.message_starts, ends, self.messages, strict=True)
-        messages = chain.from_iterable(
-            repeat(message, end - start) for start, end, message in spans
-        )
-        switches = [*self._generation_switches, count]
-        generations = chain.from_iterable(
-            repeat(number % 2 == 1, end - switches[number])
-            for number, end in enumerate(switches[1:])
-        )
-        return zip(self.texts, self.trails, messages, generations, strict=True)
 
     def generation_spans(self) -> list[tuple[int, int]]:
         """Return the character ranges in generation blocks, without empty ones."""
@@ -214,7 +193,6 @@ class MessageTracker:
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
-        self._block_room = 0
         self.texts: list[str] = []
         self.trails: list[Trail] = []
         self.message_starts = [0]
@@ -261,23 +239,10 @@ class MessageTracker:
 
         A block beyond the budget is one text, whose trail is followed by nobody either.
         """
-        texts = out[::2]
-        self._block_room -= BLOCK_COST + len(texts)
-        if self._block_room < 0 and not self._make_room():
+        cost = BLOCK_COST + len(out) // 2
+        if self._follower.take(cost) < cost or not is_joined(text, out):
             return None
-        if "".join(texts) != text:
-            return None
-        trails = out[1::2]
-        if set(map(type, trails)) == WRITTEN_BY_TEMPLATE and all(texts):
-            self.texts += texts  # no marks and no blocks: most blocks are a marker and a line end
-            self.trails += trails
-            return NOTHING
-        return zip(texts, trails, strict=True)
-
-    def _make_room(self) -> bool:
-        """Buy room for blocks from the budget; return False if there is none left."""
-        self._block_room = self._follower.take(ROOM_FOR_BLOCKS)
-        return self._block_room > 0
+        return pairs_of(out)
 
     def _read_mark(self, trail: tuple[Any, ...]) -> None:
         if trail is BEGIN or trail is END:
@@ -348,10 +313,7 @@ class MessageTracker:
         return None
 
     def _enter_innermost_message(self) -> None:
-        message = None
-        for message in reversed(self._loops):
-            if message is not None:
-                break
+        message = next((one for one in reversed(self._loops) if one is not None), None)
         if message != self._message:
             self._message = message
             self._start_message(message, len(self.texts))
@@ -410,7 +372,7 @@ def read_texts_after(output: Output, text: str, character: int) -> tuple[list[in
     is followed, so this costs no more than there is after the character.
     """
     starts, trails, start = [len(text)], [], len(text)
-    texts: list[str] = []
+    texts = []
     for index in range(len(output) - 2, -1, -2):
         if start <= character:
             break

@@ -19,14 +19,22 @@ of kind "computed" without sources, and a `TurnwiseWarning` says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import islice, pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise, repeat
+from operator import eq
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from turnwise.engine.provenance.expressions import Position, WrittenSpan, find_span
 from turnwise.engine.provenance.media import MediaPart, find_media
-from turnwise.engine.provenance.piece_table import PieceTable, message_index
+from turnwise.engine.provenance.piece_table import PieceTable, Where, message_index
+from turnwise.engine.provenance.sections import (
+    SECTIONS,
+    SLOT,
+    UNKNOWN,
+    SectionedOutput,
+    SectionPieces,
+)
 from turnwise.engine.provenance.splitting import LOST, Follower
 from turnwise.engine.provenance.trails import (
     DONE,
@@ -34,13 +42,13 @@ from turnwise.engine.provenance.trails import (
     UNFOLLOWED,
     Computed,
     Field,
+    Fragment,
     Leaf,
     Output,
     Written,
     part_of_path,
     root_trail,
 )
-from turnwise.engine.provenance.written_values import JSON
 from turnwise.errors import escape_character
 from turnwise.messages import Change, Path, PlainKind, format_path
 from turnwise.messages.media import find_media_parts
@@ -55,8 +63,6 @@ new_tuple = tuple.__new__  # in half of the time of calling a named tuple
 Suspects = tuple[int | str, ...]
 """What may be lost: messages that are not known to be written whole, and "tools" if nothing of them is written."""
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
-
-
 OriginKind = Literal["template", "field", "computed"]
 
 
@@ -119,8 +125,8 @@ class RenderingSource:
     aliases: Mapping[tuple[int, str], str] = MappingProxyType({})
     with_parts: Sequence[Any] = ()
 
-    def make_follower(self) -> Follower:
-        """Return what follows trails, within a budget."""
+    def make_follower(self, is_quiet: bool = False) -> Follower:
+        """Return what follows trails, within a budget; a quiet one has half of it, and issues no warnings."""
         return Follower(SMALL_BUDGET)
 
     def find_output(self) -> Output:
@@ -149,7 +155,8 @@ class Piece(PieceFields):
         ('Hi', 'messages[0].content')
     """
 
-    _written = (NO_TEMPLATE, "", 0)  # the rendering: what it was made of, its text; the start in it
+    # What the rendering was made of, its text, and the texts and identities of all of its pieces.
+    _written: tuple[Any, ...] = ()
 
     @property
     def expression(self) -> Position | None:
@@ -160,9 +167,12 @@ class Piece(PieceFields):
         """
         if self.origin.line is not None and self.origin.column is not None:
             return self.origin.line, self.origin.column
-        source, text, start = self._written
+        if not self._written:
+            return None
+        source, text, texts, identities = self._written
+        start = sum(map(len, texts[: identities.index(id(self))]))
         span = find_span(source.find_writers(text), start)
-        return span.expression if span is not None else None
+        return span and span.expression
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Piece, (self.text, self.origin)
@@ -256,7 +266,13 @@ class Rendering:
     def pieces(self) -> tuple[Piece, ...]:
         """The text, cut where the origin changes."""
         if self._pieces is None:
-            self._pieces = self._make_pieces(self.piece_table)
+            self._pieces = self._join_sections()
+        if self._pieces is None:
+            pieces = find_pieces(self, self.piece_table)
+            self._pieces = self._bind(pieces, pieces)
+        if self._pieces is None:
+            self.piece_table.follower.report_defect("the pieces of a rendering do not join to it")
+            self._pieces = (Piece(self.text, self.origin(UNFOLLOWED, None, False)),)
         return self._pieces
 
     @property
@@ -286,18 +302,60 @@ class Rendering:
             self._piece_table = PieceTable(self.output, self.text, self.make_follower())
         return self._piece_table
 
-    def _make_pieces(self, table: PieceTable) -> tuple[Piece, ...]:
-        text = self.text
-        starts, origins = _find_origins(self, table)
-        if starts[-1] != len(text):
-            table.follower.report_defect("the pieces of a rendering do not join to it")
-            starts, origins = [0, len(text)], [self.origin(UNFOLLOWED, None, False)]
-        pieces = []
-        for (start, end), origin in zip(pairwise(starts), origins, strict=True):
-            piece = new_tuple(Piece, (text[start:end], origin))
-            if origin.line is None:
-                piece._written = self._source, text, start
-            pieces.append(piece)
+    def _join_sections(self) -> tuple[Piece, ...] | None:
+        """Return the pieces of what segments wrote; None if that takes the piece table."""
+        output, source = self.output, self._source
+        if type(output) is not SectionedOutput or source.aliases or self._positions is not None:
+            return None
+        follower = source.make_follower(is_quiet=True)
+        known: Any = {key: SECTIONS.peek(key) for key, _ in output.sections}
+        if None in known.values():
+            known = _read_sections(self, output, follower)
+        if not known:
+            return None
+        pieces, fresh = self._fill_slots(output, known, follower)
+        follower.take(2 * len(pieces) + len(output))
+        origins = [piece[1] for piece in pieces]
+        is_cut = not any(map(eq, origins, origins[1:]))
+        return self._bind(pieces, fresh) if is_cut and not follower.problems else None
+
+    def _fill_slots(
+        self, output: SectionedOutput, known: Any, follower: Follower
+    ) -> tuple[list[Piece], list[Piece]]:
+        """Return the pieces of sections that are known, and those of them that no other rendering has."""
+        pieces: list[Any] = []
+        texts, origins, followed = [], [], []
+        begin = 0
+        for key, end in output.sections:
+            made, own, read, unknown = known[key]
+            for place, item, where in unknown:
+                followed.append((len(pieces) + place, begin + item, where))
+            pieces += made
+            origins += own
+            texts += [output[begin + item] if type(item) is int else item for item in read]
+            begin = end
+        fresh = list(map(new_tuple, repeat(Piece), zip(texts, origins, strict=True)))
+        following = iter(fresh).__next__
+        pieces = [piece or following() for piece in pieces]
+        for place, item, where in reversed(followed):
+            text, trail = output[item : item + 2]
+            if not text and type(trail) is tuple:
+                texts.append(text)  # it is a mark
+            found = _merge(self, text, [(follower.split(text, trail), where)])
+            pieces[place : place + 1] = found
+            fresh += found
+        if "" in texts:
+            follower.warn("there is nothing in a slot")
+        return pieces, fresh
+
+    def _bind(self, pieces: list[Piece], fresh: list[Piece]) -> tuple[Piece, ...] | None:
+        texts = [piece[0] for piece in pieces]
+        if "".join(texts) != self.text:
+            return None
+        # Pieces that no other rendering has know this one. They share a dictionary: few are asked what wrote them.
+        shared = {"_written": (self._source, self.text, texts, list(map(id, pieces)))}
+        for piece in fresh:
+            piece.__dict__ = shared
         return tuple(pieces)
 
     @property
@@ -324,35 +382,31 @@ class Rendering:
             part = None if part is None else self._path_as_given(part)
         if type(leaf) is Written:
             leaf, part = leaf
+        kind, place = "computed", (None, None, None)
+        path, key = leaf if type(leaf) is Field else (None, False)
+        sources: tuple[Path, ...] = ()
         if type(leaf) is int:
-            line, column = self._source.nodes[leaf]
-            place = ("template", line, column, leaf, None, False, message, generation, (), part)
-            return new_tuple(Origin, place)
-        if type(leaf) is Field:
-            path = self._path_as_given(leaf.path)
+            kind, place = "template", (*self._source.nodes[leaf], leaf)  # type: ignore[assignment]
+        elif path is not None:
+            kind, path = "field", self._path_as_given(path)
             if message is None:
                 message = message_index(path)
             part = part_of_path(path) or part
-            field = ("field", None, None, None, path, leaf.key, message, generation, (), part)
-            return new_tuple(Origin, field)
-        sources: tuple[Path, ...] = ()
-        if isinstance(leaf, Computed):
+        elif type(leaf) is Computed:
             sources = tuple(map(self._path_as_given, leaf.sources))
             parts = set(map(part_of_path, sources))
             part = parts.pop() if len(parts) == 1 else part
-        return Origin("computed", None, None, None, None, False, message, generation, sources, part)
+        return new_tuple(Origin, (kind, *place, path, key, message, generation, sources, part))
 
     def _path_as_given(self, path: Path) -> Path:
         # Templates see reasoning under more keys than it was given, and messages may have been moved.
-        aliases = self._source.aliases
-        if aliases and len(path) >= 3 and path[0] == "messages":
+        if path[0] == "messages" and len(path) > 1:
             # After "messages" a path has an index, and then a key, which its type does not say.
-            name = aliases.get((path[1], path[2]))  # type: ignore[arg-type]
+            name = self._source.aliases.get(path[1:3])  # type: ignore[arg-type]
             if name is not None:
                 path = (*path[:2], name, *path[3:])
-        if self._positions is not None and len(path) >= 2 and path[0] == "messages":
-            # as above: path[1] is an index
-            return ("messages", self._positions[path[1]], *path[2:])  # type: ignore[index]
+            if self._positions is not None:
+                path = ("messages", self._positions[path[1]], *path[2:])  # type: ignore[index]
         return path
 
     def spans(
@@ -384,15 +438,13 @@ class Rendering:
             >>> template.render([{"role": "user", "content": "Hi"}]).spans(kind="field")
             [(1, 3)]
         """
-        wanted = {"kind": kind, "message": message, "generation": generation}
+        wanted = {"kind": kind, "message": message, "generation": generation, "field": field}
         wanted = {name: value for name, value in wanted.items() if value is not None}
 
         def fits(origin: Origin) -> bool:
-            if field is not None and (origin.field != field or origin.key):
-                return False
             if part is not None and (origin.part is None or format_path(origin.part) != part):
                 return False
-            if where is not None and not where(origin):
+            if (where is not None and not where(origin)) or (field is not None and origin.key):
                 return False
             return all(getattr(origin, name) == value for name, value in wanted.items())
 
@@ -409,8 +461,7 @@ class Rendering:
 
     def cut(self, end: int) -> Rendering:
         """Return the first `end` characters with their pieces, and the media whose placeholders are whole."""
-        pieces: list[Piece] = []
-        start = 0
+        pieces, start = [], 0
         for piece in self.pieces:
             if start >= end:
                 break
@@ -429,13 +480,16 @@ class Rendering:
             whitespace: make spaces, tabs and line ends visible.
         """
         shades: dict[Path, str] = {}
-        escapes = ControlEscapes()
         parts = []
         for text, origin in self.pieces:
             if whitespace:
                 text = text.translate(VISIBLE)
-            if not text.isprintable():
-                text = text.translate(escapes)
+            text = "".join(
+                [
+                    one if one.isprintable() or one in "\n\t" else escape_character(one)
+                    for one in text
+                ]
+            )
             if not colour:
                 shade = ""
             elif origin.path is not None:
@@ -444,16 +498,6 @@ class Rendering:
                 shade = DIM if origin.kind == "template" else COMPUTED
             parts.append(f"{shade}{text}{RESET}" if shade else text)
         return "".join(parts)
-
-
-class ControlEscapes(dict[int, str]):
-    """A table for `str.translate` that escapes what is not printable, made as it is used."""
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        is_shown = character.isprintable() or character in "\n\t"
-        self[code] = character if is_shown else escape_character(character)
-        return self[code]
 
 
 def append_reply(
@@ -487,60 +531,69 @@ def _restore_rendering(
     return rendering
 
 
-def _find_origins(rendering: Rendering, table: PieceTable) -> tuple[list[int], list[Origin]]:
-    """Follow the trails of a piece table; return where origins change, and the end, and the origins."""
-    starts: list[int] = []
-    origins: list[Origin] = []
-    end, last, part = 0, None, None
-    count = _affordable_rows(table)
-    has_parts = len(table.parts) > 1
-    for index, (text, trail, message, generation) in enumerate(islice(table.rows(), count)):
-        if has_parts:
-            part = table.part_of(index)
-        # The last is the cache of texts that many renderings have: those of tools.
-        if message is None and type(trail) is tuple and trail[0] is JSON and trail[5] is not None:
-            found = _find_origins_of_json(rendering, table, index, generation)
-            starts += [end + start for start, _ in found]
-            origins += [origin for _, origin in found]
-            end, last = end + len(text), None
-            continue
-        for fragment, leaf in ((text, trail),) if type(trail) is int else table.split(index):
-            key = (leaf, message, generation, part)
-            if key != last:
-                last = key
-                starts.append(end)
-                origins.append(rendering.origin(leaf, message, generation, part))
-            end += len(fragment)
-    if count < len(table.texts):
-        starts.append(end)
-        origins.append(rendering.origin(UNFOLLOWED, None, False))
-        end = table.starts[-1]
-    return [*starts, end], origins
-
-
-def _find_origins_of_json(
-    rendering: Rendering, table: PieceTable, index: int, generation: bool
-) -> list[tuple[int, Origin]]:
-    """Return the origins of a text that many renderings have, with their places in it."""
-    _, value, _, style, node, cache = table.trails[index]
-    key = (id(value), style, node, "pieces", generation)
-    found: list[tuple[int, Origin]]
-    nodes, found = cache.get(key) or (None, [])
-    if nodes is not rendering._source.nodes:
-        end, last = 0, None
-        found = []
-        for fragment, leaf in table.split(index):
-            if leaf != last:
-                last = leaf
-                found.append((end, rendering.origin(leaf, None, generation)))
-            end += len(fragment)
-        cache.add(key, (rendering._source.nodes, found), PIECE_SIZE * len(found))
+def _read_sections(
+    rendering: Rendering, output: SectionedOutput, follower: Follower
+) -> dict[Any, SectionPieces] | None:
+    """Return what the pieces of each section are in every rendering; None if they differ in more than texts."""
+    items = output.copy()
+    slots: list[int] = []
+    begin = 0
+    for (section, _), end in output.sections:
+        for item, is_known in section.slots.items():
+            trail = items[begin + item + 1]
+            if not is_known or type(follower.resolve(trail)) is not Field:
+                trail = UNKNOWN
+            items[begin + item : begin + item + 2] = SLOT, trail
+        slots += section.slots
+        begin = end
+    pieces = find_pieces(rendering, PieceTable(items, "".join(items[::2]), follower))
+    if follower.problems or [part for part, _ in pieces].count(SLOT) != len(slots):
+        return None  # a text has the origin of a neighbour
+    found: dict[Any, SectionPieces] = {}
+    begin = 0
+    for key, end in output.sections:
+        left = len("".join(items[begin:end:2]))
+        made, own, read, followed = found[key] = ([], [], [], [])
+        while left > 0:
+            part, origin = piece = pieces.pop(0)
+            left -= len(part)
+            place: Any = slots.pop(0) if part == SLOT else part
+            made.append(piece)
+            if part == SLOT and items[begin + place + 1] is UNKNOWN:
+                where = (origin.message, origin.generation, origin.part)
+                followed.append((len(made) - 1, place, where))
+            elif part == SLOT or origin.line is None:
+                own.append(origin)
+                read.append(place)
+                made[-1] = None
+        if left < 0:
+            return None
+        SECTIONS.keep(key, found[key], PIECE_SIZE * (1 + len(made)))
+        begin = end
     return found
 
 
-def _affordable_rows(table: PieceTable) -> int:
-    """Pay for the pieces of a table, and return for how many rows the budget is enough."""
-    count = len(table.texts)  # a row that the template did not write takes twice as long
-    cost = 2 * count - list(map(type, table.trails)).count(int)
-    paid = table.follower.take(cost)
-    return count if paid == cost else paid // 2
+def _merge(
+    rendering: Rendering, text: str, rows: Iterable[tuple[Sequence[Fragment], Where]]
+) -> list[Piece]:
+    starts, origins = [], []
+    end, last = 0, None
+    for fragments, where in rows:
+        for fragment, leaf in fragments:
+            key = (leaf, where)
+            if key != last:
+                last = key
+                starts.append(end)
+                origins.append(rendering.origin(leaf, *where))
+            end += len(fragment)
+    texts = [text[start:stop] for start, stop in pairwise([*starts, end])]
+    return list(map(new_tuple, repeat(Piece), zip(texts, origins, strict=True)))
+
+
+def find_pieces(rendering: Rendering, table: PieceTable) -> list[Piece]:
+    """Follow the trails of a piece table, within its budget."""
+    count = table.follower.take(len(table.texts))  # beside what it takes to follow them
+    rows = [(table.split(index), table.where(index)) for index in range(count)]
+    rest = "".join(table.texts[count:])
+    rows.append(([(rest, UNFOLLOWED)] if rest else [], (None, False, None)))
+    return _merge(rendering, "".join(table.texts), rows)

@@ -66,13 +66,13 @@ class Follower:
         "_resolved",
         "_share",
         "_starts",
-        "_warned",
+        "problems",
     )
 
     def __init__(self, budget: int, share: Callable[[], int] = lambda: 0) -> None:
         self._left = budget
         self._share: Callable[[], int] | None = share
-        self._warned: set[str] = set()
+        self.problems: set[str] = set()
         # What was found before, by the identity of a trail or list, which is stored too so that it
         # stays alive: parts of one text all ask for the fragments of the whole.
         self._fragments: dict[tuple[int, str], tuple[Trail, list[Fragment]]] = {}
@@ -118,8 +118,8 @@ class Follower:
 
     def warn(self, problem: str) -> None:
         """Issue a warning, once for each problem of a rendering."""
-        if problem not in self._warned:
-            self._warned.add(problem)
+        if problem not in self.problems:
+            self.problems.add(problem)
             warn_caller(problem)
 
     def report_defect(self, problem: str) -> None:
@@ -300,6 +300,16 @@ class Follower:
         return ends
 
 
+class QuietFollower(Follower):
+    """Follows trails that no caller has asked for, or that are followed again if there is a problem."""
+
+    __slots__ = ()
+
+    def warn(self, problem: str) -> None:
+        """Keep a problem to itself."""
+        self.problems.add(problem)
+
+
 def pairs_of(flat: Sequence[Any]) -> Iterator[tuple[str, Trail]]:
     """Return the pairs of a flat `text, trail, text, trail, ...` sequence."""
     return zip(flat[::2], flat[1::2], strict=True)
@@ -312,7 +322,7 @@ def merge_fragments(fragments: list[Fragment]) -> Leaf:
 
 def split_blend(follower: Follower, text: str, *inputs: Any) -> Splitting:
     """Give the whole text one leaf, merged from those of all inputs."""
-    leaves: list[Leaf] = []
+    leaves = []
     for part, trail in pairs_of(inputs):
         fragments = yield part or ANY, trail
         leaves += [leaf for _, leaf in fragments]

@@ -337,7 +337,7 @@ def to_json(
         known = cache.get((id(value), style))
         if known is not None:
             rt.charge_bytes(len(known))
-            return known, (JSON, value, trail, style, node, cache)
+            return known, (JSON, value, trail, style, node)
     _charge_json(rt, value, trail, style)
     try:
         result = make_json_writer(style)(value)
@@ -350,7 +350,7 @@ def to_json(
     rt.charge_bytes(len(result))
     if cache is not None:
         cache.add((id(value), style), result, len(result))
-    return result, (JSON, value, trail, style, node, cache)
+    return result, (JSON, value, trail, style, node)
 
 
 def _charge_json(rt: Runtime, value: Any, trail: Trail, style: JsonStyle) -> None:

@@ -27,6 +27,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from turnwise.engine.provenance.sections import OutputSection, SectionedOutput
 from turnwise.engine.segments.facts import (
     HELPERS,
     Constants,
@@ -39,6 +40,8 @@ from turnwise.engine.segments.facts import (
 OF_ROUND = re.compile(r"\b[imMn]\b|\bselect\(")  # in a question about more than the state
 # In a source about more than the message at hand and the state: other messages, or the clock.
 OF_OTHERS = re.compile(r"\b[MNn]\b|\bselect\(|\bformat_now\(")
+# In the source of a trail about more than which message is at hand.
+OF_CONVERSATION = re.compile(r"\b(?:[imMnS]|L\d+|select|format_now)\b")
 TEXT = r"'(?:[^'\\]|\\.)*'"
 UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
 OF_TEXT = re.compile(rf"\.get\(({TEXT})\)(\)?\.__class__ is str)")  # whether a field has text
@@ -163,6 +166,9 @@ def compile_walk(
 class _WalkCode:
     def __init__(self, constants: Constants, with_trails: bool, with_memory: bool) -> None:
         self.lines = list(BEGIN)
+        self._with_sections = with_trails and not with_memory
+        if self._with_sections:
+            self.lines.append("    out = SectionedOutput(); sections = out.sections = []")
         self.scope: dict[str, Any] = {
             **HELPERS,
             **constants.values,
@@ -170,6 +176,7 @@ class _WalkCode:
             "UNCOUNTED": UNCOUNTED,
             "LoopCheckpoint": LoopCheckpoint,
             "read_entry": read_entry,
+            "SectionedOutput": SectionedOutput,
         }
         self._with_trails = with_trails
         self._with_memory = with_memory
@@ -298,11 +305,30 @@ class _WalkCode:
             texts, state = node.output, state | node.trails
         if texts:
             lines.append(f"out += ({', '.join(texts)},)")
+            lines += self._note_section(texts, loop)
         lines += [f"carried += S[{key!r}]" for key in node.carried]
         if state:
             targets = ", ".join(f"S[{key!r}]" for key in state)
             lines.append(f"{targets}, = {', '.join(state.values())},")
         self.lines += [f"{indent}{line}" for line in lines]
+
+    def _note_section(self, sources: list[str], loop: LoopOverMessages | None) -> list[str]:
+        if not self._with_sections:
+            return []
+        index = loop.index if loop else "None"
+        name = f"section{len(self.scope)}"
+        section = self.scope[name] = OutputSection({})
+        item, rest = 0, iter(sources)
+        for source in rest:
+            if source.startswith("*"):
+                item += len(self.scope[source[1:]])
+                continue
+            trail = LITERAL.sub("", next(rest)).replace(index, "")
+            is_known = OF_CONVERSATION.search(trail) is None
+            if source != "''" or not is_known:  # else it is a mark
+                section.slots[item] = is_known
+            item += 2
+        return [f"sections.append((({name}, {index}), len(out)))"]
 
     def _write_unwritten(self, node: ProvenSegment, loop: LoopOverMessages) -> list[str]:
         """Return the line that notes a message of which not all fields are written, if there is one."""

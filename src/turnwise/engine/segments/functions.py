@@ -370,7 +370,7 @@ def _run_filter_tojson(
 ) -> Any:
     if not holds_unknown(recorder, value):
         return run_guarded(recorder, function, rt, value, trail, *args, node=node, **more)
-    _, (rule, _, _, style, node, _) = run_guarded(
+    _, (rule, _, _, style, node) = run_guarded(
         recorder, function, rt, "", trail, *args, node=node, **more
     )
     source = f"{recorder.name(make_json_writer(style))}({_write_value(recorder, value)})"
@@ -378,7 +378,7 @@ def _run_filter_tojson(
     rt.charge_bytes(OPERATION_BYTES)
     is_number = isinstance(value, UnknownNumber)  # it has no brackets or quotes that may be cut off
     slot = recorder.make_slot(source, _find_field(recorder, value))._replace(is_json=not is_number)
-    return recorder.make_text((slot,), True), (rule, InTrail(value), trail, style, node, None)
+    return recorder.make_text((slot,), True), (rule, InTrail(value), trail, style, node)
 
 
 def _find_field(recorder: Recorder, value: Any) -> MessageField | None:

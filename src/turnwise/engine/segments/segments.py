@@ -15,9 +15,9 @@ from typing import Any
 
 from turnwise.engine.program import Program
 from turnwise.engine.provenance.piece_table import PieceTable
-from turnwise.engine.provenance.rendering import Suspects
-from turnwise.engine.provenance.splitting import Follower
-from turnwise.engine.provenance.trails import UNFOLLOWED, Output
+from turnwise.engine.provenance.rendering import Rendering, Suspects, find_pieces
+from turnwise.engine.provenance.splitting import QuietFollower
+from turnwise.engine.provenance.trails import Output
 from turnwise.engine.runtime.limits import (
     MAX_CHARACTER_SIZE,
     MAX_SEGMENTED_LENGTH,
@@ -42,15 +42,6 @@ CONTAINER_BYTES = 400
 LOST_TOOLS = ("tools",)
 # What the walk over a conversation may raise: the program then raises an error with its place, or not.
 UNWRITABLE = (TypeError, ValueError, LookupError, RecursionError, MemoryError)
-
-
-class QuietFollower(Follower):
-    """Follows trails that no caller has asked for."""
-
-    __slots__ = ()
-
-    def warn(self, problem: str) -> None:
-        """Keep a problem to itself."""
 
 
 SegmentedText = tuple[str, Output, Suspects | None, int, int]
@@ -137,6 +128,16 @@ class Segments:
                 unwritten += _find_unwritten(messages, missing, {*others, *carried})
         return text, out, unwritten, steps, size + cost * length
 
+    def trace(self, messages: list[dict[str, Any]], now: Any, has_tools: bool) -> Output | None:
+        """Return the output of a conversation that was written before; None if the program has to run."""
+        variant = (True, False)
+        walk = self._walks.get(variant) or self._compile(variant)
+        try:
+            walked = walk(messages, len(messages), {"now": now}, has_tools, {})
+        except UNWRITABLE:
+            return None
+        return None if walked is None or not self._has_origins else walked[0]
+
     def _compile(self, variant: tuple[bool, bool]) -> Walk:
         walk = self._walks[variant] = compile_walk(self._entry, self._constants, *variant)
         return walk
@@ -166,7 +167,7 @@ class Segments:
         program: Program,
         runtime: Runtime,
         context: Mapping[str, Any],
-        output: Output,
+        rendering: Rendering,
     ) -> None:
         """Record a conversation, unless that failed often.
 
@@ -174,7 +175,7 @@ class Segments:
             program: the program.
             runtime: the budgets for running it.
             context: its inputs.
-            output: what it writes.
+            rendering: what it writes.
         """
         messages = context["messages"]
         self._misses += 1
@@ -187,10 +188,10 @@ class Segments:
             self._record(program, runtime, {**context, "messages": messages[:MAX_LEARNED]})
             call = (messages, runtime.now, context.get("tools") is not None)
             written = self.write(*call)
-            traced = self.write(*call, with_trails=True)
+            traced = self.trace(*call)
         finally:
             self._lock.release()
-        text = "".join(output[::2])
+        text = rendering.text
         if written is None:
             self._failures += 1
             self._next = self._misses + 2 ** min(self._failures, MAX_DOUBLINGS)
@@ -198,9 +199,12 @@ class Segments:
             self._leaves, self._entry = MAX_LEAVES, FactTree()
             self._walks.clear()
         if traced is not None:
-            origins = [_find_origins(one, text, self._limits) for one in (traced[1], output)]
-            is_followed = UNFOLLOWED not in [leaf for leaf, *_ in origins[1]]
-            self._has_origins &= is_followed and origins[0] == origins[1]
+            follower = QuietFollower(2 * min(self._limits.origins, CHECKED_ORIGINS))
+            ours, theirs = [
+                find_pieces(rendering, PieceTable(output, text, follower))
+                for output in (traced, rendering.output)
+            ]
+            self._has_origins &= not follower.problems and ours == theirs
         self._recordings += 1
         if self._recordings > FREELY_LEARNED:
             self._next = max(self._next, self._misses + self._recordings)
@@ -215,21 +219,6 @@ class Segments:
         self._leaves += recorder.learned
         self._questions += recorder.questions
         self._walks.clear()
-
-
-def _find_origins(output: Output, text: str, limits: Limits) -> list[tuple[Any, ...]]:
-    """Return where each stretch of a text came from: leaf, message, whether it is generated, content part; its end."""
-    table = PieceTable(output, text, QuietFollower(min(limits.origins, CHECKED_ORIGINS)))
-    found: list[tuple[Any, ...]] = []
-    end = 0
-    for index, (_, _, message, is_generated) in enumerate(table.rows()):
-        for part, leaf in table.split(index):
-            end += len(part)
-            origin = (leaf, message, is_generated, table.part_of(index))
-            if found and found[-1][:4] == origin:
-                found.pop()
-            found.append((*origin, end))
-    return found
 
 
 def _refuse_half_pairs(text: str, memory: dict[Any, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from turnwise.engine.provenance.container_rules import ITEMS, SPLIT, is_from_input
 from turnwise.engine.provenance.text_rules import JOINED, LSTRIPPED, REPLACED, RSTRIPPED, STRIPPED
 from turnwise.engine.provenance.trails import Trail
+from turnwise.engine.provenance.written_fields import unwrap_trail
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE
 from turnwise.engine.runtime.values import Pair
 from turnwise.engine.segments.recorder import Recorder
@@ -81,11 +82,8 @@ def call_text_method(
     if name in STRIPS:
         stripped = _strip(recorder, text, name, *args)
         stripped = stripped or recorder.make_text((recorder.make_slot(source),))
-        return stripped, trail if is_from_input(trail) else (
-            STRIP_RULES[name],
-            InTrail(text),
-            trail,
-        )
+        own = unwrap_trail(trail)
+        return stripped, own if is_from_input(own) else (STRIP_RULES[name], InTrail(text), trail)
     if not is_search:
         raise NotRecordable
     if not recorder.ask_text(text, f"{recorder.name(args[0])} in {text.source}", args[0]):

@@ -1,0 +1,43 @@
+"""What segments wrote, in sections.
+
+A section writes the same for every conversation, but for the texts in its slots. So the origins of what it writes for
+a message are found once, and kept (`Rendering.pieces`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from turnwise.engine.provenance.trails import Rule, Trail
+from turnwise.sized_cache import SizedTable
+
+
+@dataclass(eq=False)
+class OutputSection:
+    """What is known of the items of a section: texts and trails, alternately.
+
+    Attributes:
+        slots: the texts that may differ, in order; and whether their trails are the same for the same message.
+    """
+
+    slots: dict[int, bool]
+
+
+class SectionedOutput(list[Any]):
+    """An output (`trails.py`) with its sections: each with the index of its message, and its end."""
+
+    sections: list[tuple[tuple[OutputSection, int | None], int]]
+
+
+SectionPieces = tuple[list[Any], list[Any], list[Any], list[Any]]
+"""The pieces of a section of an output, for one message:
+
+* those that are the same in every rendering; None for others;
+* the origins of those others;
+* their texts, or the items of the section that are their texts;
+* pieces whose trails are followed each time: number, item, and where they are written.
+"""
+SECTIONS: SizedTable[SectionPieces] = SizedTable()
+SLOT = "\ufdd0"  # in the place of a text
+UNKNOWN: Trail = (Rule("UNKNOWN", lambda _, text: [(text, object())]),)  # type: ignore[list-item]
