@@ -322,7 +322,6 @@ class Rendering:
     def _fill_slots(
         self, output: SectionedOutput, known: Any, follower: Follower
     ) -> tuple[list[Piece], list[Piece]]:
-        """Return the pieces of sections that are known, and those of them that no other rendering has."""
         pieces: list[Any] = []
         texts, origins, followed = [], [], []
         begin = 0

@@ -322,12 +322,13 @@ class _WalkCode:
         for source in rest:
             if source.startswith("*"):
                 item += len(self.scope[source[1:]])
-                continue
-            trail = LITERAL.sub("", next(rest)).replace(index, "")
-            is_known = OF_CONVERSATION.search(trail) is None
-            if source != "''" or not is_known:  # else it is a mark
-                section.slots[item] = is_known
-            item += 2
+            else:
+                trail = LITERAL.sub("", next(rest)).replace(index, "")
+                is_known = OF_CONVERSATION.search(trail) is None
+                # A text that is constant may be a mark.
+                if not is_known or (source not in self.scope and LITERAL.sub("", source)):
+                    section.slots[item] = is_known
+                item += 2
         return [f"sections.append((({name}, {index}), len(out)))"]
 
     def _write_unwritten(self, node: ProvenSegment, loop: LoopOverMessages) -> list[str]:
