@@ -291,6 +291,17 @@ def test_origins_are_there_when_they_are_asked_for() -> None:
     assert last.unwritten == () and last.pieces == first.pieces and last == first
 
 
+def test_pieces_of_sections_know_the_expressions_that_wrote_them() -> None:
+    renderer = turnwise.load("chatml").renderer
+    for _ in range(3):
+        found = renderer.render(MESSAGES)
+    assert found._join_sections() is not None
+    expected = renderer.with_programs(lambda same: same).render(MESSAGES)
+    places = [[piece.expression for piece in one.pieces] for one in (found, expected)]
+    assert places[0] == places[1]
+    assert None not in places[0]
+
+
 def test_messages_may_be_changed_after_rendering() -> None:
     template = turnwise.load("chatml")
     chat = [dict(message) for message in MESSAGES]
