@@ -38,7 +38,7 @@ BUDGETS = {
     "notebook": 394,
     "messages": 4_335,
     "shapes": 14_337,
-    "engine": 62_904,
+    "engine": 62_905,
     "analysis": 23_403,
     "dialects": 22_187,
     "tokens": 33_395,
@@ -58,7 +58,7 @@ BUDGETS = {
     "turnwise": 318,
     "compat": 15_047,
     "integrations": 10_282,
-    "serve": 22_498,
+    "serve": 22_505,
     "cli": 15_577,
     "__main__": 14,
 }
