@@ -148,8 +148,10 @@ class EncodedPrefix:
             if self.messages[:count] == messages[:count]:
                 if not text.startswith(prompt.text):
                     table = prompt.piece_table
-                    content_end = find_content_end(table, TextSpan(0, len(prompt)))
-                    if not (content_end and find_last_message_end(table)):
+                    if not (
+                        find_last_message_end(table)
+                        and find_content_end(table, TextSpan(0, len(prompt)))
+                    ):
                         continue
                 yield count, prompt
 
@@ -176,7 +178,7 @@ def _get_messages(request: EncodeRequest) -> Messages:
 
 def _find_first_change(before: Messages, now: Messages) -> int:
     """Return the index after the first message whose turn became history, or is no longer: its kind is another."""
-    first, last = sorted((_find_last_user(before), _find_last_user(now)))
+    first, last = sorted(map(_find_last_user, (before, now)))
     for index in range(first, min(last, len(before))):
         if index >= 0 and before[index].get("role") in ASSISTANT_ROLES:
             return index + 1
@@ -345,7 +347,8 @@ def _keep(
     if earlier is not None:
         found += earlier.checkpoints[: earlier.checkpoints.index(begin)]
         ids += _take_ids(earlier.ids, rows[begin.row][1])
-        prompts |= [*earlier.find_prompts(messages, encoded.text)][-1:]
+        if encoded.untrained:  # other turns begin where their prompts end
+            prompts |= [*earlier.find_prompts(messages, encoded.text)][-1:]
     found += _find_checkpoints(request, output, rows, begin)
     ids.append(encoded.input_ids[sum(map(len, ids)) :])
     if found and request.arguments.get("add_generation_prompt") is True:
@@ -414,7 +417,7 @@ def _find_marks(output: Output, item: int, place: int) -> Iterator[tuple[int, in
         item: where to begin: at the beginning, or at such a mark.
         place: the character there.
     """
-    depth, last = int(item > 0), -1
+    depth, last = min(item, 1), -1
     for index in range(item, len(output), 2):
         text, trail = output[index], output[index + 1]
         if text:
