@@ -250,12 +250,11 @@ class InputAttempt:
 
     def _find_misprints(self, rendering: Rendering, kept: Sequence[int] | None) -> list[str]:
         """Return the paths of contents that are written as Python prints them."""
-        given = self.given
         if rendering.plain_kind or not self._normalise:
             return []
-        if kept and len(kept) < len(given.messages):
+        if kept and len(kept) < len(self.given.messages):
             return []  # the indices of a part of the messages are others
-        return find_printed_contents(rendering, given.messages, given.positions)
+        return find_printed_contents(rendering, self.given)
 
 
 def join_parts(given: Normalised, paths: Sequence[str]) -> Normalised | None:
@@ -311,29 +310,30 @@ class RemovedReasoning:
         return max((index for index, role in enumerate(roles) if role == "user"), default=0)
 
 
-def find_printed_contents(
-    rendering: Rendering, messages: Sequence[Any], positions: Sequence[int] | None
-) -> list[str]:
+def find_printed_contents(rendering: Rendering, given: Normalised) -> list[str]:
     """Return the paths of contents that a template wrote as Python prints them: a list, a mapping or None.
+
+    Pieces are looked at only if some content may be printed, and the text has the signs of it.
 
     Args:
         rendering: the rendering, which numbers these messages from 0.
-        messages: the messages that were rendered.
-        positions: the indices of the messages in the caller's list, for the paths; None if they are the same.
+        given: the messages that were rendered.
     """
-    # Pieces are looked at only if some content may be printed, and the text has the signs of it.
-    given = [message.get("content", "") for message in messages if isinstance(message, Mapping)]
-    if all(isinstance(content, (str, int, float)) for content in given):
-        return []
-    if not any(sign in rendering.text for sign in ("None", "{'", "['")):
-        return []
-    indices = [
-        found.path[1]
-        for found in find_misprints(rendering, messages)
-        if found.notation == "python" and found.path[2:3] == ("content",)
+    if given.read is not None and rendering.unwritten == ():
+        return []  # usual contents, and all of them are written
+    contents = [
+        message.get("content", "") for message in given.messages if isinstance(message, Mapping)
     ]
+    is_plain = all(isinstance(content, (str, int, float)) for content in contents)
+    if is_plain or not any(sign in rendering.text for sign in ("None", "{'", "['")):
+        return []
+    indices = {
+        found.path[1]: None
+        for found in find_misprints(rendering, given.messages)
+        if found.notation == "python" and found.path[2:3] == ("content",)
+    }
     return [
-        f"messages[{positions[index] if positions else index}].content"
-        for index in dict.fromkeys(indices)
+        f"messages[{given.positions[index] if given.positions else index}].content"
+        for index in indices
         if isinstance(index, int)
     ]

@@ -149,10 +149,9 @@ class UsualReader:
         for key in message.keys() - OTHER_KEYS:
             if key not in TEXT_KEYS or type(message[key]) is not str:
                 return False
-            if key != "tool_call_id":
-                reasoning += key in REASONING_KEYS
-            elif not self._is_taken_id(message[key]):
+            if key == "tool_call_id" and not self._is_taken_id(message[key]):
                 return False
+            reasoning += key in REASONING_KEYS
         if reasoning and self.capabilities.input_format.reasoning not in REASONING_KEYS:
             return False
         return reasoning < 2 and "content" in message

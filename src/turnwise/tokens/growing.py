@@ -103,7 +103,7 @@ class EncodedPrefix:
         checkpoints: where it can be taken up again.
         size: the memory that it takes, in bytes, about.
         chat: the conversation as the caller had it, and as a renderer takes it.
-        prompts: its last prompts by the number of their messages, without the origins of what is not at their ends.
+        prompts: its last prompts by the number of their messages, and from where on their origins count.
     """
 
     rules: EncodingRules
@@ -117,7 +117,7 @@ class EncodedPrefix:
     checkpoints: Sequence[Checkpoint]
     size: int
     chat: ReadChat
-    prompts: Mapping[int, Rendering]
+    prompts: Mapping[int, tuple[Rendering, Checkpoint]]
 
     def find_checkpoint(self, request: EncodeRequest, output: Output) -> Checkpoint:
         """Return a late checkpoint up to which another conversation is the same; its beginning if there is none.
@@ -144,13 +144,13 @@ class EncodedPrefix:
 
         One with which the other text does not begin must have a message and a field where its origins are not hidden.
         """
-        for count, prompt in self.prompts.items():
+        for count, (prompt, point) in self.prompts.items():
             if self.messages[:count] == messages[:count]:
                 if not text.startswith(prompt.text):
-                    table = prompt.piece_table
+                    prompt = prompt.hide_before(point.item, point.start)
                     if not (
-                        find_last_message_end(table)
-                        and find_content_end(table, TextSpan(0, len(prompt)))
+                        find_last_message_end(prompt.piece_table)
+                        and find_content_end(prompt.piece_table, TextSpan(0, len(prompt)))
                     ):
                         continue
                 yield count, prompt
@@ -290,9 +290,8 @@ def _encode_from(
         for count, prompt in earlier.find_prompts(_get_messages(request), text)
     }
     for turn in reversed(earlier.turns[first:]):  # the first of a message is the last here
-        prompt = earlier.text[: turn.start]
-        if text.startswith(prompt):
-            prompts[tuple(map(id, messages[: turn.message]))] = Rendering(prompt)
+        if text.startswith(earlier.text[point.start : turn.start], point.start):
+            prompts[tuple(map(id, messages[: turn.message]))] = Rendering(text[: turn.start])
     request = request._replace(prompts=prompts)
     found, untrained = find_turns(request, rest, messages, specials, point.message)
     turns = [*earlier.turns[:first], *found]
@@ -343,16 +342,17 @@ def _keep(
         messages = list(map(dict, messages))
     found: list[Checkpoint] = []
     ids: list[list[int]] = []
-    prompts: dict[int, Rendering] = {}
+    prompts: dict[int, tuple[Rendering, Checkpoint]] = {}
     if earlier is not None:
         found += earlier.checkpoints[: earlier.checkpoints.index(begin)]
         ids += _take_ids(earlier.ids, rows[begin.row][1])
         if encoded.untrained:  # other turns begin where their prompts end
-            prompts |= [*earlier.find_prompts(messages, encoded.text)][-1:]
+            for count, _ in earlier.find_prompts(messages, encoded.text):
+                prompts = {count: earlier.prompts[count]}
     found += _find_checkpoints(request, output, rows, begin)
     ids.append(encoded.input_ids[sum(map(len, ids)) :])
     if found and request.arguments.get("add_generation_prompt") is True:
-        prompts[len(messages)] = encoded.rendering.hide_before(*found[-1][1:3])
+        prompts[len(messages)] = encoded.rendering, found[-1]
     # What is before the checkpoint is not counted again: as many nodes for each item as in the rest.
     nodes = nodes * len(output) // max(len(output) - begin.item, 1)
     # The memory of loops has the texts once more, and so have prompts.
