@@ -234,7 +234,7 @@ def test_what_needs_nothing_costs_little_more_than_rendering(chat: Any, tools: A
     template = load_entry("qwen3")
     chat = [{**one, "content": f"{one['content']} {index}"} for index, one in enumerate(chat)]
     best = {True: 1.0, False: 1.0}
-    for _ in range(30):  # short ones, in turns: some of each meet a quiet moment
+    for _ in range(600):  # short ones, in turns: some of each meet a quiet moment
         for normalise in best:
             seconds = processor_seconds(
                 lambda normalise=normalise: [

@@ -88,7 +88,7 @@ class UsualReader:
         calls = follow_calls(new, known.calls)
         if calls is None or all(calls):  # all calls of a message have a result, or none
             return None
-        has_parts = earlier.has_parts or list in [type(one.get("content")) for one in new]
+        has_parts = earlier.has_parts or list in [type(one["content"]) for one in new]
         aliased = chat
         if earlier.messages is not known.chat or not all(map(has_no_reasoning, new)):
             rest = [reader.with_reasoning_aliases(one, i) for i, one in enumerate(new, first)]
@@ -146,10 +146,12 @@ class UsualReader:
     def _has_usual_texts(self, message: MessageDict) -> bool:
         """Whether a message has a content, and beside it and calls only texts; reasoning once, and as a field."""
         reasoning = 0
-        for key in message.keys() - OTHER_KEYS:
-            if key not in TEXT_KEYS or type(message[key]) is not str:
+        for key, value in message.items():
+            if key in OTHER_KEYS:
+                continue
+            if key not in TEXT_KEYS or type(value) is not str:
                 return False
-            if key == "tool_call_id" and not self._is_taken_id(message[key]):
+            if key == "tool_call_id" and not self._is_taken_id(value):
                 return False
             reasoning += key in REASONING_KEYS
         if reasoning and self.capabilities.input_format.reasoning not in REASONING_KEYS:
