@@ -42,11 +42,9 @@ class SizedTable(Generic[T]):
     def find(self, key: Hashable) -> T | None:
         """Return what was kept; None if there is nothing."""
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                return None
-            self._entries.move_to_end(key)
-            return entry[0]
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self.peek(key)
 
     def peek(self, key: Hashable) -> T | None:
         """Return what was kept, at less cost: it does not count as used."""
@@ -63,8 +61,7 @@ class SizedTable(Generic[T]):
         """
         size += ENTRY_BYTES
         with self._lock:
-            _, earlier = self._entries.pop(key, (None, 0))
-            self.bytes -= earlier
+            self.bytes -= self._entries.pop(key, (None, 0))[1]
             if size > self._max_bytes // LARGEST_SHARE:
                 return
             self._entries[key] = value, size
@@ -113,7 +110,11 @@ class SizedCache(SizedTable[T]):
 def make_digest(value: Any) -> bytes:
     """Return a key that stands for a value: equal ones are of the same types, and in the same order."""
     try:
-        data = marshal.dumps(value, MARSHAL_VERSION)
+        return digest(marshal.dumps(value, MARSHAL_VERSION))
     except ValueError:  # a type that is not built in, or nested too deeply
-        data = repr(value).encode("utf-8", "surrogatepass")
+        return digest(repr(value).encode("utf-8", "surrogatepass"))
+
+
+def digest(data: bytes) -> bytes:
+    """Return a key that stands for bytes."""
     return blake2b(data, digest_size=DIGEST_SIZE).digest()

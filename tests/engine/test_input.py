@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -240,11 +241,32 @@ def test_unknown_roles_are_the_templates_business() -> None:
     assert str(PLAIN.render([{"role": "wizard", "content": "hm"}])) == "wizard: hm\n"
 
 
+def test_options_that_were_read_before_are_told_from_equal_ones() -> None:
+    template = turnwise.compile("{{ x }}{% if x is true %}!{% endif %}{{ messages[0].content }}")
+    # `marshal` writes an array as it writes bytes
+    values = [1, True, 1.0, "1", None, [1], (1,), {"a": 1}, array("b", [1]), b"\1"]
+    texts = ["1", "True!", "1.0", "1", "None", "[1]", "(1,)", "{'a': 1}", "<array>", "<bytes>"]
+    for _ in range(4):
+        assert [str(template.render(user("-"), x=value)) for value in values] == [
+            f"{text}-" for text in texts
+        ]
+
+
+def test_an_option_that_changes_is_read_again() -> None:
+    template, value = turnwise.compile("{{ x }}"), ["a"]
+    for text in ("['a']", "['a', 'b']", "['a', 'b', 'b']"):
+        assert str(template.render(user("-"), x=value)) == text
+        value.append("b")
+
+
 def test_options_may_have_names_of_functions() -> None:
     template = turnwise.compile(
         "{{ range }}{{ namespace(a=1).a if namespace is callable else namespace }}"
     )
     assert str(template.render(user("x"), range="r", namespace="n")) == "rn"
+    one = turnwise.compile(template.text, options={"range": "r"})
+    assert str(one.render(user("x"), namespace="n")) == "rn"
+    assert str(one.render(user("x"))) == "r1"
     with pytest.raises(turnwise.TemplateRuntimeError, match="is a function and cannot be printed"):
         template.render(user("x"))
 

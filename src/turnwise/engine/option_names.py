@@ -72,13 +72,11 @@ def reject_misspelt_options(
         arguments: more arguments of that method than `OWN_ARGUMENTS` lists.
     """
     refused = REFUSED_ARGUMENTS.get(verb, {})
+    known = (*RENDER_ARGUMENTS, *OWN_ARGUMENTS.get(verb, ()), *arguments)
     for name in given:
         if name in refused:
             raise MessageError(f"{verb} takes no {name!r}: {refused[name]}", path=name)
-        if name in variables or name in RENDER_ARGUMENTS or name in SPECIAL_TOKENS:
-            continue
-        known = (*RENDER_ARGUMENTS, *OWN_ARGUMENTS.get(verb, ()), *arguments)
-        if name in known:
+        if name in known or name in variables or name in SPECIAL_TOKENS:
             continue
         unused = [variable for variable in variables if variable not in given]
         close = get_close_matches(name, known, 1, CLOSE_TO_ARGUMENT)

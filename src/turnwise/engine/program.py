@@ -172,8 +172,7 @@ class Program:
             return size
         try:
             rt.charge_output(size)  # at least that, before a text is encoded
-            text = "".join(texts)
-            wide = 0 if text.isascii() else len(text.encode("utf-8", "surrogatepass")) - size
+            wide = len("".join(texts).encode("utf-8", "surrogatepass")) - size
             rt.charge_output(wide)
         except TemplateLimitError as error:
             raise TemplateLimitError(
@@ -182,10 +181,11 @@ class Program:
         return size + wide
 
     def shadowing(self, options: Mapping[str, Any]) -> Program:
-        """Return this program, or the one for options with the names of builtin functions."""
-        if FUNCTION_NAMES.isdisjoint(options):
+        """Return this program, or the one for options with the names of more builtin functions."""
+        names = FUNCTION_NAMES.intersection(options)
+        if names <= self.shadowed:
             return self
-        return compile_program(self.text, self.name, FUNCTION_NAMES.intersection(options))
+        return compile_program(self.text, self.name, names | self.shadowed)
 
     def instrument(
         self, names: Mapping[str, Any], run_program: Callable[..., list[Any]]
@@ -320,9 +320,3 @@ class WatchedProgram(Program):
         generated = generate_code(watched.tree, self.shadowed, watched)
         generated.constants[NOTE] = self.taken.add
         return generated
-
-    def shadowing(self, options: Mapping[str, Any]) -> Program:
-        """Return this program: the options that shadow functions are known when it is made."""
-        if FUNCTION_NAMES.intersection(options) <= self.shadowed:
-            return self
-        return super().shadowing(options)

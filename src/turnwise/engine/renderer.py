@@ -10,6 +10,7 @@ receives a Renderer, so nothing below `Template` knows the public object.
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -23,7 +24,6 @@ from turnwise.engine.provenance.splitting import Follower, QuietFollower
 from turnwise.engine.provenance.trails import Output
 from turnwise.engine.runtime.limits import (
     DEFAULT_LIMITS,
-    MAX_CHARACTER_SIZE,
     Allowance,
     Limits,
     Runtime,
@@ -45,7 +45,7 @@ from turnwise.messages import (
     find_plain_kind,
     prepared_tools,
 )
-from turnwise.sized_cache import SizedTable, make_digest
+from turnwise.sized_cache import MARSHAL_VERSION, SizedTable, digest, make_digest
 
 if TYPE_CHECKING:
     from turnwise.engine.segments.segments import Segments
@@ -58,6 +58,12 @@ SCALARS = (str, bool, type(None), int)  # option values that need no copy
 ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
 MAX_SEGMENT_BYTES = 4 << 20  # of one template
 SEEN_ONCE: Any = object()  # stands for the segments of a call that came once
+
+
+ReadOptions = tuple[JsonObject, bytes]
+"""Options of a call as plain data, and what stands for them."""
+NO_OPTIONS: ReadOptions = ({}, b"")
+OPTIONS: SizedTable[ReadOptions] = SizedTable()  # by what was given
 
 
 class Renderer(Immutable):
@@ -261,7 +267,7 @@ class RenderCall(RenderingSource):
         self.add_generation_prompt = add_generation_prompt
         self.continue_final_message = continue_final_message
         self.now = now or NOW
-        self.options = _read_options(options) if options else {}
+        self.options, self.options_key = _read_call_options(options) if options else NO_OPTIONS
         self.memory = None
         if tools is not None:
             self.program = renderer._named.get(TOOL_USE, self.program)
@@ -278,7 +284,7 @@ class RenderCall(RenderingSource):
             self.chat = self.with_parts = reader.read_messages(messages)
             self.aliases, self.plain_kind = reader.aliases, ""
         if options:
-            self.program = self.program.shadowing(renderer._options | self.options)
+            self.program = self.program.shadowing(self.options)
         self.nodes = self.program.nodes
 
     def make_follower(self, is_quiet: bool = False) -> Follower:
@@ -294,8 +300,7 @@ class RenderCall(RenderingSource):
         is_simple = self.documents is None and type(self.add_generation_prompt) is bool
         if self.continue_final_message or not is_simple or table is None:
             return self.run()
-        digest = make_digest(self.options) if self.options else b""
-        key = self.add_generation_prompt, id(self.tools), digest
+        key = self.add_generation_prompt, id(self.tools), self.options_key
         known = table.peek(key)
         if known is None:
             rendering = self.run()
@@ -358,9 +363,7 @@ class RenderCall(RenderingSource):
         try:
             output = self.program.run(runtime, context)
             texts = output[::2]
-            size = sum(map(len, texts))
-            if size * MAX_CHARACTER_SIZE > runtime.output:
-                size = self.program.charge_output(runtime, texts)
+            size = self.program.charge_output(runtime, texts)
         finally:
             if runtime.ledger is not None:
                 runtime.ledger.close(size)
@@ -404,6 +407,20 @@ class RenderCall(RenderingSource):
         if not "".join(output[::2]).startswith(text):
             return []
         return MarkReader(marked.nodes).read(output)
+
+
+def _read_call_options(options: JsonObject) -> ReadOptions:
+    try:
+        data = marshal.dumps(options, MARSHAL_VERSION)
+    except ValueError:  # not plain data yet
+        data = b""
+    known = OPTIONS.peek(data)  # most callers give the same with every call
+    if known is None:
+        plain = _read_options(options)
+        known = plain, make_digest(plain)
+        if known[1] == digest(data):  # of an array, `marshal` writes the bytes
+            OPTIONS.keep(data, known, 2 * len(data))
+    return known
 
 
 def _read_options(options: JsonMapping) -> JsonObject:

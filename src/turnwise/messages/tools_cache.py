@@ -6,17 +6,16 @@ The tools of an application rarely change between renderings.
 from __future__ import annotations
 
 import marshal
-from hashlib import blake2b
 from typing import Any
 
 from turnwise.errors import MessageError
 from turnwise.messages.input_reader import InputReader
 from turnwise.messages.inspection import measure_input
-from turnwise.sized_cache import DIGEST_SIZE, MARSHAL_VERSION, SizedTable
+from turnwise.sized_cache import MARSHAL_VERSION, SizedTable, digest
 
 MAX_CACHE_BYTES = 40 << 20  # a list that takes more than an eighth of it is copied each time
 TEXTS_SIZE = 4  # times the bytes that `marshal` writes of a list: what may be cached of texts, or takes as much
-COPY_SIZE = 2  # the same, without the containers in it
+COPY_SIZE = 3  # the same, without the containers in it, and the bytes themselves
 CONTAINER_BYTES = 400  # of a dict or a list
 LEAST_SIZE = 100_000  # of a few tools, with the pieces of their texts
 UNCACHED_ROOM = 4_000_000
@@ -71,20 +70,19 @@ _PREPARED: SizedTable[PreparedTools] = SizedTable(MAX_CACHE_BYTES)
 def prepared_tools(tools: Any) -> PreparedTools:
     """Return the plain copy of a tool list, from the cache if it was seen before.
 
-    The cache key is a digest of what `marshal` writes: that has exact types and order, and costs little.
+    It is found by what `marshal` writes: that has exact types and order, and costs little.
     """
     if type(tools) is PreparedTools:
         return tools
     try:
         data = marshal.dumps(tools, MARSHAL_VERSION)
-        key = blake2b(data, digest_size=DIGEST_SIZE).digest()
-        prepared = _PREPARED.find(key)
+        prepared = _PREPARED.find(data)
         if prepared is None:
             # Of the bytes and not of the caller's objects: only their copy is kept.
             room = LEAST_SIZE + TEXTS_SIZE * len(data)
-            prepared = PreparedTools(marshal.loads(data), room, key)
+            prepared = PreparedTools(marshal.loads(data), room, digest(data))
             containers = CONTAINER_BYTES * len(prepared.cacheable_ids)
-            _PREPARED.keep(key, prepared, room + COPY_SIZE * len(data) + containers)
+            _PREPARED.keep(data, prepared, room + COPY_SIZE * len(data) + containers)
         return prepared
     # A type that is not built in, or nested too deeply; or an array, of which `marshal` writes the bytes.
     except (ValueError, MessageError):

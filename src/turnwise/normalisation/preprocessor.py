@@ -17,7 +17,12 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from turnwise.engine.option_names import REQUEST_FACTS, reject_misspelt_options
+from turnwise.engine.option_names import (
+    RENDER_ARGUMENTS,
+    REQUEST_FACTS,
+    SPECIAL_TOKENS,
+    reject_misspelt_options,
+)
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import TemplateLimitError, WarningLog
 from turnwise.messages import (
@@ -64,6 +69,11 @@ class Preprocessor:
         return Normaliser(self._codec)
 
     @cached_property
+    def _names(self) -> set[str]:
+        """Options that every verb takes as they are."""
+        return {*self._codec.renderer.variables, *SPECIAL_TOKENS}.difference(RENDER_ARGUMENTS)
+
+    @cached_property
     def _facts(self) -> RequestFacts:
         from turnwise.analysis.request_facts import RequestFacts
 
@@ -83,14 +93,14 @@ class Preprocessor:
             MessageError: an argument is misspelt, or this method does not take it; or, with `strict`, something is not
                 expressed.
         """
+        if self._names.issuperset(given):
+            return given, ()
         reject_misspelt_options(given, self._codec.renderer.variables, verb)
         if not given.keys() & REQUEST_FACTS:
             return given, ()
         kept = {name: value for name, value in given.items() if name not in REQUEST_FACTS}
         found = self._facts.translate(given, kept)
         options = {**found.options, **kept}
-        if not found.problems:
-            return options, ()
         with WarningLog() as log:
             self.report_to(strict).report(found.problems, "options")
         return options, log.texts
@@ -107,7 +117,9 @@ class Preprocessor:
             tools: the tools.
             earlier: what was read of messages with which the conversation begins.
         """
-        if turns := _read_turns(messages, tools):
+        if tools is None and find_plain_kind(messages) == "turns":
+            copies = list(map(dict.copy, messages))
+            turns = new_tuple(ReadMessages, (copies, {}, "turns", False, None, None))
             return new_tuple(Normalised, (messages, None, (), None, (), (), turns, ()))
         if not self._is_openai:
             return None
@@ -242,15 +254,4 @@ _shared: WeakKeyDictionary[ReplyCodec, Preprocessor] = WeakKeyDictionary()
 
 def _share_preprocessor(codec: ReplyCodec, dialect: str, fuller: str = "") -> Preprocessor:
     """Unpickle a preprocessor: thousands of sessions of one template ask it once what it takes."""
-    found = _shared.get(codec)
-    if found is None:
-        found = _shared[codec] = Preprocessor(codec, dialect, fuller)
-    return found
-
-
-def _read_turns(messages: Any, tools: Any) -> ReadMessages | None:
-    """Return copies of plain turns, without tools; None of other messages."""
-    if tools is not None or find_plain_kind(messages) != "turns":
-        return None
-    copies = [message.copy() for message in messages]
-    return new_tuple(ReadMessages, (copies, {}, "turns", False, None, None))
+    return _shared.setdefault(codec, Preprocessor(codec, dialect, fuller))

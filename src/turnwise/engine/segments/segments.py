@@ -106,7 +106,9 @@ class Segments:
         if len(messages) > MAX_MESSAGES or (with_trails and not self._has_origins):
             return None
         variant = (with_trails, memory is not None)
-        walk = self._walks.get(variant) or self._compile(variant)
+        walk = self._walks.get(variant)
+        if walk is None:
+            walk = self._walks[variant] = compile_walk(self._entry, self._constants, *variant)
         known = {} if memory is None else memory
         try:
             walked = walk(messages, len(messages), {"now": now}, has_tools, known)
@@ -130,17 +132,8 @@ class Segments:
 
     def trace(self, messages: list[dict[str, Any]], now: Any, has_tools: bool) -> Output | None:
         """Return the output of a conversation that was written before; None if the program has to run."""
-        variant = (True, False)
-        walk = self._walks.get(variant) or self._compile(variant)
-        try:
-            walked = walk(messages, len(messages), {"now": now}, has_tools, {})
-        except UNWRITABLE:
-            return None
-        return None if walked is None or not self._has_origins else walked[0]
-
-    def _compile(self, variant: tuple[bool, bool]) -> Walk:
-        walk = self._walks[variant] = compile_walk(self._entry, self._constants, *variant)
-        return walk
+        written = self.write(messages, now, has_tools, with_trails=True)
+        return None if written is None else written[1]
 
     def _can_pay(self, messages: list[dict[str, Any]], text: str, price: float, cost: int) -> bool:
         """Whether a text is surely within the budgets of bytes and of output."""
@@ -223,11 +216,13 @@ class Segments:
 
 def _refuse_half_pairs(text: str, memory: dict[Any, Any]) -> None:
     """Raise a ValueError if a character is half of a surrogate pair; what was checked before is not checked again."""
-    checked = memory.get("text", "")
-    if not checked.startswith(text):
-        rest = text[len(checked) :] if text.startswith(checked) else text
-        rest.encode("utf-32-le")  # three times as fast as UTF-8
-        memory["text"] = text
+    new, checked = text, memory.get("text")
+    if checked and text.startswith(checked):
+        new = text[len(checked) :]
+    elif checked and checked.startswith(text):
+        return
+    new.encode("utf-32-le")  # three times as fast as UTF-8
+    memory["text"] = text
 
 
 def _find_unwritten(
