@@ -13,6 +13,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 import corpus as corpus_files
+from turnwise.engine import renderer
 from turnwise.tokens.tokenizers import Tokenizer, tokenizer
 
 # Reference software must not look for the network, whatever a test asks of it.
@@ -20,6 +21,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 # The words that tests compare are English, whatever the language of the machine is.
 os.environ.setdefault("TURNWISE_LANG", "en")
+
+# Laws render few times with the same tools; they are about what is written from segments.
+renderer.LEARNT_AFTER = 1
 
 # Time limits are asserted where they are meant; a slow machine is no reason for a property to fail.
 settings.register_profile("turnwise", deadline=None, derandomize=True, print_blob=True)

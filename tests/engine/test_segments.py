@@ -13,8 +13,12 @@ import turnwise
 from published_templates import compile_published
 from random_expressions import ExpressionMaker
 from turnwise.analysis.losses import find_losses
+from turnwise.engine import renderer as renderer_module
+from turnwise.engine.program import Program
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
+from turnwise.engine.segments import segments
+from turnwise.engine.segments.functions import instrument
 from turnwise.errors import TurnwiseError
 from turnwise.messages import InputReader, ReadMessages
 
@@ -347,6 +351,47 @@ def test_tools_pay_for_their_own_text(name: str, count: int) -> None:
     assert last.unwritten == () and last._output is None
     program = template.with_limits(turnwise.Limits(deadline=60))  # runs each time
     assert last.text == program.render(chat, tools=tools).text
+
+
+def count_recordings(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    recorded: list[object] = []
+
+    def note(recorder: Any, program: Program) -> Program:
+        recorded.append(recorder)
+        return instrument(recorder, program)
+
+    monkeypatch.setattr(segments, "instrument", note)
+    return recorded
+
+
+@pytest.mark.parametrize("argument", ["tools", "date_string"])
+def test_arguments_that_come_a_few_times_are_not_learnt(
+    argument: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Learning takes as long as 20 renderings, and each row of a dataset may have its own tools."""
+    monkeypatch.setattr(renderer_module, "LEARNT_AFTER", 16)
+    recorded, template = count_recordings(monkeypatch), turnwise.load("llama-3.1")
+    for row in range(3):
+        tool = {"name": f"f{row}", "description": "", "parameters": {}}
+        values = {"tools": [{"type": "function", "function": tool}], "date_string": f"day {row}"}
+        for _ in range(15):
+            template.render(MESSAGES, **{argument: values[argument]})
+    assert not recorded
+    *_, last = [template.render(MESSAGES, **{argument: values[argument]}) for _ in range(3)]
+    assert len(recorded) == 1 and last._output is None
+
+
+def test_segments_that_are_too_large_are_not_learnt_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, template = count_recordings(monkeypatch), turnwise.load("llama-3.1")
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": f"tide_{number}", "description": "When? " * 60, "parameters": {}},
+        }
+        for number in range(1_000)
+    ]
+    texts = {str(template.render(MESSAGES, tools=tools)) for _ in range(8)}
+    assert len(recorded) == 1 and len(texts) == 1
 
 
 def test_texts_outside_of_rounds_are_paid_by_their_length() -> None:

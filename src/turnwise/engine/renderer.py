@@ -56,8 +56,10 @@ NOW = datetime.now
 REDUCED_BY = 10  # probing renders dozens of conversations, each of them short
 SCALARS = (str, bool, type(None), int)  # option values that need no copy
 ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
-MAX_SEGMENT_BYTES = 4 << 20  # of one template
-SEEN_ONCE: Any = object()  # stands for the segments of a call that came once
+MAX_SEGMENT_BYTES = 16 << 20  # of one template
+# Renderings with tools or options before their segments are learnt, which takes as long as 20 of them: they hold for no
+# others, and each row of a dataset may have its own.
+LEARNT_AFTER = 16
 
 
 ReadOptions = tuple[JsonObject, bytes]
@@ -94,7 +96,7 @@ class Renderer(Immutable):
     _named: dict[str, Program]
     _budgets: Limits  # with what the length of the template adds
     _allowance: Allowance | None
-    _segments: SizedTable[Segments] | None  # None: the program always runs
+    _segments: SizedTable[Any] | None  # None: the program always runs
 
     def __init__(
         self,
@@ -234,8 +236,8 @@ class Renderer(Immutable):
         return f"<Renderer {self.name}>"
 
 
-def _make_segment_table(limits: Limits) -> SizedTable[Segments] | None:
-    """Return what keeps segments; None if a long text may exceed a budget, which only the program finds out."""
+def _make_segment_table(limits: Limits) -> SizedTable[Any] | None:
+    """Return what keeps segments, or how often a call came; None if only the program knows what a long text costs."""
     return SizedTable(MAX_SEGMENT_BYTES) if pays_for_itself(limits) else None
 
 
@@ -301,24 +303,24 @@ class RenderCall(RenderingSource):
         if self.continue_final_message or not is_simple or table is None:
             return self.run()
         key = self.add_generation_prompt, id(self.tools), self.options_key
-        known = table.peek(key)
-        if known is None:
-            rendering = self.run()
-            table.keep(key, SEEN_ONCE, 0)  # what does not come again is not worth recording
-            return rendering
-        if known is SEEN_ONCE:
+        has_tools = self.tools is not NO_TOOLS
+        known: Any = table.peek(key) or 0  # or how often this call came
+        if type(known) is int:
+            if not known or (known < LEARNT_AFTER and (has_tools or self.options)):
+                rendering = self.run()
+                table.keep(key, known + 1, 0)
+                return rendering
             from turnwise.engine.segments.segments import Segments
 
             known = Segments(self.renderer._budgets, self.tools)
         self.segments = known
-        has_tools = self.tools is not NO_TOOLS
         written = known.write(self.chat, self.now, has_tools, with_trails, self.memory)
         if written is not None:
             text, out, unwritten, steps, size = written
             allowance = self.renderer._allowance
             if allowance is None or allowance.try_spend(steps, size, len(text)):
-                output = out if with_trails else None
-                return Rendering(text, self, output, self.plain_kind, unwritten)
+                out = out if with_trails else None
+                return Rendering(text, self, out, self.plain_kind, unwritten)
         rendering = self.run()
         if written is None:  # else the segments are known, and this call has little left to spend
             context = self.make_context()
@@ -378,9 +380,10 @@ class RenderCall(RenderingSource):
     def find_output(self) -> Output:
         """Return the origins of a text that segments wrote: its budgets were looked at already."""
         if self.segments is not None:
-            output = self.segments.trace(self.chat, self.now, self.tools is not NO_TOOLS)
-            if output is not None:
-                return output
+            has_tools = self.tools is not NO_TOOLS
+            written = self.segments.write(self.chat, self.now, has_tools, with_trails=True)
+            if written is not None:
+                return written[1]
         context = self.make_context()
         return self.program.run(self.make_runtime(context), context)
 

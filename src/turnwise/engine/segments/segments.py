@@ -8,6 +8,7 @@ it may cost.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from threading import Lock
@@ -30,6 +31,7 @@ from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.messages import REASONING_KEYS
 
+MAX_SIZE = 2 << 20  # bytes, of which those for a hundred tools take most
 MAX_LEAVES = 100
 MAX_QUESTIONS = 1_500  # on the paths to all leaves: all of them become one function, which takes time to compile
 FREELY_LEARNED = 16  # recordings; then they become rarer
@@ -84,7 +86,7 @@ class Segments:
         """The estimated bytes."""
         containers, characters = self._tools_size
         tools = CONTAINER_BYTES * containers + 4 * characters
-        return tools + 2 * self._constants.size + LEAF_BYTES * (1 + self._leaves)
+        return tools + self._constants.size + LEAF_BYTES * (1 + self._leaves)
 
     def write(
         self,
@@ -130,11 +132,6 @@ class Segments:
                 unwritten += _find_unwritten(messages, missing, {*others, *carried})
         return text, out, unwritten, steps, size + cost * length
 
-    def trace(self, messages: list[dict[str, Any]], now: Any, has_tools: bool) -> Output | None:
-        """Return the output of a conversation that was written before; None if the program has to run."""
-        written = self.write(messages, now, has_tools, with_trails=True)
-        return None if written is None else written[1]
-
     def _can_pay(self, messages: list[dict[str, Any]], text: str, price: float, cost: int) -> bool:
         """Whether a text is surely within the budgets of bytes and of output."""
         limits, length = self._limits, len(text)
@@ -173,45 +170,43 @@ class Segments:
         messages = context["messages"]
         self._misses += 1
         is_full = self._leaves >= MAX_LEAVES or self._questions > MAX_QUESTIONS
-        if is_full or not messages or self._misses < self._next:
+        is_due = messages and self._misses >= self._next
+        if is_full or not is_due or not self._lock.acquire(blocking=False):
             return
-        if not self._lock.acquire(blocking=False):
-            return
+        recorder, now = Recorder(self._entry, self._constants), runtime.now
         try:
-            self._record(program, runtime, {**context, "messages": messages[:MAX_LEARNED]})
-            call = (messages, runtime.now, context.get("tools") is not None)
-            written = self.write(*call)
-            traced = self.trace(*call)
+            # Mostly the tree has a path then that says so. Nothing that the recorder cannot do is the caller's concern.
+            with suppress(Exception):
+                recorded = {**context, "messages": messages[:MAX_LEARNED]}
+                instrument(recorder, program).run(runtime, recorded)
+            self._leaves += recorder.learned
+            self._questions += recorder.questions
+            self._walks.clear()
+            call = (messages, now, context.get("tools") is not None)
+            written, traced = self.write(*call), self.write(*call, with_trails=True)
         finally:
             self._lock.release()
-        text = rendering.text
         if written is None:
             self._failures += 1
             self._next = self._misses + 2 ** min(self._failures, MAX_DOUBLINGS)
-        elif written[0] != text:  # a defect of the recorder; nothing that it recorded is trusted
-            self._leaves, self._entry = MAX_LEAVES, FactTree()
-            self._walks.clear()
+        # If another text is written, that is a defect of the recorder; nothing that it recorded is trusted.
+        if self.size > MAX_SIZE or (written is not None and written[0] != rendering.text):
+            self._give_up()
         if traced is not None:
             follower = QuietFollower(2 * min(self._limits.origins, CHECKED_ORIGINS))
             ours, theirs = [
-                find_pieces(rendering, PieceTable(output, text, follower))
-                for output in (traced, rendering.output)
+                find_pieces(rendering, PieceTable(output, rendering.text, follower))
+                for output in (traced[1], rendering.output)
             ]
             self._has_origins &= not follower.problems and ours == theirs
         self._recordings += 1
         if self._recordings > FREELY_LEARNED:
             self._next = max(self._next, self._misses + self._recordings)
 
-    def _record(self, program: Program, runtime: Runtime, context: Mapping[str, Any]) -> None:
-        recorder = Recorder(self._entry, self._constants)
-        now = runtime.now
-        # Mostly the tree has a path then that says so. Nothing that the recorder cannot do is the caller's concern.
-        with suppress(Exception):
-            instrument(recorder, program).run(runtime, context)
-        runtime.now = now
-        self._leaves += recorder.learned
-        self._questions += recorder.questions
-        self._walks.clear()
+    def _give_up(self) -> None:
+        """Forget everything, and learn nothing more."""
+        Segments.__init__(self, self._limits)
+        self._next = sys.maxsize
 
 
 def _refuse_half_pairs(text: str, memory: dict[Any, Any]) -> None:
