@@ -86,6 +86,12 @@ def test_the_usual_way_ends_where_the_long_way_does(
                 assert found == describe(load_entry(entry), chat, tools), name
 
 
+def test_a_template_may_take_no_content_beside_calls() -> None:
+    chat = [ASK, call({"harbour": "Brest"}, None), RESULT]
+    rendering = load_entry("lfm2.5-vl").render(chat, tools=TOOLS)
+    assert "Brest" in rendering.text and not rendering.warnings
+
+
 @pytest.mark.parametrize("entry", ["qwen3", "qwen3-coder", "gpt-oss", "glm-4.5", "kimi-k2"])
 def test_no_program_runs_to_find_losses(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tools and arguments that are written field by field are known to be written."""

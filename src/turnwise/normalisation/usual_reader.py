@@ -88,7 +88,7 @@ class UsualReader:
         calls = follow_calls(new, known.calls)
         if calls is None or all(calls):  # all calls of a message have a result, or none
             return None
-        has_parts = earlier.has_parts or list in [type(one["content"]) for one in new]
+        has_parts = earlier.has_parts or list in [type(one.get("content")) for one in new]
         aliased = chat
         if earlier.messages is not known.chat or not all(map(has_no_reasoning, new)):
             rest = [reader.with_reasoning_aliases(one, i) for i, one in enumerate(new, first)]
