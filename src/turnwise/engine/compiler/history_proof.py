@@ -179,9 +179,10 @@ class _Proof:
 
     def _check_block(self, node: nodes.Node, place: _Place) -> None:
         """Check a macro, or a block whose text is captured; a macro runs where it is called."""
-        self._role_names.difference_update(find_assigned_names(walk(node)))
+        assigned = {*find_assigned_names(walk(node))}
+        self._role_names -= assigned
         if isinstance(node, nodes.Macro) or place.target is None:
-            self._require(self._skipped.keys().isdisjoint(find_assigned_names(walk(node))))
+            self._require(assigned.isdisjoint(self._skipped))
             self._in_blocks |= {name.name for name in find_nodes(node, nodes.Name)}
             place = _Place(in_block=True)
         for child in child_nodes(node):
@@ -239,17 +240,17 @@ class _Proof:
 
     def _check_for(self, node: nodes.For, place: _Place) -> None:
         skipped = self._count_skipped(node.iter, place)
-        self._role_names.difference_update(find_assigned_names(walk(node.target)))
+        targets = {*find_assigned_names(walk(node.target))}
+        self._role_names -= targets
         if skipped is None:
-            self._require(self._skipped.keys().isdisjoint(find_assigned_names(walk(node.target))))
+            self._require(targets.isdisjoint(self._skipped))
             self.check_expression(node.iter, place)
             self._check_body(node, place._replace(owns_loop=False))
             self.check_statements(node.else_, place)
             return
-        self._require(place.is_outside and not self.is_done)
-        self._require(not node.recursive and not node.else_)
         target = getattr(node.target, "name", None)
-        self._require(target is not None)
+        is_plain = target is not None and not node.recursive and not node.else_
+        self._require(is_plain and place.is_outside and not self.is_done)
         is_whole = isinstance(node.iter, nodes.Name) and node.test is None
         is_writer = _writes(node)
         self._last_statement = node.body[-1] if is_writer else None
@@ -449,8 +450,8 @@ def _decide_role(test: nodes.Compare, place: _Place) -> bool | None:
 
 
 def _is_next(node: nodes.Node, place: _Place) -> bool:
-    if isinstance(node, nodes.Getattr):
-        return is_loop(node.node) and place.owns_loop and node.attr == "nextitem"
+    if _is_of_loop(node, "nextitem"):
+        return place.owns_loop
     if not isinstance(node, nodes.Getitem) or not isinstance(node.node, nodes.Name):
         return False
     return place.owns_loop and node.node.name == place.sequence and _measure_distance(node.arg) == 1
@@ -500,9 +501,7 @@ def _find_constants(node: nodes.Node) -> list[Any]:
 
 def is_first(test: nodes.Node) -> bool:
     """Return whether a condition says that the message is the first."""
-    if isinstance(test, nodes.Compare):
-        return _compares_index(test, ("eq",))
-    return isinstance(test, nodes.Getattr) and is_loop(test.node) and test.attr == "first"
+    return _compares_index(test, ("eq",)) or _is_of_loop(test, "first")
 
 
 def is_not_first(test: nodes.Node) -> bool:
@@ -511,25 +510,30 @@ def is_not_first(test: nodes.Node) -> bool:
         return is_not_first(test.left) or is_not_first(test.right)
     if isinstance(test, nodes.Not):
         return is_first(test.node)
-    return isinstance(test, nodes.Compare) and _compares_index(test, ("gt", "ne"))
+    return _compares_index(test, ("gt", "ne"))
 
 
-def _compares_index(test: nodes.Compare, operators: tuple[str, ...]) -> bool:
+def _compares_index(test: nodes.Node, operators: tuple[str, ...]) -> bool:
+    if not isinstance(test, nodes.Compare):
+        return False
     operand = test.ops[0]
-    return _is_index(test.expr) and _is_constant(operand.expr, 0) and operand.op in operators
+    return (
+        _is_of_loop(test.expr, "index0")
+        and _is_constant(operand.expr, 0)
+        and operand.op in operators
+    )
 
 
-def _is_index(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.Getattr) and is_loop(node.node) and node.attr == "index0"
+def _is_of_loop(node: nodes.Node, name: str) -> bool:
+    return isinstance(node, nodes.Getattr) and is_loop(node.node) and node.attr == name
 
 
 def _measure_distance(index: nodes.Node) -> int | None:
     """Return how far `loop.index0 - 1` or `loop.index0 + 1` is from the message; None for another index."""
-    if not isinstance(index, (nodes.Add, nodes.Sub)) or not _is_index(index.left):
+    if not isinstance(index, (nodes.Add, nodes.Sub)) or not _is_of_loop(index.left, "index0"):
         return None
-    if not _is_constant(index.right, 1):
-        return None
-    return 1 if isinstance(index, nodes.Add) else -1
+    distance = 1 if isinstance(index, nodes.Add) else -1
+    return distance if _is_constant(index.right, 1) else None
 
 
 # ---- names ----
@@ -548,11 +552,8 @@ def _find_changed_names(statement: nodes.Node) -> set[str]:
     """Return the names that a statement may change: assigned ones, namespaces, and lists that it appends to."""
     changed = {*find_assigned_names(walk(statement))}
     changed.update(node.name for node in find_nodes(statement, nodes.NSRef))
-    for call in find_nodes(statement, nodes.Call):
-        owner = getattr(call.node, "node", None)
-        if isinstance(owner, nodes.Name):
-            changed.add(owner.name)
-    return changed
+    owners = [getattr(call.node, "node", None) for call in find_nodes(statement, nodes.Call)]
+    return changed | {owner.name for owner in owners if isinstance(owner, nodes.Name)}
 
 
 def _find_deciding_names(body: Iterable[nodes.Node], names: set[str]) -> set[str]:

@@ -126,21 +126,18 @@ def _is_visible(character: str) -> bool:
 
 def is_opener(marker: str) -> bool:
     """Return whether a marker opens something, by its name: `<|vision_start|>`."""
-    return any(word in OPENERS for word in WORD.findall(marker.lower()))
+    return not OPENERS.keys().isdisjoint(WORD.findall(marker.lower()))
 
 
 def is_closer(marker: str) -> bool:
     """Return whether a marker closes something, by its name: `<|vision_end|>`, `</img>`."""
-    return "/" in marker or any(word in CLOSERS for word in WORD.findall(marker.lower()))
+    return "/" in marker or not CLOSERS.keys().isdisjoint(WORD.findall(marker.lower()))
 
 
 def find_partner(marker: str, others: Iterable[str]) -> str | None:
     """Return the marker among others that has the same name but for `start` and `end`, or a slash."""
     name = _pair_name(marker)
-    for other in others:
-        if other != marker and _pair_name(other) == name:
-            return other
-    return None
+    return next((one for one in others if one != marker and _pair_name(one) == name), None)
 
 
 def _pair_name(marker: str) -> str:

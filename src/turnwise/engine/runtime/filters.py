@@ -144,11 +144,12 @@ def indent_lines(
     blank: Pair = FALSE,
 ) -> Pair:
     written, source = _require_text_input(value, trail, "indent")
-    size = len(width[0]) if isinstance(width[0], str) else require_integer(width)
-    wide = max(char_bytes(written), char_bytes(width[0]) if isinstance(width[0], str) else 1)
+    given = width[0] if isinstance(width[0], str) else None
+    size = require_integer(width) if given is None else len(given)
+    wide = max(char_bytes(written), char_bytes(given or ""))
     lines_bytes = count_lines(written + "\n") * (2 * max(size, 0) * wide + ELEMENT_BYTES)
     rt.charge_bytes(2 * text_bytes(written) + lines_bytes)
-    margin = width[0] if isinstance(width[0], str) else " " * size
+    margin = " " * size if given is None else given
     lines = (written + "\n").splitlines() if blank[0] else written.splitlines()
     if written.endswith("\n") and not blank[0]:
         lines.append("")
@@ -272,18 +273,18 @@ def join_elements(
     separator, separator_trail = to_text(rt, *d)
     if attribute[0] is not None:
         path = read_path(rt, attribute[0], len(found))
-        picked = [
-            get_by_path(rt, entry, (found_trail, number), path)
-            for number, entry in enumerate(found)
-        ]
-        found, found_trail = [pair[0] for pair in picked], (ITEMS, [pair[1] for pair in picked])
-    if all([type(entry) is str for entry in found]):
-        return join_with_separator(rt, found, found_trail, separator, separator_trail)
-    written = [to_text(rt, entry, (found_trail, number)) for number, entry in enumerate(found)]
-    trails = (ITEMS, [pair[1] for pair in written])
-    return join_with_separator(
-        rt, [pair[0] for pair in written], trails, separator, separator_trail
-    )
+        found, found_trail = _list_pairs(
+            [get_by_path(rt, entry, (found_trail, i), path) for i, entry in enumerate(found)]
+        )
+    if not all([type(entry) is str for entry in found]):
+        found, found_trail = _list_pairs(
+            [to_text(rt, entry, (found_trail, i)) for i, entry in enumerate(found)]
+        )
+    return join_with_separator(rt, found, found_trail, separator, separator_trail)
+
+
+def _list_pairs(pairs: list[Pair]) -> tuple[list[Any], Trail]:
+    return [pair[0] for pair in pairs], (ITEMS, [pair[1] for pair in pairs])
 
 
 @template_filter("format", cost=500, text=True)
@@ -406,7 +407,7 @@ def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: P
         pairs = [
             run(rt, entry, (found_trail, i), *args[1:], **kwargs) for i, entry in enumerate(found)
         ]
-    return Stream([pair[0] for pair in pairs], (ITEMS, [pair[1] for pair in pairs])), None
+    return Stream(*_list_pairs(pairs)), None
 
 
 # ---- numbers and choices ----

@@ -53,10 +53,6 @@ def make_inline_test(name: str) -> Test:
     return run
 
 
-def is_unequal(rt: Runtime, value: Any, other: Any) -> bool:
-    return not is_equal(rt, value, other)
-
-
 def make_comparison_test(name: str) -> Test:
     def run(rt: Runtime, value: Any, other: Any) -> bool:
         return bool(compare(rt, name, value, other))
@@ -102,7 +98,7 @@ TESTS: dict[str, Test] = {
     **TYPE_TESTS,
     "divisibleby": charge_call(is_divisible, 50),
     **dict.fromkeys(["eq", "==", "equalto"], is_equal),
-    **dict.fromkeys(["ne", "!="], is_unequal),
+    **dict.fromkeys(["ne", "!="], lambda rt, value, other: not is_equal(rt, value, other)),
     **dict.fromkeys(["lt", "<", "lessthan"], make_comparison_test("lt")),
     **dict.fromkeys(["le", "<="], make_comparison_test("lteq")),
     **dict.fromkeys(["gt", ">", "greaterthan"], make_comparison_test("gt")),

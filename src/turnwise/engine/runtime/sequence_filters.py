@@ -131,10 +131,9 @@ def sort_dict(
         )
     if by[0] not in ("key", "value"):
         raise Failure('You can only sort by either "key" or "value"')
-    column = 0 if by[0] == "key" else 1
-    keys = _fold_case(rt, [pair[column] for pair in value.items()], case_sensitive)
-    order = _sort_indices(rt, keys, reverse)
     pairs = list(value.items())
+    given = list(value if by[0] == "key" else value.values())
+    order = _sort_indices(rt, _fold_case(rt, given, case_sensitive), reverse)
     return [pairs[i] for i in order], pick_trail((PAIRS, trail, list(value)), order)
 
 
@@ -358,11 +357,11 @@ def make_selection(keep: bool, by_attribute: bool) -> Builtin:
         name, rest = (args[0][0], args[1:]) if by_attribute else (None, args)
         test = find_by_name(TESTS, rest[0][0], "test") if rest else None
         arguments = [pair[0] for pair in rest[1:]]
-        order = []
-        for index, tested in enumerate(_get_fields(rt, value, found, name)):
-            passes = tested if test is None else test(rt, tested, *arguments)
-            if bool(passes) is keep:
-                order.append(index)
+        order = [
+            index
+            for index, tested in enumerate(_get_fields(rt, value, found, name))
+            if bool(tested if test is None else test(rt, tested, *arguments)) is keep
+        ]
         return Stream([found[i] for i in order], pick_trail(found_trail, order)), None
 
     return run
@@ -383,13 +382,12 @@ def _get_fields(rt: Runtime, value: Any, elements: Sequence[Any], name: Any) -> 
         if type(field) is Undefined:
             return [field] * len(elements)
     path = read_path(rt, name, len(elements))
-    fields = []
-    for element in elements:
-        if type(element) is dict and type(name) is str and name in element:
-            fields.append(element[name])  # the common case
-        else:
-            fields.append(get_by_path(rt, element, None, path)[0])
-    return fields
+    return [
+        element[name]  # the common case
+        if type(element) is dict and type(name) is str and name in element
+        else get_by_path(rt, element, None, path)[0]
+        for element in elements
+    ]
 
 
 def find_by_name(table: dict[str, Any], name: Any, what: str) -> Any:
