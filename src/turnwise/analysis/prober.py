@@ -23,6 +23,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import unescape
+from itertools import product
 from typing import Any, NamedTuple
 
 from turnwise.analysis.conversations import (
@@ -178,27 +179,23 @@ class Prober:
             TemplateLimitError: the template goes over its budgets for a user message.
         """
         first = None
-        for user_follows in (False, True):
-            for parts in (False, True):
-                accepted = self.with_settings(user_follows=user_follows)._find_accepted(parts)
-                if accepted is None:
-                    continue
-                first = first or accepted
-                turn = accepted.turn({"content": accepted.as_content(CONTENT)})
-                if turn is not None and CONTENT in turn.text:
-                    return accepted
+        for user_follows, parts in product((False, True), repeat=2):
+            accepted = self.with_settings(user_follows=user_follows, parts=parts)._find_accepted()
+            if accepted is None:
+                continue
+            first = first or accepted
+            turn = accepted.turn({"content": accepted.as_content(CONTENT)})
+            if turn is not None and CONTENT in turn.text:
+                return accepted
         return first
 
-    def _find_accepted(self, parts: bool) -> Prober | None:
-        """Return a prober with accepted settings, content as text or in parts; preferably with tools."""
-        for system_first in (False, True):
-            for tools in (True, False):
-                for fill in (False, True):
-                    prober = self.with_settings(
-                        parts=parts, system_first=system_first, tools=tools, fill_variables=fill
-                    )
-                    if prober._is_accepted():
-                        return prober
+    def _find_accepted(self) -> Prober | None:
+        """Return a prober with accepted settings; preferably with tools."""
+        names = ("system_first", "tools", "fill_variables")
+        for values in product((False, True), (True, False), (False, True)):
+            prober = self.with_settings(**dict(zip(names, values, strict=True)))
+            if prober._is_accepted():
+                return prober
         return None
 
     def _is_accepted(self) -> bool:

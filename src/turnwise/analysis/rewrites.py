@@ -107,8 +107,6 @@ def find_decision(
 def common_length(first: Sequence[Any], second: Sequence[Any]) -> int:
     """Return how many elements two texts or lists have in common at their beginning, by bisection."""
     low, high = 0, min(len(first), len(second))
-    if first[:high] == second[:high]:
-        return high
     while low < high:
         middle = (low + high + 1) // 2
         if first[low:middle] == second[low:middle]:

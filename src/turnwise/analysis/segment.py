@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from os.path import commonprefix
@@ -101,40 +102,32 @@ EMPTY = Segment()
 
 def common_prefix(one: Segment, other: Segment) -> int:
     """Return the length of the prefix that two segments share, up to a boundary of both."""
-    size = len(commonprefix([one.text, other.text]))
-    cuts = [
-        cut
-        for cut in one.boundaries & other.boundaries
-        if cut <= size and not _splits_tag_and_word(one.text, other.text, cut)
-    ]
-    return max(cuts, default=0)
-
-
-def _splits_tag_and_word(one: str, other: str, cut: int) -> bool:
-    """A tag ends at the cut, and in both texts a letter follows."""
-    if not 0 < cut < min(len(one), len(other)):
-        return False
-    return one[cut - 1] in ">]" and one[cut].isalpha() and other[cut].isalpha()
+    return _find_cut(one.text, other.text, one.boundaries & other.boundaries, ">]")
 
 
 def common_suffix(one: Segment, other: Segment) -> int:
     """Return the length of the suffix that two segments share, from a boundary of both."""
-    limit = len(commonprefix([one.text[::-1], other.text[::-1]]))
-    other_sizes = {len(other) - cut for cut in other.boundaries}
-    sizes = [
-        size
-        for size in (len(one) - cut for cut in one.boundaries)
-        if size <= limit and size in other_sizes and not _splits_word_and_tag(one, other, size)
+    sizes, others = ({len(each) - cut for cut in each.boundaries} for each in (one, other))
+    return _find_cut(one.text[::-1], other.text[::-1], sizes & others, "<[")
+
+
+def _find_cut(one: str, other: str, cuts: AbstractSet[int], ends: str) -> int:
+    """Return the last cut in what two texts begin with, but for those between a tag and a letter in both.
+
+    Args:
+        one, other: the texts.
+        cuts: where they may be cut.
+        ends: the last characters of tags.
+    """
+    size = len(commonprefix([one, other]))
+    shorter = min(len(one), len(other))
+    found = [
+        cut
+        for cut in cuts
+        if cut <= size
+        and not (0 < cut < shorter and one[cut - 1] in ends and (one[cut] + other[cut]).isalpha())
     ]
-    return max(sizes, default=0)
-
-
-def _splits_word_and_tag(one: Segment, other: Segment, size: int) -> bool:
-    """A tag begins `size` characters before the end, and in both texts a letter precedes it."""
-    if not 0 < size < min(len(one), len(other)):
-        return False
-    letters = one.text[-size - 1] + other.text[-size - 1]
-    return one.text[-size] in "<[" and letters.isalpha()
+    return max(found, default=0)
 
 
 def split_between(
