@@ -67,9 +67,10 @@ class SystemTexts:
         ]
         if not any(messages[place][1].get("content") for place in places):
             return
-        front = [place for number, place in enumerate(places) if place == number and not follows]
-        if policy == "front" and not follows:
-            front = places
+        is_front = policy == "front"
+        front = [place for number, place in enumerate(places) if is_front or place == number]
+        if follows:
+            front = []
         roles = [messages[place][1]["role"] for place in front]
         self._place_late(places[len(front) :], policy)
         if not all(map(self._capabilities.writes_role, roles)):

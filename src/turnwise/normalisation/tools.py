@@ -117,8 +117,7 @@ def fill_tools(tools: Any) -> NormalisedTools | None:
 
 def _has_null(value: Any) -> bool:
     waiting = [value]
-    while waiting:  # not by recursion: schemas may be nested hundreds deep
-        found = waiting.pop()
+    for found in waiting:  # which becomes longer: schemas may be nested too deeply for recursion
         if isinstance(found, Mapping):
             items = [item for key, item in found.items() if key not in KEPT_NULLS]
             if None in items:
