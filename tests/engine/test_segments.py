@@ -106,8 +106,8 @@ def check(renderer: Renderer, dice: random.Random, tries: int, make: Any = make_
         if found._output is None:
             written += 1
             assert find_origins(found) == find_origins(expected), chat.messages
-        if found.unwritten == ():
-            assert not find_losses(expected, chat.messages, tools)
+        losses = [find_losses(one, chat.messages, tools) for one in (found, expected)]
+        assert losses[0] == losses[1], chat.messages
         if dice.random() < 0.4:
             check_beginnings(renderer, program, chat, dice, tools, {**more, "text": found.text})
     return written

@@ -21,12 +21,8 @@ from typing import Any, NamedTuple
 
 from turnwise.analysis.text_coverage import ComputedText, is_covered
 from turnwise.engine.provenance.piece_table import PieceTable
-from turnwise.engine.provenance.rendering import Rendering
-from turnwise.engine.provenance.written_fields import (
-    WrittenFields,
-    has_texts_only,
-    read_output,
-)
+from turnwise.engine.provenance.rendering import Rendering, Suspects
+from turnwise.engine.provenance.written_fields import WrittenFields, read_output
 from turnwise.messages import REASONING_KEYS, JsonMapping, Path, format_path
 from turnwise.messages.media import media_kind
 
@@ -34,11 +30,14 @@ CONTENT, REASONING, CALLS = "content", "reasoning", "calls"
 MORE_FIELDS = ("function_call", "refusal", "audio")
 NAMED_RESULT_ROLES = ("tool", "function")  # whose `name` is that of their call
 NUMBERS = (int, float)
+COUNTED = {"tools": dict, "content": str, **dict.fromkeys(REASONING_KEYS, str), "tool_calls": dict}
+ORDER = list(COUNTED)
 TOOLS: Path = ("tools",)
 MAX_SEARCHES = 200  # for names of arguments in what the template wrote; others count as not there
 
 _CLOSER = re.compile(r"</[^<>\s]{1,60}>|\[/[A-Z_]{1,30}\]")
-LostPlaces = Iterator[tuple[Path, bool]]  # paths of lost texts, and whether a part of each is there
+LostPlace = tuple[Path, bool]  # the path of a lost text, and whether a part of it is there
+LostPlaces = Iterator[LostPlace]
 
 
 class Loss(NamedTuple):
@@ -71,27 +70,50 @@ def find_losses(
         removed: the messages whose reasoning the template removes on purpose.
         names: whether the name of a message counts, which most models were not trained on.
     """
-    named = [index for index, message in enumerate(messages) if names and _has_name(message)]
-    suspects = None if documents or named else rendering.unwritten
-    if suspects == ():
+    named = [index for index, message in enumerate(messages) if _has_name(message)] if names else []
+    unwritten = None if documents or named else rendering.unwritten
+    if unwritten == ():
         return []  # segments prove it
-    numbered = list(enumerate(messages))
-    if suspects is not None:
-        numbered = [pair for pair in numbered if pair[0] in suspects]
-        if TOOLS[0] not in suspects:
-            tools = None
-    output = [] if suspects == TOOLS else rendering.output
-    written = read_output(output, rendering.make_follower(), suspects)
-    finder = LossFinder(written, rendering)
-    found = [*finder.find(numbered, tools, documents, removed), *finder.find_names(named)]
+    found = _name_unwritten(unwritten, messages, tools, removed) if unwritten else None
+    if found is None:
+        suspects = range(-1, len(messages)) if unwritten is None else dict(unwritten)
+        numbered = [one for one in enumerate(messages) if one[0] in suspects]
+        written = read_output(rendering.output, rendering.make_follower())
+        finder = LossFinder(written, rendering)
+        offered = tools if -1 in suspects else None
+        found = [*finder.find(numbered, offered, documents, removed), *finder.find_names(named)]
     losses = [
         Loss(_name_as_given(format_path(path), positions), is_part) for path, is_part in found
     ]
     # The media parts without a placeholder, but for those in what is known to be lost.
     known = tuple(loss.path for loss in losses)
-    parts = [part for part in rendering.media if not part.written]
-    paths = [_name_as_given(part.path, positions) for part in parts]
+    paths = [_name_as_given(part.path, positions) for part in rendering.media if not part.written]
     return losses + [Loss(path) for path in paths if not path.startswith(known)]
+
+
+def _name_unwritten(
+    unwritten: Suspects, messages: Sequence[JsonMapping], tools: Any, removed: Container[int]
+) -> list[LostPlace] | None:
+    """Return what is lost if nothing of these fields is written; None if more than that decides."""
+    found = []
+    for index, key in unwritten:
+        message = messages[index] if index >= 0 else {key: tools}
+        if key in REASONING_KEYS:
+            if index in removed:
+                continue
+            key = _find_reasoning_key(message)
+        value = message.get(key)
+        if [*message.values()].count(value) > 1 or type(message.get("content")) is list:
+            return None  # it may be written as another field, or as a part
+        kind, items = (dict, value) if type(value) is list else (str, [value])
+        is_text = all(type(item) is kind and _has_text(_name_type(item)) for item in items)
+        if COUNTED.get(key) is not kind or not is_text or (key == "content" and index in removed):
+            return None
+        found.append((index, ORDER.index(key), key))
+    return [
+        (("messages", index, key) if index >= 0 else TOOLS, False)
+        for index, _, key in sorted(found)
+    ]
 
 
 def find_missing(
@@ -123,8 +145,8 @@ def has_other_text(message: JsonMapping, missing: Collection[str]) -> bool:
     """Return whether a message has a field with text that is not missing, or no text at all."""
     fields = {
         CONTENT: _has_text(message.get("content")),
-        REASONING: bool(_find_reasoning_text(message)),
-        CALLS: bool(message.get("tool_calls")),
+        REASONING: _find_reasoning_key(message),
+        CALLS: message.get("tool_calls"),
     }
     present = {name for name, has_text in fields.items() if has_text}
     return not present or not present.issubset(missing)
@@ -169,22 +191,17 @@ class LossFinder:
         # A tool of a server (`{"type": "web_search"}`) has no other text than its type.
         yield from self._find_items(("tools",), list(map(_name_type, tools or ())))
         yield from self._find_items(("documents",), documents)
-        texts = self._written.texts
         for index, message in numbered:
-            content = message.get("content")
-            if content and texts.get(("messages", index, "content")) != [content]:
-                yield from self.find_content(message, index, removed)
-            if has_texts_only(message):
-                continue
+            yield from self.find_content(message, index, removed)
             for loss in self.find_reasoning(message, index):
                 if index not in removed:
                     yield loss
             yield from self.find_calls(message, index)
             for name in MORE_FIELDS[1:]:
-                if message.get(name) and not _repeats_content(message, name):
-                    path: Path = ("messages", index, name)
-                    if _has_text(message[name]) and not self._has_some(path):
-                        yield path, False
+                path: Path = ("messages", index, name)
+                is_given = _has_text(message.get(name)) and not _repeats_content(message, name)
+                if is_given and not self._has_some(path):
+                    yield path, False
 
     def find_names(self, indices: Iterable[int]) -> LostPlaces:
         """Yield the names of these messages that are not written."""
@@ -207,9 +224,9 @@ class LossFinder:
             if is_lost:
                 yield path, self._has_some(path)
         elif isinstance(content, (list, tuple)):
-            yield from self._find_parts(path, content, _find_reasoning_text(message))
-        elif _has_text(content) or isinstance(content, NUMBERS):
-            yield from [] if self._has_some(path) else [(path, False)]
+            yield from self._find_parts(path, content, message.get(_find_reasoning_key(message)))
+        elif not self._has_some(path) and (_has_text(content) or isinstance(content, NUMBERS)):
+            yield path, False
 
     def _find_parts(self, path: Path, parts: Sequence[Any], reasoning: Any) -> LostPlaces:
         """Yield the parts of a content that are lost, or the content if all are; what is reasoning is none of them."""
@@ -235,10 +252,10 @@ class LossFinder:
 
     def find_reasoning(self, message: JsonMapping, index: int) -> LostPlaces:
         """Yield reasoning that is lost under each of its keys, and as a part of the content."""
-        text = _find_reasoning_text(message)
+        given = _find_reasoning_key(message)
+        text = message.get(given)
         if not isinstance(text, str) or not text.strip():
             return
-        given = next(key for key in REASONING_KEYS if message.get(key) == text)
         # A template may read another key than the usual ones; the content is not one of them, if it is equal.
         keys = {*REASONING_KEYS, *(key for key, value in message.items() if value == text)}
         paths: list[Path] = [("messages", index, key) for key in keys - {"content"}]
@@ -267,12 +284,8 @@ class LossFinder:
             return
         lost: list[tuple[Path, bool]] = []
         for number, call in enumerate(calls):
-            place = (*path, number)
             function = call.get("function", call) if isinstance(call, Mapping) else None
-            if isinstance(function, Mapping):
-                lost += self._find_call(place, call, function)
-            elif _has_text(call) and not self._has_some(place):
-                lost.append((place, False))
+            lost += self._find_call((*path, number), call, function)
         if len(lost) >= len(calls) and not self._has_some(path):
             lost = [(path, False)]
         yield from lost
@@ -299,7 +312,9 @@ class LossFinder:
         lost += [
             place
             for place, value in list_scalars(arguments, path_of_arguments)
-            if not self._has_value(place, value)
+            if not (
+                self._has_all(place, value) if isinstance(value, str) else self._has_some(place)
+            )
         ]
         if lost and not self._has_some(path):
             yield path, False
@@ -311,9 +326,12 @@ class LossFinder:
         """Yield arguments whose names are not written: a value alone says little, and a boolean may be lost, too."""
         for key, value in given.items() if isinstance(given, Mapping) else ():
             place = (*path, key)
-            if value is None or place in self._written.keys or self._is_named(path[1], str(key)):
-                continue
-            if not any(text.claim(str(key)) for text in self._find_computed(place)):
+            if not (
+                value is None
+                or place in self._written.keys
+                or self._is_named(path[1], str(key))
+                or any(text.claim(str(key)) for text in self._find_computed(place))
+            ):
                 yield place
 
     def _is_named(self, index: Any, key: str) -> bool:
@@ -339,12 +357,9 @@ class LossFinder:
             return
         wanted = [(*path, number) for number, item in enumerate(items) if _has_text(item)]
         lost = [place for place in wanted if not self._has_some(place)]
-        if lost and len(lost) == len(items):
+        if len(lost) == len(items):
             lost = [path]
         yield from [(place, False) for place in lost]
-
-    def _has_value(self, path: Path, value: Any) -> bool:
-        return self._has_all(path, value) if isinstance(value, str) else self._has_some(path)
 
     def _has_all(self, path: Path, given: str) -> bool:
         """Whether all of a text is written."""
@@ -357,15 +372,11 @@ class LossFinder:
 
     def _has_some(self, path: Path) -> bool:
         """Whether anything of a field is written."""
-        return path in self._paths or self._written.is_whole(path)
-
-    @cached_property
-    def _paths(self) -> set[Path]:
-        return self._written.paths()
+        return path in self._written.paths or self._written.is_whole(path)
 
     def _find_computed(self, path: Path) -> Iterator[ComputedText]:
         """Yield the texts that were made of a field, of a part of it, of what it is a part of, or of who knows what."""
-        for length in range(len(path) + 1) if self._computed else ():
+        for length in range(len(path) + 1) if self._written.computed else ():
             yield from self._computed.get((path[:length], length == len(path)), ())
 
     @cached_property
@@ -384,9 +395,7 @@ class LossFinder:
     @cached_property
     def _own_parts(self) -> set[Path]:
         """The content parts for which the template wrote something of its own."""
-        if self._rendering is None:
-            return set()
-        pieces = self._rendering.pieces
+        pieces = () if self._rendering is None else self._rendering.pieces
         return {origin.part for text, origin in pieces if origin.part and not text.isspace()}
 
 
@@ -394,9 +403,9 @@ def _has_name(message: JsonMapping) -> bool:
     return bool(message.get("name")) and message.get("role") not in NAMED_RESULT_ROLES
 
 
-def _find_reasoning_text(message: JsonMapping) -> Any:
-    """Return the reasoning of a message, which is the first of its keys that has some."""
-    return next((message[key] for key in REASONING_KEYS if message.get(key)), None)
+def _find_reasoning_key(message: JsonMapping) -> str:
+    """Return the first of the keys of reasoning that has some; "" if none has."""
+    return next((key for key in REASONING_KEYS if message.get(key)), "")
 
 
 def list_scalars(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
@@ -435,11 +444,8 @@ def _name_type(tool: Any) -> Any:
 
 def _has_text(value: Any) -> bool:
     """Return True if some text in a value is more than white space."""
-    if isinstance(value, str):
-        return not value.isspace() and value != ""
     waiting = [value]
-    while waiting:  # not by recursion: schemas may be nested hundreds deep
-        found = waiting.pop()
+    for found in waiting:  # which becomes longer: schemas may be nested too deeply for recursion
         if isinstance(found, str):
             if found.strip():
                 return True

@@ -38,7 +38,7 @@ from turnwise.errors import (
     warn_caller,
     warnings_so_far,
 )
-from turnwise.messages import Change, InputReader, JsonObject, prepared_tools
+from turnwise.messages import NO_TOOLS, Change, InputReader, JsonObject, prepared_tools
 from turnwise.normalisation.normalised import Normalised
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ class Reporter(NamedTuple):
         """
         if not lost:
             return
-        whole = ", ".join(loss.path for loss in lost if not loss.is_part)
-        parts = ", ".join(loss.path for loss in lost if loss.is_part)
-        described = [f"nothing of {whole}"] if whole else []
-        described += [f"only a part of {parts}"] if parts else []
+        described = []
+        for is_part, words in enumerate(("nothing of", "only a part of")):
+            paths = ", ".join([loss.path for loss in lost if loss.is_part == is_part])
+            described += [f"{words} {paths}"] if paths else []
         problem = f"the template writes {', and '.join(described)}"
         if self.fuller:
             problem = f"{problem}; the entry {self.fuller} does"
@@ -211,7 +211,11 @@ class InputAttempt:
         if not self._is_plain:
             return None
         self._is_plain = False
-        other = self._find_normaliser().normalise(self.given.messages)
+        normaliser = self._find_normaliser()
+        messages = self.given.messages
+        if normaliser.reader(False).text_roles.issuperset([one["role"] for one in messages]):
+            return None
+        other = normaliser.normalise(messages)
         return other if other.changes else None
 
     def _fill_tools(self) -> Normalised | None:
@@ -232,7 +236,7 @@ class InputAttempt:
         if kept is not None and len(kept) < len(messages):
             positions = tuple(positions[index] if positions else index for index in kept)
             messages = [messages[index] for index in kept]
-        tools = prepared_tools(self.given.tools).plain
+        tools = prepared_tools(self.given.tools or NO_TOOLS).plain
         try:
             return find_losses(
                 rendering,
@@ -294,10 +298,10 @@ class RemovedReasoning:
         self._find_capabilities = find_capabilities
 
     def __contains__(self, index: object) -> bool:
-        if not isinstance(index, int) or index >= self._last_user:
+        if not isinstance(index, int):
             return False
         message = self._messages[index]
-        if message.get("role") != "assistant":
+        if message.get("role") != "assistant" or index >= self._last_user:
             return False
         if message.get("tool_calls"):
             return self._find_capabilities().writes_reasoning_with_calls
@@ -306,8 +310,8 @@ class RemovedReasoning:
     @cached_property
     def _last_user(self) -> int:
         """The index of the last user's message, 0 if there is none."""
-        roles = [message.get("role") for message in self._messages]
-        return max((index for index, role in enumerate(roles) if role == "user"), default=0)
+        users = [i for i, one in enumerate(self._messages) if one.get("role") == "user"]
+        return max(users, default=0)
 
 
 def find_printed_contents(rendering: Rendering, given: Normalised) -> list[str]:
@@ -319,8 +323,8 @@ def find_printed_contents(rendering: Rendering, given: Normalised) -> list[str]:
         rendering: the rendering, which numbers these messages from 0.
         given: the messages that were rendered.
     """
-    if given.read is not None and rendering.unwritten == ():
-        return []  # usual contents, and all of them are written
+    if given.read is not None and (rendering.unwritten == () or not given.read.has_parts):
+        return []  # usual contents: texts, or all of them are written
     contents = [
         message.get("content", "") for message in given.messages if isinstance(message, Mapping)
     ]

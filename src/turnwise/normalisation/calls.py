@@ -122,13 +122,12 @@ class CallForms:
             self._note(where, "empty text became {}", "that is the JSON text of no arguments")
         if is_blank or arguments is ABSENT or arguments is None:
             arguments = function["arguments"] = {}
-        capabilities = self._capabilities
         if isinstance(arguments, str):
             self._normalise_argument_text(function, arguments, where)
         elif isinstance(arguments, Mapping):
             arguments = self._drop_padding(function.get("name"), arguments, where)
             function["arguments"] = arguments
-            if not capabilities.takes_argument_mapping:
+            if not self._capabilities.takes_argument_mapping:
                 function["arguments"] = json.dumps(arguments, ensure_ascii=False)
                 self._note(where, *DUMPED)
         else:

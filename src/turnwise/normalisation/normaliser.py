@@ -203,11 +203,7 @@ class _Conversation:
         self.tools = found.tools or tools
         self._calls = CallForms(capabilities, found.parameters, self.note)
         self._content = ContentForms(capabilities, self.note)
-
-    @property
-    def lost(self) -> list[str]:
-        """The paths of parts that had to be left out."""
-        return self._content.lost
+        self.lost = self._content.lost  # the paths of parts that had to be left out
 
     @property
     def problems(self) -> list[str]:
@@ -280,5 +276,5 @@ class _Conversation:
         systems = SystemTexts(self.capabilities, self.messages, self.note)
         systems.place(self.first > 0, policy)
         self.messages = systems.messages
-        self._content.lost += systems.lost
+        self.lost += systems.lost
         return tuple(systems.hoisted)

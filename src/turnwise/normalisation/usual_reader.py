@@ -54,11 +54,12 @@ class UsualReader:
 
     Attributes:
         capabilities: what the template takes; it is asked only about what some conversation has.
+        text_roles: the roles of which it is known to take a text.
     """
 
     def __init__(self, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
-        self._text_roles: set[str] = set()  # of which the template takes a text
+        self.text_roles: set[str] = set()
 
     def read(self, messages: Any, earlier: ReadMessages | None = None) -> ReadMessages | None:
         """Return a conversation as a renderer takes it; None if a message or their order is unusual.
@@ -112,7 +113,7 @@ class UsualReader:
         if type(role) is not str or (role == "system" and not self._keeps(before)):
             return None
         if type(content) is str:
-            if role not in self._text_roles and not self._takes_text(role):
+            if role not in self.text_roles and not self._takes_text(role):
                 return None
             if len(message) == 2:
                 return message.copy()
@@ -139,7 +140,7 @@ class UsualReader:
             change = fill_content(
                 copy, self.capabilities.shape.content, f"messages[{index}].content"
             )
-            changes += [] if change is None else [change]
+            changes += filter(None, [change])
             return copy
         return None
 
@@ -162,7 +163,7 @@ class UsualReader:
         """Whether the template takes texts of a role, which is remembered."""
         if role not in USUAL_ROLES or not self.capabilities.takes_text(role):
             return False
-        self._text_roles.add(role)
+        self.text_roles.add(role)
         return True
 
     def _read_parts(
@@ -194,12 +195,9 @@ class UsualReader:
             if type(function) is not dict or len(function) != 2:
                 return None
             name, given = function.get("name"), function.get("arguments")
-            if type(name) is not str or not name:
-                return None
-            if "id" in call and not self._is_taken_id(call["id"]):
-                return None
-            arguments = self._read_arguments(given, reader)
-            if arguments is None:
+            is_taken = "id" not in call or self._is_taken_id(call["id"])
+            arguments = self._read_arguments(given, reader) if is_taken else None
+            if arguments is None or type(name) is not str or not name:
                 return None
             if type(arguments) is not type(given):
                 where = f"messages[{index}].tool_calls[{len(copies)}].function.arguments"

@@ -60,8 +60,9 @@ COMPUTED = "\x1b[2;3m"
 PIECE_SIZE = 128  # characters that take about as much memory as a piece
 SMALL_BUDGET = 1000  # of a rendering that no template made
 new_tuple = tuple.__new__  # in half of the time of calling a named tuple
-Suspects = tuple[int | str, ...]
-"""What may be lost: messages that are not known to be written whole, and "tools" if nothing of them is written."""
+Suspects = tuple[tuple[int, str], ...]
+"""The fields of which nothing is written, each as the index of its message and the key; the key is "" if that is in
+doubt, and the index -1 for tools."""
 VISIBLE = str.maketrans({" ": "·", "\n": "↵\n", "\t": "⇥", "\r": "␍"})
 OriginKind = Literal["template", "field", "computed"]
 

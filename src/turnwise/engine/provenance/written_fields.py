@@ -8,7 +8,8 @@ is never taken for another field's: the trail decides.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from turnwise.engine.provenance.container_rules import PAIRS, SPLIT
@@ -17,14 +18,12 @@ from turnwise.engine.provenance.splitting import Follower, OutOfBudget, pairs_of
 from turnwise.engine.provenance.text_rules import (
     JOINED,
     LSTRIPPED,
-    PART,
     REPLACED,
     RSTRIPPED,
     STRIPPED,
     is_joined,
 )
 from turnwise.engine.provenance.trails import (
-    MESSAGES,
     ROOT,
     Computed,
     Field,
@@ -39,8 +38,6 @@ from turnwise.messages import Path
 MAX_WRITTEN = 100_000  # texts, with those of blocks, among which tools are looked for
 TOOLS = (ROOT, "tools")
 STRIPS = (STRIPPED, LSTRIPPED, RSTRIPPED)
-
-has_texts_only = frozenset(["role", "content", "name", "tool_call_id"]).issuperset
 
 
 def unwrap_trail(trail: Trail) -> Trail:
@@ -97,7 +94,6 @@ class WrittenFields:
 
     Args:
         follower: follows trails.
-        messages: the messages whose fields are looked for; None for all, and for tools and documents.
 
     Attributes:
         texts: the texts of each field, in the order of the output where one block wrote them.
@@ -107,9 +103,8 @@ class WrittenFields:
         parts: the content parts for which the template wrote something of its own.
     """
 
-    def __init__(self, follower: Follower, messages: Container[object] | None = None) -> None:
+    def __init__(self, follower: Follower) -> None:
         self._follower = follower
-        self._messages = messages
         self._later: list[tuple[str, Trail]] = []
         self._seen: set[int] = set()
         self._splits: dict[int, bool] = {}
@@ -126,37 +121,13 @@ class WrittenFields:
             text, trail = pair
             if not text or type(trail) is not tuple:
                 continue
-            if trail[0] in STRIPS:
-                trail = unwrap_trail(trail)
-                if type(trail) is not tuple:
-                    continue
             if type(trail[0]) is tuple and is_message(trail[0]):
                 # the common case: a field of a message
-                if self._messages is None or trail[0][1] in self._messages:
-                    texts.setdefault(("messages", trail[0][1], trail[1]), []).append(text)
-            elif self._is_of_others(trail) or self._is_split_of_template(trail[0]):
+                texts.setdefault(("messages", trail[0][1], trail[1]), []).append(text)
+            elif self._is_split_of_template(trail[0]):
                 continue
             elif trail[0] is not JSON or not self._add_json(trail):
                 later.append(pair)
-
-    def _is_of_others(self, trail: Trail) -> bool:
-        """Whether a text is a field of another message, or no message's; False if it has to be followed."""
-        if self._messages is None:
-            return False
-        source = trail
-        while type(source) is tuple:
-            rule = source[0]
-            if rule is JSON or rule is PART:
-                source = source[2]
-            elif rule is PAIRS:
-                source = source[1]
-            elif type(rule) is not tuple:
-                break
-            elif is_message(source):
-                return source[1] not in self._messages
-            else:
-                source = rule
-        return type(source) is tuple and source[0] is ROOT and source != MESSAGES
 
     def _is_split_of_template(self, parent: Trail) -> bool:
         """Whether a list is a split text of the template's own, asked once for all of its parts."""
@@ -215,8 +186,9 @@ class WrittenFields:
         elif type(leaf) is Written and not text.isspace():
             self.parts.add(leaf.part)
 
+    @cached_property
     def paths(self) -> set[Path]:
-        """Return the beginnings of all paths of which something was written."""
+        """The beginnings of all paths of which something was written, once everything is read."""
         written = {path for path, texts in self.texts.items() if not all(map(str.isspace, texts))}
         written |= self.whole | self.parts
         for sources in self.computed:
@@ -232,11 +204,9 @@ class WrittenFields:
 MIN_UNTRACED = 12  # characters of a text without a known origin in which fields are looked for
 
 
-def read_output(
-    out: Sequence[Any], follower: Follower, messages: Container[object] | None = None
-) -> WrittenFields:
-    """Return the fields that a program wrote; of messages, if these are given."""
-    written = WrittenFields(follower, messages)
+def read_output(out: Sequence[Any], follower: Follower) -> WrittenFields:
+    """Return the fields that a program wrote."""
+    written = WrittenFields(follower)
     written.read(pairs_of(out))
     written.read_everything()
     return written

@@ -241,8 +241,7 @@ def encode_url(rt: Runtime, value: Any, trail: Trail) -> Pair:
         rt.charge_bytes(charge_value(rt, value, 60) + ELEMENT_BYTES * len(value))
         pairs = value.items() if isinstance(value, dict) else map(_require_pair, value)
         parts = [
-            f"{quote_plus(to_text(rt, key, None)[0])}={quote_plus(to_text(rt, entry, None)[0])}"
-            for key, entry in pairs
+            "=".join([quote_plus(to_text(rt, one, None)[0]) for one in pair]) for pair in pairs
         ]
         return "&".join(parts), trail
     written, source = to_text(rt, value, trail)
@@ -357,10 +356,9 @@ def _read_indent(indent: Any) -> str | None:
 
 def _read_separators(separators: Any) -> tuple[str, str]:
     if isinstance(separators, (list, tuple, str)) and len(separators) == 2:
-        comma, colon = separators[0], separators[1]
-        is_text = isinstance(comma, str) and isinstance(colon, str)
-        if is_text and max(len(comma), len(colon)) <= MAX_INDENT:
-            return comma, colon
+        texts = [one for one in separators if isinstance(one, str) and len(one) <= MAX_INDENT]
+        if len(texts) == 2:
+            return texts[0], texts[1]
     raise ValueFailure(
         "tojson: separators must be two short texts, such as (',', ':')",
         separators,

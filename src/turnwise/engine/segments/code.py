@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from turnwise.engine.provenance.sections import OutputSection, SectionedOutput
 from turnwise.engine.segments.facts import (
     HELPERS,
+    SOME_FIELD,
     Constants,
     FactNode,
     FactTree,
@@ -45,6 +46,8 @@ OF_CONVERSATION = re.compile(r"\b(?:[imMnS]|L\d+|select|format_now)\b")
 TEXT = r"'(?:[^'\\]|\\.)*'"
 UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
 OF_TEXT = re.compile(rf"\.get\(({TEXT})\)(\)?\.__class__ is str)")  # whether a field has text
+OWN_FIELD = re.compile(r"\bm(?:\[|\.get\()'(\w+)'[\])]")
+OF_MESSAGES = re.compile(r"\b[mMS]\b")
 BOTH = {"True", "False"}  # as answers; 1 and 0 are other ones
 BEGIN = [
     "def walk(M, n, S, T, memory):",
@@ -67,8 +70,8 @@ SAME = re.compile(
 )
 
 
-Unwritten = tuple[int, frozenset[str]]
-"""A message that is not written whole, and the keys of it that are."""
+Unwritten = tuple[int, frozenset[str | tuple[str]]]
+"""A message that is not written whole, and the keys of it that are; those of which a part may be, each in a tuple."""
 FieldPlace = tuple[int, str]
 Walked = tuple[
     list[Any],
@@ -288,17 +291,12 @@ class _WalkCode:
     def _write_segment(
         self, node: ProvenSegment, indent: str, loop: LoopOverMessages | None
     ) -> None:
-        lines = []
-        if node.others:
-            pairs = [f"({place}, {key!r})" for place, key in node.others]
-            lines.append(f"others += ({', '.join(pairs)},)")
+        lines = self._note_fields(node, loop)
         if node.writes_tools is not False:
             lines.append("T = False" if node.writes_tools else "T = T and None")
         if node.price or node.per_character:
             each = [f" + {share!r} * len({text})" for text, share in node.per_character.items()]
             lines += [f"price += {node.price!r}{''.join(each)}", "if price > 1: return None"]
-        if loop is not None and _counts(loop):
-            lines += self._write_unwritten(node, loop)
         texts: list[str] | None = node.texts
         state = node.state
         if self._with_trails:
@@ -311,6 +309,22 @@ class _WalkCode:
             targets = ", ".join(f"S[{key!r}]" for key in state)
             lines.append(f"{targets}, = {', '.join(state.values())},")
         self.lines += [f"{indent}{line}" for line in lines]
+
+    def _note_fields(self, node: ProvenSegment, loop: LoopOverMessages | None) -> list[str]:
+        """Return the lines that note which fields are written: whole ones of other messages, and the own message if
+        not all of it is."""
+        parts = _find_parts(node)
+        pairs = [f"({place}, {key!r})" for place, key in node.others]
+        lines = []
+        if loop is not None and _counts(loop):
+            name = f"keys{len(self.scope)}"
+            self.scope[name] = UNCOUNTED.union(node.keys, zip(parts))
+            is_whole = f"len(m) == {1 + len(node.keys)} and 'role' in m or {name}.issuperset(m)"
+            lines = [f"if not ({is_whole}): left.append(({loop.index}, {name}))"]
+            parts &= {""}
+        if parts:
+            pairs.append(repr(SOME_FIELD))
+        return [*lines, f"others += ({', '.join(pairs)},)"] if pairs else lines
 
     def _note_section(self, sources: list[str], loop: LoopOverMessages | None) -> list[str]:
         if not self._with_sections:
@@ -330,13 +344,6 @@ class _WalkCode:
                     section.slots[item] = is_known
                 item += 2
         return [f"sections.append((({name}, {index}), len(out)))"]
-
-    def _write_unwritten(self, node: ProvenSegment, loop: LoopOverMessages) -> list[str]:
-        """Return the line that notes a message of which not all fields are written, if there is one."""
-        name = f"keys{len(self.scope)}"
-        self.scope[name] = node.keys | UNCOUNTED
-        is_whole = f"len(m) == {1 + len(node.keys)} and 'role' in m or {name}.issuperset(m)"
-        return [f"if not ({is_whole}): left.append(({loop.index}, {name}))"]
 
 
 # The beginning of a loop that goes on at its checkpoint, and makes the next one.
@@ -394,6 +401,17 @@ def _counts(loop: LoopOverMessages) -> bool:
 def _does_nothing(node: ProvenSegment) -> bool:
     does = (node.texts, node.state, node.trails, node.others, node.carried)
     return node.writes_tools is False and not any((*does, node.price, node.per_character))
+
+
+def _find_parts(node: ProvenSegment) -> set[str]:
+    """Return the keys of the message at hand that are not written whole, and "" if that may be said of other fields."""
+    source = "\n".join(node.texts)
+    whole = [f"M[{place}][{key!r}]" for place, key in node.others]
+    for written in (*whole, *(f"S[{key[:-1]!r}]" for key in node.carried)):
+        source = source.replace(written, "")
+    found = set(OWN_FIELD.findall(source)) - node.keys
+    rest = LITERAL.sub("", OWN_FIELD.sub("", source))
+    return found | {""} if OF_MESSAGES.search(rest) else found
 
 
 def _is_implied(asked: str, node: FactNode | ProvenSegment | None) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 
 from turnwise.engine.segments.symbols import NotRecordable
 
+SOME_FIELD = (-1, "")  # of a message that is not known, or a part of one
 IN_NUMBERS = re.compile("(?:[^%]|%[Ymdyj%])*")  # forms of a day that are the same in all languages
 
 

@@ -19,6 +19,7 @@ from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Runtime
 from turnwise.engine.runtime.values import Pair
 from turnwise.engine.segments.facts import (
     HELPERS,
+    SOME_FIELD,
     Constants,
     FactTree,
     LoopOverMessages,
@@ -481,15 +482,17 @@ def _find_price(runtime: Runtime, paid: tuple[int, int], parts: Parts, is_in_rou
 
 
 def _write_fields(text: UnknownText) -> str:
-    """Return the source of the fields that are whole in a text: (index, key) of each."""
+    """Return the source of the fields that are whole in a text: (index, key) of each; `SOME_FIELD` for other parts."""
     sources = ["()"]
     for part in text.parts:
-        if isinstance(part, TextSlot) and part.field:
-            field = part.field
+        if isinstance(part, TextSlot):
+            field = part.field or MessageField("", "")
             if field.state:
                 sources.append(f"S[{field.state!r}]")
             elif KEY_PATH.fullmatch(field.path) and not OF_CHAT.search(field.message):
                 sources.append(f"(({field.message}, {field.path[2:-2]!r}),)")
+            else:
+                sources.append(f"({SOME_FIELD},)")
     return " + ".join(sources)
 
 
@@ -501,6 +504,10 @@ def _find_keys(owner: str, paths: set[str], answers: dict[str, Any], constant: s
     ]
     if calls and all(_writes_call(owner, call, paths, answers, constant) for call in calls):
         keys.add("tool_calls")
+    parts = [f"{CONTENT}[{index}]" for index in range(answers.get(f"len({owner}{CONTENT})", 0))]
+    types = {answers.get(f"{owner}{part}['type']") for part in parts}
+    if types == {"text"} and paths.issuperset([f"{part}['text']" for part in parts]):
+        keys.add("content")
     return keys
 
 

@@ -26,7 +26,7 @@ from turnwise.engine.runtime.limits import (
     Runtime,
 )
 from turnwise.engine.segments.code import FieldPlace, Unwritten, Walk, compile_walk
-from turnwise.engine.segments.facts import Constants, FactTree
+from turnwise.engine.segments.facts import SOME_FIELD, Constants, FactTree
 from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.messages import REASONING_KEYS
@@ -41,7 +41,7 @@ MAX_MESSAGES = 10_000
 CHECKED_ORIGINS = 20_000  # steps of following trails, when segments are compared with the program
 LEAF_BYTES = 4_000
 CONTAINER_BYTES = 400
-LOST_TOOLS = ("tools",)
+LOST_TOOLS = ((-1, "tools"),)
 # What the walk over a conversation may raise: the program then raises an error with its place, or not.
 UNWRITABLE = (TypeError, ValueError, LookupError, RecursionError, MemoryError)
 
@@ -222,15 +222,19 @@ def _refuse_half_pairs(text: str, memory: dict[Any, Any]) -> None:
 
 def _find_unwritten(
     messages: list[dict[str, Any]], missing: list[Unwritten], others: set[FieldPlace]
-) -> tuple[int, ...]:
-    """Return the messages of which a field that counts may not be written."""
-    found = []
+) -> Suspects:
+    """Return the fields of which nothing is written; if that is in doubt, the messages of which some may not be."""
+    found: dict[FieldPlace, None] = {}
+    is_known = SOME_FIELD not in others
     for index, keys in missing:
         for key, value in messages[index].items():
-            if value and key not in keys and (index, key) not in others:
+            if value and key not in keys:
                 # Reasoning is there under each of its names.
-                names = REASONING_KEYS if key in REASONING_KEYS else ()
-                if not any([name in keys or (index, name) in others for name in names]):
-                    found.append(index)
-                    break
-    return tuple(found)
+                names = REASONING_KEYS if key in REASONING_KEYS else (key,)
+                place = (index, names[0])
+                if place not in found and not any(
+                    [name in keys or (index, name) in others for name in names]
+                ):
+                    is_known &= keys.isdisjoint(zip(names))
+                    found[place] = None
+    return tuple(found if is_known else [(index, "") for index, _ in found])
