@@ -306,6 +306,25 @@ def test_pieces_of_sections_know_the_expressions_that_wrote_them() -> None:
     assert None not in places[0]
 
 
+def test_pieces_of_long_conversations_are_joined_from_sections() -> None:
+    """The budget of origins grows with the input here too, and messages that are new are read alone."""
+    renderer = turnwise.load("qwen3").renderer
+    for count in (2, 2, 2, 2, 600, 601):
+        found = renderer.render(MESSAGES[1:3] * count)
+        joined = found._join_sections()
+    assert joined is not None and len(joined[0]) == len(found.pieces) > 4_000
+    expected = renderer.with_programs(lambda same: same).render(MESSAGES[1:3] * count)
+    assert found.pieces == expected.pieces
+
+
+@pytest.mark.parametrize("budget", [0, 10, 30, 60, 100, 400])
+def test_sections_keep_to_the_budget_of_origins(budget: int) -> None:
+    limits = turnwise.Limits(origins=budget, origins_per_value=0, origins_per_character=0)
+    renderer = turnwise.load("qwen3").renderer.with_limits(limits)
+    found = [renderer.render(MESSAGES * 4).pieces for _ in range(5)]
+    assert len(set(found)) == 1
+
+
 def test_messages_may_be_changed_after_rendering() -> None:
     template = turnwise.load("chatml")
     chat = [dict(message) for message in MESSAGES]

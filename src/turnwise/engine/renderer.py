@@ -290,11 +290,10 @@ class RenderCall(RenderingSource):
         self.nodes = self.program.nodes
 
     def make_follower(self, is_quiet: bool = False) -> Follower:
-        """Return what follows trails, within a budget; a quiet one has half of it, and issues no warnings."""
+        """Return what follows trails, within a budget; a quiet one issues no warnings."""
         limits = self.renderer.limits
-        if is_quiet:
-            return QuietFollower(limits.origins // 2)
-        return Follower(limits.origins, lambda: limits.share_of_origins(self.make_context()))
+        kind = QuietFollower if is_quiet else Follower
+        return kind(limits.origins, lambda: limits.share_of_origins(self.make_context()))
 
     def render(self, with_trails: bool = False) -> Rendering:
         """Write the segments that are known, or run the program and learn them."""

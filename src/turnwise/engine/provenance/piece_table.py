@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from turnwise.engine.provenance.container_rules import ITEMS
@@ -49,6 +49,7 @@ from turnwise.engine.provenance.trails import (
     NOWHERE,
     Field,
     Fragment,
+    Leaf,
     Output,
     Trail,
 )
@@ -62,6 +63,7 @@ BLOCK_COST = 2  # steps of the budget for a block within a block, beside those f
 
 Where = tuple[int | None, bool, Path | None]
 """The message that is being written, whether in a generation block, and the content part."""
+OUTSIDE: Where = (None, False, None)
 
 
 class PieceTable:
@@ -71,20 +73,6 @@ class PieceTable:
     `message_starts[i]` on, the message `messages[i]` was being written. The same with `part_starts` and
     `parts` for the parts of contents, by their paths.
     """
-
-    __slots__ = (
-        "_fragment_starts",
-        "_fragments",
-        "_generation_switches",
-        "follower",
-        "message_starts",
-        "messages",
-        "part_starts",
-        "parts",
-        "starts",
-        "texts",
-        "trails",
-    )
 
     def __init__(self, out: Sequence[Any], text: str, follower: Follower) -> None:
         self.follower = follower
@@ -118,6 +106,17 @@ class PieceTable:
         is_generated = bisect_right(self._generation_switches, index) % 2 == 0
         part = self.parts[bisect_right(self.part_starts, index) - 1]
         return self.message_of(index), is_generated, part
+
+    def find_rows(self, count: int) -> list[tuple[str, tuple[Leaf, Where]]]:
+        """Return the fragments of the first texts: each with its leaf, and where it was written."""
+        switches = {*self.message_starts, *self.part_starts, *self._generation_switches, count}
+        rows = []
+        for start, end in pairwise(sorted(switches)):
+            where = self.where(start)
+            for index in range(start, min(end, count)):
+                for text, leaf in self.split(index):
+                    rows.append((text, (leaf, where)))
+        return rows
 
     def index_at(self, character: int) -> int:
         """Return the index of the text that holds this character."""

@@ -19,32 +19,35 @@ of kind "computed" without sources, and a `TurnwiseWarning` says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise, repeat
-from operator import eq
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, groupby
+from operator import eq, itemgetter
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from turnwise.engine.provenance.expressions import Position, WrittenSpan, find_span
 from turnwise.engine.provenance.media import MediaPart, find_media
-from turnwise.engine.provenance.piece_table import PieceTable, Where, message_index
+from turnwise.engine.provenance.piece_table import OUTSIDE, PieceTable, Where, message_index
 from turnwise.engine.provenance.sections import (
     SECTIONS,
     SLOT,
     UNKNOWN,
     SectionedOutput,
+    SectionKey,
     SectionPieces,
 )
 from turnwise.engine.provenance.splitting import LOST, Follower
 from turnwise.engine.provenance.trails import (
+    BEGIN,
     DONE,
+    END,
     LOOP,
     UNFOLLOWED,
     Computed,
     Field,
-    Fragment,
     Leaf,
     Output,
+    Trail,
     Written,
     part_of_path,
     root_trail,
@@ -57,7 +60,8 @@ from turnwise.notebook import show_html
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 COLOURS = ("\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m", "\x1b[91m")
 COMPUTED = "\x1b[2;3m"
-PIECE_SIZE = 128  # characters that take about as much memory as a piece
+PIECE_SIZE = 220  # bytes of a piece and its origin that are kept
+MAX_SECTIONS = 2_500  # of an output, of which the pieces are kept
 SMALL_BUDGET = 1000  # of a rendering that no template made
 new_tuple = tuple.__new__  # in half of the time of calling a named tuple
 Suspects = tuple[tuple[int, str], ...]
@@ -127,7 +131,7 @@ class RenderingSource:
     with_parts: Sequence[Any] = ()
 
     def make_follower(self, is_quiet: bool = False) -> Follower:
-        """Return what follows trails, within a budget; a quiet one has half of it, and issues no warnings."""
+        """Return what follows trails, within a budget; a quiet one issues no warnings."""
         return Follower(SMALL_BUDGET)
 
     def find_output(self) -> Output:
@@ -156,7 +160,7 @@ class Piece(PieceFields):
         ('Hi', 'messages[0].content')
     """
 
-    # What the rendering was made of, its text, and the texts and identities of all of its pieces.
+    # What the rendering was made of, its text, the texts and identities of all of its pieces, and where these start.
     _written: tuple[Any, ...] = ()
 
     @property
@@ -170,13 +174,18 @@ class Piece(PieceFields):
             return self.origin.line, self.origin.column
         if not self._written:
             return None
-        source, text, texts, identities = self._written
-        start = sum(map(len, texts[: identities.index(id(self))]))
-        span = find_span(source.find_writers(text), start)
+        source, text, texts, identities, starts = self._written
+        if id(self) not in starts:
+            starts.update(zip(identities, accumulate(map(len, texts), initial=0), strict=False))
+        span = find_span(source.find_writers(text), starts[id(self)])
         return span and span.expression
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Piece, (self.text, self.origin)
+
+
+FoundPieces = tuple[list[Piece | None], list[str], list[Origin]]
+"""Pieces that are made already, else None; the texts and the origins of all."""
 
 
 class Rendering:
@@ -267,13 +276,17 @@ class Rendering:
     def pieces(self) -> tuple[Piece, ...]:
         """The text, cut where the origin changes."""
         if self._pieces is None:
-            self._pieces = self._join_sections()
-        if self._pieces is None:
-            pieces = find_pieces(self, self.piece_table)
-            self._pieces = self._bind(pieces, pieces)
-        if self._pieces is None:
-            self.piece_table.follower.report_defect("the pieces of a rendering do not join to it")
-            self._pieces = (Piece(self.text, self.origin(UNFOLLOWED, None, False)),)
+            made, texts, origins = self._join_sections() or find_pieces(self, self.piece_table)
+            pieces: list[Piece] = []
+            # Pieces that no other rendering has know this one. They share a dictionary: few are asked what wrote them.
+            shared: dict[str, Any] = {}
+            for piece, text, origin in zip(made, texts, origins, strict=True):
+                if piece is None:
+                    piece = new_tuple(Piece, (text, origin))
+                    piece.__dict__ = shared
+                pieces.append(piece)
+            shared["_written"] = self._source, self.text, texts, list(map(id, pieces)), {}
+            self._pieces = tuple(pieces)
         return self._pieces
 
     @property
@@ -303,60 +316,53 @@ class Rendering:
             self._piece_table = PieceTable(self.output, self.text, self.make_follower())
         return self._piece_table
 
-    def _join_sections(self) -> tuple[Piece, ...] | None:
+    def _join_sections(self) -> FoundPieces | None:
         """Return the pieces of what segments wrote; None if that takes the piece table."""
         output, source = self.output, self._source
         if type(output) is not SectionedOutput or source.aliases or self._positions is not None:
             return None
+        if len(output.sections) > MAX_SECTIONS:
+            return None  # the table would drop the first before it has the last
         follower = source.make_follower(is_quiet=True)
-        known: Any = {key: SECTIONS.peek(key) for key, _ in output.sections}
-        if None in known.values():
-            known = _read_sections(self, output, follower)
-        if not known:
-            return None
-        pieces, fresh = self._fill_slots(output, known, follower)
-        follower.take(2 * len(pieces) + len(output))
-        origins = [piece[1] for piece in pieces]
-        is_cut = not any(map(eq, origins, origins[1:]))
-        return self._bind(pieces, fresh) if is_cut and not follower.problems else None
-
-    def _fill_slots(
-        self, output: SectionedOutput, known: Any, follower: Follower
-    ) -> tuple[list[Piece], list[Piece]]:
-        pieces: list[Any] = []
-        texts, origins, followed = [], [], []
+        found: FoundPieces = ([], [], [])
+        pieces, texts, origins = found
         begin = 0
         for key, end in output.sections:
-            made, own, read, unknown = known[key]
-            for place, item, where in unknown:
-                followed.append((len(pieces) + place, begin + item, where))
+            known = SECTIONS.peek(key) or _read_section(self, key, output[begin:end], follower)
+            if known is None:
+                return None
+            made, parts, own, slots, followed = known
+            if own[:1] == origins[-1:] != []:
+                return None  # they are one piece
+            start = len(texts)
             pieces += made
+            texts += parts
             origins += own
-            texts += [output[begin + item] if type(item) is int else item for item in read]
+            for number, item in slots:
+                texts[start + number] = output[begin + item]
+            for number, item in followed:
+                written = output[begin + item : begin + item + 2]
+                if not self._follow_slot(found, start + number, follower, *written):
+                    return None
             begin = end
-        fresh = list(map(new_tuple, repeat(Piece), zip(texts, origins, strict=True)))
-        following = iter(fresh).__next__
-        pieces = [piece or following() for piece in pieces]
-        for place, item, where in reversed(followed):
-            text, trail = output[item : item + 2]
-            if not text and type(trail) is tuple:
-                texts.append(text)  # it is a mark
-            found = _merge(self, text, [(follower.split(text, trail), where)])
-            pieces[place : place + 1] = found
-            fresh += found
-        if "" in texts:
-            follower.warn("there is nothing in a slot")
-        return pieces, fresh
+        # At least what it takes to find them, so that the budget is enough for both or for neither.
+        follower.take(len(output) + 3 * len(texts))
+        # What is empty may be a mark.
+        is_known = not follower.problems and "" not in texts and "".join(texts) == self.text
+        return found if is_known else None
 
-    def _bind(self, pieces: list[Piece], fresh: list[Piece]) -> tuple[Piece, ...] | None:
-        texts = [piece[0] for piece in pieces]
-        if "".join(texts) != self.text:
-            return None
-        # Pieces that no other rendering has know this one. They share a dictionary: few are asked what wrote them.
-        shared = {"_written": (self._source, self.text, texts, list(map(id, pieces)))}
-        for piece in fresh:
-            piece.__dict__ = shared
-        return tuple(pieces)
+    def _follow_slot(
+        self, found: FoundPieces, at: int, follower: Follower, text: str, trail: Trail
+    ) -> bool:
+        """Put the pieces of a text in the place of a slot; return whether they are no part of those around them."""
+        pieces, texts, origins = found
+        origin = origins[at]
+        where = origin.message, origin.generation, origin.part
+        rows = [(part, (leaf, where)) for part, leaf in follower.split(text, trail)]
+        pieces[at : at + 1], texts[at : at + 1], origins[at : at + 1] = _merge(self, rows)
+        around = origins[max(at - 1, 0) : at + len(rows) + 1]
+        is_mark = not text and type(trail) is tuple
+        return not is_mark and not any(map(eq, around, around[1:]))
 
     @property
     def writers(self) -> list[WrittenSpan]:
@@ -382,13 +388,15 @@ class Rendering:
             part = None if part is None else self._path_as_given(part)
         if type(leaf) is Written:
             leaf, part = leaf
-        kind, place = "computed", (None, None, None)
-        path, key = leaf if type(leaf) is Field else (None, False)
-        sources: tuple[Path, ...] = ()
         if type(leaf) is int:
-            kind, place = "template", (*self._source.nodes[leaf], leaf)  # type: ignore[assignment]
-        elif path is not None:
-            kind, path = "field", self._path_as_given(path)
+            line, column = self._source.nodes[leaf]
+            return new_tuple(
+                Origin, ("template", line, column, leaf, None, False, message, generation, (), part)
+            )
+        kind, path, key = "computed", None, False
+        sources: tuple[Path, ...] = ()
+        if type(leaf) is Field:
+            kind, path, key = "field", self._path_as_given(leaf.path), leaf.key
             if message is None:
                 message = message_index(path)
             part = part_of_path(path) or part
@@ -396,17 +404,20 @@ class Rendering:
             sources = tuple(map(self._path_as_given, leaf.sources))
             parts = set(map(part_of_path, sources))
             part = parts.pop() if len(parts) == 1 else part
-        return new_tuple(Origin, (kind, *place, path, key, message, generation, sources, part))
+        return new_tuple(
+            Origin, (kind, None, None, None, path, key, message, generation, sources, part)
+        )
 
     def _path_as_given(self, path: Path) -> Path:
         # Templates see reasoning under more keys than it was given, and messages may have been moved.
-        if path[0] == "messages" and len(path) > 1:
+        aliases, positions = self._source.aliases, self._positions
+        if (aliases or positions) and path[0] == "messages" and len(path) > 1:
             # After "messages" a path has an index, and then a key, which its type does not say.
-            name = self._source.aliases.get(path[1:3])  # type: ignore[arg-type]
+            name = aliases.get(path[1:3])  # type: ignore[arg-type]  # as above
             if name is not None:
                 path = (*path[:2], name, *path[3:])
-            if self._positions is not None:
-                path = ("messages", self._positions[path[1]], *path[2:])  # type: ignore[index]
+            if positions is not None:
+                path = ("messages", positions[path[1]], *path[2:])  # type: ignore[index]  # as above
         return path
 
     def spans(
@@ -439,14 +450,15 @@ class Rendering:
             [(1, 3)]
         """
         wanted = {"kind": kind, "message": message, "generation": generation, "field": field}
-        wanted = {name: value for name, value in wanted.items() if value is not None}
 
         def fits(origin: Origin) -> bool:
-            if part is not None and (origin.part is None or format_path(origin.part) != part):
+            if part is not None and part != (origin.part and format_path(origin.part)):
                 return False
             if (where is not None and not where(origin)) or (field is not None and origin.key):
                 return False
-            return all(getattr(origin, name) == value for name, value in wanted.items())
+            return all(
+                value is None or getattr(origin, name) == value for name, value in wanted.items()
+            )
 
         spans: list[tuple[int, int]] = []
         start = 0
@@ -531,69 +543,55 @@ def _restore_rendering(
     return rendering
 
 
-def _read_sections(
-    rendering: Rendering, output: SectionedOutput, follower: Follower
-) -> dict[Any, SectionPieces] | None:
-    """Return what the pieces of each section are in every rendering; None if they differ in more than texts."""
-    items = output.copy()
-    slots: list[int] = []
-    begin = 0
-    for (section, _), end in output.sections:
-        for item, is_known in section.slots.items():
-            trail = items[begin + item + 1]
-            if not is_known or type(follower.resolve(trail)) is not Field:
-                trail = UNKNOWN
-            items[begin + item : begin + item + 2] = SLOT, trail
-        slots += section.slots
-        begin = end
-    pieces = find_pieces(rendering, PieceTable(items, "".join(items[::2]), follower))
-    if follower.problems or [part for part, _ in pieces].count(SLOT) != len(slots):
+def _read_section(
+    rendering: Rendering, key: SectionKey, items: list[Any], follower: Follower
+) -> SectionPieces | None:
+    """Return the pieces of a section, and keep them; None if they may differ in more than texts."""
+    section, index = key
+    slots = section.slots
+    for item, is_known in slots.items():
+        trail = items[item + 1]
+        if not is_known or type(follower.resolve(trail)) is not Field:
+            trail = UNKNOWN
+        items[item : item + 2] = SLOT, trail
+    # A round is in a loop, and others may close loops that are open before them.
+    depths = accumulate([(trail is LOOP) - (trail is DONE) for trail in items[1::2]])
+    opened = ["", LOOP] * max(index is not None, -min(depths))
+    table = PieceTable(opened + items, "".join(items[::2]), follower)
+    pieces, texts, origins = find_pieces(rendering, table)
+    numbers = [number for number, text in enumerate(texts) if text == SLOT]
+    if follower.problems or len(numbers) != len(slots) or SLOT in rendering.text:
         return None  # a text has the origin of a neighbour
-    found: dict[Any, SectionPieces] = {}
-    begin = 0
-    for key, end in output.sections:
-        left = len("".join(items[begin:end:2]))
-        made, own, read, followed = found[key] = ([], [], [], [])
-        while left > 0:
-            part, origin = piece = pieces.pop(0)
-            left -= len(part)
-            place: Any = slots.pop(0) if part == SLOT else part
-            made.append(piece)
-            if part == SLOT and items[begin + place + 1] is UNKNOWN:
-                where = (origin.message, origin.generation, origin.part)
-                followed.append((len(made) - 1, place, where))
-            elif part == SLOT or origin.line is None:
-                own.append(origin)
-                read.append(place)
-                made[-1] = None
-        if left < 0:
-            return None
-        SECTIONS.keep(key, found[key], PIECE_SIZE * (1 + len(made)))
-        begin = end
-    return found
+    if items.count(BEGIN) != items.count(END):
+        return None  # a block goes on in the next section
+    for number, origin in enumerate(origins):
+        if origin.line is not None:
+            pieces[number] = Piece(texts[number], origin)
+    pairs = list(zip(numbers, slots, strict=True))
+    followed = [pair for pair in reversed(pairs) if items[pair[1] + 1] is UNKNOWN]
+    filled = [pair for pair in pairs if pair not in followed]
+    known = pieces, texts, origins, filled, followed
+    SECTIONS.keep(key, known, PIECE_SIZE * (1 + len(texts)))
+    return known
 
 
-def _merge(
-    rendering: Rendering, text: str, rows: Iterable[tuple[Sequence[Fragment], Where]]
-) -> list[Piece]:
-    starts, origins = [], []
-    end, last = 0, None
-    for fragments, where in rows:
-        for fragment, leaf in fragments:
-            key = (leaf, where)
-            if key != last:
-                last = key
-                starts.append(end)
-                origins.append(rendering.origin(leaf, *where))
-            end += len(fragment)
-    texts = [text[start:stop] for start, stop in pairwise([*starts, end])]
-    return list(map(new_tuple, repeat(Piece), zip(texts, origins, strict=True)))
+def _merge(rendering: Rendering, rows: list[tuple[str, tuple[Leaf, Where]]]) -> FoundPieces:
+    texts, origins = [], []
+    for (leaf, where), group in groupby(rows, itemgetter(1)):
+        texts.append("".join([text for text, _ in group]))
+        origins.append(rendering.origin(leaf, *where))
+    return [None] * len(texts), texts, origins
 
 
-def find_pieces(rendering: Rendering, table: PieceTable) -> list[Piece]:
+def find_pieces(rendering: Rendering, table: PieceTable) -> FoundPieces:
     """Follow the trails of a piece table, within its budget."""
-    count = table.follower.take(len(table.texts))  # beside what it takes to follow them
-    rows = [(table.split(index), table.where(index)) for index in range(count)]
-    rest = "".join(table.texts[count:])
-    rows.append(([(rest, UNFOLLOWED)] if rest else [], (None, False, None)))
-    return _merge(rendering, "".join(table.texts), rows)
+    paid = table.follower.take(len(table.texts))  # beside what it takes to follow them
+    rows = table.find_rows(paid)
+    whole = "".join(table.texts)
+    rest = whole[table.starts[paid] :]
+    if rest:
+        rows.append((rest, (UNFOLLOWED, OUTSIDE)))
+    if "".join([text for text, _ in rows]) != whole:
+        table.follower.report_defect("the pieces of a rendering do not join to it")
+        rows = [(whole, (UNFOLLOWED, OUTSIDE))]
+    return _merge(rendering, rows)

@@ -24,20 +24,26 @@ class OutputSection:
     slots: dict[int, bool]
 
 
+SectionKey = tuple[OutputSection, int | None]
+"""A section with the index of its message."""
+
+
 class SectionedOutput(list[Any]):
     """An output (`trails.py`) with its sections: each with the index of its message, and its end."""
 
-    sections: list[tuple[tuple[OutputSection, int | None], int]]
+    sections: list[tuple[SectionKey, int]]
 
 
-SectionPieces = tuple[list[Any], list[Any], list[Any], list[Any]]
+SectionPieces = tuple[list[Any], ...]
 """The pieces of a section of an output, for one message:
 
 * those that are the same in every rendering; None for others;
-* the origins of those others;
-* their texts, or the items of the section that are their texts;
-* pieces whose trails are followed each time: number, item, and where they are written.
+* the texts of all;
+* their origins;
+* those whose texts differ: the number of the piece, and the item of the section;
+* the same of those whose trails are followed each time, the last first.
 """
 SECTIONS: SizedTable[SectionPieces] = SizedTable()
 SLOT = "\ufdd0"  # in the place of a text
+# A leaf that is equal to no other, which no kind of leaf is: no neighbour is merged with it.
 UNKNOWN: Trail = (Rule("UNKNOWN", lambda _, text: [(text, object())]),)  # type: ignore[list-item]
