@@ -49,7 +49,7 @@ def check_late_system(given: Any) -> LateSystem | None:
         MessageError: there is no such policy.
     """
     if given is None or given in LATE_SYSTEM:
-        return given  # type: ignore[no-any-return]
+        return given  # type: ignore[no-any-return]  # one of the policies, which `in` does not say
     hint = did_you_mean(given, LATE_SYSTEM, "One of") if isinstance(given, str) else None
     names = ", ".join(map(repr, LATE_SYSTEM))
     problem = f"late_system is {names} or None, not {short_repr(given)}"

@@ -119,6 +119,7 @@ def _write_value(
         child, own = (trail, key), (KEY, trail, key)
         if type(source) is Field:  # the origin of what it holds is known without following a trail
             path = (*source.path, key)
+            # In the places of trails, which `_split_entries` tells apart.
             child, own = Field(path), Field(path, True)  # type: ignore[assignment]
         if end == "}":
             is_name = isinstance(key, str) or style is PYTHON
