@@ -38,9 +38,7 @@ from turnwise.engine.provenance.sections import (
 )
 from turnwise.engine.provenance.splitting import LOST, Follower
 from turnwise.engine.provenance.trails import (
-    BEGIN,
     DONE,
-    END,
     LOOP,
     UNFOLLOWED,
     Computed,
@@ -547,8 +545,7 @@ def _read_section(
     rendering: Rendering, key: SectionKey, items: list[Any], follower: Follower
 ) -> SectionPieces | None:
     """Return the pieces of a section, and keep them; None if they may differ in more than texts."""
-    section, index = key
-    slots = section.slots
+    slots = key[0].slots
     for item, is_known in slots.items():
         trail = items[item + 1]
         if not is_known or type(follower.resolve(trail)) is not Field:
@@ -556,14 +553,14 @@ def _read_section(
         items[item : item + 2] = SLOT, trail
     # A round is in a loop, and others may close loops that are open before them.
     depths = accumulate([(trail is LOOP) - (trail is DONE) for trail in items[1::2]])
-    opened = ["", LOOP] * max(index is not None, -min(depths))
-    table = PieceTable(opened + items, "".join(items[::2]), follower)
+    opened = ["", LOOP] * max(key[1] is not None, -min(depths))
+    whole = "".join(items[::2])
+    table = PieceTable(opened + items, whole, follower)
     pieces, texts, origins = find_pieces(rendering, table)
     numbers = [number for number, text in enumerate(texts) if text == SLOT]
-    if follower.problems or len(numbers) != len(slots) or SLOT in rendering.text:
-        return None  # a text has the origin of a neighbour
-    if items.count(BEGIN) != items.count(END):
-        return None  # a block goes on in the next section
+    is_open = table.where(len(table.texts))[1]  # a block goes on in the next section
+    if follower.problems or is_open or not len(numbers) == len(slots) == whole.count(SLOT):
+        return None  # or a text has the origin of a neighbour
     for number, origin in enumerate(origins):
         if origin.line is not None:
             pieces[number] = Piece(texts[number], origin)

@@ -24,8 +24,7 @@ class OutputSection:
     slots: dict[int, bool]
 
 
-SectionKey = tuple[OutputSection, int | None]
-"""A section with the index of its message."""
+SectionKey = tuple[OutputSection, int | None]  # with the index of its message
 
 
 class SectionedOutput(list[Any]):
