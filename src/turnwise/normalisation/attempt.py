@@ -225,8 +225,9 @@ class InputAttempt:
         filled = fill_tools(self.given.tools)
         if filled is None:
             return None
-        changes = (*self.given.changes, *filled.changes)
-        return self.given._replace(tools=filled.tools, changes=changes)
+        return self.given._replace(
+            tools=filled.tools, changes=(*self.given.changes, *filled.changes)
+        )
 
     def find_losses(self, rendering: Rendering, kept: Sequence[int] | None = None) -> list[Loss]:
         """Return what was given and is not in a rendering."""

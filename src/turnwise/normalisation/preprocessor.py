@@ -208,9 +208,8 @@ class Preprocessor:
             only_last: leave out the replies of all stages but the last that has one.
         """
         stages = split_stages(self.normaliser, messages, given)
-        if not only_last:
-            return stages
-        return stages[-1:] if stages[-1].first < len(given.messages) else stages[-2:]
+        last = -1 if stages[-1].first < len(given.messages) else -2
+        return stages[last:] if only_last else stages
 
     def report_early_replies(self, given: Normalised, train_on: TrainOn, strict: bool) -> None:
         """Warn of replies that are trained after a system text that came after them.

@@ -80,7 +80,7 @@ def pair_results(links: Sequence[CallLink], reply: CallLink | None = None) -> Re
         reply: what the reply says that they follow; None if they follow none.
     """
     order = ResultOrder(list(range(len(links))), [])
-    open_calls: list[_OpenCall] = list(_list_calls(reply)) if reply is not None else []
+    open_calls: list[_OpenCall] = list(_list_calls(reply)) if reply else []
     callers = {call.id: call.message for call in open_calls}
     place = 0
     while place < len(links):

@@ -73,7 +73,7 @@ class UsualReader:
         """
         if type(messages) is not list or not messages:
             return None
-        if earlier is None or earlier.reading is None or earlier.reading.reader is not self:
+        if not (earlier and earlier.reading and earlier.reading.reader is self):
             none: list[MessageDict] = []
             earlier = ReadMessages(none, {}, reading=Reading(self, none))
         known, reader = earlier.reading, InputReader()
@@ -160,11 +160,14 @@ class UsualReader:
         return reasoning < 2 and "content" in message
 
     def _takes_text(self, role: str) -> bool:
-        """Whether the template takes texts of a role, which is remembered."""
-        if role not in USUAL_ROLES or not self.capabilities.takes_text(role):
-            return False
-        self.text_roles.add(role)
-        return True
+        """Whether a text of a role stays a text, which is remembered."""
+        takes = self.capabilities
+        # What is not taken is left as it is, but that parts may be taken, and a system text moved.
+        if role in USUAL_ROLES and (
+            takes.takes_text(role) or not (role == "system" or takes.takes_parts(role))
+        ):
+            self.text_roles.add(role)
+        return role in self.text_roles
 
     def _read_parts(
         self, message: MessageDict, index: int, changes: list[Change]
@@ -173,7 +176,7 @@ class UsualReader:
         role, parts = message["role"], message["content"]
         if role not in USUAL_ROLES or not self.capabilities.writes_role(role):
             return None
-        if self.capabilities.takes_parts(role) or not self._takes_text(role):
+        if self.capabilities.takes_parts(role) or not self.capabilities.takes_text(role):
             message["content"] = list(map(dict.copy, parts))
         else:
             message["content"] = "\n".join([part["text"] for part in parts])
