@@ -78,9 +78,9 @@ def find_losses(
     if found is None:
         suspects = range(-1, len(messages)) if unwritten is None else dict(unwritten)
         numbered = [one for one in enumerate(messages) if one[0] in suspects]
-        written = read_output(rendering.output, rendering.make_follower())
-        finder = LossFinder(written, rendering)
         offered = tools if -1 in suspects else None
+        written = read_output(rendering.output, rendering.make_follower(), len(tools or ()))
+        finder = LossFinder(written, rendering)
         found = [*finder.find(numbered, offered, documents, removed), *finder.find_names(named)]
     losses = [
         Loss(_name_as_given(format_path(path), positions), is_part) for path, is_part in found

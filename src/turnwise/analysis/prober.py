@@ -331,7 +331,7 @@ class Prober:
             prompt = self.after_user(opened)
             if prompt is not None:
                 prompt = prompt.slice(common_prefix(prompt, self.after_user(closed) or EMPTY))
-        return self.settings.trim(prompt) if prompt is not None else None
+        return prompt and self.settings.trim(prompt)
 
     def _unconditional_prompt(self, opened: Rendering, /, **options: Any) -> Segment:
         """Return the generation prompt of a template that writes it after every last message, asked for or not."""
@@ -366,7 +366,7 @@ class Prober:
         if cache_key not in self.cache.turns:
             self.cache.turns[cache_key] = self._find_turn(message, following, options)
         turn = self.cache.turns[cache_key]
-        return self.settings.trim(turn) if turn is not None else None
+        return turn and self.settings.trim(turn)
 
     def _find_turn(
         self,

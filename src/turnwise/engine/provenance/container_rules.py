@@ -97,18 +97,6 @@ def _child_of_items(follower: Follower, key: Any, trails: Any, keys: Any = None)
         return None
 
 
-def _child_of_pick(follower: Follower, key: Any, trail: Trail, indices: Sequence[int]) -> Trail:
-    return (trail, indices[key])
-
-
-def _child_of_times(follower: Follower, key: Any, trail: Trail, length: int) -> Trail:
-    return (trail, key % length)
-
-
-def _child_of_each(follower: Follower, key: Any, trail: Trail) -> Trail:
-    return (EACH, trail)
-
-
 def _child_of_chain(
     follower: Follower, key: Any, ends: tuple[int, ...], trails: tuple[Trail, ...]
 ) -> Trail:
@@ -116,32 +104,27 @@ def _child_of_chain(
     return (trails[index], key - ends[index - 1] if index else key)
 
 
-def _child_of_keys(follower: Follower, key: Any, trail: Trail, keys: Sequence[Any]) -> Trail:
-    return (KEY, trail, keys[key])
-
-
-def _child_of_pairs(follower: Follower, key: Any, trail: Trail, keys: Sequence[Any]) -> Trail:
-    name = keys[key]
-    return (ITEMS, ((KEY, trail, name), (trail, name)))
-
-
-def _child_of_letters(follower: Follower, key: Any, whole: str, trail: Trail) -> Trail:
-    return (PART, whole, trail, key)
-
-
-def _child_of_split(
-    follower: Follower, key: Any, whole: str, trail: Trail, parts: Sequence[str]
-) -> Trail:
-    return (PART, whole, trail, follower.find_parts(whole, parts)[key])
-
-
-ITEMS = Rule("ITEMS", child=_child_of_items)  # trails of elements; for a dict also those of keys
-PICK = Rule("PICK", child=_child_of_pick)  # trail, indices
-TIMES = Rule("TIMES", child=_child_of_times)  # trail, length: a list repeated
-EACH = Rule("EACH", split_unknown_part, _child_of_each)  # one trail for every element, however deep
-CHAIN = Rule("CHAIN", child=_child_of_chain)  # where each list that was added ends, their trails
-KEYS = Rule("KEYS", child=_child_of_keys)  # trail of a dict, its keys
-PAIRS = Rule("PAIRS", child=_child_of_pairs)  # trail of a dict, its keys
 KEY = Rule("KEY", _split_key)  # trail of a dict, one key
-LETTERS = Rule("LETTERS", child=_child_of_letters)  # whole text, its trail
-SPLIT = Rule("SPLIT", child=_child_of_split)  # whole text, its trail, parts
+ITEMS = Rule("ITEMS", child=_child_of_items)  # trails of elements; for a dict also those of keys
+# trail, indices
+PICK = Rule("PICK", child=lambda _, key, trail, indices: (trail, indices[key]))
+# trail, length: a list repeated
+TIMES = Rule("TIMES", child=lambda _, key, trail, length: (trail, key % length))
+# one trail for every element, however deep
+EACH: Rule = Rule("EACH", split_unknown_part, lambda _, key, trail: (EACH, trail))
+CHAIN = Rule("CHAIN", child=_child_of_chain)  # where each list that was added ends, their trails
+# trail of a dict, its keys
+KEYS = Rule("KEYS", child=lambda _, key, trail, keys: (KEY, trail, keys[key]))
+PAIRS = Rule(
+    "PAIRS",
+    child=lambda _, key, trail, keys: (ITEMS, ((KEY, trail, keys[key]), (trail, keys[key]))),
+)
+# whole text, its trail
+LETTERS = Rule("LETTERS", child=lambda _, key, whole, trail: (PART, whole, trail, key))
+# whole text, its trail, parts
+SPLIT = Rule(
+    "SPLIT",
+    child=lambda follower, key, whole, trail, parts: (
+        (PART, whole, trail, follower.find_parts(whole, parts)[key])
+    ),
+)

@@ -548,7 +548,7 @@ def _read_section(
     slots = key[0].slots
     for item, is_known in slots.items():
         trail = items[item + 1]
-        if not is_known or type(follower.resolve(trail)) is not Field:
+        if not is_known or type(follower.try_resolve(trail)) is not Field:
             trail = UNKNOWN
         items[item : item + 2] = SLOT, trail
     # A round is in a loop, and others may close loops that are open before them.

@@ -234,6 +234,13 @@ class Follower:
             self.charge(steps // LONG_CHAIN)
         return chain
 
+    def try_resolve(self, trail: Trail) -> Trail | Field:
+        """Resolve a trail; return it as it is if the budget is spent."""
+        try:
+            return self.resolve(trail)
+        except OutOfBudget:
+            return trail
+
     def part_of_trail(self, trail: Trail) -> Path | None:
         """Return the path of the content part that a trail leads to, None if it leads elsewhere."""
         if type(trail) is not tuple or len(trail) != 2 or type(trail[1]) is not int:
@@ -334,9 +341,5 @@ def split_unknown_part(follower: Follower, text: str, trail: Trail) -> Splitting
     return split_blend(follower, text, "", trail)
 
 
-def _split_unfollowed(follower: Follower, text: str) -> list[Fragment]:
-    return [(text, UNFOLLOWED)]
-
-
 ELEMENT = Rule("ELEMENT", split_unknown_part)  # trail of a text, of which this is some character
-LOST: Trail = (Rule("LOST", _split_unfollowed),)  # text that nobody can follow
+LOST: Trail = (Rule("LOST", lambda _, text: [(text, UNFOLLOWED)]),)  # text that nobody can follow

@@ -45,10 +45,7 @@ class OpenBlock:
 
     def part(self) -> Path | None:
         """Return the content part that is being written."""
-        for path in reversed(self.loops):
-            if path:
-                return path
-        return self.outer_part
+        return next(filter(None, reversed(self.loops)), self.outer_part)
 
 
 def _split_joined(follower: Follower, text: str, parts: Sequence[Any]) -> Splitting:
@@ -115,17 +112,8 @@ def _split_part(follower: Follower, text: str, whole: str, trail: Trail, start: 
 
 
 def _split_stripped(follower: Follower, text: str, whole: str, trail: Trail) -> Splitting:
-    # the first letter of the text is none that was stripped before it,
-    # so the first hit is the right one
+    # Nothing was stripped before it, or its first letter is none that was: the first hit is the right one.
     return _split_part(follower, text, whole, trail, max(whole.find(text), 0))
-
-
-def _split_stripped_left(follower: Follower, text: str, whole: str, trail: Trail) -> Splitting:
-    return _split_part(follower, text, whole, trail, max(len(whole) - len(text), 0))
-
-
-def _split_stripped_right(follower: Follower, text: str, whole: str, trail: Trail) -> Splitting:
-    return _split_part(follower, text, whole, trail, 0)
 
 
 def _split_recased(
@@ -220,9 +208,7 @@ def _split_indented(follower: Follower, text: str, whole: str, trail: Trail) -> 
 WITHIN = Rule("WITHIN", _split_within)  # trail, trail of the loop's element it was made for
 JOINED = Rule("JOINED", _split_joined)  # texts and trails, flat
 PART = Rule("PART", _split_part)  # whole, its trail, start
-STRIPPED = Rule("STRIPPED", _split_stripped)  # whole, its trail
-LSTRIPPED = Rule("LSTRIPPED", _split_stripped_left)  # whole, its trail
-RSTRIPPED = Rule("RSTRIPPED", _split_stripped_right)  # whole, its trail
+STRIPPED = Rule("STRIPPED", _split_stripped)  # whole, its trail: at one end or at both
 RECASED = Rule("RECASED", _split_recased)  # whole, its trail, function
 REPEATED = Rule("REPEATED", _split_repeated)  # whole, its trail
 REPLACED = Rule("REPLACED", _split_replaced)  # whole, its trail, old, new, new's trail, limit

@@ -131,7 +131,7 @@ def root_trail(name: str) -> Trail:
 
 def part_of_path(path: Path) -> Path | None:
     """Return the path of the content part that a path leads to or into: `messages[0].content[1]`."""
-    if len(path) < 4 or path[0] != "messages" or "content" not in path:
+    if path[:1] != ("messages",):
         return None
     for end in range(len(path) - 1, 2, -1):
         if type(path[end]) is int and path[end - 1] == "content":

@@ -8,18 +8,24 @@ is never taken for another field's: the trail decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-from turnwise.engine.provenance.container_rules import PAIRS, SPLIT
+from turnwise.engine.provenance.container_rules import (
+    KEY,
+    KEYS,
+    PAIRS,
+    PICK,
+    SPLIT,
+)
 from turnwise.engine.provenance.piece_table import WRITTEN_BY_TEMPLATE, is_message
-from turnwise.engine.provenance.splitting import Follower, OutOfBudget, pairs_of
+from turnwise.engine.provenance.splitting import Follower, pairs_of
 from turnwise.engine.provenance.text_rules import (
     JOINED,
-    LSTRIPPED,
+    PART,
+    RECASED,
     REPLACED,
-    RSTRIPPED,
     STRIPPED,
     is_joined,
 )
@@ -32,19 +38,23 @@ from turnwise.engine.provenance.trails import (
     Trail,
     Written,
 )
-from turnwise.engine.provenance.written_values import JSON
+from turnwise.engine.provenance.written_values import JSON, REPR
 from turnwise.messages import Path
 
 MAX_WRITTEN = 100_000  # texts, with those of blocks, among which tools are looked for
 TOOLS = (ROOT, "tools")
-STRIPS = (STRIPPED, LSTRIPPED, RSTRIPPED)
+# Where trails have the one trail that their values were made of.
+PLACES_OF_SOURCE = {
+    **dict.fromkeys([KEY, KEYS, PAIRS, PICK], 1),
+    **dict.fromkeys([JSON, PART, RECASED, REPR, SPLIT], 2),
+}
 
 
 def unwrap_trail(trail: Trail) -> Trail:
     """Return the trail of a text before white space around it was stripped, or a block wrote it and nothing else."""
     while type(trail) is tuple:
         rule = trail[0]
-        if rule in STRIPS:
+        if rule is STRIPPED:
             trail = trail[2]
         elif rule is JOINED and len(trail[1]) == 2:
             trail = trail[1][1]
@@ -107,7 +117,6 @@ class WrittenFields:
         self._follower = follower
         self._later: list[tuple[str, Trail]] = []
         self._seen: set[int] = set()
-        self._splits: dict[int, bool] = {}
         self.texts: dict[Path, list[str]] = {}
         self.keys: set[Path] = set()
         self.whole: set[Path] = set()
@@ -124,38 +133,42 @@ class WrittenFields:
             if type(trail[0]) is tuple and is_message(trail[0]):
                 # the common case: a field of a message
                 texts.setdefault(("messages", trail[0][1], trail[1]), []).append(text)
-            elif self._is_split_of_template(trail[0]):
-                continue
-            elif trail[0] is not JSON or not self._add_json(trail):
+            elif not self._is_of_others(trail):
                 later.append(pair)
 
-    def _is_split_of_template(self, parent: Trail) -> bool:
-        """Whether a list is a split text of the template's own, asked once for all of its parts."""
-        if type(parent) is not tuple or parent[0] is not SPLIT:
-            return False
-        known = self._splits.get(id(parent))
-        if known is None:
-            fragments = self._follower.split(parent[1], parent[2])
-            known = self._splits[id(parent)] = all(type(leaf) is int for _, leaf in fragments)
-        return known
+    def _is_of_others(self, trail: Trail) -> bool:
+        """Whether a text was made of a text of the template alone, or of tools that are known to be written."""
+        while type(trail) is tuple and trail[0] is not ROOT:
+            rule = trail[0]
+            trail = rule if type(rule) is tuple else trail[PLACES_OF_SOURCE.get(rule, 0)]
+        return type(trail) is int or (trail == TOOLS and TOOLS[1:] in self.whole)
 
-    def _add_json(self, trail: Trail) -> bool:
-        """Note a field that was written as JSON; return False if the value is not one of the input."""
-        try:
-            source = self._follower.resolve(trail[2])
-        except OutOfBudget:
-            return False
-        if type(source) is not Field:
-            return False
-        self.whole.add(source.path)
-        return True
+    def _add_value(self, value: Any, trail: Trail) -> None:
+        """Note a value that was written with everything in it; one that the template made is taken apart."""
+        source = self._follower.try_resolve(trail)
+        if type(source) is Field:
+            self.whole.add(source.path)
+        elif isinstance(value, (dict, list, tuple)):
+            entries = [*(value.items() if isinstance(value, dict) else enumerate(value))]
+            self._later += [(key, (KEY, trail, key)) for key, _ in entries if isinstance(key, str)]
+            self._later += [("{}", (JSON, item, (trail, key))) for key, item in entries]
+        elif type(source) is tuple:
+            self._later.append((str(value), source))
 
     def read_everything(self) -> None:
         """Read what was kept for later: blocks, and what has to be followed."""
         while self._later:
             waiting, self._later = self._later, []
             for text, trail in waiting:
-                if trail[0] is not JOINED or not is_joined(text, trail[1]):
+                inner = unwrap_trail(trail)
+                source = self._follower.try_resolve(inner)
+                if type(source) is Field:
+                    self.add(text, source)
+                elif trail[0] is JSON or trail[0] is REPR:
+                    self._add_value(trail[1], trail[2])
+                elif inner is trail is not source and type(source) is tuple:
+                    self.read([(text, source)])  # what made the element of a list
+                elif trail[0] is not JOINED or not is_joined(text, trail[1]):
                     self._add_fragments(text, trail)
                 # A template may join a text to itself, again and again.
                 elif id(trail[1]) not in self._seen:
@@ -204,9 +217,11 @@ class WrittenFields:
 MIN_UNTRACED = 12  # characters of a text without a known origin in which fields are looked for
 
 
-def read_output(out: Sequence[Any], follower: Follower) -> WrittenFields:
-    """Return the fields that a program wrote."""
+def read_output(out: Output, follower: Follower, tools: int = 0) -> WrittenFields:
+    """Return the fields that a program wrote; of so many tools, if something of each is, nothing more."""
     written = WrittenFields(follower)
+    if find_written_tools(out, tools, None):
+        written.whole.add(TOOLS[1:])
     written.read(pairs_of(out))
     written.read_everything()
     return written

@@ -12,7 +12,7 @@ from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.container_rules import KEY
-from turnwise.engine.provenance.splitting import Follower, OutOfBudget
+from turnwise.engine.provenance.splitting import Follower
 from turnwise.engine.provenance.trails import (
     NOWHERE,
     Computed,
@@ -59,15 +59,12 @@ def json_source(follower: Follower, trail: Trail) -> Field | None:
 
     All of such a text that is not `JSON_PUNCTUATION` came from the input: its keys, texts and numbers.
     """
-    try:
-        written = follower.resolve(trail)
-        if type(written) is not tuple or written[0] is not JSON:
-            return None
-        _, _, value_trail, style, *_ = written
-        marks = style.comma + style.colon + (style.indent or "")
-        source = follower.resolve(value_trail) if JSON_PUNCTUATION.issuperset(marks) else None
-    except OutOfBudget:
+    written = follower.try_resolve(trail)
+    if type(written) is not tuple or written[0] is not JSON:
         return None
+    _, _, value_trail, style, *_ = written
+    marks = style.comma + style.colon + (style.indent or "")
+    source = follower.try_resolve(value_trail) if JSON_PUNCTUATION.issuperset(marks) else None
     return source if type(source) is Field else None
 
 

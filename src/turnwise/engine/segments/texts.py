@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from turnwise.engine.provenance.container_rules import ITEMS, SPLIT, is_from_input
-from turnwise.engine.provenance.text_rules import JOINED, LSTRIPPED, REPLACED, RSTRIPPED, STRIPPED
+from turnwise.engine.provenance.text_rules import JOINED, REPLACED, STRIPPED
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.provenance.written_fields import unwrap_trail
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE
@@ -32,7 +32,6 @@ TEXT_METHODS = frozenset(
 QUESTION_METHODS = frozenset(["startswith", "endswith"])
 NUMBER_METHODS = frozenset(["find", "rfind", "count"])
 STRIPS = {"lstrip": ["lstrip"], "rstrip": ["rstrip"], "strip": ["lstrip", "rstrip"]}
-STRIP_RULES = {"lstrip": LSTRIPPED, "rstrip": RSTRIPPED, "strip": STRIPPED}
 # Results of methods that search for a text which is absent, each with its trail.
 ABSENT_RESULTS: dict[str, Callable[[UnknownText, Trail], Pair]] = {
     "count": lambda text, trail: (0, None),
@@ -83,7 +82,7 @@ def call_text_method(
         stripped = _strip(recorder, text, name, *args)
         stripped = stripped or recorder.make_text((recorder.make_slot(source),))
         own = unwrap_trail(trail)
-        return stripped, own if is_from_input(own) else (STRIP_RULES[name], InTrail(text), trail)
+        return stripped, own if is_from_input(own) else (STRIPPED, InTrail(text), trail)
     if not is_search:
         raise NotRecordable
     if not recorder.ask_text(text, f"{recorder.name(args[0])} in {text.source}", args[0]):
