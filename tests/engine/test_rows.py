@@ -151,7 +151,7 @@ def test_a_template_that_looks_at_contents_is_not_traced(body: str) -> None:
         ("{% set n = namespace(t='') %}{% set n.t = n.t + m.content %}{{ n.t }}", set()),
         ("{% macro f(x) %}<{{ x }}>{% endmacro %}{{ f(m.content)|trim }}", set()),
         ("{{ m.get('content', '')|string|default('-')|replace('e', 'f') }}", {"e"}),
-        ("{{ m.content.startswith('<g>') }}{{ m['content'].find('h') }}", {"<g>", "h"}),
+        ("{{ m.content.startswith('<g>') }}{{ m['content'].endswith('h') }}", {"<g>", "h"}),
         ("{{ (messages|selectattr('role', 'eq', 'user')|list)[0].content }}", set()),
         ("{% filter trim %}{{ m.content }}{% endfilter %}{{ '' == m.content }}", set()),
     ],

@@ -34,7 +34,10 @@ TEXTS = (
         "\ufdd0",
     ),
 )
-ARGUMENTS: tuple[Any, ...] = ({"a": "b"}, {"x": 1, "y": [1, 2]}, {"q": {"z": None}}, {}, '{"a": 1}')
+ARGUMENTS: tuple[Any, ...] = (
+    *({"a": "b"}, {"x": 1, "y": [1, 2]}, {"q": {"z": None}}, {}, '{"a": 1}'),
+    {"b": {"k": [0.5, True, "x"]}, "A": -1e300},
+)
 TOOLS = [
     {
         "type": "function",
@@ -236,6 +239,50 @@ LEAKING = (
 )
 
 
+# Rounds with loops in them, over messages or over their numbers.
+NESTED = (
+    "{% for m in messages %}{% set n = namespace(f=false) %}{% for o in messages[loop.index:] %}"
+    "{% if o.role == 'assistant' and 'tool_calls' not in o %}{% set n.f = true %}{% endif %}{% endfor %}"
+    "{{ n.f }}{{ m.content }}{% endfor %}",
+    "{% for m in messages %}{% set n = namespace(t='', k=0) %}{% for o in messages[:loop.index0] %}"
+    "{% set n.t = n.t ~ o.content %}{% set n.k = n.k + 1 %}{% endfor %}{{ n.t }}{{ n.k > 2 }}{{ m.role }}{% endfor %}",
+    "{% set s = namespace(i=-1) %}{% for i in range(messages|length) %}{% if messages[i].role == 'user' %}"
+    "{% set s.i = i %}{% endif %}{% endfor %}{% for m in messages %}{{ m.content if loop.index0 > s.i else '-' }}"
+    "{% set p = namespace(r=none) %}{% for j in range(loop.index0 - 1, -1, -1) %}"
+    "{% if p.r is none and messages[j].role != 'tool' %}{% set p.r = messages[j].role %}{% endif %}{% endfor %}"
+    "{{ p.r == m.role }}{% endfor %}",
+    "{% for m in messages %}{% if m.tool_calls %}{% for c in m.tool_calls %}{{ c.function.name }}"
+    "{% for o in messages[loop.index:] %}{% if o.tool_call_id == c.id %}{{ o.content }}{% endif %}{% endfor %}"
+    "{% endfor %}{% elif m.role != 'tool' %}{{ m.content }}{% endif %}{% endfor %}",
+    "{% for m in messages %}{% for o in messages[-2:] %}{{ o.content|trim }}{{ o.content|tojson }}{{ m.role }}"
+    "{% endfor %}{% for o in messages|selectattr('role', 'eq', 'user') %}{{ o.content }}{% endfor %}{{ m.content }}"
+    "{% endfor %}",
+    "{% for m in messages[1:-1] %}{% set t = m.content %}{% for o in messages[::-1] %}{{ loop.last }}{{ t }}"
+    "{{ loop.previtem.role if loop.previtem }}{% endfor %}{{ t }}{% endfor %}",
+    "{% macro f(v) %}{% if v is mapping %}{% for k, x in v|dictsort %}{{ k }}:{{ f(x) }},{% endfor %}"
+    "{% elif v is string %}'{{ v }}'{% elif v is iterable %}{% for x in v %}{{ f(x) }};{% endfor %}"
+    "{% elif v is float %}~{{ v }}{% else %}{{ v }}{% endif %}{% endmacro %}"
+    "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ f(c.function.arguments) }}"
+    "{% endfor %}{{ m.content }}{% endfor %}",
+)
+# The same with what is not recorded: text that a block collects, rounds that are left, bounds that change.
+UNNESTED = (
+    "{% set x %}{% for m in messages %}a{% endfor %}{% endset %}{{ x }}b",
+    "{% filter upper %}{% for m in messages %}a{% endfor %}{% endfilter %}",
+    "{% for m in messages %}{% set x %}{% for o in messages[loop.index:] %}a{% endfor %}{% endset %}"
+    "{{ x }}{% endfor %}",
+    "{% for m in messages %}{% for o in messages[loop.index:] %}{% if o.role == 'user' %}{% break %}{% endif %}"
+    "{{ o.role }}{% endfor %}{{ m.content }}{% endfor %}",
+    "{% for m in messages if m.role != 'tool' %}{% for o in messages[loop.index:] %}{% if loop.index0 > 1 %}"
+    "{{ o.role }}{% endif %}{% endfor %}{{ loop.index0 > 1 }}{{ m.content }}{% endfor %}",
+    "{% set n = namespace(k=0) %}{% for m in messages %}{% set t = messages[n.k:] %}{% set n.k = n.k + 1 %}"
+    "{% for o in t %}{{ o.role }}{% endfor %}{{ t[0].content }}{% endfor %}",
+    "{% for m in messages %}{% for i in range(loop.index) %}{% for o in messages %}.{% endfor %}{% endfor %}"
+    "{% endfor %}",
+    "{% for i in range(messages|length + 1) %}{{ i > 2 }}{% endfor %}",
+)
+
+
 # Texts of a template, and of messages, that would be Python if they were not quoted.
 QUOTED = (
     "{% set u = messages|selectattr('role', 'equalto', '{0}')|list %}{{ u|length }}{{ u[0].content if u }}",
@@ -280,6 +327,16 @@ def test_texts_are_no_code(source: str) -> None:
 def test_what_gets_from_round_to_round(source: str) -> None:
     renderer = turnwise.compile(source).renderer
     check(renderer, random.Random(source), 60)
+
+
+@pytest.mark.parametrize("source", NESTED)
+def test_rounds_with_loops_in_them(source: str) -> None:
+    assert check(turnwise.compile(source).renderer, random.Random(source), 60) > 10
+
+
+@pytest.mark.parametrize("source", UNNESTED)
+def test_rounds_with_loops_that_are_not_recorded(source: str) -> None:
+    check(turnwise.compile(source).renderer, random.Random(source), 60)
 
 
 def test_the_clock() -> None:

@@ -67,7 +67,7 @@ NAMES: dict[str, Any] = {
     **_select(
         access,
         "get_attribute, get_item, get_neighbour, get_slice, get_constant_slice, pick_elements, "
-        "start_count, start_loop, start_message_loop, NO_NEXT, NO_PREVIOUS",
+        "start_count, start_loop, NO_NEXT, NO_PREVIOUS",
     ),
     **_select(formatting, "concatenate, to_texts, to_text"),
     **_select(

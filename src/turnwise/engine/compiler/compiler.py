@@ -4,7 +4,7 @@
 
 becomes, in essence,
 
-    t1 = v_messages; o1 = start_message_loop(rt, t1, 4)
+    t1, o1, k1 = start_loop(rt, v_messages, R1, 4)
     for v1_m, o1_m in zip(t1, o1):
         t2 = v1_m['role']; o2 = (o1_m, 'role')
         out += ('<|', 0, t2, o2, '|>', 1)

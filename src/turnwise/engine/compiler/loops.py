@@ -5,7 +5,7 @@ Loop number 2 has these variables in the generated code:
     t2    the elements
     o2    their trails
     i2    the index of the current element, from 0; only if something uses `loop`
-    k2    whether the elements are messages, or parts of a content; not in a loop over the input `messages` itself
+    k2    whether the elements are messages, or parts of a content
     e2    whether the `else` branch will run: no round has been completed; only if there is an `else`
     x2    the current element, and
     ox2   its trail, if the target is no plain name: `for key, value in items`
@@ -84,15 +84,10 @@ class LoopCompiler(CompilerPart):
         items = self.context.compile(node.iter)
         number = self.writer.temporary("")
         cost = self.context.costs.of_round(node)
+        elements = Elements.NUMBERS if _is_range(node.iter) else Elements.ANY
         if items.kind is Kind.MESSAGES:
             elements = Elements.MESSAGES
-            start = (
-                f"t{number} = {items.value}; o{number} = start_message_loop(rt, t{number}, {cost})"
-            )
-        else:
-            elements = Elements.NUMBERS if _is_range(node.iter) else Elements.ANY
-            start = f"t{number}, o{number}, k{number} = start_loop(rt, {items.pair}, {cost})"
-        self.writer.line(start)
+        self.writer.line(f"t{number}, o{number}, k{number} = start_loop(rt, {items.pair}, {cost})")
         self._compile_loop(ForLoop(node, number, elements))
 
     def _compile_recursive(self, node: nodes.For) -> None:

@@ -326,15 +326,6 @@ def _may_be_messages(trail: Trail) -> bool:
     return trail is not None and trail[0] is not ROOT
 
 
-def start_message_loop(rt: Runtime, messages: list[Any], weight: int) -> list[Trail]:
-    """Pay for a loop over `messages`, and return their trails."""
-    count = len(messages)
-    rt.steps -= count * weight
-    if rt.steps < 0:
-        rt.charge_steps(0)
-    return _root_trails(rt, "messages", count)
-
-
 def start_count(elements: Any) -> int:
     """Return the index before the first, for a loop that counts only the elements that pass its test."""
     return -1

@@ -39,20 +39,26 @@ from turnwise.engine.segments.facts import (
 )
 
 OF_ROUND = re.compile(r"\b[imMn]\b|\bselect\(")  # in a question about more than the state
+OF_INNER_ROUND = re.compile(r"\b[jwM]\b|\bselect\(")  # the same, of a loop in a round
 # In a source about more than the message at hand and the state: other messages, or the clock.
 OF_OTHERS = re.compile(r"\b[MNn]\b|\bselect\(|\bformat_now\(")
 # In the source of a trail about more than which message is at hand.
-OF_CONVERSATION = re.compile(r"\b(?:[imMnS]|L\d+|select|format_now)\b")
+OF_CONVERSATION = re.compile(r"\b(?:[ijmwMnS]|[LR]\d+|select|format_now)\b")
 TEXT = r"'(?:[^'\\]|\\.)*'"
 UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
 OF_TEXT = re.compile(rf"\.get\(({TEXT})\)(\)?\.__class__ is str)")  # whether a field has text
 OWN_FIELD = re.compile(r"\bm(?:\[|\.get\()'(\w+)'[\])]")
-OF_MESSAGES = re.compile(r"\b[mMS]\b")
+OF_MESSAGES = re.compile(r"\b[mwMS]\b")
 BOTH = {"True", "False"}  # as answers; 1 and 0 are other ones
 BEGIN = [
     "def walk(M, n, S, T, memory):",
     "    out, missing, others, carried, price = [], None, [], (), 0.0",
+    "    cost = steps = size = 0",
 ]
+WITH_SECTIONS = "    out = SectionedOutput(); sections = out.sections = []"
+OUTER_LOOP, INNER_LOOP = "for i in range(rounds):", "for j in range(rounds):"
+# Of the walk, of a round, and of a loop.
+ENDS = ("return out, missing, others, carried, T, price, cost, steps, size", "continue", "break")
 LITERAL = re.compile(rf"""{TEXT}|"(?:[^"\\]|\\.)*\"""")
 STATE = re.compile(rf"S\[({TEXT})\]")
 # The number of a round beside one of the state, and the question whether that is one.
@@ -65,7 +71,7 @@ COUNT = re.compile(r"len\(select\(S, M, \d+, K\d+\)\)")
 OWN_INDEX = re.compile(r"(?:\(\d+ \+ )*i\)*")
 # What a round that is not the last finds the same with more messages; N is the number of rounds.
 SAME = re.compile(
-    rf"M\[(?:\(\d+ \+ )*(?:\d+|{NEIGHBOUR})\)*\]|0 <= (?:0|{NEIGHBOUR}) < N"
+    rf"M\[(?:\(\d+ \+ )*(?:\d+|i|{NEIGHBOUR})\)*\]|0 <= (?:0|i|{NEIGHBOUR}) < N"
     rf"|\(i \+ 1\) (?:==|<) N|\(i - 1\) < N|\(-[nN]\) <= {NEIGHBOUR}|[nN] > 0|[nN] >= 1"
 )
 
@@ -158,8 +164,11 @@ def compile_walk(
     """
     code = _WalkCode(constants, with_trails, with_memory)
     try:
-        code.write_tree(entry.root, 1, None, (0, 0, 0), (0, 0))
-        exec("\n".join(code.lines), code.scope)
+        code.write_tree(entry.root, 1, None)
+        source = "\n".join(code.lines)
+        if INNER_LOOP in source:  # the sections of a round are pieces of one text
+            source = source.replace(WITH_SECTIONS, "    sections = []")
+        exec(source, code.scope)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return lambda *_: None  # the code is nested too deeply for Python
     walk: Walk = code.scope.pop("walk")  # or scope and function would keep each other in memory
@@ -171,7 +180,7 @@ class _WalkCode:
         self.lines = list(BEGIN)
         self._with_sections = with_trails and not with_memory
         if self._with_sections:
-            self.lines.append("    out = SectionedOutput(); sections = out.sections = []")
+            self.lines.append(WITH_SECTIONS)
         self.scope: dict[str, Any] = {
             **HELPERS,
             **constants.values,
@@ -189,8 +198,6 @@ class _WalkCode:
         node: FactNode | ProvenSegment | None,
         depth: int,
         loop: LoopOverMessages | None,
-        paid: tuple[int, int, int],
-        each: tuple[int, int],
         is_of_state: bool = True,
     ) -> None:
         """Write the code of a tree. Each branch leaves the round or the function, so the last is not indented further.
@@ -199,21 +206,20 @@ class _WalkCode:
             node: the tree.
             depth: of its indentation.
             loop: the loop of which this is a round, if it is one.
-            paid: what the sections before it pay: cost, steps and size.
-            each: what the loops before it pay for each message: steps and size.
             is_of_state: whether nothing but the state decided so far.
         """
         lines, indent = self.lines, "    " * depth
+        of_round = OF_INNER_ROUND if loop is not None and loop.around else OF_ROUND
         while isinstance(node, FactNode):
             *others, (last, following) = node.branches.items()
             name = node.source
-            is_of_state &= not OF_ROUND.search(name)
+            is_of_state &= not of_round.search(name)
             if others:
                 name = f"v{len(lines)}"
                 lines.append(f"{indent}{name} = {node.source}")
                 for answer, branch in others:
                     lines.append(f"{indent}if {_compare(name, answer)}:")
-                    self.write_tree(branch, depth + 1, loop, paid, each, is_of_state)
+                    self.write_tree(branch, depth + 1, loop, is_of_state)
             if set(map(repr, node.branches)) != BOTH:
                 asked = _compare(name, last)
                 if last is True:  # a subscript fails without the field, and is faster
@@ -224,34 +230,30 @@ class _WalkCode:
         if node is None or node.is_refused or (self._with_trails and node.output is None):
             lines.append(f"{indent}return None")
             return
-        self._write_segment(node, indent, loop)
-        if loop is not None:
-            # If only the state decided, and it stays, all rounds that follow do the same: nothing.
-            is_last = is_of_state and not _counts(loop) and _does_nothing(node)
-            lines.append(f"{indent}{'break' if is_last else 'continue'}")
-            return
-        cost, steps, size = paid[0] + node.cost, paid[1] + node.steps, paid[2] + node.size
+        # If only the state decided, and it stays, all rounds that follow do the same: nothing.
+        is_last = loop is not None and is_of_state and _does_nothing(node, loop)
+        self._write_segment(node, indent, loop, is_last)
         if node.loop is not None:
-            body = node.loop.body
             self._write_loop(node.loop, depth)
-            paid = (cost + body.cost, steps, size)
-            each = (each[0] + body.steps, each[1] + body.size)
-            self.write_tree(node.loop.after.root, depth, None, paid, each)
-            return
-        amounts = f"{cost}, {steps} + {each[0]} * n, {size} + {each[1]} * n"
-        lines.append(f"{indent}return out, missing, others, carried, T, price, {amounts}")
+            self.write_tree(node.loop.after.root, depth, loop, False)
+        else:
+            lines.append(f"{indent}{ENDS[(loop is not None) + is_last]}")
 
     def _write_loop(self, loop: LoopOverMessages, depth: int) -> None:
         indent = "    " * depth
-        self.lines += [f"{indent}{line}" for line in ("left = []", loop.selected) if line]
-        is_resumed = self._with_memory and self._resume_loop(loop, indent)
-        if not is_resumed and (loop.count, loop.index) == ("n", "i"):
-            self.lines.append(f"{indent}for i, m in enumerate(M):")
-        else:
-            if not is_resumed:
-                self.lines.append(f"{indent}for i in range({loop.count}):")
-            self.lines.append(f"{indent}    m = M[{loop.index}]")
-        self.write_tree(loop.body.root, depth + 1, loop, (0, 0, 0), (0, 0))
+        steps, size = loop.body.steps, loop.body.size
+        begin = [
+            loop.selected or "pass",
+            f"rounds = {loop.count}; steps += rounds * {steps}; size += rounds * {size}",
+            "pass" if loop.around else f"left = []; cost += {loop.body.cost}",
+        ]
+        self.lines += [f"{indent}{line}" for line in begin]
+        is_resumed = self._with_memory and not loop.around and self._resume_loop(loop, indent)
+        if not is_resumed:
+            self.lines.append(f"{indent}{INNER_LOOP if loop.around else OUTER_LOOP}")
+        if loop.taken:
+            self.lines.append(f"{indent}    {loop.taken} = M[{loop.index}]")
+        self.write_tree(loop.body.root, depth + 1, loop)
         if _counts(loop):
             if loop.skipped:
                 skipped = f"range(min({loop.skipped}, n))"
@@ -279,7 +281,6 @@ class _WalkCode:
         counts = [*fields, *dict.fromkeys(COUNT.findall(source))]
         lines = RESUMED.format(
             loop=name,
-            count=loop.count,
             ends="".join(f"S.get({key}), " for key in ends),
             read="".join(f"{value}, " for value in values if value not in fields),
             counts="".join(f"{value}, " for value in counts),
@@ -289,14 +290,15 @@ class _WalkCode:
         return True
 
     def _write_segment(
-        self, node: ProvenSegment, indent: str, loop: LoopOverMessages | None
+        self, node: ProvenSegment, indent: str, loop: LoopOverMessages | None, is_last: bool
     ) -> None:
         lines = self._note_fields(node, loop)
         if node.writes_tools is not False:
             lines.append("T = False" if node.writes_tools else "T = T and None")
         if node.price or node.per_character:
+            price = f"{('', '(rounds - j) * ')[is_last]}{node.price!r}"
             each = [f" + {share!r} * len({text})" for text, share in node.per_character.items()]
-            lines += [f"price += {node.price!r}{''.join(each)}", "if price > 1: return None"]
+            lines += [f"price += {price}{''.join(each)}", "if price > 1: return None"]
         texts: list[str] | None = node.texts
         state = node.state
         if self._with_trails:
@@ -304,6 +306,8 @@ class _WalkCode:
         if texts:
             lines.append(f"out += ({', '.join(texts)},)")
             lines += self._note_section(texts, loop)
+        paid = f"cost += {node.cost}; steps += {node.steps}; size += {node.size}"
+        lines += [paid] * (loop is None)  # a loop pays for its rounds
         lines += [f"carried += S[{key!r}]" for key in node.carried]
         if state:
             targets = ", ".join(f"S[{key!r}]" for key in state)
@@ -316,7 +320,7 @@ class _WalkCode:
         parts = _find_parts(node)
         pairs = [f"({place}, {key!r})" for place, key in node.others]
         lines = []
-        if loop is not None and _counts(loop):
+        if loop is not None and _counts(loop) and node.loop is None:
             name = f"keys{len(self.scope)}"
             self.scope[name] = UNCOUNTED.union(node.keys, zip(parts))
             is_whole = f"len(m) == {1 + len(node.keys)} and 'role' in m or {name}.issuperset(m)"
@@ -348,18 +352,18 @@ class _WalkCode:
 
 # The beginning of a loop that goes on at its checkpoint, and makes the next one.
 RESUMED = """\
-begin, count, first = len(out), {count}, 0
+begin, first = len(out), 0
 ends = ({ends})
 entry = read_entry(({read}), ends, {counts}others.copy(), carried, T, price)
 known = memory.get({loop})
-if known is not None and known.fits(entry, ends) and known.round < count:
+if known is not None and known.fits(entry, ends) and known.round < rounds:
     first = known.round
     out += known.made
     left, others, carried, T, price, state = known.after
     left, others = left.copy(), others.copy()
     S.update(state)
-for i in range(first, count):
-    if i == count - 1 and entry is not None:
+for i in range(first, rounds):
+    if i == rounds - 1 and entry is not None:
         state = {{key: S[key] for key in {written} if key in S}}
         after = left.copy(), others.copy(), carried, T, price, state
         memory[{loop}] = LoopCheckpoint(entry, ends, i, out[begin:], after)
@@ -391,6 +395,7 @@ def _list_sources(node: FactNode | ProvenSegment) -> Iterator[str]:
         yield from node.trails.values()
         yield from (place for place, _ in node.others)
         yield from (f"S[{key!r}]" for key in node.carried)
+        yield from ("M",) if node.loop else ()  # a loop in the round may read all of them
 
 
 def _counts(loop: LoopOverMessages) -> bool:
@@ -398,9 +403,11 @@ def _counts(loop: LoopOverMessages) -> bool:
     return loop.body.has_keys and loop.skipped is not None
 
 
-def _does_nothing(node: ProvenSegment) -> bool:
-    does = (node.texts, node.state, node.trails, node.others, node.carried)
-    return node.writes_tools is False and not any((*does, node.price, node.per_character))
+def _does_nothing(node: ProvenSegment, loop: LoopOverMessages) -> bool:
+    does = (node.texts, node.state, node.trails, node.others, node.carried, node.loop)
+    price = 0.0 if loop.around else node.price  # a loop in a round pays for those that follow
+    is_silent = node.writes_tools is False
+    return is_silent and not any((*does, _counts(loop), price, node.per_character))
 
 
 def _find_parts(node: ProvenSegment) -> set[str]:

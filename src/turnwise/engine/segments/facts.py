@@ -1,13 +1,14 @@
 """Trees of facts: what was recorded of a template.
 
 A *section* is what a program does between two places where it takes the next message: the text before the loop over
-messages, one round of that loop, the text after it. Each path of its tree is a list of questions with their answers,
-and ends in a leaf, a *proven segment*: the texts to write and the new values of namespaces. `code.py` makes one Python
-function of all trees. The names of a question are the same for recording and in that function, so one source text is
-evaluated in both:
+messages, one round of that loop, the text after it. A loop in a round divides that into sections in the same way. Each
+path of the tree of a section is a list of questions with their answers, and ends in a leaf, a *proven segment*: the
+texts to write and the new values of namespaces. `code.py` makes one Python function of all trees. The names of a
+question are the same for recording and in that function, so one source text is evaluated in both:
 
     M    the messages         n    how many there are
     i    the round of the loop    m    its message
+    j    that of a loop in a round    w    its message
     S    the values of namespaces, by number and name; "now" is the clock
 """
 
@@ -20,7 +21,7 @@ from functools import lru_cache
 from sys import getsizeof
 from typing import Any
 
-from turnwise.engine.segments.symbols import NotRecordable
+from turnwise.engine.segments.symbols import NotRecordable, UnknownMessages, UnknownRange
 
 SOME_FIELD = (-1, "")  # of a message that is not known, or a part of one
 IN_NUMBERS = re.compile("(?:[^%]|%[Ymdyj%])*")  # forms of a day that are the same in all languages
@@ -35,28 +36,27 @@ def kind_of(value: Any) -> str:
     return KINDS.get(type(value), "other")
 
 
-KINDS: dict[type, str] = {int: "int", list: "list", dict: "dict"}
+KINDS: dict[type, str] = {int: "int", float: "float", list: "list", dict: "dict"}
 
 
 def select_messages(
     state: dict[Any, Any],
     messages: list[dict[str, Any]],
     first: int,
-    tests: tuple[tuple[str, tuple[str, ...], bool], ...],
+    tests: tuple[tuple[str, str | None, bool], ...],
 ) -> list[int]:
     """Return the indices of the messages from one on that pass all tests; looked for once.
 
-    A test has a field, values, and whether the field is among them, or not; without values: whether there is one.
+    A test has a field, its value, and whether it has that, or not; without a value: whether there is one.
     """
     found: list[int] | None = state.get((first, tests))
     if found is None:
         found = [*range(first, len(messages))]
-        for key, values, is_among in tests:
+        for key, value, is_wanted in tests:
             found = [
                 index
                 for index in found
-                if (messages[index].get(key) in values if values else key in messages[index])
-                is is_among
+                if (key in messages[index] and value in (None, messages[index][key])) is is_wanted
             ]
         state[first, tests] = found
     return found
@@ -79,7 +79,6 @@ HELPERS = {
     "str": str,
     "format_now": format_now,
     "select": select_messages,
-    "enumerate": enumerate,
     "len": len,
     "range": range,
     "max": max,
@@ -162,12 +161,15 @@ class FactTree:
             node = node.branches.get(answer)
         return node if isinstance(node, ProvenSegment) else None
 
+    def note(self, leaf: ProvenSegment) -> None:
+        """Note what a leaf costs, of this tree or of a section of the same round."""
+        self.has_keys |= bool(leaf.keys)
+        for name in ("cost", "steps", "size"):
+            setattr(self, name, max(getattr(self, name), getattr(leaf, name)))
+
     def add(self, path: list[tuple[str, Any]], leaf: ProvenSegment) -> None:
         """Add a path."""
-        self.has_keys |= bool(leaf.keys)
-        self.cost = max(self.cost, leaf.cost)
-        self.steps = max(self.steps, leaf.steps)
-        self.size = max(self.size, leaf.size)
+        self.note(leaf)
         if not path:
             self.root = leaf
             return
@@ -192,29 +194,26 @@ class Constants:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self._names: dict[Any, str] = {}
-        self._kept: dict[int, str] = {}
         self.size = 0
 
     def name(self, value: Any) -> str:
         """Return the source of a constant."""
         if value is None or type(value) in (bool, int) or (type(value) is str and len(value) < 16):
             return repr(value)
-        if value not in self._names:
-            self._names[value] = f"K{len(self._names)}"
-            self.values[self._names[value]] = value
-            self.size += getsizeof(value)
-        return self._names[value]
+        return self._find_name(value, value)
 
     def keep(self, value: Any) -> str:
         """Return the source of a constant that may have no hash: a trail, or a part of one."""
         if value is None or type(value) in (bool, int, str):
             return self.name(value)
-        known = self._kept.get(id(value))
-        if known is None:
-            known = self._kept[id(value)] = f"T{len(self._kept)}"
-            self.values[known] = value
+        return self._find_name(id(value), value)
+
+    def _find_name(self, key: Any, value: Any) -> str:
+        if key not in self._names:
+            self._names[key] = f"K{len(self._names)}"
+            self.values[self._names[key]] = value
             self.size += getsizeof(value)
-        return known
+        return self._names[key]
 
 
 @dataclass(slots=True, eq=False)
@@ -228,6 +227,8 @@ class LoopOverMessages:
         after: the section that follows.
         skipped: how many messages are before those that it is over; None if it is over others.
         selected: the line that names the list of their indices, if the messages are selected.
+        taken: the name that the message of a round gets; "" if it is over numbers.
+        around: the loop in whose round it is, if it is in one.
     """
 
     index: str
@@ -236,3 +237,25 @@ class LoopOverMessages:
     after: FactTree
     skipped: int | None
     selected: str
+    taken: str
+    around: LoopOverMessages | None
+
+
+def make_loop(
+    elements: UnknownMessages, around: LoopOverMessages | None, name: str
+) -> LoopOverMessages:
+    """Return a loop of which nothing is recorded; if it reads a list, that gets a name, or each round would make it."""
+    depth = around is not None
+    index, count = elements.write_index("ij"[depth]), elements.count
+    if elements.chosen:
+        index, count = (one.replace(elements.chosen, name) for one in (index, count))
+    return LoopOverMessages(
+        index,
+        count,
+        FactTree(),
+        FactTree(),
+        None if depth else elements.skipped,
+        elements.chosen and f"{name} = {elements.chosen}",
+        "" if type(elements) is UnknownRange else "mw"[depth],
+        around,
+    )

@@ -1,8 +1,8 @@
 """What the functions of the runtime do with unknown values.
 
 `HANDLERS` has a function for each one that can do something with them; its first arguments are the recorder and the
-function that it replaces. Every other one refuses unknown values, wherever they are in its arguments, and so does
-each of these for what it does not know.
+function that it replaces. It returns None for arguments that it does not know. For those, and in every other function,
+unknown values are refused, wherever they are in the arguments.
 
 What survives a round of a loop over messages other than in namespaces is refused: lists that are changed, and streams
 that are read in another section than that in which they were made.
@@ -16,6 +16,7 @@ from functools import partial
 from operator import ge, gt, le, lt
 from typing import Any
 
+from turnwise.engine.compiler.history_proof import MUTATING
 from turnwise.engine.program import NAMES, Program
 from turnwise.engine.runtime.formatting import make_json_writer
 from turnwise.engine.runtime.jinja_tests import TYPE_TESTS
@@ -30,13 +31,14 @@ from turnwise.engine.runtime.values import (
     Safe,
     Undefined,
 )
-from turnwise.engine.segments.guards import keep_stream, run_guarded
+from turnwise.engine.segments.guards import keep_stream, run_guarded, run_handler
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.sequences import (
     EQUALITIES,
     LENGTHS,
     SEQUENCE_FUNCTIONS,
     measure,
+    run_call_range,
     run_filter_by_role,
     run_filter_list,
     run_get_neighbour,
@@ -45,7 +47,6 @@ from turnwise.engine.segments.sequences import (
     run_sequence_function,
     run_start_count,
     run_start_loop,
-    run_start_message_loop,
     zip_rounds,
 )
 from turnwise.engine.segments.symbols import (
@@ -58,11 +59,14 @@ from turnwise.engine.segments.symbols import (
     SafeText,
     Sourced,
     StatePairs,
+    UnknownFloat,
     UnknownMapping,
     UnknownMessages,
     UnknownNumber,
+    UnknownRange,
     UnknownText,
     holds_unknown,
+    number_namespace,
     refuse,
 )
 from turnwise.engine.segments.texts import (
@@ -74,17 +78,9 @@ from turnwise.engine.segments.texts import (
 # Code whose rounds share more than namespaces: `{% for %}` with `else`, and recursive loops.
 SHARING_ROUNDS = re.compile(r"^ *(?:e\d+ = True|def again\d+)", re.M)
 JSON_COST = 12  # bytes for each character of a text that is written as JSON
-MUTATORS = frozenset(
-    [
-        *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse"),
-        *("update", "setdefault", "popitem", "next", "reset"),
-    ]
-)
 FILTER_METHODS = {
     "filter_trim": "strip",
     "filter_replace": "replace",
-    "filter_lower": "lower",
-    "filter_upper": "upper",
 }
 # For the tests that ask for the type of a value: a value of that type.
 SAMPLES: dict[type, Any] = {
@@ -92,8 +88,10 @@ SAMPLES: dict[type, Any] = {
     SafeText: Safe("x"),
     UnknownNumber: 2,
     RoundCounter: 2,
+    UnknownFloat: 0.5,
     UnknownMapping: {},
     UnknownMessages: [],
+    UnknownRange: [],
 }
 REMAINDERS = {"odd": "{0} % 2 == 1", "even": "{0} % 2 == 0", "divisibleby": "{0} % {1} == 0"}
 ORDERS = {"lt": lt, "lteq": le, "gt": gt, "gteq": ge}
@@ -106,19 +104,21 @@ def replace_function(recorder: Recorder, name: str, function: Any) -> Any:
     if not is_known or name == "assign_attribute":  # which leaves it to `StatePairs`
         return function
     if name in ARITHMETIC:
-        return partial(_run_arithmetic, recorder, ARITHMETIC[name], function)
+        return partial(run_handler, partial(_run_arithmetic, ARITHMETIC[name]), recorder, function)
     if name in FILTER_METHODS or name.startswith("str_"):
         method = FILTER_METHODS.get(name) or name.removeprefix("str_")
-        return partial(_run_as_method, recorder, method, function)
-    return partial(HANDLERS.get(name, run_guarded), recorder, function)
+        return partial(run_handler, partial(_run_as_method, method), recorder, function)
+    if name in HANDLERS:
+        return partial(run_handler, HANDLERS[name], recorder, function)
+    return partial(run_guarded, recorder, function)
 
 
 def replace_test(recorder: Recorder, name: str, test: Any) -> Any:
     if name in EQUALITIES:
-        equal = NAMES["is_equal"]
-        return lambda rt, *args: _run_is_equal(recorder, equal, rt, *args) is EQUALITIES[name]
+        equal = replace_function(recorder, "is_equal", NAMES["is_equal"])
+        return lambda rt, *args: equal(rt, *args) is EQUALITIES[name]
     if name == "in":
-        return partial(_run_contains, recorder, test)
+        return partial(run_handler, _run_contains, recorder, test)
 
     def run(rt: Runtime, value: Any, *args: Any) -> Any:
         if name == "sameas":
@@ -158,7 +158,7 @@ def _run_get_attribute(
         if type(found[0]) is Function:
             raise NotRecordable
         return found
-    return run_guarded(recorder, function, rt, value, trail, key)
+    return None
 
 
 def _read_text(
@@ -180,20 +180,13 @@ def _run_to_text(recorder: Recorder, function: Any, rt: Runtime, value: Any, tra
     if isinstance(value, UnknownNumber):
         slot = recorder.make_slot(f"str({value.source})", recorder.numbers.get(value.source))
         return recorder.make_text((slot,), True), trail
-    return run_guarded(recorder, function, rt, value, trail)
+    return None
 
 
 def _run_to_texts(recorder: Recorder, _: Any, rt: Runtime, parts: Sequence[Any]) -> Any:
-    texts: list[Any] = []
-    for value, trail in zip(parts[::2], parts[1::2], strict=True):
-        texts += _run_to_text(recorder, NAMES["to_text"], rt, value, trail)
-    return texts
-
-
-def _run_require_text(recorder: Recorder, function: Any, value: Any, trail: Any) -> Any:
-    if type(value) is UnknownText:
-        return value, trail
-    return run_guarded(recorder, function, value, trail)
+    write = replace_function(recorder, "to_text", NAMES["to_text"])
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return [one for pair in pairs for one in write(rt, *pair)]
 
 
 def _run_concatenate(recorder: Recorder, function: Any, rt: Runtime, parts: Sequence[Any]) -> Any:
@@ -215,55 +208,37 @@ def _run_add_values(recorder: Recorder, function: Any, rt: Runtime, parts: Seque
 
 
 def _run_arithmetic(
-    recorder: Recorder,
-    name: str,
-    function: Any,
-    rt: Runtime,
-    left: Any,
-    left_trail: Any,
-    right: Any,
-    *more: Any,
+    name: str, recorder: Recorder, _: Any, rt: Runtime, left: Any, trail: Any, right: Any, *__: Any
 ) -> Any:
     if isinstance(left, UnknownNumber) and isinstance(right, int):
         if name != "__sub__" and (type(right) is not int or right == 0):
             raise NotRecordable
         return getattr(left, name)(right), None
-    if isinstance(right, UnknownNumber) and type(left) is int and name == "__sub__":
-        return right.__rsub__(left), None  # type: ignore[attr-defined]  # set in a loop
-    return run_guarded(recorder, function, rt, left, left_trail, right, *more)
+    return None
 
 
-def _run_compare(
-    recorder: Recorder, function: Any, rt: Runtime, name: str, left: Any, right: Any
-) -> Any:
+def _run_compare(recorder: Recorder, _: Any, rt: Runtime, name: str, left: Any, right: Any) -> Any:
     if isinstance(left, UnknownNumber) or isinstance(right, UnknownNumber):
         return ORDERS[name](left, right)
-    return run_guarded(recorder, function, rt, name, left, right)
+    return None
 
 
-def _run_contains(
-    recorder: Recorder, function: Any, rt: Runtime, value: Any, container: Any
-) -> Any:
+def _run_contains(recorder: Recorder, _: Any, rt: Runtime, value: Any, container: Any) -> Any:
     if type(container) is UnknownText:
         if type(value) is not str:
             raise NotRecordable
         recorder.pay(container, price_search(len(value)))
         return recorder.ask_text(container, f"{recorder.name(value)} in {container.source}", value)
-    if type(container) is UnknownMapping and type(value) is str:
-        return value in container
     if type(value) is UnknownText and type(container) in (list, tuple, dict):
         return any([value == item for item in container])
-    if type(value) is UnknownText and type(container) is str:
-        recorder.pay(value, price_search(len(container)))
-        return recorder.ask_text(value, f"{value.source} in {recorder.name(container)}")
-    return run_guarded(recorder, function, rt, value, container)
+    return None
 
 
-def _run_is_equal(recorder: Recorder, function: Any, rt: Runtime, left: Any, right: Any) -> Any:
+def _run_is_equal(recorder: Recorder, _: Any, rt: Runtime, left: Any, right: Any) -> Any:
     if any(isinstance(one, (UnknownText, Sourced)) for one in (left, right)):
         rt.charge_bytes(OPERATION_BYTES)
         return bool(left == right)
-    return run_guarded(recorder, function, rt, left, right)
+    return None
 
 
 def _run_call_method(
@@ -277,7 +252,7 @@ def _run_call_method(
     *args: Pair,
     **more: Pair,
 ) -> Any:
-    if name in MUTATORS:
+    if name in MUTATING:
         raise NotRecordable
     values = [pair[0] for pair in args]
     if type(value) is UnknownText:
@@ -291,7 +266,7 @@ def _run_call_method(
         if holds_unknown(recorder, values):
             raise NotRecordable
         return function(rt, value, trail, name, *args, **more)
-    return run_guarded(recorder, function, rt, value, trail, name, *args, **more)
+    return None
 
 
 def _call_mapping(
@@ -307,8 +282,8 @@ def _call_mapping(
 
 
 def _run_as_method(
-    recorder: Recorder,
     method: str,
+    recorder: Recorder,
     function: Any,
     rt: Runtime,
     value: Any,
@@ -319,25 +294,32 @@ def _run_as_method(
 ) -> Any:
     """Run a filter that does what a method does."""
     if type(value) is not UnknownText:
-        return run_guarded(recorder, function, rt, value, trail, *args, **more)
+        return None
     function(rt, "", None, *args, **more)  # fails for wrong arguments
     return _run_call_method(recorder, NAMES["call_method"], rt, value, trail, method, *args, **more)
 
 
-def _run_filter_safe(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:
+def _run_filter_safe(recorder: Recorder, _: Any, rt: Runtime, value: Any, trail: Any) -> Any:
     if type(value) is not UnknownText:
-        return run_guarded(recorder, function, rt, value, trail)
+        return None
     recorder.pay(value)
     return recorder.make_text(value.parts, value.is_full, SafeText), trail
 
 
 def _run_filter_items(
-    recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any
+    recorder: Recorder,
+    function: Any,
+    rt: Runtime,
+    value: Any,
+    trail: Any,
+    *args: Pair,
+    **more: Pair,
 ) -> Any:
+    """Run `items`, or `dictsort` by keys."""
     if type(value) is UnknownMapping:
         value = value.read()
-    elif type(value) in UNKNOWN:
-        raise NotRecordable
+    if type(value) is not dict or args or more:
+        return None
     return keep_stream(recorder, function(rt, value, trail))
 
 
@@ -369,16 +351,16 @@ def _run_filter_tojson(
     **more: Pair,
 ) -> Any:
     if not holds_unknown(recorder, value):
-        return run_guarded(recorder, function, rt, value, trail, *args, node=node, **more)
+        return None
     _, (rule, _, _, style, node) = run_guarded(
         recorder, function, rt, "", trail, *args, node=node, **more
     )
     source = f"{recorder.name(make_json_writer(style))}({_write_value(recorder, value)})"
-    recorder.cost += JSON_COST
-    rt.charge_bytes(OPERATION_BYTES)
     is_number = isinstance(value, UnknownNumber)  # it has no brackets or quotes that may be cut off
     slot = recorder.make_slot(source, _find_field(recorder, value))._replace(is_json=not is_number)
-    return recorder.make_text((slot,), True), (rule, InTrail(value), trail, style, node)
+    text = recorder.make_text((slot,), True)
+    recorder.pay(text, JSON_COST)
+    return text, (rule, InTrail(value), trail, style, node)
 
 
 def _find_field(recorder: Recorder, value: Any) -> MessageField | None:
@@ -404,8 +386,6 @@ def _write_value(recorder: Recorder, value: Any) -> str:
             f"{recorder.name(key)}: {_write_value(recorder, one)}" for key, one in value.items()
         ]
         return f"{{{', '.join(items)}}}"
-    if type(value) is list:
-        return f"[{', '.join(_write_value(recorder, one) for one in value)}]"
     if value is None or type(value) in (str, bool, int):
         return recorder.name(value)
     raise NotRecordable
@@ -413,7 +393,7 @@ def _write_value(recorder: Recorder, value: Any) -> str:
 
 def _run_filter_join(
     recorder: Recorder,
-    function: Any,
+    _: Any,
     rt: Runtime,
     value: Any,
     trail: Any,
@@ -422,7 +402,7 @@ def _run_filter_join(
 ) -> Any:
     kinds = set(map(type, value)) if type(value) is list else set()
     if UnknownText not in kinds or not kinds <= {UnknownText, str} or more or len(args) > 1:
-        return run_guarded(recorder, function, rt, value, trail, *args, **more)
+        return None
     between = args[0] if args else ("", None)
     parts: list[Any] = []
     for index, text in enumerate(value):
@@ -432,7 +412,7 @@ def _run_filter_join(
 
 def _run_call_value(
     recorder: Recorder,
-    function: Any,
+    _: Any,
     rt: Runtime,
     callee: Any,
     trail: Any,
@@ -443,7 +423,7 @@ def _run_call_value(
     if isinstance(callee, Macro):
         out = callee.body(*match_arguments(callee, args, more))
         return _run_add_values(recorder, NAMES["capture_output"], rt, out)
-    return run_guarded(recorder, function, rt, callee, trail, *args, **more)
+    return None
 
 
 def _run_call_namespace(
@@ -452,11 +432,7 @@ def _run_call_namespace(
     if args:
         raise NotRecordable
     space, trail = function(rt, **more)
-    number = None
-    if not recorder.is_in_round:
-        recorder.namespaces += 1
-        number = recorder.namespaces
-    space.pairs = StatePairs(recorder, number, space.pairs)
+    space.pairs = StatePairs(recorder, number_namespace(recorder), space.pairs)
     return space, trail
 
 
@@ -473,6 +449,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(SEQUENCE_FUNCTIONS, run_sequence_function),
     "add_values": _run_add_values,
     "call_method": _run_call_method,
+    "call_range": run_call_range,
     "call_namespace": _run_call_namespace,
     "call_strftime_now": _run_call_strftime_now,
     "call_value": _run_call_value,
@@ -482,6 +459,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "contains": _run_contains,
     "filter_d": _run_filter_default,
     "filter_default": _run_filter_default,
+    "filter_dictsort": _run_filter_items,
     "filter_items": _run_filter_items,
     "filter_join": _run_filter_join,
     "filter_list": run_filter_list,
@@ -496,10 +474,8 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "get_neighbour": run_get_neighbour,
     "get_slice": run_get_slice,
     "is_equal": _run_is_equal,
-    "require_text": _run_require_text,
     "start_count": run_start_count,
     "start_loop": run_start_loop,
-    "start_message_loop": run_start_message_loop,
     "to_text": _run_to_text,
     "to_texts": _run_to_texts,
 }

@@ -14,6 +14,7 @@ from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.symbols import (
     NotRecordable,
     holds_unknown,
+    is_stale,
 )
 
 
@@ -22,6 +23,12 @@ def run_guarded(recorder: Recorder, function: Any, *args: Any, **more: Any) -> A
     if holds_unknown(recorder, (args, more)):
         raise NotRecordable
     return keep_stream(recorder, function(*args, **more))
+
+
+def run_handler(handler: Any, recorder: Recorder, function: Any, *args: Any, **more: Any) -> Any:
+    """Run what stands for a function, or that function for arguments that it does not know."""
+    found = handler(recorder, function, *args, **more)
+    return run_guarded(recorder, function, *args, **more) if found is None else found
 
 
 def keep_stream(recorder: Recorder, found: Any) -> Any:
@@ -33,5 +40,5 @@ def keep_stream(recorder: Recorder, found: Any) -> Any:
 
 def check_stream(recorder: Recorder, value: Any) -> None:
     """Refuse a stream that an earlier section may have read."""
-    if type(value) is Stream and recorder.streams.get(id(value), (None, -1))[1] != recorder.serial:
+    if is_stale(recorder, value):
         raise NotRecordable

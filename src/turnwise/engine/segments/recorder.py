@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
-from turnwise.engine.provenance.trails import MESSAGES, Trail
+from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.provenance.written_fields import find_written_tools
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Runtime
+from turnwise.engine.runtime.measures import ITEM_BYTES
 from turnwise.engine.runtime.values import Pair
 from turnwise.engine.segments.facts import (
     HELPERS,
@@ -24,6 +25,7 @@ from turnwise.engine.segments.facts import (
     FactTree,
     LoopOverMessages,
     ProvenSegment,
+    make_loop,
 )
 from turnwise.engine.segments.sources import UNTRACED, StateTrail, write_origins
 from turnwise.engine.segments.symbols import (
@@ -31,16 +33,17 @@ from turnwise.engine.segments.symbols import (
     MAX_LIST,
     MAX_PARTS,
     OPERATION_BYTES,
-    InTrail,
     MessageField,
     NotRecordable,
     Parts,
     TextSlot,
+    UnknownFloat,
     UnknownMapping,
     UnknownMessages,
     UnknownNumber,
     UnknownText,
     check_length,
+    is_local,
     join_parts,
     refuse,
 )
@@ -51,7 +54,10 @@ MAX_ANSWER = 200  # characters of a role, or of all keys of a mapping
 MAX_LOOPS = 24  # over messages, one after another; each has trees of its own
 MAX_PATH = 120  # questions of one section
 NAMED_FIELDS = frozenset(["role", "type"])  # fields with few values: they are known, once read
-IS_OF_SECTION = re.compile(r"\b[im]\b|\bS\[")
+IS_OF_SECTION = re.compile(r"\b[jw]\b|\bS\[")
+IS_OF_ROUND = re.compile(r"\b[im]\b")
+CAPTURE = re.compile(r"out\d+")  # a list of texts that are not yet written
+MAX_SECTIONS = 1_500  # of a recording: rounds in rounds take long
 CONTENT = "['content']"
 TEXT_PATHS = (CONTENT, *(f"[{key!r}]" for key in REASONING_KEYS))
 USUAL_FIELDS = NAMED_FIELDS | {"content"}
@@ -71,11 +77,13 @@ class Recorder:
     """
 
     def __init__(self, entry: FactTree, constants: Constants) -> None:
-        self.is_in_round = False
+        self.depth = 0  # of rounds in rounds
         self.learned = 0  # leaves
         self.questions = 0  # on the paths to them
         self._loops = 0  # over messages
-        self._own = ""  # source of the index of the message at hand
+        self._loop: LoopOverMessages | None = None  # in whose round this is; not one in a round
+        # names of the messages at hand, by the sources of their indices
+        self._owners: dict[str, str] = {}
         # of a conversation of plain turns, see `rows.py`
         self.absent: set[str] = set()  # texts that are in no content
         self.reads_contents = False  # for another question
@@ -89,16 +97,8 @@ class Recorder:
         self.round_cost = 0  # of the round that costs most
         self.constants = constants
         self.name = constants.name
-        self._section = entry
-        self._path: list[tuple[str, Any]] = []
-        self._answers: dict[str, Any] = {}
-        self.state: dict[str, str] = {}  # sources of what this section writes to namespaces
-        self._trails: dict[str, Any] = {}  # of the texts among that
-        self._empty: set[MessageField] = set()  # fields without text
-        self._others: dict[str, float] = {}  # see `ProvenSegment.per_character`
-        self.cost = 0  # bytes that this section pays for each character
         self.serial = 0  # of this section
-        self.namespaces = 0
+        self.namespaces = 0  # in this round, and before it
         self.visits = 0  # of values that were looked through
         self.sources: dict[int, tuple[Any, TextSlot]] = {}  # of lists in messages, by identity
         self.numbers: dict[str, MessageField] = {}  # fields with numbers, by their sources
@@ -112,6 +112,7 @@ class Recorder:
         self._done = 0  # items of the output that belong to earlier sections
         self._tools = 0
         self._output: list[Any] | None = None
+        self._begin_section(entry)
 
     def run_program(
         self, run: Callable[..., list[Any]], rt: Runtime, context: Mapping[str, Any]
@@ -127,12 +128,13 @@ class Recorder:
         unknown = UnknownMessages(self, skipped=0)
         try:
             out = run(rt, {**context, "messages": unknown})
-            if self.is_in_round or (self._output is not None and out is not self._output):
+            if self.depth or (self._output is not None and out is not self._output):
                 raise NotRecordable  # a round was left early
             self._end_section(out)
         except Exception:  # also of Python, for what no value above can do
             # Whatever it was, the same answers lead to it again.
-            self._refuse_section()
+            if self.serial <= MAX_SECTIONS:
+                self._refuse_section()
             raise NotRecordable from None
         return []
 
@@ -145,53 +147,69 @@ class Recorder:
 
     def _end_section(self, out: list[Any], loop: LoopOverMessages | None = None) -> ProvenSegment:
         """Add what was recorded since the last section, and return it; perhaps it is known already."""
-        known = self._section.find(self._path)
-        written = out[self._done :]
-        parts = join_parts(written[::2])
-        if any(CHARACTER in part for part in parts if type(part) is str):
-            raise NotRecordable
         if self._runtime.is_extended:
             raise NotRecordable  # whether there is enough for a shorter conversation is not known
+        parts = join_parts(out[self._done :: 2])
         left = (self._runtime.steps, self._runtime.bytes)
-        steps, size = self._left[0] - left[0], self._left[1] - left[1]
-        sources = [self.write_part(part) for part in parts]
-        changes = {key: self._evaluate(source) for key, source in self.state.items()}
-        if known is None:
-            fields = {part.field for part in parts if isinstance(part, TextSlot) and part.field}
-            constant = "".join([part for part in parts if type(part) is str])
-            here, others = self._find_written_keys(fields | self._empty, constant)
-            # A round without text has marks, of which a longer chat has more.
-            items = written if sources or not self.is_in_round else []
-            output, trails = write_origins(self, items, self._trails)
-            carried = None if output is None else self._trails.values()
-            known = ProvenSegment(
-                texts=sources,
-                output=output,
-                trails=trails,
-                state=dict(self.state),
-                keys=here,
-                others=others,
-                writes_tools=self._tools > 0 and find_written_tools(written, self._tools, carried),
-                carried=tuple(sorted(field.state for field in fields if field.state)),
-                cost=self.cost,
-                steps=steps,
-                size=size,
-                price=_find_price(self._runtime, (steps, size), parts, self.is_in_round),
-                per_character=self._others,
-                loop=loop,
-            )
-            self._section.add(self._path, known)
-            self.learned += 1
-            self.questions += len(self._path)
+        self._paid = (self._left[0] - left[0], self._left[1] - left[1])
+        for part in parts:
+            if isinstance(part, str):
+                self._constant += part
+            elif part.field and part.field.state:
+                self._carried.add(part.field.state)
+            elif part.field:
+                self._fields.add(part.field)
+        if CHARACTER in self._constant:
+            raise NotRecordable
+        if loop is None and self.depth:  # namespaces of the round are gone
+            for changes in (self.state, self._trails, self._new_parts):
+                for key in [key for key in changes if is_local(key, self.depth)]:
+                    del changes[key]
+        known = self._section.find(self._path) or self._make_leaf(out[self._done :], parts, loop)
         self.parts += self._resolve(parts)
         self._state_parts |= self._new_parts  # not before: what this section read is what was there
         self._new_parts = {}
-        self.total_cost += self.cost if not self.is_in_round else 0
+        self.total_cost += self.cost if not self.depth else 0
         self.round_cost = max(self.round_cost, self.cost)
-        self._scope["S"].update(changes)
+        changed = {key: self._evaluate(source) for key, source in self.state.items()}
+        self._scope["S"].update(changed)
         self._done = len(out)
         self._left = left
         return known
+
+    def _make_leaf(
+        self, written: list[Any], parts: Parts, loop: LoopOverMessages | None
+    ) -> ProvenSegment:
+        here, others = self._find_written_keys()
+        steps, size = self._paid
+        # A round without text has marks, of which a longer chat has more.
+        is_whole = self.depth > 0 and self.is_first and loop is None
+        items = [] if is_whole and not parts else written
+        output, trails = write_origins(self, items, self._trails)
+        carried = None if output is None else self._trails.values()
+        is_end = loop is None or not self.depth
+        leaf = ProvenSegment(
+            texts=list(map(self.write_part, parts)),
+            output=output,
+            trails=trails,
+            state=dict(self.state),
+            keys=here,
+            others=others,
+            writes_tools=self._tools > 0 and find_written_tools(written, self._tools, carried),
+            carried=tuple(sorted(self._carried)),
+            cost=self.cost,
+            steps=steps,
+            size=size,
+            price=is_end and _find_price(self._runtime, self._paid, self._constant, self.depth),
+            per_character=self._others,
+            loop=loop,
+        )
+        self._section.add(self._path, leaf)
+        if self._loop is not None and self.depth == 1:
+            self._loop.body.note(leaf)
+        self.learned += 1
+        self.questions += len(self._path)
+        return leaf
 
     def _resolve(self, parts: Parts) -> list[str | TextSlot | None]:
         """Return parts of the text with the index of each message, not the source of it."""
@@ -208,68 +226,90 @@ class Recorder:
                 found.append(part._replace(field=part.field._replace(message=repr(index))))
         return found
 
-    def _find_written_keys(
-        self, fields: set[MessageField], constant: str
-    ) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
-        """Return the keys that are written whole, beside this text: of the message at hand, and of others."""
+    def _find_written_keys(self) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
+        """Return the keys that are written whole: of the message at hand, and of others."""
         found: dict[str, set[str]] = {}
-        for field in fields:
-            if not field.state and not OF_CHAT.search(field.message):
+        for field in self._fields:
+            if not OF_CHAT.search(field.message):
                 found.setdefault(field.message, set()).add(field.path)
         keys = {
             index: _find_keys(
-                "m" if index == self._own else f"M[{index}]", paths, self._answers, constant
+                self._owners.get(index, f"M[{index}]"), paths, self._answers, self._constant
             )
             for index, paths in found.items()
         }
-        here = frozenset(keys.pop(self._own, ()))
+        # What a loop in a round writes of the round's message is beside what the round writes.
+        own = self._loop.index if self._loop is not None and self.depth == 1 else ""
+        here = frozenset(keys.pop(own, ()))
         others = [(index, key) for index, names in keys.items() for key in names]
         return here, tuple(others)
 
-    def _begin_section(self, section: FactTree, number: int) -> None:
+    def _begin_section(self, section: FactTree) -> None:
         self._section = section
-        self._path, self._answers, self.state, self._trails = [], {}, {}, {}
-        self._empty = set()
-        self.cost, self._others = 0, {}
+        self._path: list[tuple[str, Any]] = []
+        self._answers: dict[str, Any] = {}
+        self.state: dict[str, str] = {}  # sources of what it writes to namespaces
+        self._trails: dict[str, Any] = {}  # of the texts among that
+        self._fields: set[MessageField] = set()  # that this round wrote whole
+        self._constant = ""  # what it wrote beside them
+        self._carried: set[str] = set()  # keys in S of fields that it wrote
+        self._others: dict[str, float] = {}  # see `ProvenSegment.per_character`
+        self.cost = 0  # bytes that this round pays for each character
         self.serial += 1
-        self._scope["i"] = number
+        self.is_first = True  # of its round
+        if self.depth < 2:
+            self._round = self.serial  # of the first section of this round
 
-    def iterate(self, messages: UnknownMessages, is_counted: bool) -> Iterator[Any]:
-        """Yield the rounds of a loop over messages; each is a section."""
+    def iterate(self, elements: UnknownMessages, is_counted: bool) -> Iterator[Any]:
+        """Yield the rounds of a loop over messages, or over numbers; each is a section, or several."""
         frame = sys._getframe(1)
-        out = frame.f_locals["out"]
-        self._loops += 1
-        if self.is_in_round or frame.f_code.co_name != "run" or self._loops > MAX_LOOPS:
+        # Lists in which `{% set %}` blocks collect their text; a loop in one of them is none of sections.
+        captures = [value for name, value in frame.f_locals.items() if CAPTURE.fullmatch(name)]
+        out, depth = frame.f_locals["out"], self.depth
+        self._loops += not depth
+        if depth > 1 or frame.f_code.co_name != "run" or self._loops > MAX_LOOPS:
             raise NotRecordable
         del frame
         self._output = out
-        index, count, selected = messages.write_index("i"), messages.count, ""
-        if chosen := messages.chosen:
-            # The list of their indices gets a name, or each round would look for its message again.
-            name = f"L{self._loops}"
-            selected = f"{name} = {chosen}"
-            index, count = index.replace(chosen, name), count.replace(chosen, name)
-            self._scope[name] = self._evaluate(chosen)
-        rounds = LoopOverMessages(index, count, FactTree(), FactTree(), messages.skipped, selected)
-        loop = self._end_section(out, rounds).loop
+        name = f"{'LR'[depth]}{self._loops}"
+        if elements.chosen:
+            self._scope[name] = self._evaluate(elements.chosen)
+        leaf = self._end_section(out, make_loop(elements, self._loop, name))
+        loop = leaf.loop
         assert loop is not None
-        weight = self.weight
-        self.is_in_round = True
-        self._own = loop.index
+        weight, captured = self.weight, sum(map(len, captures))
+        # What is known of the state may be another thing after a round.
+        answers = {source: one for source, one in self._answers.items() if OF_STATE not in source}
+        kept = self._fields, self._constant, self.cost
+        first, spaces = self._round, self.namespaces
+        self.depth += 1
+        if not depth:
+            self._loop = loop
         for number in range(self._evaluate(loop.count)):
-            self._begin_section(loop.body, number)
+            self._begin_section(loop.body)
+            self._answers, self.namespaces = answers.copy(), spaces
+            self._scope["ij"[depth]] = number
             self._runtime.charge_steps(weight)
-            self._scope["m"] = self._scope["M"][self._evaluate(loop.index)]
-            message = UnknownMapping(self, "m", MessageField(loop.index, ""))
-            trail = (MESSAGES, InTrail(UnknownNumber(self, loop.index)))
-            if is_counted:
-                yield UnknownNumber(self, "i"), message, trail
-            else:
-                yield message, trail
+            element: Any = UnknownNumber(self, loop.index), None
+            if loop.taken:
+                self._runtime.charge_bytes(2 * ITEM_BYTES * depth)
+                self._owners[loop.index] = loop.taken
+                self._scope[loop.taken] = self._scope["M"][self._evaluate(loop.index)]
+                message = UnknownMapping(self, loop.taken, MessageField(loop.index, ""))
+                element = message, message.trail
+            yield (UnknownNumber(self, "ij"[depth]), *element) if is_counted else element
+            is_left = self.depth != depth + 1  # a loop in it was left early
+            if is_left or captured != sum(map(len, captures)) or self.serial > MAX_SECTIONS:
+                raise NotRecordable
             self._end_section(out)
-        self.is_in_round = False
-        self._own = ""
-        self._begin_section(loop.after, 0)
+        self.depth, self.namespaces = depth, spaces
+        self._begin_section(loop.after)
+        if depth:  # the round goes on
+            self._left = self._left[0] + leaf.steps, self._left[1] + leaf.size
+            self._fields, self._constant, self.cost = kept
+            self._answers, self._round, self.is_first = answers, first, False
+        else:
+            self._loop = None
 
     # ---- questions ----
 
@@ -330,7 +370,9 @@ class Recorder:
             return "absent"
         if self.ask(question.format(value), True):
             return "text"
-        return str(self.ask(f"kind({value})")) if self.ask(is_there) else "absent"
+        if not self.ask(is_there):
+            return "absent"
+        return str(self.ask(f"kind({owner.source}[{key!r}])"))
 
     def read_field(self, owner: UnknownMapping, key: str) -> Any:
         """Return a field as a value that records what is asked about it."""
@@ -340,7 +382,7 @@ class Recorder:
             return self.ask(source)
         field = owner.field.get(key)
         if kind == "empty":
-            self._empty.add(field)
+            self._fields.add(field)
         return self._read_value(source, kind, field)
 
     def _read_value(self, source: str, kind: str, field: MessageField) -> Any:
@@ -350,9 +392,9 @@ class Recorder:
             return self.make_text((self.make_slot(source),), is_full=True)
         if kind in CONSTANTS:
             return CONSTANTS[kind]
-        if kind == "int":
+        if kind in NUMBERS:
             self.numbers[source] = field
-            return UnknownNumber(self, source)
+            return NUMBERS[kind](self, source)
         if kind == "dict":
             return UnknownMapping(self, source, field)
         if kind != "list":
@@ -376,8 +418,8 @@ class Recorder:
         if kind == "ellipsis":
             raise NotRecordable
         trail = StateTrail(f"{key}@")
-        if kind == "int":
-            return UnknownNumber(self, source), trail
+        if kind in NUMBERS:
+            return NUMBERS[kind](self, source), trail
         if kind == "str":
             field = MessageField("", "", f"{key}#")
             return self.make_text((self.make_slot(source, field),)), trail
@@ -393,7 +435,7 @@ class Recorder:
                 for part in value.parts
                 if isinstance(part, TextSlot) and OF_STATE in part.source
             ]
-            if len(grown) > 1:
+            if len(grown) > 1 and not is_local(key, self.depth):
                 raise NotRecordable  # a text that doubles in every round
             self.state[key] = value.source
             self.state[f"{key}#"] = _write_fields(value)
@@ -408,8 +450,10 @@ class Recorder:
             self.state[key] = "..."  # only this section knows the value
 
     def find_section(self, source: str) -> int:
-        """Return the number of this section if a source holds only in it, else 0."""
-        return self.serial if IS_OF_SECTION.search(source) else 0
+        """Return the number of this section, or of the round, if a source holds only in it, else 0."""
+        if IS_OF_SECTION.search(source):
+            return self.serial
+        return self._round if IS_OF_ROUND.search(source) else 0
 
     def check_section(self, source: str, section: int) -> str:
         """Return a source that holds in this section.
@@ -417,7 +461,7 @@ class Recorder:
         Raises:
             NotRecordable: it was read in another one.
         """
-        if section not in (0, self.serial):
+        if section not in (0, self._round, self.serial):
             raise NotRecordable
         return source
 
@@ -451,11 +495,11 @@ class Recorder:
         """Pay for an operation on a text: for itself, and for each of its characters."""
         self._runtime.charge_bytes(OPERATION_BYTES)
         share = each / max(self._runtime.limits.bytes, 1)
-        is_own = self.is_in_round
+        is_own = self.depth > 0
         for part in text.parts:
             if not isinstance(part, TextSlot):
                 self._runtime.charge_bytes(each * len(part))
-            elif OF_CHAT.search(part.source):
+            elif self.depth > 1 or OF_CHAT.search(part.source):
                 self._others[part.source] = self._others.get(part.source, 0) + share
             else:
                 is_own = True
@@ -465,20 +509,19 @@ class Recorder:
             self.total_cost += each
 
 
-def _find_price(runtime: Runtime, paid: tuple[int, int], parts: Parts, is_in_round: bool) -> float:
-    """Return the share of the budgets that a section takes."""
+def _find_price(runtime: Runtime, paid: tuple[int, int], constant: str, depth: int) -> float:
+    """Return the share of the budgets that a section takes; for a round its message pays in part."""
     limits = runtime.limits
-    written = sum(len(part.encode()) for part in parts if type(part) is str)
-    if not is_in_round and runtime.tools_size is not None:
+    written = len(constant.encode())
+    if not depth and runtime.tools_size is not None:
         written -= limits.share_of(*runtime.tools_size)["output"]  # tools pay for their text
     amounts = (
         (paid[0], limits.steps_per_value, limits.steps),
         (paid[1], limits.bytes_per_value, limits.bytes),
         (written, limits.output_per_value, limits.output),
     )
-    added = MESSAGE_SHARE if is_in_round else 0
-    prices = [max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts]
-    return max(prices)
+    added = MESSAGE_SHARE if depth == 1 else 0
+    return max(max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts)
 
 
 def _write_fields(text: UnknownText) -> str:
@@ -521,11 +564,21 @@ def _writes_call(
     if paths.isdisjoint([f"{function}['name']", f"{call}['id']"]):
         return False
     arguments = f"{function}['arguments']"
-    names = answers.get(f"tuple({owner}{arguments})")
-    return arguments in paths or (
-        names is not None
-        and all(name in constant and f"{arguments}[{name!r}]" in paths for name in names)
+    names = answers.get(f"tuple({owner}{arguments})", ())
+    is_named = all(name in constant for name in names)
+    return arguments in paths or (is_named and _is_written(owner, arguments, paths, answers))
+
+
+def _is_written(owner: str, path: str, paths: set[str], answers: dict[str, Any]) -> bool:
+    """Whether the texts and numbers in a value are written."""
+    if path in paths or answers.get(f"kind({owner}{path})") in CONSTANTS:
+        return True
+    count = answers.get(f"len({owner}{path})")
+    inner = answers.get(f"tuple({owner}{path})") if count is None else range(count)
+    return inner is not None and all(
+        _is_written(owner, f"{path}[{each!r}]", paths, answers) for each in inner
     )
 
 
+NUMBERS: dict[str, type[UnknownNumber]] = {"int": UnknownNumber, "float": UnknownFloat}
 CONSTANTS: dict[str, Any] = {"empty": "", "None": None, "True": True, "False": False}

@@ -28,7 +28,7 @@ from turnwise.engine.runtime.limits import (
 from turnwise.engine.segments.code import FieldPlace, Unwritten, Walk, compile_walk
 from turnwise.engine.segments.facts import SOME_FIELD, Constants, FactTree
 from turnwise.engine.segments.functions import instrument
-from turnwise.engine.segments.recorder import Recorder
+from turnwise.engine.segments.recorder import MAX_SECTIONS, Recorder
 from turnwise.messages import REASONING_KEYS
 
 MAX_SIZE = 2 << 20  # bytes, of which those for a hundred tools take most
@@ -37,6 +37,7 @@ MAX_QUESTIONS = 1_500  # on the paths to all leaves: all of them become one func
 FREELY_LEARNED = 16  # recordings; then they become rarer
 MAX_DOUBLINGS = 16  # of the misses between two recordings that failed
 MAX_LEARNED = 256  # messages of a conversation that are recorded
+FEW_LEARNED = 48  # if those are too many rounds
 MAX_MESSAGES = 10_000
 CHECKED_ORIGINS = 20_000  # steps of following trails, when segments are compared with the program
 LEAF_BYTES = 4_000
@@ -80,6 +81,7 @@ class Segments:
         self._leaves = 0
         self._questions = 0
         self._has_origins = True
+        self._most = MAX_LEARNED
 
     @property
     def size(self) -> int:
@@ -174,11 +176,15 @@ class Segments:
         if is_full or not is_due or not self._lock.acquire(blocking=False):
             return
         recorder, now = Recorder(self._entry, self._constants), runtime.now
+        count = len(messages)
+        half = min(count, self._most) // 2
+        some = messages[:half] + messages[count - half - count % 2 :]  # in turn, as they were
         try:
             # Mostly the tree has a path then that says so. Nothing that the recorder cannot do is the caller's concern.
             with suppress(Exception):
-                recorded = {**context, "messages": messages[:MAX_LEARNED]}
-                instrument(recorder, program).run(runtime, recorded)
+                instrument(recorder, program).run(runtime, {**context, "messages": some})
+            if recorder.serial > MAX_SECTIONS:
+                self._most = FEW_LEARNED
             self._leaves += recorder.learned
             self._questions += recorder.questions
             self._walks.clear()

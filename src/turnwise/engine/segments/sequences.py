@@ -19,6 +19,7 @@ from turnwise.engine.segments.guards import check_stream, keep_stream, run_guard
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.sources import UNTRACED
 from turnwise.engine.segments.symbols import (
+    OPERATION_BYTES,
     UNKNOWN,
     InTrail,
     NotRecordable,
@@ -26,9 +27,12 @@ from turnwise.engine.segments.symbols import (
     UnknownMapping,
     UnknownMessages,
     UnknownNumber,
+    UnknownRange,
     UnknownText,
     holds_unknown,
+    number_namespace,
     refuse,
+    write_number,
 )
 
 LENGTHS = frozenset(["filter_count", "filter_length", "length"])
@@ -39,12 +43,14 @@ SEQUENCE_FUNCTIONS = frozenset(
 JSON_SLICES = ((None, -1, None), (1, None, None), (1, -1, None))
 REJECT = NAMES["filter_rejectattr"]
 FIRST, LAST = NAMES["filter_first"], NAMES["filter_last"]
+ROUNDS = (UnknownMessages, UnknownRange)
+DEFINED = {"defined": True, "undefined": False}
 EQUALITIES = {"==": True, "eq": True, "equalto": True, "!=": False, "ne": False}
 
 
 def measure(recorder: Recorder, value: Any) -> Any:
     """Run `len`."""
-    if type(value) is UnknownMessages:
+    if type(value) in ROUNDS:
         return UnknownNumber(recorder, value.count)
     return refuse() if type(value) in UNKNOWN else len(value)
 
@@ -52,34 +58,39 @@ def measure(recorder: Recorder, value: Any) -> Any:
 def zip_rounds(recorder: Recorder, *values: Any) -> Any:
     """Run `zip`, which generated code uses for loops only."""
     for value in values:
-        if type(value) is UnknownMessages:
+        if type(value) in ROUNDS:
             return recorder.iterate(value, len(values) > 2)
     return zip(*values, strict=False)
 
 
 def run_start_count(recorder: Recorder, function: Any, elements: Any) -> Any:
-    if type(elements) is not UnknownMessages:
+    if type(elements) not in UNKNOWN:
         return function(elements)
-    recorder.namespaces += 1
-    key = f"{recorder.namespaces}"
+    if type(elements) is not UnknownMessages or recorder.depth:
+        return None
+    key = number_namespace(recorder)
     recorder.state[key] = "-1"
     return RoundCounter(recorder, key)
 
 
-def run_start_message_loop(
-    recorder: Recorder, _: Any, rt: Runtime, messages: Any, weight: int
-) -> Any:
-    recorder.weight = weight
-    return ()
+def run_call_range(recorder: Recorder, _: Any, rt: Runtime, *bounds: Pair) -> Any:
+    numbers: list[Any] = [bound for bound, _ in bounds]
+    if UnknownNumber not in map(type, numbers):
+        return None
+    found = UnknownRange(recorder).pick(f"range({', '.join(map(write_number, numbers))})")
+    if not recorder.ask(f"{found.count} <= n"):
+        raise NotRecordable
+    rt.charge_bytes(OPERATION_BYTES)
+    return found, None
 
 
 def run_start_loop(
     recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any, weight: int
 ) -> Any:
     value = take_messages(recorder, value)
-    if type(value) is UnknownMessages:
+    if type(value) in ROUNDS:
         recorder.weight = weight
-        return value, (), True
+        return value, (), type(value) is UnknownMessages
     if type(value) is UnknownMapping:
         value = dict.fromkeys(value.keys())
     if type(value) in UNKNOWN or (type(value) is dict and holds_unknown(recorder, value)):
@@ -109,8 +120,8 @@ def run_sequence_function(recorder: Recorder, function: Any, *args: Any, **more:
             raise NotRecordable
         found = value[0 if function is FIRST else -1]
         return found, found.trail
-    if any(type(arg) in UNKNOWN for arg in args) or any(type(arg) is dict for arg in args):
-        return run_guarded(recorder, function, *args, **more)
+    if any(type(arg) in (*UNKNOWN, dict) for arg in args):
+        return None
     check_stream(recorder, value)
     return function(*args, **more)
 
@@ -127,27 +138,18 @@ def run_filter_by_role(
     """Run `selectattr` or `rejectattr` on messages: by their roles, or by whether there is a field."""
     value = take_messages(recorder, value)
     if type(value) is not UnknownMessages:
-        return run_guarded(recorder, function, rt, value, trail, *args, **more)
+        return None
     key, test, wanted = [*(pair[0] for pair in args), None, None, None][:3]
     if more or type(key) is not str or holds_unknown(recorder, wanted):
         raise NotRecordable
     run_guarded(recorder, function, rt, [{key: ""}], trail, *args)  # fails for wrong arguments
-    values, is_among = _read_test(test, wanted)
-    if not key.isidentifier() or key in METHODS[dict] or (values and key != "role"):
+    is_role = test in EQUALITIES and type(wanted) is str and key == "role"
+    is_field = test in DEFINED and key.isidentifier() and key not in METHODS[dict]
+    if not is_role and not is_field:
         raise NotRecordable
-    found: Any = value.select((key, values, is_among is not (function is REJECT)))
+    is_wanted = (EQUALITIES | DEFINED)[test] is not (function is REJECT)
+    found: Any = value.select((key, wanted if is_role else None, is_wanted))
     return keep_stream(recorder, (Stream(found, None), InTrail(found)))
-
-
-def _read_test(test: Any, wanted: Any) -> tuple[tuple[str, ...], bool]:
-    """Return the values that a field must have, or must not have; none if it must be there, or must not."""
-    if test in EQUALITIES and type(wanted) is str:
-        return (wanted,), EQUALITIES[test]
-    if test == "in" and type(wanted) in (list, tuple) and set(map(type, wanted)) == {str}:
-        return tuple(wanted), True
-    if test not in ("defined", "undefined"):
-        raise NotRecordable
-    return (), test == "defined"
 
 
 def take_messages(recorder: Recorder, value: Any) -> Any:
@@ -167,10 +169,10 @@ def run_filter_list(recorder: Recorder, function: Any, rt: Runtime, value: Any, 
 
 
 def run_get_neighbour(
-    recorder: Recorder, function: Any, items: Any, trails: Any, index: Any, no: Any
+    recorder: Recorder, _: Any, items: Any, trails: Any, index: Any, no: Any
 ) -> Any:
     if type(items) is not UnknownMessages:
-        return run_guarded(recorder, function, items, trails, index, no)
+        return None
     place = index.source
     if not recorder.ask(f"0 <= {place} < {items.count}"):
         return no, None

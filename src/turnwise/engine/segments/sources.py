@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.text_rules import JOINED
-from turnwise.engine.provenance.trails import MESSAGES, Trail
+from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.segments.symbols import (
     MAX_PARTS,
     MAX_VISITS,
@@ -106,10 +106,6 @@ def _write(recorder: Any, value: Any) -> str | None:
     if kind is dict:
         return _write_items(recorder, list(value), list(value.values()))
     if kind is list or kind is tuple:
-        owner = value[0].value if value and type(value[0]) is InTrail else None
-        if type(owner) is UnknownMessages:
-            index = owner.write_index(_write(recorder, value[1]) or repr(value[1]))
-            return f"({recorder.constants.keep(MESSAGES)}, {index})"
         return _write_sequence(recorder, value)
     return None
 

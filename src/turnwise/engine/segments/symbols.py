@@ -13,7 +13,7 @@ text was read past all guards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Self
 
 from turnwise.engine.provenance.trails import MESSAGES, Trail
 from turnwise.engine.runtime.values import (
@@ -35,6 +35,7 @@ MAX_VISITS = 100_000  # of values that are looked through
 MAX_PARTS = 100  # of a text
 MAX_LIST = 24  # elements of a list in a message, or of a text that is split
 CHARACTER = "\ufdd0"
+LOCAL = "r"  # before the number of a namespace of a round
 
 
 class NotRecordable(Exception):
@@ -193,9 +194,19 @@ class UnknownNumber(Sourced):
     __index__ = __int__ = __float__ = __str__ = __repr__ = __format__ = refuse
 
 
+def write_number(number: Any) -> str:
+    """Return the source of an integer that is the same in all sections of a round."""
+    source: str = number.source if isinstance(number, UnknownNumber) else repr(number)
+    if "S[" in source or type(number) not in (int, UnknownNumber):
+        raise NotRecordable
+    return source
+
+
 def _make_operator(form: str, is_question: bool) -> Callable[[UnknownNumber, Any], Any]:
     def run(self: UnknownNumber, other: Any) -> Any:
-        if isinstance(other, Sourced):
+        if not is_question and UnknownFloat in (type(self), type(other)):
+            raise NotRecordable  # what it gives is no integer
+        if isinstance(other, UnknownNumber):
             right = other.source
         elif type(other) in (int, bool):
             right = repr(other)
@@ -214,6 +225,16 @@ for _name, _sign in {"add": "+", "sub": "-", "mul": "*", "mod": "%", "floordiv":
     setattr(UnknownNumber, f"__r{_name}__", _make_operator(f"({{1}} {_sign} {{0}})", False))
 for _name, _sign in dict(eq="==", ne="!=", lt="<", le="<=", gt=">", ge=">=").items():
     setattr(UnknownNumber, f"__{_name}__", _make_operator(f"({{0}} {_sign} {{1}})", True))
+
+
+class UnknownFloat(UnknownNumber):
+    """A number of a message that is no integer."""
+
+    __slots__ = ()
+
+    @property  # type: ignore[misc]  # as above
+    def __class__(self) -> type:
+        return float
 
 
 class UnknownMapping(Sourced):
@@ -284,7 +305,8 @@ class RoundCounter(UnknownNumber):
         return str(self.recorder.state.get(self._source, f"S[{self._source!r}]"))
 
     def __add__(self, other: Any) -> Any:
-        if self.recorder.is_in_round and self._source in self.recorder.state:
+        is_new = self.recorder.depth == 1 and self.recorder.is_first
+        if not is_new or self._source in self.recorder.state:
             return UnknownNumber(self.recorder, self.source) + other
         # `i += 1` is the first thing that a round does
         self.recorder.state[self._source] = f"(S[{self._source!r}] + 1)"
@@ -296,44 +318,42 @@ class UnknownMessages:
 
     Args:
         recorder: records the questions.
-        around: what is before and after the source of a place, in the source of the index of the message there.
+        index: the source of the index of the message at a place, which is `@`.
         count: the source of their number.
         skipped: how many there are before them, if they are all others.
-        selection: the last arguments of `select_messages`, if they were selected.
+        chosen: the source of a list that `index` reads, if there is one.
     """
 
-    __slots__ = ("around", "count", "recorder", "selection", "skipped")
+    __slots__ = ("chosen", "count", "index", "recorder", "selection", "skipped")
 
     def __init__(
         self,
         recorder: Any,
-        around: tuple[str, str] = ("", ""),
+        index: str = "@",
         count: str = "n",
         skipped: int | None = None,
-        selection: tuple[int, tuple[Any, ...]] | None = None,
+        chosen: str = "",
     ) -> None:
         self.recorder = recorder
-        self.around = around
+        self.index = index
         self.count = count
         self.skipped = skipped
-        self.selection = selection
-
-    @property
-    def chosen(self) -> str:
-        """The source of the list of their indices, if they were selected."""
-        if self.selection is None:
-            return ""
-        first, tests = self.selection
-        return f"select(S, M, {first}, {self.recorder.name(tests)})"
+        self.chosen = chosen
+        self.selection: tuple[int | None, tuple[Any, ...]] = skipped, ()
 
     def select(self, test: tuple[Any, ...]) -> UnknownMessages:
         """Return those of them that pass a test."""
-        if self.selection is None and self.skipped is None:
+        first, tests = self.selection
+        if first is None:
             raise NotRecordable
-        first, tests = self.selection or (self.skipped or 0, ())
-        found = UnknownMessages(self.recorder, selection=(first, (*tests, test)))
-        found.around, found.count = (f"{found.chosen}[", "]"), f"len({found.chosen})"
+        tests = *tests, test
+        found = self.pick(f"select(S, M, {first}, {self.recorder.name(tests)})")
+        found.selection = first, tests
         return found
+
+    def pick(self, chosen: str) -> Self:
+        """Return those whose indices are in a list."""
+        return type(self)(self.recorder, f"{chosen}[@]", f"len({chosen})", chosen=chosen)
 
     @property  # type: ignore[misc]  # as above
     def __class__(self) -> type:
@@ -345,8 +365,6 @@ class UnknownMessages:
     def __getitem__(self, index: Any) -> UnknownMapping:
         if isinstance(index, UnknownNumber):
             place = index.source
-            if self.recorder.ask(f"{place} < 0"):
-                raise NotRecordable
         elif type(index) is int:
             place = repr(index) if index >= 0 else f"({self.count} - {-index})"
         else:
@@ -361,73 +379,63 @@ class UnknownMessages:
         index = self.write_index(place)
         return UnknownMapping(self.recorder, f"M[{index}]", MessageField(index, ""))
 
-    def cut(self, start: Any, stop: Any, step: Any) -> UnknownMessages:
-        """Return a slice with constant bounds."""
-        if (start, stop, step) == (None, None, -1):
-            return UnknownMessages(
-                self.recorder, self.put(f"({self.count} - 1 - ", ")"), self.count
-            )
-        start = start or 0
-        if step not in (None, 1) or type(start) is not int or start < 0:
-            raise NotRecordable
-        count = self.count
-        if type(stop) is int:
-            count = f"min({count}, {stop})" if stop >= 0 else f"({count} - {-stop})"
-        elif stop is not None:
-            raise NotRecordable
-        skipped = None if stop is not None or self.skipped is None else self.skipped + start
-        if not start:
-            return UnknownMessages(self.recorder, self.around, f"max({count}, 0)", skipped)
-        around = self.put(f"({start} + ", ")")
-        return UnknownMessages(self.recorder, around, f"max({count} - {start}, 0)", skipped)
-
-    def put(self, before: str, after: str) -> tuple[str, str]:
-        """Return what is around a place that is itself in the middle of a source."""
-        return self.around[0] + before, after + self.around[1]
+    def cut(self, *bounds: Any) -> UnknownMessages:
+        """Return a slice."""
+        start, *others = bounds
+        if type(start) is int and start >= 0 and others == [None, None]:
+            skipped = None if self.skipped is None else self.skipped + start
+            index, count = self.write_index(f"({start} + @)"), f"max({self.count} - {start}, 0)"
+            return UnknownMessages(self.recorder, index, count, skipped)
+        sources = ["" if one is None else write_number(one) for one in bounds]
+        found = self.pick(f"range({self.count})[{':'.join(sources)}]")
+        found.index = self.write_index(found.index)
+        return found
 
     def write_index(self, place: str) -> str:
         """Return the source of the index of the message at a place."""
-        return self.around[0] + place + self.around[1]
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, (list, UnknownMessages)):
-            raise NotRecordable
-        return False
+        return self.index.replace("@", place)
 
     __hash__ = None  # type: ignore[assignment]  # as a list has none
     __iter__: Callable[[UnknownMessages], Iterator[Any]] = refuse
-    __contains__ = refuse
+    __contains__ = __eq__ = refuse
+
+
+class UnknownRange(UnknownMessages):
+    """Numbers in a row, as many as there are messages, or some of them."""
+
+    __slots__ = ()
 
 
 class StatePairs(dict[str, Pair]):
     """The attributes of a namespace. What was written in an earlier section is read as unknown."""
 
-    def __init__(self, recorder: Any, number: int | None, pairs: Mapping[str, Pair]) -> None:
+    def __init__(self, recorder: Any, number: str, pairs: Mapping[str, Pair]) -> None:
         super().__init__(pairs)
         self._recorder = recorder
-        self._number = number  # None: made in a round of a loop, and gone after it
+        self._number = number
+        self._depth = recorder.depth
         for name, pair in pairs.items():
             self._note(name, pair)
 
     def __getitem__(self, name: str) -> Pair:
         pair = super().__getitem__(name)
-        if self._number is None:
-            return pair
         found: Pair = self._recorder.read_state(f"{self._number}.{name}", pair)
         return found
 
     def __setitem__(self, name: str, pair: Pair) -> None:
-        if name not in self and self._number is not None and self._recorder.is_in_round:
+        if name not in self and self._depth != self._recorder.depth:
             raise NotRecordable  # which attributes there are would be a fact
         super().__setitem__(name, pair)
         self._note(name, pair)
 
     def _note(self, name: str, pair: Pair) -> None:
-        if self._number is not None:
-            self._recorder.write_state(f"{self._number}.{name}", *pair)
+        self._recorder.write_state(f"{self._number}.{name}", *pair)
 
 
-UNKNOWN = (UnknownText, SafeText, UnknownNumber, RoundCounter, UnknownMapping, UnknownMessages)
+UNKNOWN = (
+    *(UnknownText, SafeText, UnknownNumber, UnknownFloat, RoundCounter),
+    *(UnknownMapping, UnknownMessages, UnknownRange),
+)
 
 
 def join_parts(texts: Sequence[Any]) -> Parts:
@@ -457,15 +465,29 @@ CONTAINERS: dict[type, Callable[[Any], Any]] = {
 STATEFUL = frozenset([Cycler, Function, Loop, Namespace])
 
 
+def number_namespace(recorder: Any) -> str:
+    """Return what a new namespace is called in S."""
+    recorder.namespaces += 1
+    return f"{LOCAL * recorder.depth}{recorder.namespaces}"
+
+
+def is_local(key: str, depth: int) -> bool:
+    """Whether something in S belongs to a namespace that is gone after this round."""
+    return depth > 0 and key.startswith(LOCAL * depth)
+
+
+def is_stale(recorder: Any, value: Any) -> bool:
+    """Whether a value is a stream that an earlier section may have read."""
+    return type(value) is Stream and recorder.streams.get(id(value)) != (value, recorder.serial)
+
+
 def holds_unknown(recorder: Any, root: Any) -> bool:
     """Whether there is an unknown value, or one that may change between rounds, in a value."""
     waiting, seen = [root], set()
     while waiting:
         value = waiting.pop()
         kind = type(value)
-        if kind in UNKNOWN or kind in STATEFUL:
-            return True
-        if kind is Stream and recorder.streams.get(id(value), (None, -1))[1] != recorder.serial:
+        if kind in UNKNOWN or kind in STATEFUL or is_stale(recorder, value):
             return True
         if kind in CONTAINERS and id(value) not in seen:
             seen.add(id(value))

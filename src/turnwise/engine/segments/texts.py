@@ -6,7 +6,7 @@ searches asks whether the text is there, because mostly it is not, and then noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from turnwise.engine.provenance.container_rules import ITEMS, SPLIT, is_from_input
@@ -16,35 +16,17 @@ from turnwise.engine.provenance.written_fields import unwrap_trail
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE
 from turnwise.engine.runtime.values import Pair
 from turnwise.engine.segments.recorder import Recorder
-from turnwise.engine.segments.sources import UNTRACED
 from turnwise.engine.segments.symbols import (
     MAX_LIST,
     InTrail,
     NotRecordable,
-    UnknownNumber,
     UnknownText,
     join_parts,
 )
 
-TEXT_METHODS = frozenset(
-    ["lstrip", "rstrip", "strip", "replace", "lower", "upper", "removeprefix", "removesuffix"]
-)
 QUESTION_METHODS = frozenset(["startswith", "endswith"])
-NUMBER_METHODS = frozenset(["find", "rfind", "count"])
 STRIPS = {"lstrip": ["lstrip"], "rstrip": ["rstrip"], "strip": ["lstrip", "rstrip"]}
-# Results of methods that search for a text which is absent, each with its trail.
-ABSENT_RESULTS: dict[str, Callable[[UnknownText, Trail], Pair]] = {
-    "count": lambda text, trail: (0, None),
-    "find": lambda text, trail: (-1, None),
-    "partition": lambda text, trail: ((text, "", ""), (ITEMS, [trail, None, None])),
-    "removeprefix": lambda text, trail: (text, trail),
-    "removesuffix": lambda text, trail: (text, trail),
-    "replace": lambda text, trail: (text, trail),
-    "rfind": lambda text, trail: (-1, None),
-    "rpartition": lambda text, trail: (("", "", text), (ITEMS, [None, None, trail])),
-    "rsplit": lambda text, trail: ([text], (ITEMS, [trail])),
-    "split": lambda text, trail: ([text], (ITEMS, [trail])),
-}
+SEARCHES = ("replace", "split", "rsplit")
 
 
 def concatenate_texts(recorder: Recorder, items: Sequence[Any]) -> Pair:
@@ -71,10 +53,9 @@ def call_text_method(
     args = [value for value, _ in pairs]
     if any(type(arg) not in (str, int, type(None)) for arg in args):
         raise NotRecordable
-    is_search = name in ABSENT_RESULTS and args and type(args[0]) is str and args[0]
+    wanted: Any = args[0] if name in SEARCHES and args and type(args[0]) is str else ""
     if name not in QUESTION_METHODS:
-        searched = len(args[0]) if is_search else 0
-        recorder.pay(text, MAX_CHARACTER_SIZE + 2 * price_search(searched))
+        recorder.pay(text, MAX_CHARACTER_SIZE + 2 * price_search(len(wanted)))
     source = f"{text.source}.{name}({', '.join(map(recorder.name, args))})"
     if name in QUESTION_METHODS:
         return recorder.ask_text(text, source, args[0] if args else None), None
@@ -83,10 +64,10 @@ def call_text_method(
         stripped = stripped or recorder.make_text((recorder.make_slot(source),))
         own = unwrap_trail(trail)
         return stripped, own if is_from_input(own) else (STRIPPED, InTrail(text), trail)
-    if not is_search:
+    if not wanted:
         raise NotRecordable
-    if not recorder.ask_text(text, f"{recorder.name(args[0])} in {text.source}", args[0]):
-        return ABSENT_RESULTS[name](text, trail)
+    if not recorder.ask_text(text, f"{recorder.name(wanted)} in {text.source}", wanted):
+        return (text, trail) if name == "replace" else ([text], (ITEMS, [trail]))
     found = _call_found(recorder, text, name, source, args)
     return found, _find_trail(text, trail, name, pairs, found)
 
@@ -95,13 +76,9 @@ def _find_trail(
     text: UnknownText, trail: Trail, name: str, pairs: Sequence[Pair], found: Any
 ) -> Trail:
     """Return the trail of what was found in a text, or made of it."""
-    if name in NUMBER_METHODS:
-        return None
     if name == "replace":
         (old, _), (new, new_trail), *limit = pairs
         return REPLACED, InTrail(text), trail, old, new, new_trail, limit[0][0] if limit else -1
-    if name in TEXT_METHODS:
-        return trail if is_from_input(trail) else UNTRACED
     if is_from_input(trail):
         return ITEMS, [trail] * len(found)
     return SPLIT, InTrail(text), trail, _hide_texts(found)
@@ -111,24 +88,21 @@ def _call_found(
     recorder: Recorder, text: UnknownText, name: str, source: str, args: Sequence[Any]
 ) -> Any:
     """Return the result of a method that searches for a text which is there."""
-    if name == "replace" and len(args[1]) > len(args[0]):
-        raise NotRecordable  # the text grows
-    if name in NUMBER_METHODS:
-        return UnknownNumber(recorder, source)
-    if name in TEXT_METHODS:
+    if name == "replace":
+        if len(args[1]) > len(args[0]):
+            raise NotRecordable  # the text grows
         return recorder.make_text((recorder.make_slot(source),))
     if name == "split" and len(args) == 1 and isinstance(text.parts[0], str):
         *constants, end = text.parts[0].split(args[0])
         rest = recorder.make_text(join_parts([end, *text.parts[1:]]))
         if not recorder.ask_text(rest, f"{recorder.name(args[0])} in {rest.source}", args[0]):
             return [*constants, rest]
-    count = 3 if "partition" in name else recorder.ask_text(text, f"len({source})")
+    count = recorder.ask_text(text, f"len({source})")
     if count > MAX_LIST:
         raise NotRecordable
-    found = [
+    return [
         recorder.make_text((recorder.make_slot(f"{source}[{index}]"),)) for index in range(count)
     ]
-    return tuple(found) if "partition" in name else found
 
 
 def _strip(
