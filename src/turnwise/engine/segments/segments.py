@@ -69,7 +69,7 @@ class Segments:
     def __init__(self, limits: Limits, tools: object = None) -> None:
         self._limits = limits
         self._tools = tools  # kept, so that no others have their identity
-        self._tools_size: tuple[int, int] = getattr(tools, "size", (0, 0))
+        self._tools_size = getattr(tools, "size", (0, 0))
         self._constants = Constants()
         self._entry = FactTree()
         self._walks: dict[tuple[bool, bool], Walk] = {}  # by variant, see `compile_walk`
