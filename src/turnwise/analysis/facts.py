@@ -77,7 +77,7 @@ class Facts:
     def generation_prompt(self) -> str:
         """What `add_generation_prompt` adds to a conversation."""
         prompt = self.prober.generation_prompt()
-        return replace_placeholders(prompt.text) if prompt is not None else ""
+        return replace_placeholders(prompt.text) if prompt else ""
 
     @cached_property
     def appends(self) -> bool:

@@ -301,7 +301,7 @@ def _find_line(outcome: RenderOutcome, index: int) -> int | None:
     if isinstance(outcome, TurnwiseError):
         return None
     span = find_span(outcome.writers, min(index, len(outcome.text) - 1))
-    return span.expression[0] if span is not None and span.expression is not None else None
+    return span.expression[0] if span and span.expression else None
 
 
 def _starts(path: Path, start: Path) -> bool:

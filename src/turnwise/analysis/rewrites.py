@@ -150,7 +150,7 @@ def _fields_of(pieces: Sequence[Piece]) -> set[FieldPath]:
 def _field_paths(piece: Piece) -> list[FieldPath]:
     """Return the fields of messages that a piece is made of; the role is none, since it is part of a header."""
     origin = piece.origin
-    paths = [origin.path] if origin.path is not None else [*origin.sources]
+    paths = [origin.path] if origin.path else [*origin.sources]
     found = [tuple(path[:3]) for path in paths if len(path) > 2 and path[0] == "messages"]
     return [path for path in found if path[2] != "role"]
 

@@ -24,6 +24,7 @@ from turnwise.engine.provenance.splitting import Follower, QuietFollower
 from turnwise.engine.provenance.trails import Output
 from turnwise.engine.runtime.limits import (
     DEFAULT_LIMITS,
+    MAX_CHARACTER_SIZE,
     Allowance,
     Limits,
     Runtime,
@@ -364,7 +365,9 @@ class RenderCall(RenderingSource):
         try:
             output = self.program.run(runtime, context)
             texts = output[::2]
-            size = self.program.charge_output(runtime, texts)
+            size = sum(map(len, texts))
+            if size * MAX_CHARACTER_SIZE > runtime.output:
+                size = self.program.charge_output(runtime, texts)
         finally:
             if runtime.ledger is not None:
                 runtime.ledger.close(size)

@@ -220,7 +220,7 @@ MIN_UNTRACED = 12  # characters of a text without a known origin in which fields
 def read_output(out: Output, follower: Follower, tools: int = 0) -> WrittenFields:
     """Return the fields that a program wrote; of so many tools, if something of each is, nothing more."""
     written = WrittenFields(follower)
-    if find_written_tools(out, tools, None):
+    if tools and find_written_tools(out, tools, None):
         written.whole.add(TOOLS[1:])
     written.read(pairs_of(out))
     written.read_everything()
