@@ -38,7 +38,7 @@ BUDGETS = {
     "notebook": 394,
     "messages": 4_326,
     "shapes": 14_337,
-    "engine": 62_879,
+    "engine": 62_881,
     "analysis": 23_400,
     "dialects": 22_187,
     "tokens": 33_397,

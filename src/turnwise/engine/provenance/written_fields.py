@@ -25,6 +25,7 @@ from turnwise.engine.provenance.text_rules import (
     JOINED,
     PART,
     RECASED,
+    REPEATED,
     REPLACED,
     STRIPPED,
     is_joined,
@@ -46,7 +47,7 @@ TOOLS = (ROOT, "tools")
 # Where trails have the one trail that their values were made of.
 PLACES_OF_SOURCE = {
     **dict.fromkeys([KEY, KEYS, PAIRS, PICK], 1),
-    **dict.fromkeys([JSON, PART, RECASED, REPR, SPLIT], 2),
+    **dict.fromkeys([JSON, PART, RECASED, REPEATED, REPR, SPLIT], 2),
 }
 
 
