@@ -216,3 +216,16 @@ def test_servers_answer_used_as_fresh(name: str) -> None:
     expected = [_tokenize(start(), [chat])[0] for chat in asked]
     found = _tokenize(start(), [*chats, *asked])[-len(asked) :]
     assert _drop_request_id(found) == _drop_request_id(expected)
+
+
+@pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
+def test_calls_without_a_role_are_lost_the_first_time_too() -> None:
+    """Of two fields, one need not be a role."""
+    call = {"type": "function", "function": {"name": "tide", "arguments": {}}}
+    chat = [{"role": "user", "content": "Hi"}, {"content": None, "tool_calls": [call]}]
+    template = turnwise.compile(
+        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"
+    )
+    for _ in range(4):
+        *_, told = template.render(chat, strict=False).warnings
+        assert "writes nothing of messages[1].tool_calls" in told

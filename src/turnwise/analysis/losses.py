@@ -193,8 +193,8 @@ class LossFinder:
         yield from self._find_items(("documents",), documents)
         for index, message in numbered:
             yield from self.find_content(message, index, removed)
-            if len(message) == 2:
-                continue  # a role and a content
+            if message.keys() == {"role", "content"}:
+                continue
             for loss in self.find_reasoning(message, index):
                 if index not in removed:
                     yield loss

@@ -95,8 +95,8 @@ def _leads_to_tools(values: list[Any]) -> bool:
     for value in values:
         if value == TOOLS or len(values) > MAX_WRITTEN:
             return True
-        if type(value) is tuple or type(value) is list:
-            values += value  # so it becomes longer
+        if type(value) in (tuple, list, dict):
+            values += value.values() if type(value) is dict else value  # so it becomes longer
     return False
 
 
