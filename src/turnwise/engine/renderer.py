@@ -108,16 +108,13 @@ class Renderer(Immutable):
     ) -> None:
         plain = _read_options(options or {})
         others = {name: other.shadowing(plain) for name, other in (named or {}).items()}
-        variables = [*program.reads]
-        for other in others.values():
-            variables += other.reads
+        variables = [name for one in (program, *others.values()) for name in one.reads]
         self._set_slots(
             program=program.shadowing(plain),
             limits=limits,
             variables=tuple(dict.fromkeys(variables)),
             _options=plain,
             _named=others,
-            _budgets=limits,
             _allowance=None,
             _segments=_make_segment_table(limits),
         )

@@ -78,9 +78,10 @@ from turnwise.engine.segments.texts import (
 # Code whose rounds share more than namespaces: `{% for %}` with `else`, and recursive loops.
 SHARING_ROUNDS = re.compile(r"^ *(?:e\d+ = True|def again\d+)", re.M)
 JSON_COST = 12  # bytes for each character of a text that is written as JSON
-FILTER_METHODS = {
+FUNCTIONS_OF_TEXTS = {
     "filter_trim": "strip",
     "filter_replace": "replace",
+    **{name: name.removeprefix("str_") for name in NAMES if name.startswith("str_")},
 }
 # For the tests that ask for the type of a value: a value of that type.
 SAMPLES: dict[type, Any] = {
@@ -103,11 +104,6 @@ def replace_function(recorder: Recorder, name: str, function: Any) -> Any:
     is_known = callable(function) and not isinstance(function, (type, Undefined))
     if not is_known or name == "assign_attribute":  # which leaves it to `StatePairs`
         return function
-    if name in ARITHMETIC:
-        return partial(run_handler, partial(_run_arithmetic, ARITHMETIC[name]), recorder, function)
-    if name in FILTER_METHODS or name.startswith("str_"):
-        method = FILTER_METHODS.get(name) or name.removeprefix("str_")
-        return partial(run_handler, partial(_run_as_method, method), recorder, function)
     if name in HANDLERS:
         return partial(run_handler, HANDLERS[name], recorder, function)
     return partial(run_guarded, recorder, function)
@@ -447,6 +443,8 @@ def _run_call_strftime_now(recorder: Recorder, function: Any, rt: Runtime, form:
 HANDLERS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(LENGTHS, run_length),
     **dict.fromkeys(SEQUENCE_FUNCTIONS, run_sequence_function),
+    **{name: partial(_run_arithmetic, method) for name, method in ARITHMETIC.items()},
+    **{name: partial(_run_as_method, method) for name, method in FUNCTIONS_OF_TEXTS.items()},
     "add_values": _run_add_values,
     "call_method": _run_call_method,
     "call_range": run_call_range,
@@ -490,11 +488,12 @@ def instrument(recorder: Recorder, program: Program) -> Program:
     if SHARING_ROUNDS.search(program.python):
         raise NotRecordable
     names = {name: replace_function(recorder, name, value) for name, value in NAMES.items()}
-    names["tests"] = {
-        name: replace_test(recorder, name, test) for name, test in NAMES["tests"].items()
+    tests = {name: replace_test(recorder, name, test) for name, test in NAMES["tests"].items()}
+    builtins = {
+        **{each.__name__: each for each in (bool, dict, float, int, list, str, tuple)},
+        "len": partial(measure, recorder),
+        "zip": partial(zip_rounds, recorder),
     }
-    builtins: dict[str, Any] = {
-        each.__name__: each for each in (bool, dict, float, int, list, str, tuple)
-    }
-    builtins |= {"len": partial(measure, recorder), "zip": partial(zip_rounds, recorder)}
-    return program.instrument({**names, "__builtins__": builtins}, recorder.run_program)
+    return program.instrument(
+        {**names, "tests": tests, "__builtins__": builtins}, recorder.run_program
+    )
