@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from datetime import datetime
+from threading import Thread, get_ident
 from typing import Any
 
 import pytest
@@ -24,6 +27,7 @@ from turnwise.messages import InputReader, ReadMessages
 
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 NOW = datetime(2024, 5, 17, 10, 30)
+LEARNT_AFTER = 16  # renderings with tools or options; tests learn after one
 TEXTS = (
     *("Hi", "  spaced \n", "</think> x", "<think>a</think>b", "a\n\nb", "é 中文", "user", "", " "),
     *(
@@ -429,6 +433,45 @@ def test_tools_pay_for_their_own_text(name: str, count: int) -> None:
     assert last.text == program.render(chat, tools=tools).text
 
 
+def test_no_thread_reads_what_another_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk that is compiled while the tree grows would lack names, or the end of a path."""
+    template = turnwise.load("qwen3")
+    at_work: list[int] = []
+    overlaps: list[list[int]] = []
+    started: list[Thread] = []
+
+    def watch(name: str, chat: list[dict[str, Any]]) -> None:
+        real = getattr(segments, name)
+
+        def run(*arguments: Any) -> Any:
+            at_work.append(get_ident())
+            if len(set(at_work)) > 1:
+                overlaps.append(list(at_work))
+            if not any(thread.name == name for thread in started):
+                other = Thread(target=lambda: template.render(chat).pieces, name=name)
+                started.append(other)
+                other.start()
+                other.join()
+            result = real(*arguments)
+            at_work.pop()
+            return result
+
+        monkeypatch.setattr(segments, name, run)
+
+    template.render(MESSAGES)
+    template.render(MESSAGES)  # learns these
+    call = {"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
+    asked = [*MESSAGES, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    answered = [*asked, {"role": "tool", "content": "4"}]
+    watch("instrument", MESSAGES[1:])
+    watch("compile_walk", answered)
+    texts = [str(template.render(chat)) for chat in (asked, answered, MESSAGES) for _ in "ab"]
+    assert [thread.name for thread in started] == ["instrument", "compile_walk"]
+    assert overlaps == []
+    rendered = [turnwise.load("qwen3").render(chat) for chat in (asked, answered, MESSAGES)]
+    assert texts == [str(one) for one in rendered for _ in "ab"]
+
+
 def count_recordings(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     recorded: list[object] = []
 
@@ -445,7 +488,7 @@ def test_arguments_that_come_a_few_times_are_not_learnt(
     argument: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Learning takes as long as 20 renderings, and each row of a dataset may have its own tools."""
-    monkeypatch.setattr(renderer_module, "LEARNT_AFTER", 16)
+    monkeypatch.setattr(renderer_module, "LEARNT_AFTER", LEARNT_AFTER)
     recorded, template = count_recordings(monkeypatch), turnwise.load("llama-3.1")
     for row in range(3):
         tool = {"name": f"f{row}", "description": "", "parameters": {}}
@@ -455,6 +498,12 @@ def test_arguments_that_come_a_few_times_are_not_learnt(
     assert not recorded
     *_, last = [template.render(MESSAGES, **{argument: values[argument]}) for _ in range(3)]
     assert len(recorded) == 1 and last._output is None
+
+
+def test_how_often_arguments_come_before_they_are_learnt() -> None:
+    code = "from turnwise.engine.renderer import LEARNT_AFTER as after; print(after)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert int(done.stdout) == LEARNT_AFTER
 
 
 def test_segments_that_are_too_large_are_not_learnt_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from threading import Lock
+from copy import copy
+from threading import RLock
 from typing import Any
 
 from turnwise.engine.program import Program
@@ -73,7 +74,7 @@ class Segments:
         self._constants = Constants()
         self._entry = FactTree()
         self._walks: dict[tuple[bool, bool], Walk] = {}  # by variant, see `compile_walk`
-        self._lock = Lock()
+        self._lock = RLock()  # of all above: no thread compiles a walk while another records
         self._misses = 0
         self._failures = 0
         self._recordings = 0
@@ -112,7 +113,12 @@ class Segments:
         variant = (with_trails, memory is not None)
         walk = self._walks.get(variant)
         if walk is None:
-            walk = self._walks[variant] = compile_walk(self._entry, self._constants, *variant)
+            if not (lock := self._lock).acquire(blocking=False):
+                return None
+            try:
+                walk = self._walks[variant] = compile_walk(self._entry, self._constants, *variant)
+            finally:
+                lock.release()
         known = {} if memory is None else memory
         try:
             walked = walk(messages, len(messages), {"now": now}, has_tools, known)
@@ -173,13 +179,14 @@ class Segments:
         self._misses += 1
         is_full = self._leaves >= MAX_LEAVES or self._questions > MAX_QUESTIONS
         is_due = messages and self._misses >= self._next
-        if is_full or not is_due or not self._lock.acquire(blocking=False):
+        if is_full or not is_due or not (lock := self._lock).acquire(blocking=False):
             return
-        recorder, now = Recorder(self._entry, self._constants), runtime.now
-        count = len(messages)
-        half = min(count, self._most) // 2
-        some = messages[:half] + messages[count - half - count % 2 :]  # in turn, as they were
         try:
+            recorder = Recorder(self._entry, self._constants)
+            call = (messages, runtime.now, context.get("tools") is not None)
+            count = len(messages)
+            half = min(count, self._most) // 2
+            some = messages[:half] + messages[count - half - count % 2 :]  # in turn, as they were
             # Mostly the tree has a path then that says so. Nothing that the recorder cannot do is the caller's concern.
             with suppress(Exception):
                 instrument(recorder, program).run(runtime, {**context, "messages": some})
@@ -187,32 +194,30 @@ class Segments:
                 self._most = FEW_LEARNED
             self._leaves += recorder.learned
             self._questions += recorder.questions
-            self._walks.clear()
-            call = (messages, now, context.get("tools") is not None)
-            written, traced = self.write(*call), self.write(*call, with_trails=True)
+            trial = copy(self)
+            trial._walks = {}  # no other thread has them before they are compared
+            written, traced = trial.write(*call), trial.write(*call, with_trails=True)
+            if written is None:
+                self._failures += 1
+                self._next = self._misses + 2 ** min(self._failures, MAX_DOUBLINGS)
+            if traced is not None:
+                follower = QuietFollower(2 * min(self._limits.origins, CHECKED_ORIGINS))
+                ours, theirs = [
+                    find_pieces(rendering, PieceTable(output, rendering.text, follower))
+                    for output in (traced[1], rendering.output)
+                ]
+                self._has_origins &= not follower.problems and ours == theirs
+            self._recordings += 1
+            if self._recordings > FREELY_LEARNED:
+                self._next = max(self._next, self._misses + self._recordings)
+            # If another text is written, that is a defect of the recorder; nothing that it recorded is trusted.
+            if self.size > MAX_SIZE or (written is not None and written[0] != rendering.text):
+                Segments.__init__(self, self._limits)
+                self._next = sys.maxsize
+            else:
+                self._walks = trial._walks
         finally:
-            self._lock.release()
-        if written is None:
-            self._failures += 1
-            self._next = self._misses + 2 ** min(self._failures, MAX_DOUBLINGS)
-        # If another text is written, that is a defect of the recorder; nothing that it recorded is trusted.
-        if self.size > MAX_SIZE or (written is not None and written[0] != rendering.text):
-            self._give_up()
-        if traced is not None:
-            follower = QuietFollower(2 * min(self._limits.origins, CHECKED_ORIGINS))
-            ours, theirs = [
-                find_pieces(rendering, PieceTable(output, rendering.text, follower))
-                for output in (traced[1], rendering.output)
-            ]
-            self._has_origins &= not follower.problems and ours == theirs
-        self._recordings += 1
-        if self._recordings > FREELY_LEARNED:
-            self._next = max(self._next, self._misses + self._recordings)
-
-    def _give_up(self) -> None:
-        """Forget everything, and learn nothing more."""
-        Segments.__init__(self, self._limits)
-        self._next = sys.maxsize
+            lock.release()
 
 
 def _refuse_half_pairs(text: str, memory: dict[Any, Any]) -> None:
