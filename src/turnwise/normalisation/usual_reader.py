@@ -54,7 +54,7 @@ class UsualReader:
 
     Attributes:
         capabilities: what the template takes; it is asked only about what some conversation has.
-        text_roles: the roles of which it is known to take a text.
+        text_roles: the roles of which a text is known to stay a text.
     """
 
     def __init__(self, capabilities: Capabilities) -> None:

@@ -410,12 +410,11 @@ class Rendering:
         # Templates see reasoning under more keys than it was given, and messages may have been moved.
         aliases, positions = self._source.aliases, self._positions
         if (aliases or positions) and path[0] == "messages" and len(path) > 1:
-            # After "messages" a path has an index, and then a key, which its type does not say.
-            name = aliases.get(path[1:3])  # type: ignore[arg-type]  # as above
+            name = aliases.get(path[1:3])  # type: ignore[arg-type]  # an index and a key
             if name is not None:
                 path = (*path[:2], name, *path[3:])
             if positions is not None:
-                path = ("messages", positions[path[1]], *path[2:])  # type: ignore[index]  # as above
+                path = ("messages", positions[path[1]], *path[2:])  # type: ignore[index]  # an index
         return path
 
     def spans(

@@ -180,7 +180,7 @@ class UnknownNumber(Sourced):
 
     __slots__ = ()
 
-    @property  # type: ignore[misc]  # as above
+    @property  # type: ignore[misc]  # mypy knows `__class__` as an attribute
     def __class__(self) -> type:
         return int
 
@@ -232,7 +232,7 @@ class UnknownFloat(UnknownNumber):
 
     __slots__ = ()
 
-    @property  # type: ignore[misc]  # as above
+    @property  # type: ignore[misc]  # mypy knows `__class__` as an attribute
     def __class__(self) -> type:
         return float
 
@@ -257,7 +257,7 @@ class UnknownMapping(Sourced):
         """The trail of a message."""
         return MESSAGES, InTrail(UnknownNumber(self.recorder, self.field.message))
 
-    @property  # type: ignore[misc]  # as above
+    @property  # type: ignore[misc]  # mypy knows `__class__` as an attribute
     def __class__(self) -> type:
         return dict
 
@@ -355,7 +355,7 @@ class UnknownMessages:
         """Return those whose indices are in a list."""
         return type(self)(self.recorder, f"{chosen}[@]", f"len({chosen})", chosen=chosen)
 
-    @property  # type: ignore[misc]  # as above
+    @property  # type: ignore[misc]  # mypy knows `__class__` as an attribute
     def __class__(self) -> type:
         return list
 
