@@ -439,7 +439,7 @@ def _name_as_given(path: str, positions: Sequence[int] | None) -> str:
 
 def _name_type(tool: Any) -> Any:
     """Return a tool that is no function with its type as a text that may be lost."""
-    if isinstance(tool, Mapping) and "function" not in tool and isinstance(tool.get("type"), str):
+    if isinstance(tool, dict) and "function" not in tool and isinstance(tool.get("type"), str):
         return {**tool, "kind": tool["type"]}
     return tool
 
@@ -451,7 +451,7 @@ def _has_text(value: Any) -> bool:
         if isinstance(found, str):
             if found.strip():
                 return True
-        elif isinstance(found, Mapping):
+        elif isinstance(found, dict):
             waiting += [item for key, item in found.items() if key != "type"]
         elif isinstance(found, (list, tuple)):
             waiting += found
