@@ -10,7 +10,7 @@ import pytest
 
 import turnwise
 from turnwise.messages import tools_cache
-from turnwise.messages.tools_cache import MAX_CACHE_BYTES, prepared_tools
+from turnwise.messages.tools_cache import MAX_CACHE_BYTES, MAX_KEY_BYTES, prepared_tools
 from turnwise.serve.memory import ConversationMemory
 from turnwise.sized_cache import SizedTable, count_cached_bytes, make_digest
 
@@ -49,7 +49,7 @@ def test_tools_are_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.size > 0
     for number in range(1, 16):
         prepared_tools(_make_tools(number))
-    assert 0 < memory.size < MAX_CACHE_BYTES + 2**20
+    assert 0 < memory.size < MAX_CACHE_BYTES + MAX_KEY_BYTES + 2**20 == 41 << 20
 
 
 def test_conversations_get_what_caches_leave() -> None:

@@ -23,6 +23,7 @@ from turnwise.messages.tool_schemas import to_tool
 from turnwise.messages.types import JsonObject
 
 SCALARS = (str, int, float, bool, type(None))
+LEAVES = frozenset(SCALARS) - {float}
 MAX_DEPTH = 420  # containers within containers; a schema has two for each level of its own
 MAX_CONTAINERS = 2_000_000  # in one conversation; more is a structure that shares itself
 TURN_ROLES = frozenset(["user", "assistant"])
@@ -133,10 +134,12 @@ class InputReader:
     def copy_value(self, value: Any, depth: int) -> Any:
         """Return a plain copy of a value inside of `depth` containers, or raise InvalidValue."""
         kind = type(value)
-        if kind is str or value is None or kind is bool or kind is int:
+        if kind in LEAVES:
             return value
         if kind is float:
-            return self._check_number(value)
+            if value - value != 0:  # NaN and the infinities
+                raise InvalidValue(f"{value} is not a JSON number", "use null, or text")
+            return value
         if kind is not dict and kind is not list:
             return self._copy_object(value, depth)
         self._containers += 1
@@ -151,22 +154,16 @@ class InputReader:
                     entries[key] = self.copy_value(item, depth + 1)
                 return entries
             items: list[Any] = []
-            for item in value:
-                step = len(items)
+            for step, item in enumerate(value):  # noqa: B007  # it is in the path of an error
                 items.append(self.copy_value(item, depth + 1))
             return items
         except InvalidValue as error:
             error.steps.append(step if isinstance(step, int) else str(step))
             raise
 
-    def _check_number(self, value: float) -> float:
-        if value - value != 0:  # NaN and the infinities
-            raise InvalidValue(f"{value} is not a JSON number", "use null, or text")
-        return value
-
     def _copy_key(self, key: Any) -> Any:
         if not isinstance(key, SCALARS):
-            raise InvalidValue(f"a key must be text, not {type(key).__name__}: {short_repr(key)}")
+            raise InvalidValue(f"a key must be text, not {_describe(key)}")
         return self.copy_value(key, 0)
 
     def _copy_object(self, value: Any, depth: int) -> Any:
@@ -232,10 +229,8 @@ class InputReader:
                 hint = "give its 'messages'; `turnwise.shapes.conversation` reads rows of any shape"
             elif isinstance(messages, Mapping) and "role" in messages:
                 hint = "put the message into a list"
-            found = f"{type(messages).__name__}: {short_repr(messages)}"
-            raise MessageError(
-                f"a conversation is a list of messages, not {found}", path="messages", hint=hint
-            )
+            problem = f"a conversation is a list of messages, not {_describe(messages)}"
+            raise MessageError(problem, path="messages", hint=hint)
         return messages
 
     def read_message(self, message: Any, index: int) -> JsonObject:
@@ -243,7 +238,7 @@ class InputReader:
         plain = self.to_plain(message, "messages", index)
         if type(plain) is not dict:
             raise MessageError(
-                f"a message is a mapping, not {type(message).__name__}: {short_repr(message)}",
+                f"a message is a mapping, not {_describe(message)}",
                 path=f"messages[{index}]",
                 hint='for example {"role": "user", "content": "Hello!"}',
             )
@@ -283,18 +278,20 @@ class InputReader:
         if values is None:
             return None
         if not isinstance(values, (list, tuple)):
-            found = f"{type(values).__name__}: {short_repr(values)}"
-            raise MessageError(
-                f"{name} are a list, not {found}", path=name, hint="Put it into a list."
-            )
-        plain = [self.to_plain(value, name, index) for index, value in enumerate(values)]
-        for index, (value, copy) in enumerate(zip(values, plain, strict=True)):
+            problem = f"{name} are a list, not {_describe(values)}"
+            raise MessageError(problem, path=name, hint="Put it into a list.")
+        plain = []
+        for index, value in enumerate(values):
+            copy = self.to_plain(value, name, index)
             if not isinstance(copy, Mapping):
-                found = f"{type(value).__name__}: {short_repr(value)}"
-                raise MessageError(
-                    f"{rule}, not {found}", path=f"{name}[{index}]", hint=hint_of_item
-                )
+                problem = f"{rule}, not {_describe(value)}"
+                raise MessageError(problem, path=f"{name}[{index}]", hint=hint_of_item)
+            plain.append(copy)
         return plain
+
+
+def _describe(value: Any) -> str:
+    return f"{type(value).__name__}: {short_repr(value)}"
 
 
 def _is_numpy_scalar(value: Any) -> bool:

@@ -135,7 +135,7 @@ class Segments:
             return None
         unwritten: Suspects | None = None
         if missing is not None and lost_tools is not None:
-            unwritten = LOST_TOOLS if lost_tools else ()
+            unwritten = LOST_TOOLS * lost_tools  # once, or never
             if missing:
                 unwritten += _find_unwritten(messages, missing, {*others, *carried})
         return text, out, unwritten, steps, size + cost * length
