@@ -217,6 +217,18 @@ TEMPLATES: dict[str, tuple[str, str]] = {
     "glm-4.6": ("llamacpp-GLM-4.6", "abc"),  # a macro per message
     "mistral-nemo": ("llamacpp-mistralai-Mistral-Nemo-Instruct-2407", "abc"),
     "deepseek-v3.1": ("llamacpp-deepseek-ai-DeepSeek-V3.1", "ab"),
+    "qwen3.5": ("llamacpp-Qwen3.5-4B", "abc"),
+    "kimi-k2": ("llamacpp-moonshotai-Kimi-K2", "abc"),
+    "minimax-m2": ("llamacpp-MiniMax-M2", "abc"),
+    "nemotron-3": ("llamacpp-NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "abc"),
+    "granite-4.1": ("llamacpp-ibm-granite-granite-4.1", "abc"),
+    "seed-oss": ("llamacpp-ByteDance-Seed-OSS", "abc"),  # lists of parameters in rounds
+    "lfm2.5": ("llamacpp-LFM2.5-8B-A1B", "abc"),
+    "apertus": ("llamacpp-Apertus-8B-Instruct", "abc"),
+    "deepseek-v3.2": ("llamacpp-deepseek-ai-DeepSeek-V3.2", "abc"),
+    "mistral-v13": ("mistralcommon-v13", "abc"),  # joins messages before it writes them
+    "gemma-3": ("npm-gemma3", "ab"),
+    "chatml": ("axolotl-chatml", "ab"),  # the cheapest that there is
 }
 # The same without a corpus: entries of the registry.
 BUILT_IN: dict[str, str] = {
