@@ -338,6 +338,38 @@ def test_rounds_with_loops_in_them(source: str) -> None:
     assert check(turnwise.compile(source).renderer, random.Random(source), 60) > 10
 
 
+# What is written of whole values, of texts that are cut, and by loops that are over other things than messages.
+RECORDED = (
+    "{% for m in messages %}{{ m.role }}{{ m.tool_calls }}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.arguments|string|trim }}{{ c|string }}{% endfor %}{% endfor %}",
+    "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.function.arguments is mapping %}"
+    "{% for k, v in c.function.arguments.items() %}{{ '%s=%s;'|format(k, v) }}{% endfor %}{% endif %}{% endfor %}"
+    "{{ '%s'|format(m.content) }}{% endfor %}",
+    "{% for m in messages %}{{ {'role': m.role, 'text': m.content}|tojson }}{{ {'c': m.content}|string }}{% endfor %}",
+    "{% for m in messages %}{% for p in m.content or '' %}{% if p['type'] == 'image' %}I{% elif p.type == 'x' %}{{ p }}"
+    "{% endif %}{% endfor %}{{ m.role }}{{ m.content }}{% endfor %}",
+    "{% for m in messages %}{{ loop.last }}{% endfor %}{% for i in range(messages|length) %}{% if i %}"
+    "{{ messages[i - 1].role }}{% endif %}{{ messages[i].content }}{{ loop.last }}{% endfor %}",
+    "{% for m in messages %}{{ m.role }}{% endfor %}{% for i in range(1, messages|length) %}"
+    "{{ messages[loop.index0].content }}{{ messages[i].role }}{% endfor %}",
+    "{% for m in messages %}{% for o in messages %}{{ o.role[0] }}{% endfor %}"
+    "{% for i in range(1, messages|length) %}{{ messages[loop.index0].role }}{% endfor %}{{ m.content }}{% endfor %}",
+    "{% for m in messages|selectattr('role', 'eq', 'system') %}{{ m.content }}{% endfor %}"
+    "{% for m in messages %}{% if m.role != 'system' %}{{ m.role }}{{ m.content }}{% endif %}{% endfor %}",
+    "{{ messages[0].content }}{{ messages[-1].content }}{{ tools|string if tools }}",
+    "{{ (messages|selectattr('role', 'eq', 'user')|list|last).content if messages|length > 2 else '' }}",
+    "{% for m in messages %}{% set t = m.content or '' %}{{ t[t|length - 2:] }}{{ t[:loop.index] }}{{ m.role }}"
+    "{% endfor %}",
+    "{% set d = {'t': [] if not tools else (['T'] + [tools[0].function.name])} %}"
+    "{{ d.t|join(', ') }}{% for m in messages %}{{ m.content }}{% endfor %}",
+)
+
+
+@pytest.mark.parametrize("source", RECORDED)
+def test_what_is_written_of_values(source: str) -> None:
+    assert check(turnwise.compile(source).renderer, random.Random(source), 80) > 10
+
+
 @pytest.mark.parametrize("source", UNNESTED)
 def test_rounds_with_loops_that_are_not_recorded(source: str) -> None:
     check(turnwise.compile(source).renderer, random.Random(source), 60)
@@ -401,6 +433,24 @@ def test_what_is_not_written_is_still_reported() -> None:
     for _ in range(5):
         found = template.render(MESSAGES, normalise=True)
         assert found.warnings or found.changes
+
+
+def test_what_a_loop_over_some_messages_writes_is_not_reported() -> None:
+    template = turnwise.compile(
+        "{% for m in messages|selectattr('role', 'eq', 'system') %}{{ m.content }}{% endfor %}"
+        "{% for m in messages %}{% if m.role != 'system' %}{{ m.content }}{% endif %}{% endfor %}"
+    )
+    for _ in range(5):
+        assert not template.render(MESSAGES).warnings
+
+
+def test_a_loop_that_looks_for_parts_does_not_pay_for_letters() -> None:
+    template = turnwise.compile(
+        "{% for m in messages %}{% for p in m.content %}{% if p.type == 'image' %}<image>{% endif %}{% endfor %}"
+        "{{ m.content }}{% endfor %}"
+    )
+    long = [{"role": "user", "content": "é" * 300_000}]
+    assert template.render(long).text == "é" * 300_000
 
 
 def test_budgets_hold() -> None:

@@ -43,6 +43,7 @@ from turnwise.engine.compiler.tree import (
 
 MAX_LOOP_DEPTH = 12  # Python allows twenty blocks within one function
 SIMPLE_ATTRIBUTES = LOOP_ATTRIBUTES.keys() | LOOP_NEIGHBOURS.keys()
+RANGE = nodes.Name("range", "load")
 LOOKAHEAD = {"last", "length", "revindex", "revindex0", "nextitem", "previtem"}
 
 
@@ -83,8 +84,12 @@ class LoopCompiler(CompilerPart):
             return
         items = self.context.compile(node.iter)
         number = self.writer.temporary("")
-        cost = self.context.costs.of_round(node)
-        elements = Elements.NUMBERS if _is_range(node.iter) else Elements.ANY
+        cost = str(self.context.costs.of_round(node))
+        if _skips_texts(node):
+            cost += ", True"
+        elements = Elements.ANY
+        if isinstance(node.iter, nodes.Call) and node.iter.node == RANGE:
+            elements = Elements.NUMBERS
         if items.kind is Kind.MESSAGES:
             elements = Elements.MESSAGES
         self.writer.line(f"t{number}, o{number}, k{number} = start_loop(rt, {items.pair}, {cost})")
@@ -234,12 +239,6 @@ class LoopCompiler(CompilerPart):
         writer.emit_marker(trail)
 
 
-def _is_range(node: nodes.Node) -> bool:
-    if not isinstance(node, nodes.Call):
-        return False
-    return isinstance(node.node, nodes.Name) and node.node.name == "range"
-
-
 def _may_be_over_parts(node: nodes.For) -> bool:
     """Whether a loop looks at the `type` of its elements, as those over the parts of a content do."""
     if not isinstance(node.target, nodes.Name):
@@ -250,6 +249,24 @@ def _may_be_over_parts(node: nodes.For) -> bool:
     fields = set(_find_fields(node, name))
     fields.update(constant.value for constant in find_nodes(node.iter, nodes.Const))
     return "type" in fields and "role" not in fields
+
+
+def _skips_texts(node: nodes.For) -> bool:
+    """Whether a loop only asks for the `type` of its elements, which a letter of a text does not have."""
+    branch = node.body[0] if len(node.body) == 1 else None
+    if not isinstance(branch, nodes.If) or not isinstance(node.target, nodes.Name):
+        return False
+    element = nodes.Name(node.target.name, "load")
+    fields = [
+        nodes.Getattr(element, "type", "load"),
+        nodes.Getitem(element, nodes.Const("type"), "load"),
+    ]
+    return not (branch.else_ or node.else_ or node.test) and all(
+        isinstance(one.test, nodes.Compare)
+        and one.test.expr in fields
+        and all(each.op == "eq" and isinstance(each.expr, nodes.Const) for each in one.test.ops)
+        for one in (branch, *branch.elif_)
+    )
 
 
 def _find_fields(node: nodes.Node, name: str) -> Iterator[str]:

@@ -15,8 +15,7 @@ from turnwise.engine.compiler.context import CompilerPart
 from turnwise.engine.compiler.tree import flatten_chain
 from turnwise.engine.runtime.measures import free_search_length
 
-EQUALITIES = {"eq": "==", "ne": "!="}
-ORDERINGS = {"lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
+SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
 NO_ELSE = "the inline if-expression evaluated to false and no else section was defined."
 
 
@@ -95,25 +94,18 @@ class OperatorCompiler(CompilerPart):
         return code if code.is_literal else self.writer.name_value(code)
 
     def _compare(self, left: Code, operand: nodes.Operand, right: Code) -> Code:
-        if operand.op in EQUALITIES:
-            return scalar(self._compare_equality(left, operand.op, right))
-        if operand.op in ORDERINGS:
-            return scalar(self._compare_order(left, operand.op, right))
-        test = self._compile_membership(left, operand.expr, right)
-        return scalar(f"(not {test})" if operand.op == "notin" else test)
-
-    def _compare_equality(self, left: Code, operator: str, right: Code) -> str:
+        operator, values = operand.op, f"{left.value}, {right.value}"
+        if operator not in SIGNS:
+            test = self._compile_membership(left, operand.expr, right)
+            return scalar(f"(not {test})" if operator == "notin" else test)
+        inline = f"({left.value} {SIGNS[operator]} {right.value})"
+        if operator not in ("eq", "ne"):
+            is_free = left.kind is right.kind is Kind.INT
+            return scalar(inline if is_free else f"compare(rt, {operator!r}, {values})")
         # Comparing with a literal or number costs no more than the literal is long.
         if left.is_literal or right.is_literal or left.is_scalar or right.is_scalar:
-            return f"({left.value} {EQUALITIES[operator]} {right.value})"
-        negation = "not " if operator == "ne" else ""
-        return f"({negation}is_equal(rt, {left.value}, {right.value}))"
-
-    def _compare_order(self, left: Code, operator: str, right: Code) -> str:
-        inline = f"{left.value} {ORDERINGS[operator]} {right.value}"
-        if left.kind is right.kind is Kind.INT:
-            return f"({inline})"
-        return f"compare(rt, {operator!r}, {left.value}, {right.value})"
+            return scalar(inline)
+        return scalar(f"({'not ' * (operator == 'ne')}is_equal(rt, {values}))")
 
     def _compile_membership(self, left: Code, container: nodes.Expr, right: Code) -> str:
         inline = f"{left.value} in {right.value}"

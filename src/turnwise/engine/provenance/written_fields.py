@@ -13,6 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from turnwise.engine.provenance.container_rules import (
+    CHAIN,
+    ITEMS,
     KEY,
     KEYS,
     PAIRS,
@@ -77,18 +79,26 @@ def find_written_tools(out: Output, count: int, carried: Iterable[Trail] | None)
     missing = set(range(count))
     waiting = [*pairs_of(out)]
     for text, trail in waiting:  # which becomes longer
+        while type(trail) is tuple and type(trail[0]) is tuple and trail[0][0] in (CHAIN, ITEMS):
+            trail = trail[0][0].child(None, trail[1], *trail[0][1:])
         if type(trail) is not tuple:
             continue
         if trail[0] is JOINED and len(waiting) < MAX_WRITTEN:
             waiting += pairs_of(trail[1])
-        source, number = trail[2] if trail[0] is JSON else trail, None
-        while type(source) is tuple and (type(source[0]) is tuple or source[0] is PAIRS):
-            source, number = source if source[0] is not PAIRS else (source[1], number)
+        source, number = _find_list(trail)
         if source == TOOLS and text.strip():
             missing.discard(number)
             if number is None or not missing:
                 return True
     return None if carried is None or _leads_to_tools([*out[1::2], *carried]) else False
+
+
+def _find_list(trail: Any) -> tuple[Trail, Any]:
+    """Return the trail of a list of the input of which something is written, and the number of that element."""
+    source, number = trail[2] if trail[0] in (JSON, REPR) else trail, None
+    while type(source) is tuple and (type(source[0]) is tuple or source[0] is PAIRS):
+        source, number = source if source[0] is not PAIRS else (source[1], number)
+    return source, number
 
 
 def _leads_to_tools(values: list[Any]) -> bool:

@@ -282,11 +282,15 @@ def _root_trails(rt: Runtime, name: str, count: int) -> list[Trail]:
     return trails
 
 
-def start_loop(rt: Runtime, value: Any, trail: Trail, weight: int) -> tuple[Any, Any, bool]:
-    """Pay for a loop.
+def start_loop(
+    rt: Runtime, value: Any, trail: Trail, weight: int, skips_texts: bool = False
+) -> tuple[Any, Any, bool]:
+    """Pay for a loop, unless it is over the letters of a text, and does nothing with them.
 
     Return its elements, the trail of each, and whether they may be messages, or parts of a content.
     """
+    if skips_texts and isinstance(value, str):
+        return (), (), False
     elements, trail = to_sequence(rt, value, trail)
     count = len(elements)
     rt.steps -= count * weight + LOOP_START_COST

@@ -14,7 +14,7 @@ from sys import getsizeof
 from typing import Any
 
 from turnwise.engine.runtime.limits import MAX_INTEGER_BITS, Runtime, limit_error
-from turnwise.engine.runtime.values import Loop, Namespace, Stream, View
+from turnwise.engine.runtime.values import Loop, Namespace, Safe, Stream, View
 
 RESULT_BYTES = 60  # of a value that an operation makes, and of its trail
 ITEM_BYTES = 16  # of an element that is read, or of a reference that is copied
@@ -130,15 +130,13 @@ def charge_value(rt: Runtime, value: Any, per_character: int = 1, indent: int = 
         size = 0
         for item in inner:
             kind = type(item)
-            if kind is str:
+            if kind is str or kind is Safe:
                 size += len(item)
             elif kind is int:
                 if not -SMALL_INTEGER < item < SMALL_INTEGER:
                     size += integer_bytes(item)
             elif isinstance(item, NESTED_TYPES):
                 level.append(item)
-            elif isinstance(item, str):
-                size += len(item)
         rt.charge_bytes(per_character * size)
         paid += per_character * size
         if not level:

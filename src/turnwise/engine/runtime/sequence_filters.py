@@ -243,25 +243,12 @@ def split_into_batches(
     rt: Runtime, value: Any, trail: Trail, linecount: Pair, fill_with: Pair = NONE
 ) -> Pair:
     found, found_trail = _to_list(rt, value, trail)
-    size = require_integer(linecount)
-    row_count = len(found) // size + 1 if size > 0 else len(found)
+    size, count = require_integer(linecount), len(found)
+    row_count = count // size + 1 if size > 0 else count
     rt.charge_bytes(ITEM_BYTES * max(size, 0) + 3 * ELEMENT_BYTES * row_count)
-    rows: list[list[Any]] = []
-    trails: list[list[Trail]] = []
-    row: list[Any] = []
-    row_trails: list[Trail] = []
-    for number, entry in enumerate(found):
-        if len(row) == size:
-            rows.append(row)
-            trails.append(row_trails)
-            row, row_trails = [], []
-        row.append(entry)
-        row_trails.append((found_trail, number))
-    if row:
-        missing = size - len(row) if fill_with[0] is not None else 0
-        rows.append(row + [fill_with[0]] * missing)
-        trails.append(row_trails + [fill_with[1]] * missing)
-    return Stream(rows, (ITEMS, [(ITEMS, row_trails) for row_trails in trails])), None
+    full = range(size, count, size) if size > 0 else [0] * (size == 0)
+    ends = [*((end, 0) for end in full), (count, -count % max(size, 1))]
+    return _cut_rows(found, found_trail, ends if found else [], fill_with)
 
 
 @template_filter("slice", cost=500, per_element=PASSED)
@@ -275,15 +262,20 @@ def split_into_slices(
     rt.charge_steps(10 * count)
     rt.charge_bytes(4 * ELEMENT_BYTES * count)
     each, extra = divmod(len(found), count)
-    rows, trails, at = [], [], 0
-    for number in range(count):
-        stop = at + each + (number < extra)
-        row, row_trails = found[at:stop], [(found_trail, index) for index in range(at, stop)]
-        if fill_with[0] is not None and number >= extra:
-            row, row_trails = [*row, fill_with[0]], [*row_trails, fill_with[1]]
-        rows.append(row)
-        trails.append((ITEMS, row_trails))
-        at = stop
+    numbers = range(1, count + 1)
+    ends = [(number * each + min(number, extra), int(number > extra)) for number in numbers]
+    return _cut_rows(found, found_trail, ends, fill_with)
+
+
+def _cut_rows(found: Any, trail: Trail, ends: list[tuple[int, int]], filler: Pair) -> Pair:
+    """Return rows that end at these places, each with so many fillers."""
+    rows, trails, start = [], [], 0
+    for end, missing in ends:
+        fillers = missing if filler[0] is not None else 0
+        rows.append([*found[start:end], *[filler[0]] * fillers])
+        places = [(trail, index) for index in range(start, end)]
+        trails.append((ITEMS, places + [filler[1]] * fillers))
+        start = end
     return Stream(rows, (ITEMS, trails)), None
 
 

@@ -32,6 +32,7 @@ from turnwise.engine.segments.facts import (
     HELPERS,
     SOME_FIELD,
     Constants,
+    FactBranch,
     FactNode,
     FactTree,
     LoopOverMessages,
@@ -79,17 +80,7 @@ SAME = re.compile(
 Unwritten = tuple[int, frozenset[str | tuple[str]]]
 """A message that is not written whole, and the keys of it that are; those of which a part may be, each in a tuple."""
 FieldPlace = tuple[int, str]
-Walked = tuple[
-    list[Any],
-    list[Unwritten] | None,
-    list[FieldPlace],
-    tuple[FieldPlace, ...],
-    bool | None,
-    float,
-    int,
-    int,
-    int,
-]
+Walked = tuple[Any, ...]
 """What a conversation becomes:
 
 * the texts; with trails, texts and trails, alternately;
@@ -195,7 +186,7 @@ class _WalkCode:
 
     def write_tree(
         self,
-        node: FactNode | ProvenSegment | None,
+        node: FactBranch,
         depth: int,
         loop: LoopOverMessages | None,
         is_of_state: bool = True,
@@ -224,10 +215,9 @@ class _WalkCode:
                 asked = _compare(name, last)
                 if last is True:  # a subscript fails without the field, and is faster
                     asked = OF_TEXT.sub(r"[\1]\2", asked)
-                if not _is_implied(asked, following):
-                    lines.append(f"{indent}if not ({asked}): return None")
+                lines.append(f"{indent}if not ({asked}): return None")
             node = following
-        if node is None or node.is_refused or (self._with_trails and node.output is None):
+        if node is None or (self._with_trails and node.output is None):
             lines.append(f"{indent}return None")
             return
         # If only the state decided, and it stays, all rounds that follow do the same: nothing.
@@ -306,7 +296,7 @@ class _WalkCode:
         if texts:
             lines.append(f"out += ({', '.join(texts)},)")
             lines += self._note_section(texts, loop)
-        paid = f"cost += {node.cost}; steps += {node.steps}; size += {node.size}"
+        paid = f"steps += {node.steps}; size += {node.size}"
         lines += [paid] * (loop is None)  # a loop pays for its rounds
         lines += [f"carried += S[{key!r}]" for key in node.carried]
         if state:
@@ -318,17 +308,19 @@ class _WalkCode:
         """Return the lines that note which fields are written: whole ones of other messages, and the own message if
         not all of it is."""
         parts = _find_parts(node)
-        pairs = [f"({place}, {key!r})" for place, key in node.others]
+        others: list[Any] = [*node.others]
         lines = []
-        if loop is not None and _counts(loop) and node.loop is None:
+        if loop is not None and not _counts(loop):
+            others += [(loop.index, key) for key in node.keys]
+        elif loop is not None and node.loop is None:
             name = f"keys{len(self.scope)}"
             self.scope[name] = UNCOUNTED.union(node.keys, zip(parts))
             is_whole = f"len(m) == {1 + len(node.keys)} and 'role' in m or {name}.issuperset(m)"
             lines = [f"if not ({is_whole}): left.append(({loop.index}, {name}))"]
             parts &= {""}
-        if parts:
-            pairs.append(repr(SOME_FIELD))
-        return [*lines, f"others += ({', '.join(pairs)},)"] if pairs else lines
+        others += [SOME_FIELD] * bool(parts)
+        pairs = [f"({place}, {key!r}), " for place, key in others]
+        return [*lines, f"others += ({''.join(pairs)})"] if pairs else lines
 
     def _note_section(self, sources: list[str], loop: LoopOverMessages | None) -> list[str]:
         if not self._with_sections:
@@ -378,7 +370,7 @@ def _looks_at_neighbours(loop: LoopOverMessages, sources: list[str]) -> bool:
     return not any(OF_OTHERS.search(SAME.sub(" ", source)) for source in plain)
 
 
-def _list_nodes(node: FactNode | ProvenSegment | None) -> Iterator[FactNode | ProvenSegment]:
+def _list_nodes(node: FactBranch) -> Iterator[FactNode | ProvenSegment]:
     if node is not None:
         yield node
     if isinstance(node, FactNode):
@@ -419,13 +411,6 @@ def _find_parts(node: ProvenSegment) -> set[str]:
     found = set(OWN_FIELD.findall(source)) - node.keys
     rest = LITERAL.sub("", OWN_FIELD.sub("", source))
     return found | {""} if OF_MESSAGES.search(rest) else found
-
-
-def _is_implied(asked: str, node: FactNode | ProvenSegment | None) -> bool:
-    """Whether only what is a text passes the next question, too: which text it is."""
-    if not isinstance(node, FactNode) or asked != f"{node.source}.__class__ is str":
-        return False
-    return set(map(type, node.branches)) == {str}
 
 
 def _compare(name: str, answer: Any) -> str:

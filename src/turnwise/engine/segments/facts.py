@@ -21,7 +21,7 @@ from functools import lru_cache
 from sys import getsizeof
 from typing import Any
 
-from turnwise.engine.segments.symbols import NotRecordable, UnknownMessages, UnknownRange
+from turnwise.engine.segments.symbols import NotRecordable, UnknownMessages
 
 SOME_FIELD = (-1, "")  # of a message that is not known, or a part of one
 IN_NUMBERS = re.compile("(?:[^%]|%[Ymdyj%])*")  # forms of a day that are the same in all languages
@@ -109,56 +109,59 @@ class ProvenSegment:
         size: the bytes that it paid for, beside those for characters of texts.
         price: the share of the budgets of a rendering that it takes, beside what a message adds to them.
         per_character: what each character of texts of other messages takes in addition, by the sources of these texts.
-        is_refused: whether the program has to run.
         loop: the loop over messages that follows; None at the end of the program.
     """
 
-    texts: list[str] = field(default_factory=list)
-    output: list[str] | None = None
-    trails: dict[str, str] = field(default_factory=dict)
-    state: dict[str, str] = field(default_factory=dict)
-    keys: frozenset[str] = frozenset()
-    others: tuple[tuple[str, str], ...] = ()
-    writes_tools: bool | None = False
-    carried: tuple[str, ...] = ()
-    cost: int = 0
-    steps: int = 0
-    size: int = 0
-    price: float = 0.0
-    per_character: dict[str, float] = field(default_factory=dict)
-    is_refused: bool = False
-    loop: LoopOverMessages | None = None
+    texts: list[str]
+    output: list[str] | None
+    trails: dict[str, str]
+    state: dict[str, str]
+    keys: frozenset[str]
+    others: tuple[tuple[str, str], ...]
+    writes_tools: bool | None
+    carried: tuple[str, ...]
+    cost: int
+    steps: int
+    size: int
+    price: float
+    per_character: dict[str, float]
+    loop: LoopOverMessages | None
 
 
 @dataclass(slots=True, eq=False)
 class FactNode:
-    """A node of the tree: a question, and what comes after each answer."""
+    """A node of the tree: a question, and what comes after each answer; None if the program has to run."""
 
     source: str
-    branches: dict[Any, FactNode | ProvenSegment] = field(default_factory=dict)
+    branches: dict[Any, FactBranch] = field(default_factory=dict)
+
+
+FactBranch = FactNode | ProvenSegment | None
 
 
 class FactTree:
     """The tree of questions of a section.
 
     Attributes:
-        root: the first question; None if nothing was recorded.
         has_keys: whether a leaf has keys.
         cost, steps, size: the largest of a leaf.
     """
 
     def __init__(self) -> None:
-        self.root: FactNode | ProvenSegment | None = None
+        self._branches: dict[Any, FactBranch] = {None: None}
         self.has_keys = False
         self.cost = self.steps = self.size = 0
+
+    @property
+    def root(self) -> FactBranch:
+        """The first question; None if nothing was recorded."""
+        return self._branches[None]
 
     def find(self, path: list[tuple[str, Any]]) -> ProvenSegment | None:
         """Return the leaf of a path, if it is known."""
         node = self.root
         for _, answer in path:
-            if not isinstance(node, FactNode):
-                break
-            node = node.branches.get(answer)
+            node = node.branches.get(answer) if isinstance(node, FactNode) else node
         return node if isinstance(node, ProvenSegment) else None
 
     def note(self, leaf: ProvenSegment) -> None:
@@ -167,25 +170,17 @@ class FactTree:
         for name in ("cost", "steps", "size"):
             setattr(self, name, max(getattr(self, name), getattr(leaf, name)))
 
-    def add(self, path: list[tuple[str, Any]], leaf: ProvenSegment) -> None:
+    def add(self, path: list[tuple[str, Any]], leaf: ProvenSegment | None) -> None:
         """Add a path."""
-        self.note(leaf)
-        if not path:
-            self.root = leaf
-            return
-        if not isinstance(self.root, FactNode):
-            self.root = FactNode(path[0][0])
-        node = self.root
-        for index, (source, answer) in enumerate(path):
+        branches, answer = self._branches, None
+        for source, following in path:
+            node = branches.get(answer)
+            if not isinstance(node, FactNode):
+                node = branches[answer] = FactNode(source)
             if node.source != source:  # the program is no function of its input
                 raise NotRecordable
-            if index + 1 == len(path):
-                node.branches[answer] = leaf
-                return
-            following = node.branches.get(answer)
-            if not isinstance(following, FactNode):
-                following = node.branches[answer] = FactNode(path[index + 1][0])
-            node = following
+            branches, answer = node.branches, following
+        branches[answer] = leaf
 
 
 class Constants:
@@ -229,6 +224,7 @@ class LoopOverMessages:
         selected: the line that names the list of their indices, if the messages are selected.
         taken: the name that the message of a round gets; "" if it is over numbers.
         around: the loop in whose round it is, if it is in one.
+        owners: the names of the messages at hand, by the sources of their indices.
     """
 
     index: str
@@ -239,6 +235,7 @@ class LoopOverMessages:
     selected: str
     taken: str
     around: LoopOverMessages | None
+    owners: dict[str, str]
 
 
 def make_loop(
@@ -249,6 +246,7 @@ def make_loop(
     index, count = elements.write_index("ij"[depth]), elements.count
     if elements.chosen:
         index, count = (one.replace(elements.chosen, name) for one in (index, count))
+    taken = "mw"[depth] if type(elements) is UnknownMessages or elements.index == "@" else ""
     return LoopOverMessages(
         index,
         count,
@@ -256,6 +254,7 @@ def make_loop(
         FactTree(),
         None if depth else elements.skipped,
         elements.chosen and f"{name} = {elements.chosen}",
-        "" if type(elements) is UnknownRange else "mw"[depth],
+        taken,
         around,
+        {**(around.owners if around else {}), index: taken},
     )

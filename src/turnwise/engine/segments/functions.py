@@ -18,6 +18,7 @@ from typing import Any
 
 from turnwise.engine.compiler.history_proof import MUTATING
 from turnwise.engine.program import NAMES, Program
+from turnwise.engine.provenance.written_values import REPR
 from turnwise.engine.runtime.formatting import make_json_writer
 from turnwise.engine.runtime.jinja_tests import TYPE_TESTS
 from turnwise.engine.runtime.limits import Runtime
@@ -94,7 +95,7 @@ SAMPLES: dict[type, Any] = {
     UnknownMessages: [],
     UnknownRange: [],
 }
-REMAINDERS = {"odd": "{0} % 2 == 1", "even": "{0} % 2 == 0", "divisibleby": "{0} % {1} == 0"}
+REMAINDERS = {"odd": 1, "even": 0}
 ORDERS = {"lt": lt, "lteq": le, "gt": gt, "gteq": ge}
 ARITHMETIC = {"do_Sub": "__sub__", "do_Mod": "__mod__", "do_FloorDiv": "__floordiv__"}
 
@@ -121,11 +122,8 @@ def replace_test(recorder: Recorder, name: str, test: Any) -> Any:
             raise NotRecordable  # equal texts are not the same object
         if name in TYPE_TESTS:
             return test(rt, SAMPLES.get(type(value), value), *args)
-        if isinstance(value, UnknownNumber) and name in REMAINDERS:
-            run_guarded(recorder, test, rt, 2, *args)  # fails for wrong arguments
-            if any(type(arg) is not int for arg in args):
-                raise NotRecordable
-            return recorder.ask(REMAINDERS[name].format(value.source, *args))
+        if isinstance(value, UnknownNumber) and name in REMAINDERS and not args:
+            return recorder.ask(f"{value.source} % 2 == {REMAINDERS[name]}")
         return run_guarded(recorder, test, rt, value, *args)
 
     return run
@@ -140,31 +138,18 @@ def _run_get_attribute(
         if key in value:
             return value[key], (trail, key)
         return function(rt, {}, trail, key)
-    if type(value) is UnknownMessages and isinstance(key, int):
+    if type(value) is UnknownMessages:
         found = value[key]
         return found, found.trail
     if type(value) is UnknownText:
-        return _read_text(recorder, function, rt, value, trail, key)
-    if type(value) is Namespace:
-        return function(rt, value, trail, key)
-    if type(value) in (list, tuple) and type(key) is int or type(value) is dict:
-        if type(key) in UNKNOWN:
-            raise NotRecordable
-        found = function(rt, value, trail, key)
-        if type(found[0]) is Function:
-            raise NotRecordable
-        return found
+        if repr(key) == "0" and value:
+            return run_get_slice(recorder, function, rt, value, trail, 0, 1, None)
+        is_unset = type(key) is str and key not in METHODS[str]
+        return function(rt, "", None, key) if is_unset else refuse()
+    if type(value) in (list, tuple) and type(key) is int or type(value) in (dict, Namespace):
+        found = refuse() if type(key) in UNKNOWN else function(rt, value, trail, key)
+        return refuse() if type(found[0]) is Function else found
     return None
-
-
-def _read_text(
-    recorder: Recorder, function: Any, rt: Runtime, text: UnknownText, trail: Any, key: Any
-) -> Any:
-    if type(key) is str and key not in METHODS[str]:
-        return function(rt, "", None, key)
-    if repr(key) == "0" and text:
-        return run_get_slice(recorder, function, rt, text, trail, 0, 1, None)
-    raise NotRecordable
 
 
 def _run_to_text(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:
@@ -173,10 +158,20 @@ def _run_to_text(recorder: Recorder, function: Any, rt: Runtime, value: Any, tra
     if type(value) is SafeText:
         recorder.pay(value)
         return recorder.make_text(value.parts, value.is_full), trail
-    if isinstance(value, UnknownNumber):
-        slot = recorder.make_slot(f"str({value.source})", recorder.numbers.get(value.source))
-        return recorder.make_text((slot,), True), trail
-    return None
+    if not holds_unknown(recorder, value):
+        return None
+    text = _write_whole(recorder, value, "str")
+    return text, trail if isinstance(value, UnknownNumber) else (REPR, InTrail(value), trail)
+
+
+def _write_whole(recorder: Recorder, value: Any, writer: str) -> UnknownText:
+    """Return what a function writes for a value: a number, or with brackets or quotes that may be cut off."""
+    source = f"{writer}({_write_value(recorder, value)})"
+    is_number = isinstance(value, UnknownNumber)
+    slot = recorder.make_slot(source, _find_field(recorder, value))._replace(is_json=not is_number)
+    text = recorder.make_text((slot,), True)
+    recorder.pay(text, JSON_COST)
+    return text
 
 
 def _run_to_texts(recorder: Recorder, _: Any, rt: Runtime, parts: Sequence[Any]) -> Any:
@@ -191,10 +186,8 @@ def _run_concatenate(recorder: Recorder, function: Any, rt: Runtime, parts: Sequ
 
 def _run_add_values(recorder: Recorder, function: Any, rt: Runtime, parts: Sequence[Any]) -> Any:
     kinds = set(map(type, parts[::2]))
-    if UnknownText in kinds and Safe in kinds:
-        raise NotRecordable  # text beside it is escaped
-    if UnknownText in kinds:
-        return concatenate_texts(recorder, parts)
+    if UnknownText in kinds:  # beside safe text it is escaped
+        return refuse() if Safe in kinds else concatenate_texts(recorder, parts)
     if len(parts) == 4 and any(isinstance(one, UnknownNumber) for one in parts[::2]):
         return parts[0] + parts[2], None
     if kinds & set(UNKNOWN):
@@ -214,15 +207,11 @@ def _run_arithmetic(
 
 
 def _run_compare(recorder: Recorder, _: Any, rt: Runtime, name: str, left: Any, right: Any) -> Any:
-    if isinstance(left, UnknownNumber) or isinstance(right, UnknownNumber):
-        return ORDERS[name](left, right)
-    return None
+    return ORDERS[name](left, right) if holds_unknown(recorder, (left, right)) else None
 
 
 def _run_contains(recorder: Recorder, _: Any, rt: Runtime, value: Any, container: Any) -> Any:
     if type(container) is UnknownText:
-        if type(value) is not str:
-            raise NotRecordable
         recorder.pay(container, price_search(len(value)))
         return recorder.ask_text(container, f"{recorder.name(value)} in {container.source}", value)
     if type(value) is UnknownText and type(container) in (list, tuple, dict):
@@ -250,17 +239,14 @@ def _run_call_method(
 ) -> Any:
     if name in MUTATING:
         raise NotRecordable
-    values = [pair[0] for pair in args]
-    if type(value) is UnknownText:
-        if more or holds_unknown(recorder, values):
-            raise NotRecordable
-        function(rt, "", None, name, *args)  # fails for wrong arguments
-        return call_text_method(recorder, value, trail, name, args)
     if type(value) is UnknownMapping and not more:
         return _call_mapping(function, rt, value, trail, name, *args)
+    if holds_unknown(recorder, [pair[0] for pair in args]):
+        raise NotRecordable
+    if type(value) is UnknownText and not more:
+        function(rt, "", None, name, *args)  # fails for wrong arguments
+        return call_text_method(recorder, value, trail, name, args)
     if type(value) is dict and name in ("get", "items", "keys", "values"):
-        if holds_unknown(recorder, values):
-            raise NotRecordable
         return function(rt, value, trail, name, *args, **more)
     return None
 
@@ -268,9 +254,10 @@ def _run_call_method(
 def _call_mapping(
     function: Any, rt: Runtime, value: UnknownMapping, trail: Any, name: str, *args: Pair
 ) -> Any:
-    if name == "get" and args and type(args[0][0]) is str:
-        if args[0][0] in value:
-            return value[args[0][0]], (trail, args[0][0])
+    key = args[0][0] if args else None
+    if name == "get" and type(key) is str:
+        if key in value:
+            return value[key], (trail, key)
         return args[1] if len(args) > 1 else (None, None)
     if name not in ("items", "keys", "values") or args:
         raise NotRecordable
@@ -343,24 +330,22 @@ def _run_filter_tojson(
     value: Any,
     trail: Any,
     *args: Pair,
-    node: Any = None,
-    **more: Pair,
+    **more: Any,
 ) -> Any:
     if not holds_unknown(recorder, value):
         return None
-    _, (rule, _, _, style, node) = run_guarded(
-        recorder, function, rt, "", trail, *args, node=node, **more
-    )
-    source = f"{recorder.name(make_json_writer(style))}({_write_value(recorder, value)})"
-    is_number = isinstance(value, UnknownNumber)  # it has no brackets or quotes that may be cut off
-    slot = recorder.make_slot(source, _find_field(recorder, value))._replace(is_json=not is_number)
-    text = recorder.make_text((slot,), True)
-    recorder.pay(text, JSON_COST)
+    _, (rule, _, _, style, node) = run_guarded(recorder, function, rt, "", None, *args, **more)
+    text = _write_whole(recorder, value, recorder.name(make_json_writer(style)))
     return text, (rule, InTrail(value), trail, style, node)
 
 
 def _find_field(recorder: Recorder, value: Any) -> MessageField | None:
-    """Return the field that a value is."""
+    """Return the field that a value is, or the only one in what the template made of it."""
+    if type(value) is dict:
+        fields = [
+            _find_field(recorder, one) for one in value.values() if holds_unknown(recorder, one)
+        ]
+        return fields[0] if len(fields) == 1 else None
     if type(value) is UnknownMapping:
         return value.field
     if isinstance(value, UnknownNumber):
@@ -382,9 +367,23 @@ def _write_value(recorder: Recorder, value: Any) -> str:
             f"{recorder.name(key)}: {_write_value(recorder, one)}" for key, one in value.items()
         ]
         return f"{{{', '.join(items)}}}"
-    if value is None or type(value) in (str, bool, int):
-        return recorder.name(value)
-    raise NotRecordable
+    return recorder.name(value) if value is None or type(value) in (str, bool, int) else refuse()
+
+
+def _run_filter_format(
+    recorder: Recorder, function: Any, rt: Runtime, form: Any, trail: Any, *args: Pair
+) -> Any:
+    """Run `format` with values for each `%s`."""
+    if not holds_unknown(recorder, args):
+        return None
+    first, *texts = form.split("%s")
+    if "%" in form.replace("%s", ""):
+        raise NotRecordable
+    function(rt, form, trail, *[("", None)] * len(args))  # fails for wrong arguments
+    parts = [first, trail]
+    for pair, text in zip(args, texts, strict=True):
+        parts += (*pair, text, trail)
+    return _run_concatenate(recorder, function, rt, parts)
 
 
 def _run_filter_join(
@@ -458,6 +457,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "filter_d": _run_filter_default,
     "filter_default": _run_filter_default,
     "filter_dictsort": _run_filter_items,
+    "filter_format": _run_filter_format,
     "filter_items": _run_filter_items,
     "filter_join": _run_filter_join,
     "filter_list": run_filter_list,

@@ -66,6 +66,7 @@ HAS_WORDS = "(c := {}).__class__ is str and c != '' and not c.isspace()"
 KEY_PATH = re.compile(r"\['\w+'\]")
 OF_CHAT = re.compile(r"\b[MS]\[|\bselect\(")
 OF_STATE = "S["
+Resolved = list[str | TextSlot | None]  # parts of a text; None for a slot that is no field
 
 
 class Recorder:
@@ -83,16 +84,14 @@ class Recorder:
         self._loops = 0  # over messages
         self._loop: LoopOverMessages | None = None  # in whose round this is; not one in a round
         # names of the messages at hand, by the sources of their indices
-        self._owners: dict[str, str] = {}
+        self.owners: dict[str, str] = {}
         # of a conversation of plain turns, see `rows.py`
         self.absent: set[str] = set()  # texts that are in no content
         self.reads_contents = False  # for another question
         self.clock: dict[str, str] = {}  # formats of the time that was written, with the text
-        self.parts: list[
-            str | TextSlot | None
-        ] = []  # of the whole text; None for a slot that is no field
-        self._state_parts: dict[str, list[str | TextSlot | None]] = {}  # of texts of namespaces
-        self._new_parts: dict[str, list[str | TextSlot | None]] = {}  # that this section writes
+        self.parts: Resolved = []  # of the whole text
+        self._state_parts: dict[str, Resolved] = {}  # of texts of namespaces
+        self._new_parts: dict[str, Resolved] = {}  # that this section writes
         self.total_cost = 0  # for each character of a content, beside rounds
         self.round_cost = 0  # of the round that costs most
         self.constants = constants
@@ -100,17 +99,14 @@ class Recorder:
         self.serial = 0  # of this section
         self.namespaces = 0  # in this round, and before it
         self.visits = 0  # of values that were looked through
+        self.constant_trails: dict[int, Any] = {}  # and parts of them, by identity
+        self.plain: dict[int, Any] = {}  # containers that hold none that is unknown, by identity
         self.sources: dict[int, tuple[Any, TextSlot]] = {}  # of lists in messages, by identity
         self.numbers: dict[str, MessageField] = {}  # fields with numbers, by their sources
         self.streams: dict[int, tuple[Any, int]] = {}
-        self._scope: dict[str, Any] = {}
         self._compiled: dict[str, CodeType] = {}  # rounds ask the same questions
-        self._runtime: Any = None
-        self.now: Any = None
-        self._left = (0, 0)  # steps and bytes, when this section began
         self.weight = 0  # steps of a round of the loop that is about to begin
         self._done = 0  # items of the output that belong to earlier sections
-        self._tools = 0
         self._output: list[Any] | None = None
         self._begin_section(entry)
 
@@ -119,12 +115,16 @@ class Recorder:
     ) -> list[Any]:
         messages = context["messages"]
         self._tools = len(context.get("tools") or ())
-        self.now = now = rt.now
-        rt.now = refuse
-        state: dict[str, Any] = {"now": now, "carried": ()}
-        self._scope = {**HELPERS, "M": messages, "n": len(messages), "i": 0, "S": state}
+        self.now, rt.now = rt.now, refuse
+        self._scope: dict[str, Any] = {
+            **HELPERS,
+            "M": messages,
+            "n": len(messages),
+            "i": 0,
+            "S": {"now": self.now},
+        }
         self._runtime = rt
-        self._left = (rt.steps, rt.bytes)
+        self._left = (rt.steps, rt.bytes)  # when this section began
         unknown = UnknownMessages(self, skipped=0)
         try:
             out = run(rt, {**context, "messages": unknown})
@@ -133,17 +133,19 @@ class Recorder:
             self._end_section(out)
         except Exception:  # also of Python, for what no value above can do
             # Whatever it was, the same answers lead to it again.
-            if self.serial <= MAX_SECTIONS:
-                self._refuse_section()
+            if self.serial <= MAX_SECTIONS and self._section.find(self._path) is None:
+                self._section.add(self._path, None)
+                self.learned += 1
             raise NotRecordable from None
         return []
 
-    # ---- sections ----
+    @property
+    def cost(self) -> int:
+        """The bytes that this round pays for each character of that field for which it pays most."""
+        costs = self._costs
+        return max(sum(costs[path] for path in costs if each.startswith(path)) for each in costs)
 
-    def _refuse_section(self) -> None:
-        if self._section.find(self._path) is None:
-            self._section.add(self._path, ProvenSegment(is_refused=True))
-            self.learned += 1
+    # ---- sections ----
 
     def _end_section(self, out: list[Any], loop: LoopOverMessages | None = None) -> ProvenSegment:
         """Add what was recorded since the last section, and return it; perhaps it is known already."""
@@ -169,7 +171,6 @@ class Recorder:
         self.parts += self._resolve(parts)
         self._state_parts |= self._new_parts  # not before: what this section read is what was there
         self._new_parts = {}
-        self.total_cost += self.cost if not self.depth else 0
         self.round_cost = max(self.round_cost, self.cost)
         changed = {key: self._evaluate(source) for key, source in self.state.items()}
         self._scope["S"].update(changed)
@@ -205,15 +206,16 @@ class Recorder:
             loop=loop,
         )
         self._section.add(self._path, leaf)
+        self._section.note(leaf)
         if self._loop is not None and self.depth == 1:
             self._loop.body.note(leaf)
         self.learned += 1
         self.questions += len(self._path)
         return leaf
 
-    def _resolve(self, parts: Parts) -> list[str | TextSlot | None]:
+    def _resolve(self, parts: Parts) -> Resolved:
         """Return parts of the text with the index of each message, not the source of it."""
-        found: list[str | TextSlot | None] = []
+        found: Resolved = []
         for part in parts:
             if isinstance(part, str):
                 found.append(part)
@@ -230,11 +232,10 @@ class Recorder:
         """Return the keys that are written whole: of the message at hand, and of others."""
         found: dict[str, set[str]] = {}
         for field in self._fields:
-            if not OF_CHAT.search(field.message):
-                found.setdefault(field.message, set()).add(field.path)
+            found.setdefault(field.message, set()).add(field.path)
         keys = {
             index: _find_keys(
-                self._owners.get(index, f"M[{index}]"), paths, self._answers, self._constant
+                self.owners.get(index) or f"M[{index}]", paths, self._answers, self._constant
             )
             for index, paths in found.items()
         }
@@ -254,7 +255,7 @@ class Recorder:
         self._constant = ""  # what it wrote beside them
         self._carried: set[str] = set()  # keys in S of fields that it wrote
         self._others: dict[str, float] = {}  # see `ProvenSegment.per_character`
-        self.cost = 0  # bytes that this round pays for each character
+        self._costs = {"": 0}  # see `cost`; by the paths of fields, "" for any
         self.serial += 1
         self.is_first = True  # of its round
         if self.depth < 2:
@@ -280,11 +281,12 @@ class Recorder:
         weight, captured = self.weight, sum(map(len, captures))
         # What is known of the state may be another thing after a round.
         answers = {source: one for source, one in self._answers.items() if OF_STATE not in source}
-        kept = self._fields, self._constant, self.cost
+        kept = self._fields, self._constant, self._costs
         first, spaces = self._round, self.namespaces
         self.depth += 1
         if not depth:
             self._loop = loop
+        self.owners = loop.owners
         for number in range(self._evaluate(loop.count)):
             self._begin_section(loop.body)
             self._answers, self.namespaces = answers.copy(), spaces
@@ -293,10 +295,10 @@ class Recorder:
             element: Any = UnknownNumber(self, loop.index), None
             if loop.taken:
                 self._runtime.charge_bytes(2 * ITEM_BYTES * depth)
-                self._owners[loop.index] = loop.taken
                 self._scope[loop.taken] = self._scope["M"][self._evaluate(loop.index)]
-                message = UnknownMapping(self, loop.taken, MessageField(loop.index, ""))
-                element = message, message.trail
+                if type(elements) is UnknownMessages:
+                    message = UnknownMapping(self, loop.taken, MessageField(loop.index, ""))
+                    element = message, message.trail
             yield (UnknownNumber(self, "ij"[depth]), *element) if is_counted else element
             is_left = self.depth != depth + 1  # a loop in it was left early
             if is_left or captured != sum(map(len, captures)) or self.serial > MAX_SECTIONS:
@@ -306,7 +308,7 @@ class Recorder:
         self._begin_section(loop.after)
         if depth:  # the round goes on
             self._left = self._left[0] + leaf.steps, self._left[1] + leaf.size
-            self._fields, self._constant, self.cost = kept
+            self._fields, self._constant, self._costs = kept
             self._answers, self._round, self.is_first = answers, first, False
         else:
             self._loop = None
@@ -495,18 +497,19 @@ class Recorder:
         """Pay for an operation on a text: for itself, and for each of its characters."""
         self._runtime.charge_bytes(OPERATION_BYTES)
         share = each / max(self._runtime.limits.bytes, 1)
-        is_own = self.depth > 0
+        paths = []
         for part in text.parts:
             if not isinstance(part, TextSlot):
                 self._runtime.charge_bytes(each * len(part))
             elif self.depth > 1 or OF_CHAT.search(part.source):
                 self._others[part.source] = self._others.get(part.source, 0) + share
             else:
-                is_own = True
-        if is_own:
-            self.cost += each
-        else:
+                paths.append(part.field.path if part.field else "")
+        if not self.depth:
             self.total_cost += each
+            return
+        for path in paths or [""]:
+            self._costs[path] = self._costs.get(path, 0) + each
 
 
 def _find_price(runtime: Runtime, paid: tuple[int, int], constant: str, depth: int) -> float:
@@ -532,7 +535,7 @@ def _write_fields(text: UnknownText) -> str:
             field = part.field or MessageField("", "")
             if field.state:
                 sources.append(f"S[{field.state!r}]")
-            elif KEY_PATH.fullmatch(field.path) and not OF_CHAT.search(field.message):
+            elif KEY_PATH.fullmatch(field.path):
                 sources.append(f"(({field.message}, {field.path[2:-2]!r}),)")
             else:
                 sources.append(f"({SOME_FIELD},)")

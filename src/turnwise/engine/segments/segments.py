@@ -27,7 +27,7 @@ from turnwise.engine.runtime.limits import (
     Limits,
     Runtime,
 )
-from turnwise.engine.segments.code import FieldPlace, Unwritten, Walk, compile_walk
+from turnwise.engine.segments.code import UNCOUNTED, FieldPlace, Unwritten, Walk, compile_walk
 from turnwise.engine.segments.facts import SOME_FIELD, Constants, FactTree
 from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import MAX_SECTIONS, Recorder
@@ -135,9 +135,9 @@ class Segments:
         if length > MAX_SEGMENTED_LENGTH or not self._can_pay(messages, text, price, cost):
             return None
         unwritten: Suspects | None = None
-        if missing is not None and lost_tools is not None:
+        if lost_tools is not None:
             unwritten = LOST_TOOLS * lost_tools  # once, or never
-            if missing:
+            if missing != []:
                 unwritten += _find_unwritten(messages, missing, {*others, *carried})
         return text, out, unwritten, steps, size + cost * length
 
@@ -233,11 +233,13 @@ def _refuse_half_pairs(text: str, memory: dict[Any, Any]) -> None:
 
 
 def _find_unwritten(
-    messages: list[dict[str, Any]], missing: list[Unwritten], others: set[FieldPlace]
+    messages: list[dict[str, Any]], missing: list[Unwritten] | None, others: set[FieldPlace]
 ) -> Suspects:
     """Return the fields of which nothing is written; if that is in doubt, the messages of which some may not be."""
     found: dict[FieldPlace, None] = {}
     is_known = SOME_FIELD not in others
+    if missing is None:  # no loop is over all of them
+        missing = [(index, UNCOUNTED) for index in range(len(messages))]
     for index, keys in missing:
         for key, value in messages[index].items():
             if value and key not in keys and (index, key) not in others:

@@ -10,7 +10,6 @@ from typing import Any
 from turnwise.engine.program import NAMES
 from turnwise.engine.provenance.container_rules import is_from_input
 from turnwise.engine.provenance.text_rules import PART
-from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.runtime.access import are_parts
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.methods import METHODS
@@ -33,6 +32,7 @@ from turnwise.engine.segments.symbols import (
     number_namespace,
     refuse,
     write_number,
+    write_slice,
 )
 
 LENGTHS = frozenset(["filter_count", "filter_length", "length"])
@@ -77,7 +77,10 @@ def run_call_range(recorder: Recorder, _: Any, rt: Runtime, *bounds: Pair) -> An
     numbers: list[Any] = [bound for bound, _ in bounds]
     if UnknownNumber not in map(type, numbers):
         return None
-    found = UnknownRange(recorder).pick(f"range({', '.join(map(write_number, numbers))})")
+    sources = [*map(write_number, numbers)]
+    found = UnknownRange(recorder, skipped=0)
+    if sources not in (["n"], ["0", "n"]):
+        found = found.pick(f"range({', '.join(sources)})")
     if not recorder.ask(f"{found.count} <= n"):
         raise NotRecordable
     rt.charge_bytes(OPERATION_BYTES)
@@ -85,18 +88,26 @@ def run_call_range(recorder: Recorder, _: Any, rt: Runtime, *bounds: Pair) -> An
 
 
 def run_start_loop(
-    recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any, weight: int
+    recorder: Recorder,
+    function: Any,
+    rt: Runtime,
+    value: Any,
+    trail: Any,
+    weight: int,
+    *skips: bool,
 ) -> Any:
+    if type(value) is UnknownText and skips:
+        return (), (), False
     value = take_messages(recorder, value)
     if type(value) in ROUNDS:
         recorder.weight = weight
         return value, (), type(value) is UnknownMessages
     if type(value) is UnknownMapping:
         value = dict.fromkeys(value.keys())
-    if type(value) in UNKNOWN or (type(value) is dict and holds_unknown(recorder, value)):
+    if type(value) in UNKNOWN:
         raise NotRecordable
     check_stream(recorder, value)
-    elements, trails, may_be_messages = function(rt, value, trail, weight)
+    elements, trails, may_be_messages = function(rt, value, trail, weight, *skips)
     if id(value) in recorder.sources:
         kinds = [{} if type(one) is UnknownMapping else one for one in value]
         may_be_messages = are_parts(kinds, trail)
@@ -107,14 +118,14 @@ def run_length(
     recorder: Recorder, function: Any, rt: Runtime, value: Any, *more: Any, **named: Any
 ) -> Any:
     if type(value) is UnknownMessages:
-        return UnknownNumber(recorder, value.count), None
+        return measure(recorder, value), None
     if type(value) in (UnknownText, UnknownMapping):
         return UnknownNumber(recorder, f"len({value.source})"), None
     return run_sequence_function(recorder, function, rt, value, *more, **named)
 
 
 def run_sequence_function(recorder: Recorder, function: Any, *args: Any, **more: Any) -> Any:
-    value = take_messages(recorder, args[1]) if len(args) > 1 else None
+    value = take_messages(recorder, args[1])
     if type(value) is UnknownMessages and function in (FIRST, LAST):
         if not value:
             raise NotRecordable
@@ -187,24 +198,20 @@ def run_get_slice(
         found = value.cut(*bounds)
         return found, InTrail(found)
     if type(value) is UnknownText:
-        if not all(type(bound) in (int, type(None)) for bound in bounds):
-            raise NotRecordable
-        sources = ":".join("" if bound is None else repr(bound) for bound in bounds)
-        slot = value.slot
+        slot, (start, _, step) = value.slot, bounds
         # JSON without its first or its last bracket has all of its text.
         field = slot.field if slot and slot.is_json and bounds in JSON_SLICES else None
         recorder.pay(value)
-        cut = recorder.make_slot(f"{value.source}[{sources}]", field)._replace(is_json=bool(field))
-        return recorder.make_text((cut,)), _cut_trail(value, trail, *bounds)
+        cut = recorder.make_slot(f"{value.source}[{write_slice(bounds)}]", field)._replace(
+            is_json=bool(field)
+        )
+        own = trail
+        if not is_from_input(trail):
+            is_after = type(start) is not UnknownNumber and (start or 0) >= 0
+            own = (PART, InTrail(value), trail, start or 0) if is_after else UNTRACED
+        if step not in (None, 1):
+            own = UNTRACED
+        return recorder.make_text((cut,)), own
     if holds_unknown(recorder, bounds):
         raise NotRecordable
     return function(rt, value, trail, *bounds)
-
-
-def _cut_trail(text: UnknownText, trail: Trail, start: Any, stop: Any, step: Any) -> Trail:
-    """Return the trail of a slice of a text."""
-    if step not in (None, 1):
-        return UNTRACED
-    if is_from_input(trail):
-        return trail
-    return UNTRACED if start and start < 0 else (PART, InTrail(text), trail, start or 0)

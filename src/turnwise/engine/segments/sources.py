@@ -9,6 +9,7 @@ another message; one without unknown values is a constant. Where a function cann
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.text_rules import JOINED
@@ -46,29 +47,20 @@ def write_origins(
     """
     sources: list[str] = []
     try:
-        for constants, pair in _group_constants(recorder, _flatten(items)):
-            if constants:
-                sources.append(f"*{recorder.constants.keep(constants)}")
-            if pair is not None:
-                sources += (_write_text(recorder, pair[0]), _write_trail(recorder, pair[1]))
+        for is_constant, pairs in groupby(
+            _flatten(items),
+            lambda pair: type(pair[0]) is str and _write(recorder, pair[1]) is None,
+        ):
+            if is_constant:  # one list for all messages
+                sources.append(f"*{recorder.constants.keep([*chain(*pairs)])}")
+                continue
+            for text, trail in pairs:
+                name = text.source if type(text) is UnknownText else recorder.constants.name(text)
+                sources += (name, _write_trail(recorder, trail))
         state = {key: _write_trail(recorder, trail) for key, trail in trails.items()}
     except (NotRecordable, RecursionError):
         return None, {}
     return (sources, state) if len(sources) <= 2 * MAX_PARTS else (None, {})
-
-
-def _group_constants(
-    recorder: Any, pairs: Iterable[tuple[Any, Trail]]
-) -> Iterable[tuple[list[Any], tuple[Any, Trail] | None]]:
-    """Yield each text with its trail, and before it those that are the same for every message, in one list."""
-    constants: list[Any] = []
-    for text, trail in pairs:
-        if type(text) is str and _write(recorder, trail) is None:
-            constants += (text, trail)
-        else:
-            yield constants, (text, trail)
-            constants = []
-    yield constants, None
 
 
 def _write_trail(recorder: Any, trail: Trail) -> str:
@@ -84,16 +76,13 @@ def _flatten(items: Sequence[Any]) -> Iterable[tuple[Any, Trail]]:
             yield text.value if type(text) is InTrail else text, trail
 
 
-def _write_text(recorder: Any, text: str) -> str:
-    source: str = text.source if type(text) is UnknownText else recorder.constants.name(text)
-    return source
-
-
 def _write(recorder: Any, value: Any) -> str | None:
     """Return the source of a value in a trail; None for a constant."""
     if type(value) is InTrail:
         value = value.value
     kind = type(value)
+    if id(value) in recorder.constant_trails:
+        return None
     recorder.visits += 1
     if value is UNTRACED or kind is UnknownMessages or recorder.visits > MAX_VISITS:
         raise NotRecordable
@@ -104,7 +93,8 @@ def _write(recorder: Any, value: Any) -> str | None:
     if id(value) in recorder.sources:
         return str(recorder.write_part(recorder.sources[id(value)][1]))
     if kind is dict:
-        return _write_items(recorder, list(value), list(value.values()))
+        source = _write_sequence(recorder, list(value.values()))
+        return source and f"dict(zip({recorder.constants.keep(list(value))}, {source}))"
     if kind is list or kind is tuple:
         return _write_sequence(recorder, value)
     return None
@@ -113,16 +103,10 @@ def _write(recorder: Any, value: Any) -> str | None:
 def _write_sequence(recorder: Any, values: Sequence[Any]) -> str | None:
     sources = [_write(recorder, value) for value in values]
     if not any(sources):
+        recorder.constant_trails[id(values)] = values
         return None
     written = [
         source or recorder.constants.keep(value)
         for source, value in zip(sources, values, strict=True)
     ]
     return f"[{', '.join(written)}]" if type(values) is list else f"({', '.join(written)},)"
-
-
-def _write_items(recorder: Any, keys: list[Any], values: list[Any]) -> str | None:
-    source = _write_sequence(recorder, values)
-    if source is None:
-        return None
-    return f"dict(zip({recorder.constants.keep(keys)}, {source}))"

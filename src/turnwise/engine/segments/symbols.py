@@ -187,9 +187,6 @@ class UnknownNumber(Sourced):
     def __bool__(self) -> bool:
         return bool(self.recorder.ask(f"{self.source} != 0"))
 
-    def __neg__(self) -> UnknownNumber:
-        return UnknownNumber(self.recorder, f"(-{self.source})")
-
     __hash__ = None  # type: ignore[assignment]  # a number cannot be a key without being known
     __index__ = __int__ = __float__ = __str__ = __repr__ = __format__ = refuse
 
@@ -200,6 +197,11 @@ def write_number(number: Any) -> str:
     if "S[" in source or type(number) not in (int, UnknownNumber):
         raise NotRecordable
     return source
+
+
+def write_slice(bounds: Sequence[Any]) -> str:
+    """Return the source of the bounds of a slice."""
+    return ":".join("" if one is None else write_number(one) for one in bounds)
 
 
 def _make_operator(form: str, is_question: bool) -> Callable[[UnknownNumber, Any], Any]:
@@ -377,7 +379,8 @@ class UnknownMessages:
     def get(self, place: str) -> UnknownMapping:
         """Return the message at a place, which is a source."""
         index = self.write_index(place)
-        return UnknownMapping(self.recorder, f"M[{index}]", MessageField(index, ""))
+        source = self.recorder.owners.get(index) or f"M[{index}]"
+        return UnknownMapping(self.recorder, source, MessageField(index, ""))
 
     def cut(self, *bounds: Any) -> UnknownMessages:
         """Return a slice."""
@@ -386,8 +389,7 @@ class UnknownMessages:
             skipped = None if self.skipped is None else self.skipped + start
             index, count = self.write_index(f"({start} + @)"), f"max({self.count} - {start}, 0)"
             return UnknownMessages(self.recorder, index, count, skipped)
-        sources = ["" if one is None else write_number(one) for one in bounds]
-        found = self.pick(f"range({self.count})[{':'.join(sources)}]")
+        found = self.pick(f"range({self.count})[{write_slice(bounds)}]")
         found.index = self.write_index(found.index)
         return found
 
@@ -483,17 +485,19 @@ def is_stale(recorder: Any, value: Any) -> bool:
 
 def holds_unknown(recorder: Any, root: Any) -> bool:
     """Whether there is an unknown value, or one that may change between rounds, in a value."""
-    waiting, seen = [root], set()
+    waiting, seen = [root], {}
     while waiting:
         value = waiting.pop()
         kind = type(value)
         if kind in UNKNOWN or kind in STATEFUL or is_stale(recorder, value):
             return True
-        if kind in CONTAINERS and id(value) not in seen:
-            seen.add(id(value))
+        if kind in CONTAINERS and id(value) not in seen and id(value) not in recorder.plain:
+            seen[id(value)] = value
             found = CONTAINERS[kind](value)
             recorder.visits += len(found)
             if recorder.visits > MAX_VISITS:
                 raise NotRecordable  # what the program does in no time must not take long here
             waiting += found
+    if Stream not in map(type, seen.values()):
+        recorder.plain |= seen
     return False

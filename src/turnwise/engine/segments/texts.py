@@ -68,41 +68,41 @@ def call_text_method(
         raise NotRecordable
     if not recorder.ask_text(text, f"{recorder.name(wanted)} in {text.source}", wanted):
         return (text, trail) if name == "replace" else ([text], (ITEMS, [trail]))
-    found = _call_found(recorder, text, name, source, args)
-    return found, _find_trail(text, trail, name, pairs, found)
-
-
-def _find_trail(
-    text: UnknownText, trail: Trail, name: str, pairs: Sequence[Pair], found: Any
-) -> Trail:
-    """Return the trail of what was found in a text, or made of it."""
-    if name == "replace":
-        (old, _), (new, new_trail), *limit = pairs
-        return REPLACED, InTrail(text), trail, old, new, new_trail, limit[0][0] if limit else -1
-    if is_from_input(trail):
-        return ITEMS, [trail] * len(found)
-    return SPLIT, InTrail(text), trail, _hide_texts(found)
+    return _call_found(recorder, text, trail, name, source, pairs)
 
 
 def _call_found(
-    recorder: Recorder, text: UnknownText, name: str, source: str, args: Sequence[Any]
-) -> Any:
-    """Return the result of a method that searches for a text which is there."""
+    recorder: Recorder,
+    text: UnknownText,
+    trail: Trail,
+    name: str,
+    source: str,
+    pairs: Sequence[Pair],
+) -> Pair:
+    """Call a method that searches for a text which is there."""
+    (wanted, _), *more = pairs
     if name == "replace":
-        if len(args[1]) > len(args[0]):
+        (new, new_trail), *limit = more
+        if len(new) > len(wanted):
             raise NotRecordable  # the text grows
-        return recorder.make_text((recorder.make_slot(source),))
-    if name == "split" and len(args) == 1 and isinstance(text.parts[0], str):
-        *constants, end = text.parts[0].split(args[0])
+        replaced = recorder.make_text((recorder.make_slot(source),))
+        count = limit[0][0] if limit else -1
+        return replaced, (REPLACED, InTrail(text), trail, wanted, new, new_trail, count)
+    parts: list[Any] = []
+    if name == "split" and not more and isinstance(text.parts[0], str):
+        *constants, end = text.parts[0].split(wanted)
         rest = recorder.make_text(join_parts([end, *text.parts[1:]]))
-        if not recorder.ask_text(rest, f"{recorder.name(args[0])} in {rest.source}", args[0]):
-            return [*constants, rest]
-    count = recorder.ask_text(text, f"len({source})")
+        if not recorder.ask_text(rest, f"{recorder.name(wanted)} in {rest.source}", wanted):
+            parts = [*constants, rest]
+    count = len(parts) or recorder.ask_text(text, f"len({source})")
     if count > MAX_LIST:
         raise NotRecordable
-    return [
+    parts = parts or [
         recorder.make_text((recorder.make_slot(f"{source}[{index}]"),)) for index in range(count)
     ]
+    if is_from_input(trail):
+        return parts, (ITEMS, [trail] * count)
+    return parts, (SPLIT, InTrail(text), trail, _hide_texts(parts))
 
 
 def _strip(
