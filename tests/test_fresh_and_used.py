@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -229,3 +230,47 @@ def test_calls_without_a_role_are_lost_the_first_time_too() -> None:
     for _ in range(4):
         *_, told = template.render(chat, strict=False).warnings
         assert "writes nothing of messages[1].tool_calls" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "{% for m in messages %}{{ m.content }}{% endfor %}",
+            _user("a") | {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        ),
+        (
+            "{% for m in messages %}{{ m.content[:0] }}{% endfor %}"
+            "{% for m in messages|rejectattr('role', 'equalto', 'user') %}{{ m.content }}{% endfor %}",
+            _reply("a"),
+        ),
+        (
+            "{% for m in messages %}{{ ('<think></think>' ~ m.content).split('</think>')[-1] }}{% endfor %}",
+            _reply("hi"),
+        ),
+    ],
+)
+def test_losses_are_told_alike_the_first_time_and_later(text: str, message: Any) -> None:
+    template = turnwise.compile(text)
+    chat = [_user("b"), message]
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        told = {template.render(chat, normalise=True).warnings for _ in range(4)}
+    assert len(told) == 1
+
+
+@pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
+def test_a_number_that_is_not_written_is_told_later_too() -> None:
+    template, chat = turnwise.load("llamafactory:aeva"), [_user("a"), _reply("b"), _user("c")]
+    for _ in range(4):
+        (told,) = template.render([*chat, {"role": "assistant", "content": 0}]).warnings
+        assert "writes nothing of messages[3].content" in told
+
+
+def test_a_part_of_a_split_text_is_not_looked_for_between_the_parts() -> None:
+    """The word `hi` is in the mark at which the text is split."""
+    template = turnwise.compile(
+        "{{ ('<think></think>' ~ messages[0].content).split('</think>')[-1] }}"
+    )
+    (piece,) = template.render([_reply("hi")]).pieces
+    assert piece.origin.path == ("messages", 0, "content")

@@ -209,5 +209,6 @@ def test_what_was_unpickled_is_not_trusted() -> None:
 
 
 def test_merged_leaves_stay_unfollowed() -> None:
-    merged = text_rules.merge_fragments([("a", UNFOLLOWED), ("b", Computed((("messages", 0),)))])
-    assert merged == Computed((("messages", 0),), followed=False)
+    parts = [("a", UNFOLLOWED), ("b", Computed((("messages", 0),)))]
+    merged = text_rules.merge_fragments("ab", parts)
+    assert merged == [("ab", Computed((("messages", 0),), followed=False))]

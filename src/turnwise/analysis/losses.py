@@ -30,7 +30,13 @@ CONTENT, REASONING, CALLS = "content", "reasoning", "calls"
 MORE_FIELDS = ("function_call", "refusal", "audio")
 NAMED_RESULT_ROLES = ("tool", "function")  # whose `name` is that of their call
 NUMBERS = (int, float)
-COUNTED = {"tools": dict, "content": str, **dict.fromkeys(REASONING_KEYS, str), "tool_calls": dict}
+# The first is the name of `LOST_TOOLS`, which no field of a message has.
+COUNTED = {
+    "all tools": dict,
+    "content": str,
+    **dict.fromkeys(REASONING_KEYS, str),
+    "tool_calls": dict,
+}
 ORDER = list(COUNTED)
 TOOLS: Path = ("tools",)
 MAX_SEARCHES = 200  # for names of arguments in what the template wrote; others count as not there

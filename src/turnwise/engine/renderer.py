@@ -80,11 +80,11 @@ class Renderer(Immutable):
     """
 
     __slots__ = (
-        "_allowance",
         "_budgets",
         "_named",
         "_options",
         "_segments",
+        "allowance",
         "limits",
         "program",
         "variables",
@@ -93,10 +93,10 @@ class Renderer(Immutable):
     program: Program
     limits: Limits
     variables: tuple[str, ...]
+    allowance: Allowance | None  # what the renderings of one call share
     _options: JsonObject
     _named: dict[str, Program]
     _budgets: Limits  # with what the length of the template adds
-    _allowance: Allowance | None
     _segments: SizedTable[Any] | None  # None: the program always runs
 
     def __init__(
@@ -115,7 +115,7 @@ class Renderer(Immutable):
             variables=tuple(dict.fromkeys(variables)),
             _options=plain,
             _named=others,
-            _allowance=None,
+            allowance=None,
             _segments=_make_segment_table(limits),
         )
         self._set_slots(_budgets=self._measure_budgets())
@@ -199,16 +199,11 @@ class Renderer(Immutable):
 
     def with_allowance(self, allowance: Allowance | None) -> Renderer:
         """Return a copy whose renderings share an allowance."""
-        return self._copy(_allowance=allowance)
+        return self._copy(allowance=allowance)
 
     def allow(self, renderings: float) -> Renderer:
         """Return a copy whose renderings together may spend as much as so many whole ones."""
-        return self._copy(_allowance=Allowance(self._budgets, renderings))
-
-    @property
-    def allowance(self) -> Allowance | None:
-        """What the renderings of one call share, if this is the renderer of a call."""
-        return self._allowance
+        return self._copy(allowance=Allowance(self._budgets, renderings))
 
     def _copy(self, **changes: Any) -> Renderer:
         copy = Renderer.__new__(Renderer)
@@ -314,7 +309,7 @@ class RenderCall(RenderingSource):
         written = known.write(self.chat, self.now, has_tools, with_trails, self.memory)
         if written is not None:
             text, out, unwritten, steps, size = written
-            allowance = self.renderer._allowance
+            allowance = self.renderer.allowance
             if allowance is None or allowance.try_spend(steps, size, len(text)):
                 out = out if with_trails else None
                 return Rendering(text, self, out, self.plain_kind, unwritten)

@@ -87,7 +87,7 @@ def _split_key(follower: Follower, text: str, trail: Trail, key: Any) -> Splitti
     else:
         return [(text, NOWHERE)]
     fragments = yield key if isinstance(key, str) and key else ANY, key_trail
-    return [(text, merge_fragments(fragments))]
+    return merge_fragments(text, fragments)
 
 
 def _child_of_items(follower: Follower, key: Any, trails: Any, keys: Any = None) -> Trail:

@@ -23,7 +23,6 @@ from turnwise.engine.provenance.trails import (
     UNFOLLOWED,
     Field,
     Fragment,
-    Leaf,
     Rule,
     Splitting,
     Trail,
@@ -60,12 +59,11 @@ class Follower:
     """
 
     __slots__ = (
-        "_ends",
         "_fragments",
         "_left",
+        "_places",
         "_resolved",
         "_share",
-        "_starts",
         "problems",
     )
 
@@ -77,8 +75,7 @@ class Follower:
         # stays alive: parts of one text all ask for the fragments of the whole.
         self._fragments: dict[tuple[int, str], tuple[Trail, list[Fragment]]] = {}
         self._resolved: dict[int, tuple[Trail, Any]] = {}
-        self._starts: dict[int, tuple[Sequence[str], list[int]]] = {}
-        self._ends: dict[int, tuple[list[Fragment], list[int]]] = {}
+        self._places: dict[int, tuple[Sequence[Any], list[int]]] = {}
 
     # ---- the budget ----
 
@@ -192,11 +189,10 @@ class Follower:
         """
         self.charge(len(fragments) + len(text) // CHARACTERS_PER_STEP)
         if text is ANY:
-            return [(text, merge_fragments(fragments))]
+            return merge_fragments(text, fragments)
         if "".join([part for part, _ in fragments]) != text:
             self.report_defect("the pieces of a text do not join to it")
-            leaf = merge_leaves([*(leaf for _, leaf in fragments), UNFOLLOWED])
-            return [(text, leaf)]
+            return merge_fragments(text, [*fragments, ("", UNFOLLOWED)])
         if len(fragments) <= MANY_FRAGMENTS:
             return fragments
         return [
@@ -210,9 +206,7 @@ class Follower:
             return self._resolved[id(trail)][1]
         keys: list[Any] = []
         steps, chain = 0, trail
-        while True:
-            if chain is None or type(chain) is int:
-                break
+        while chain is not None and type(chain) is not int:
             head = chain[0]
             if head is ROOT:
                 chain = Field((chain[1], *reversed(keys)))
@@ -262,27 +256,15 @@ class Follower:
     # ---- places in texts, found once for each text ----
 
     def find_parts(self, whole: str, parts: Sequence[str]) -> list[int]:
-        """Return where each part of a split text begins.
-
-        Parts come in order and never overlap, so each is found from the end of the one before.
-        """
-        known = self._starts.get(id(parts))
-        if known is not None:
-            return known[1]
-        self.charge(len(parts))
-        start, starts = 0, []
-        for part in parts:
-            start = whole.index(part, start)
-            starts.append(start)
-            start += len(part)
-        self._starts[id(parts)] = (parts, starts)
-        return starts
+        """Return where each part of a split text begins."""
+        return self._keep_places(parts, lambda: _find_starts(whole, parts))
 
     def slice_fragments(self, fragments: list[Fragment], start: int, stop: int) -> list[Fragment]:
         """Return the fragments between two offsets of their text."""
         first, offset = 0, 0
         if len(fragments) > MIN_BISECTED:
-            ends = self._find_ends(fragments)
+            lengths = (len(part) for part, _ in fragments)
+            ends = self._keep_places(fragments, lambda: list(accumulate(lengths)))
             first = bisect_right(ends, start)
             offset = ends[first - 1] if first else 0
         result = []
@@ -296,15 +278,29 @@ class Follower:
             offset += len(part)
         return result
 
-    def _find_ends(self, fragments: list[Fragment]) -> list[int]:
-        """Return where each fragment ends."""
-        known = self._ends.get(id(fragments))
-        if known is not None:
-            return known[1]
-        self.charge(len(fragments))
-        ends = list(accumulate(len(part) for part, _ in fragments))
-        self._ends[id(fragments)] = (fragments, ends)
-        return ends
+    def _keep_places(self, parts: Sequence[Any], find: Callable[[], list[int]]) -> list[int]:
+        """Return what is found in some parts, once."""
+        if id(parts) not in self._places:
+            self.charge(len(parts))
+            self._places[id(parts)] = parts, find()
+        return self._places[id(parts)][1]
+
+
+def _find_starts(whole: str, parts: Sequence[str]) -> list[int]:
+    """Return where each part of a split text begins.
+
+    Parts come in order and never overlap, so each is found from the end of the one before, and of what is between all
+    of them, which may contain a part.
+    """
+    gap = (len(whole) - sum(map(len, parts))) // max(len(parts) - 1, 1)
+    between = whole[len(parts[0]) :][:gap]
+    skipped = gap if between.join(parts) == whole else 0  # else it is white space
+    start, starts = 0, []
+    for part in parts:
+        start = whole.index(part, start)
+        starts.append(start)
+        start += len(part) + skipped
+    return starts
 
 
 class QuietFollower(Follower):
@@ -322,9 +318,9 @@ def pairs_of(flat: Sequence[Any]) -> Iterator[tuple[str, Trail]]:
     return zip(flat[::2], flat[1::2], strict=True)
 
 
-def merge_fragments(fragments: list[Fragment]) -> Leaf:
-    """Return one leaf for a text of which only the whole is known."""
-    return merge_leaves(leaf for _, leaf in fragments)
+def merge_fragments(text: str, fragments: list[Fragment]) -> list[Fragment]:
+    """Return a text of which only the whole is known as one fragment."""
+    return [(text, merge_leaves(leaf for _, leaf in fragments))]
 
 
 def split_blend(follower: Follower, text: str, *inputs: Any) -> Splitting:

@@ -105,7 +105,7 @@ def _split_within(follower: Follower, text: str, inner: Trail, element: Trail) -
 def _split_part(follower: Follower, text: str, whole: str, trail: Trail, start: int) -> Splitting:
     before = yield whole, trail
     if text is ANY:
-        return [(text, merge_fragments(before))]
+        return merge_fragments(text, before)
     if not whole.startswith(text, start):
         return []  # a defect: the text is no part
     return follower.slice_fragments(before, start, start + len(text))
@@ -123,7 +123,7 @@ def _split_recased(
     if len(text) != len(whole):  # "ß" becomes "SS"
         changed = [(change(part), leaf) for part, leaf in before]
         if "".join([part for part, _ in changed]) != text:  # "Σ" depends on what is around it
-            return [(text, merge_fragments(before))]
+            return merge_fragments(text, before)
         return changed
     fragments, start = [], 0
     for part, leaf in before:
@@ -136,7 +136,7 @@ def _split_recased(
 def _split_repeated(follower: Follower, text: str, whole: str, trail: Trail) -> Splitting:
     before = yield whole, trail
     if len(before) <= 1 or text is ANY:
-        return [(text, merge_fragments(before))]
+        return merge_fragments(text, before)
     times = len(text) // len(whole)
     follower.charge(times * len(before))
     return before * times
@@ -156,7 +156,7 @@ def _split_replaced(
     inserted = yield new, new_trail
     leaves = {leaf for _, leaf in before + inserted}
     if len(leaves) == 1 or text is ANY:
-        return [(text, merge_fragments(before + inserted))]
+        return merge_fragments(text, before + inserted)
     count = whole.count(old)
     follower.charge((count if limit < 0 else min(count, limit)) * (REPLACE_COST + len(inserted)))
     fragments: list[Fragment] = []
@@ -183,7 +183,7 @@ def _split_padded(follower: Follower, text: str, whole: str, trail: Trail) -> Sp
     before = yield whole, trail
     start = text.find(whole)
     if start < 0:
-        return [(text, merge_fragments([*before, PADDING]))]
+        return merge_fragments(text, [*before, PADDING])
     end = start + len(whole)
     padded = [(text[:start], NOWHERE), *before, (text[end:], NOWHERE)]
     return [fragment for fragment in padded if fragment[0]]
@@ -201,7 +201,7 @@ def _split_indented(follower: Follower, text: str, whole: str, trail: Trail) -> 
         fragments += follower.slice_fragments(before, start, end)
         start = end
     if "".join([part for part, _ in fragments]) != text:
-        return [(text, merge_fragments([*before, PADDING]))]
+        return merge_fragments(text, [*before, PADDING])
     return [fragment for fragment in fragments if fragment[0]]
 
 

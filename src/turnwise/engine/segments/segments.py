@@ -44,7 +44,7 @@ MAX_MESSAGES = 10_000
 CHECKED_ORIGINS = 20_000  # steps of following trails, when segments are compared with the program
 LEAF_BYTES = 4_000
 CONTAINER_BYTES = 400
-LOST_TOOLS = ((-1, "tools"),)
+LOST_TOOLS = ((-1, "all tools"),)
 # What the walk over a conversation may raise: the program then raises an error with its place, or not.
 UNWRITABLE = (TypeError, ValueError, LookupError, RecursionError, MemoryError)
 
@@ -242,7 +242,7 @@ def _find_unwritten(
         missing = [(index, UNCOUNTED) for index in range(len(messages))]
     for index, keys in missing:
         for key, value in messages[index].items():
-            if value and key not in keys and (index, key) not in others:
+            if (value or value == 0) and key not in keys and (index, key) not in others:
                 # Reasoning is there under each of its names.
                 names = REASONING_KEYS if key in REASONING_KEYS else (key,)
                 if not any([name in keys or (index, name) in others for name in names]):
