@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ TOOL = {
     },
 }
 AGENTS = ["qwen3", "qwen3-coder", "llama-3.1", "deepseek-v3.1", "glm-4.5", "gpt-oss"]
+NOW = datetime(2024, 5, 17)  # or a template that writes seconds writes another chat
 SHORT, LONG = 31, 121  # messages
 MOST = 2.0  # times as much work; all messages again would be about 4 times
 LEAST_SHARE = 0.9  # of the entries for which the law holds
@@ -35,6 +37,7 @@ NO_TOKEN = "no control token ends a turn"
 CHANGES = "appended messages change earlier text"  # as `turnwise.stability` says
 RUNS = "segments do not write it, so the program runs"
 LOOKS = "a result looks for its call in all messages before it"
+READS = "its messages need another form, and all of them are read again"
 MISSES = {
     False: {
         "chameleon": NO_TOKEN,
@@ -47,7 +50,7 @@ MISSES = {
         "gemma-4-e": RUNS,
         "glm-5.1": RUNS,
         "granite-code": NO_TOKEN,
-        "idefics3": RUNS,
+        "idefics3": READS,
         "llama-guard-3": CHANGES,
         "llama-guard-3-1b": CHANGES,
         "molmo": NO_TOKEN,
@@ -120,7 +123,7 @@ def grow_by_encode(template: turnwise.Template, chat: list[dict[str, Any]], **mo
     growing, tokenizer = GrowingPrompt(), tokenizer_of(template)
 
     def encode(end: int) -> object:
-        given: Any = {"add_generation_prompt": True, "growing": growing, **more}
+        given: Any = {"add_generation_prompt": True, "growing": growing, "now": NOW, **more}
         return template.encode(chat[:end], tokenizer, **given)
 
     for end in range(len(chat) - 8, len(chat), 2):
@@ -168,6 +171,8 @@ def find_reasons(name: str, has_calls: bool, monkeypatch: pytest.MonkeyPatch) ->
     reasons = {RUNS} if runs else set()
     if re.search(r"for \w+ in messages\b[^%]*%\}\s+\{%-? for call in ", template.text):
         reasons.add(LOOKS)
+    if template.render(chat, **more).changes:
+        reasons.add(READS)
     if counts[0] == counts[-1]:
         reasons.add(NO_TOKEN)
     if turnwise.stability(template)["calls" if has_calls else "user"].changed:
