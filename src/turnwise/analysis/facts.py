@@ -33,7 +33,7 @@ from turnwise.engine.runtime.limits import Allowance
 
 EOS = "eos_token"
 PROBING = (
-    1.5  # times the budgets of one rendering, for all probes; the corpus needs two thirds of it
+    1.25  # times the budgets of one rendering, for all probes; the corpus needs four fifths of it
 )
 
 

@@ -163,8 +163,9 @@ def get_item(rt: Runtime, value: Any, trail: Trail, key: Any) -> Pair:
         except TypeError:  # a key that cannot be hashed is in no dict
             pass
     elif kind is list or kind is tuple or kind is range or isinstance(value, str):
-        if type(key) in (int, bool) and -len(value) <= key < len(value):
-            at = key % len(value)
+        size = len(value)
+        if type(key) in (int, bool) and -size <= key < size:
+            at = key % size
             return value[key], (PART, value, trail, at) if isinstance(value, str) else (trail, at)
     elif kind is Undefined:
         raise value.failure()
