@@ -274,3 +274,15 @@ def test_a_part_of_a_split_text_is_not_looked_for_between_the_parts() -> None:
     )
     (piece,) = template.render([_reply("hi")]).pieces
     assert piece.origin.path == ("messages", 0, "content")
+
+
+@pytest.mark.parametrize("call", [{"type": "text"}, {"id": "c1", "function": {"name": ""}}])
+def test_calls_without_a_name_are_lost_or_not_for_both(call: Any) -> None:
+    template = turnwise.compile(
+        "{% for m in messages %}{{ m.role }}{{ m.content }}{% for c in m.tool_calls or [] %}"
+        "{{ c.function.name if c.function }}{% endfor %}{% endfor %}"
+    )
+    chat = [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]}]
+    with pytest.warns(turnwise.TurnwiseWarning):
+        first, *_, last = [template.render(chat) for _ in range(5)]
+    assert first.warnings == last.warnings

@@ -103,7 +103,7 @@ def _name_unwritten(
     """Return what is lost if nothing of these fields is written; None if more than that decides."""
     found = []
     for index, key in unwritten:
-        message = messages[index] if index >= 0 else {key: tools}
+        message = messages[index] if index >= 0 else {key: _name_types(tools)}
         if key in REASONING_KEYS:
             if index in removed:
                 continue
@@ -112,7 +112,7 @@ def _name_unwritten(
         if [*message.values()].count(value) > 1 or type(message.get("content")) is list:
             return None  # it may be written as another field, or as a part
         kind, items = (dict, value) if type(value) is list else (str, [value])
-        is_text = all(type(item) is kind and _has_text(_name_type(item)) for item in items)
+        is_text = all(type(item) is kind and _has_text(item) for item in items)
         if COUNTED.get(key) is not kind or not is_text or (key == "content" and index in removed):
             return None
         found.append((index, ORDER.index(key), key))
@@ -195,7 +195,7 @@ class LossFinder:
     ) -> LostPlaces:
         """Yield the paths of what is lost, and whether a part of it is written."""
         # A tool of a server (`{"type": "web_search"}`) has no other text than its type.
-        yield from self._find_items(("tools",), list(map(_name_type, tools or ())))
+        yield from self._find_items(("tools",), _name_types(tools))
         yield from self._find_items(("documents",), documents)
         for index, message in numbered:
             yield from self.find_content(message, index, removed)
@@ -443,11 +443,14 @@ def _name_as_given(path: str, positions: Sequence[int] | None) -> str:
     return f"messages[{positions[int(index)]}]{rest}"
 
 
-def _name_type(tool: Any) -> Any:
-    """Return a tool that is no function with its type as a text that may be lost."""
-    if isinstance(tool, dict) and "function" not in tool and isinstance(tool.get("type"), str):
-        return {**tool, "kind": tool["type"]}
-    return tool
+def _name_types(tools: Any) -> list[Any]:
+    """Return tools; those that are no functions have their type as a text that may be lost."""
+    return [
+        {"kind": tool.get("type"), **tool}
+        if isinstance(tool, dict) and "function" not in tool
+        else tool
+        for tool in tools or ()
+    ]
 
 
 def _has_text(value: Any) -> bool:
