@@ -131,6 +131,25 @@ def test_a_namespace_is_read_before_it_is_written() -> None:
     assert found is not None and "".join(found.write("abc")) == "a<user>b<user><assistant>c"
 
 
+# What a namespace has of contents decides.
+CARRIED = (
+    "{{ 'long' if n.t|length > 5 }}{% set n.t = m.content %}{{ m.content }}",
+    "{{ 'long' if n.i > 5 }}{% set n.i = n.i + m.content|length %}{{ m.content }}",
+    "{{ n.t + 'x'|safe }}{% set n.t = m.content %}{{ m.content }}",
+    "{% set n.l = n.l + [m.content] %}{{ m.content }}{{ 'ab' in n.l|join }}",
+    "{% set n.l = n.l + [m.content] %}{% if loop.last %}{% for t in n.l %}{{ t|length > 3 }}{% endfor %}{% endif %}",
+    "{% set n.l = n.l + [m.content] %}{% if loop.last %}{% for t in n.l %}{{ t == 'Hi' }}{% endfor %}{% endif %}",
+    "{% set n.l = n.l + [{'t': m.content + 'b'}] %}{{ 'ab' in n.l[0].t }}",
+)
+
+
+@pytest.mark.parametrize("body", CARRIED)
+def test_a_template_that_looks_at_contents_later_is_not_traced(body: str) -> None:
+    start = "{% set n = namespace(t='', i=0, l=[]) %}"
+    template = turnwise.compile(start + LOOP.replace("%s", body))
+    assert trace(template, ("user", "assistant")) is None
+
+
 @pytest.mark.parametrize("body", LOOKING)
 def test_a_template_that_looks_at_contents_is_not_traced(body: str) -> None:
     template = turnwise.compile(LOOP.replace("%s", body))

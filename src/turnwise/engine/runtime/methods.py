@@ -252,12 +252,17 @@ def join_with_separator(
         width = 4
     rt.charge_bytes(width * (sum(map(len, texts)) + len(separator) * len(texts)))
     rt.charge_bytes(ELEMENT_BYTES * len(texts))
+    return separator.join(texts), trace_joined(texts, trail, separator, separator_trail)
+
+
+def trace_joined(texts: list[str], trail: Trail, separator: str, separator_trail: Trail) -> Trail:
+    """Return the trail of texts of a list that were joined."""
     parts: list[Any] = []
     for number, text in enumerate(texts):
         if number and separator:
             parts += (separator, separator_trail)
         parts += (text, (trail, number))
-    return separator.join(texts), (JOINED, parts)
+    return JOINED, parts
 
 
 # ---- strings: questions ----

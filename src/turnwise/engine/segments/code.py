@@ -30,7 +30,6 @@ from typing import Any, NamedTuple
 from turnwise.engine.provenance.sections import OutputSection, SectionedOutput
 from turnwise.engine.segments.facts import (
     HELPERS,
-    SOME_FIELD,
     Constants,
     FactBranch,
     FactNode,
@@ -38,18 +37,20 @@ from turnwise.engine.segments.facts import (
     LoopOverMessages,
     ProvenSegment,
 )
+from turnwise.engine.segments.sources import IS_MADE, write_place
+from turnwise.engine.segments.symbols import SOME_FIELD
 
 OF_ROUND = re.compile(r"\b[imMn]\b|\bselect\(")  # in a question about more than the state
 OF_INNER_ROUND = re.compile(r"\b[jwM]\b|\bselect\(")  # the same, of a loop in a round
 # In a source about more than the message at hand and the state: other messages, or the clock.
-OF_OTHERS = re.compile(r"\b[MNn]\b|\bselect\(|\bformat_now\(")
+OF_OTHERS = re.compile(r"\b[MNn]\b|\bselect\(|\bformat_now\(|\bBr*\d")
 # In the source of a trail about more than which message is at hand.
-OF_CONVERSATION = re.compile(r"\b(?:[ijmwMnS]|[LR]\d+|select|format_now)\b")
+OF_CONVERSATION = re.compile(r"\b(?:[ijmwMnS]|[LR]\d+|Br*\d+t|select|format_now)\b")
 TEXT = r"'(?:[^'\\]|\\.)*'"
 UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
 OF_TEXT = re.compile(rf"\.get\(({TEXT})\)(\)?\.__class__ is str)")  # whether a field has text
 OWN_FIELD = re.compile(r"\bm(?:\[|\.get\()'(\w+)'[\])]")
-OF_MESSAGES = re.compile(r"\b[mwMS]\b")
+OF_MESSAGES = re.compile(r"\b(?:[mwMS]|Br*\d+)\b")
 BOTH = {"True", "False"}  # as answers; 1 and 0 are other ones
 BEGIN = [
     "def walk(M, n, S, T, memory):",
@@ -79,7 +80,6 @@ SAME = re.compile(
 
 Unwritten = tuple[int, frozenset[str | tuple[str]]]
 """A message that is not written whole, and the keys of it that are; those of which a part may be, each in a tuple."""
-FieldPlace = tuple[int, str]
 Walked = tuple[Any, ...]
 """What a conversation becomes:
 
@@ -233,7 +233,7 @@ class _WalkCode:
         indent = "    " * depth
         steps, size = loop.body.steps, loop.body.size
         begin = [
-            loop.selected or "pass",
+            *[f"{name} = {source}" for name, source in loop.named.items()],
             f"rounds = {loop.count}; steps += rounds * {steps}; size += rounds * {size}",
             "pass" if loop.around else f"left = []; cost += {loop.body.cost}",
         ]
@@ -242,7 +242,7 @@ class _WalkCode:
         if not is_resumed:
             self.lines.append(f"{indent}{INNER_LOOP if loop.around else OUTER_LOOP}")
         if loop.taken:
-            self.lines.append(f"{indent}    {loop.taken} = M[{loop.index}]")
+            self.lines.append(f"{indent}    {loop.taken} = {loop.element}")
         self.write_tree(loop.body.root, depth + 1, loop)
         if _counts(loop):
             if loop.skipped:
@@ -298,7 +298,7 @@ class _WalkCode:
             lines += self._note_section(texts, loop)
         paid = f"steps += {node.steps}; size += {node.size}"
         lines += [paid] * (loop is None)  # a loop pays for its rounds
-        lines += [f"carried += S[{key!r}]" for key in node.carried]
+        lines += [f"carried += {fields}" for fields in node.carried.values()]
         if state:
             targets = ", ".join(f"S[{key!r}]" for key in state)
             lines.append(f"{targets}, = {', '.join(state.values())},")
@@ -319,13 +319,13 @@ class _WalkCode:
             lines = [f"if not ({is_whole}): left.append(({loop.index}, {name}))"]
             parts &= {""}
         others += [SOME_FIELD] * bool(parts)
-        pairs = [f"({place}, {key!r}), " for place, key in others]
+        pairs = [write_place(str(place), key) for place, key in others]
         return [*lines, f"others += ({''.join(pairs)})"] if pairs else lines
 
     def _note_section(self, sources: list[str], loop: LoopOverMessages | None) -> list[str]:
         if not self._with_sections:
             return []
-        index = loop.index if loop else "None"
+        index = "None" if loop is None or IS_MADE.search(loop.index) else loop.index
         name = f"section{len(self.scope)}"
         section = self.scope[name] = OutputSection({})
         item, rest = 0, iter(sources)
@@ -386,7 +386,7 @@ def _list_sources(node: FactNode | ProvenSegment) -> Iterator[str]:
         yield from (*node.texts, *(node.output or ()), *node.state.values(), *node.per_character)
         yield from node.trails.values()
         yield from (place for place, _ in node.others)
-        yield from (f"S[{key!r}]" for key in node.carried)
+        yield from node.carried.values()
         yield from ("M",) if node.loop else ()  # a loop in the round may read all of them
 
 
@@ -406,7 +406,7 @@ def _find_parts(node: ProvenSegment) -> set[str]:
     """Return the keys of the message at hand that are not written whole, and "" if that may be said of other fields."""
     source = "\n".join(node.texts)
     whole = [f"M[{place}][{key!r}]" for place, key in node.others]
-    for written in (*whole, *(f"S[{key[:-1]!r}]" for key in node.carried)):
+    for written in (*whole, *node.carried):
         source = source.replace(written, "")
     found = set(OWN_FIELD.findall(source)) - node.keys
     rest = LITERAL.sub("", OWN_FIELD.sub("", source))

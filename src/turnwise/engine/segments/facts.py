@@ -10,6 +10,7 @@ question are the same for recording and in that function, so one source text is 
     i    the round of the loop    m    its message
     j    that of a loop in a round    w    its message
     S    the values of namespaces, by number and name; "now" is the clock
+    B1   a list of a namespace, as it was when the program read it; B1f its fields, B1t its trail
 """
 
 from __future__ import annotations
@@ -21,9 +22,17 @@ from functools import lru_cache
 from sys import getsizeof
 from typing import Any
 
-from turnwise.engine.segments.symbols import NotRecordable, UnknownMessages
+from turnwise.engine.provenance.container_rules import chain_trails
+from turnwise.engine.runtime.methods import trace_joined
+from turnwise.engine.runtime.operations import escape_html
+from turnwise.engine.segments.symbols import (
+    SOME_FIELD,
+    NotRecordable,
+    UnknownList,
+    UnknownMessages,
+)
 
-SOME_FIELD = (-1, "")  # of a message that is not known, or a part of one
+FieldPlace = tuple[int, str]
 IN_NUMBERS = re.compile("(?:[^%]|%[Ymdyj%])*")  # forms of a day that are the same in all languages
 
 
@@ -62,6 +71,29 @@ def select_messages(
     return found
 
 
+def align_fields(elements: list[Any], fields: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the fields of each element; if a list that was added whole counts as one, they are not known."""
+    return fields if len(fields) == len(elements) else (SOME_FIELD,) * len(elements)
+
+
+def list_fields(fields: Any) -> tuple[FieldPlace, ...]:
+    """Return the fields of messages in what `write_fields` describes."""
+    found, waiting = [], [fields]
+    while waiting:
+        one = waiting.pop()
+        if type(one) is dict:
+            waiting += one.values()
+        elif type(one) is int:
+            found.append(SOME_FIELD)
+        elif len(one) != 2 or type(one[1]) is not str:
+            waiting += one
+        elif type(one[0]) is dict:
+            waiting.append(one[0].get(one[1], ()))
+        else:
+            found.append(one if type(one[0]) is int else SOME_FIELD)
+    return tuple(found)
+
+
 def format_now(now: Any, form: str) -> str:
     """Return the time as `strftime_now` writes it."""
     time: datetime = now() if callable(now) else now
@@ -87,6 +119,11 @@ HELPERS = {
     "bool": bool,
     "dict": dict,
     "zip": zip,
+    "align": align_fields,
+    "list_fields": list_fields,
+    "escape": escape_html,
+    "chain_trails": chain_trails,
+    "trace_joined": trace_joined,
     "__builtins__": {},
 }
 
@@ -103,7 +140,7 @@ class ProvenSegment:
         keys: the fields of the message at hand that are written whole.
         others: those of other messages, each with the source of the index of the message.
         writes_tools: whether something of each tool is written; None if only of some, or if that is in doubt.
-        carried: the keys in S of fields that namespaces had, and that are written.
+        carried: texts that namespaces had and that are written, each with the source of their fields.
         cost: bytes that it pays for each character of a text.
         steps: that the program paid for.
         size: the bytes that it paid for, beside those for characters of texts.
@@ -119,7 +156,7 @@ class ProvenSegment:
     keys: frozenset[str]
     others: tuple[tuple[str, str], ...]
     writes_tools: bool | None
-    carried: tuple[str, ...]
+    carried: dict[str, str]
     cost: int
     steps: int
     size: int
@@ -187,7 +224,7 @@ class Constants:
     """The texts of a template, its trails, and writers of JSON, that questions and leaves name."""
 
     def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, Any] = {"__builtins__": {}}
         self._names: dict[Any, str] = {}
         self.size = 0
 
@@ -221,8 +258,9 @@ class LoopOverMessages:
         body: the section of one round.
         after: the section that follows.
         skipped: how many messages are before those that it is over; None if it is over others.
-        selected: the line that names the list of their indices, if the messages are selected.
-        taken: the name that the message of a round gets; "" if it is over numbers.
+        named: the sources of lists that it reads, by their names: or each round would make them.
+        element: the source of the message of a round.
+        taken: the name that it gets; "" if the loop is over numbers.
         around: the loop in whose round it is, if it is in one.
         owners: the names of the messages at hand, by the sources of their indices.
     """
@@ -232,28 +270,38 @@ class LoopOverMessages:
     body: FactTree
     after: FactTree
     skipped: int | None
-    selected: str
+    named: dict[str, str]
+    element: str
     taken: str
     around: LoopOverMessages | None
     owners: dict[str, str]
 
 
-def make_loop(
-    elements: UnknownMessages, around: LoopOverMessages | None, name: str
-) -> LoopOverMessages:
+def make_loop(elements: Any, around: LoopOverMessages | None, name: str) -> LoopOverMessages:
     """Return a loop of which nothing is recorded; if it reads a list, that gets a name, or each round would make it."""
     depth = around is not None
-    index, count = elements.write_index("ij"[depth]), elements.count
-    if elements.chosen:
-        index, count = (one.replace(elements.chosen, name) for one in (index, count))
-    taken = "mw"[depth] if type(elements) is UnknownMessages or elements.index == "@" else ""
+    place, taken = "ij"[depth], "mw"[depth]
+    if type(elements) is UnknownList:
+        fields = f"{name}_fields"
+        index, count, skipped = f"{fields}[{place}]", f"len({name})", None
+        named = {name: f"S[{name!r}]", fields: f"align({name}, S[{name + '#'!r}])"}
+        element = f"{name}[{place}]"
+    else:
+        index, count = elements.write_index(place), elements.count
+        skipped = None if depth else elements.skipped
+        if elements.chosen:
+            index, count = (one.replace(elements.chosen, name) for one in (index, count))
+        if type(elements) is not UnknownMessages and elements.index != "@":
+            taken = ""
+        named, element = {name: elements.chosen} if elements.chosen else {}, f"M[{index}]"
     return LoopOverMessages(
         index,
         count,
         FactTree(),
         FactTree(),
-        None if depth else elements.skipped,
-        elements.chosen and f"{name} = {elements.chosen}",
+        skipped,
+        named,
+        element,
         taken,
         around,
         {**(around.owners if around else {}), index: taken},

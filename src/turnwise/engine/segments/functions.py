@@ -33,6 +33,7 @@ from turnwise.engine.runtime.values import (
     Undefined,
 )
 from turnwise.engine.segments.guards import keep_stream, run_guarded, run_handler
+from turnwise.engine.segments.lists import add_lists, get_element, join_list
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.sequences import (
     EQUALITIES,
@@ -50,6 +51,7 @@ from turnwise.engine.segments.sequences import (
     run_start_loop,
     zip_rounds,
 )
+from turnwise.engine.segments.sources import write_value
 from turnwise.engine.segments.symbols import (
     OPERATION_BYTES,
     UNKNOWN,
@@ -61,6 +63,7 @@ from turnwise.engine.segments.symbols import (
     Sourced,
     StatePairs,
     UnknownFloat,
+    UnknownList,
     UnknownMapping,
     UnknownMessages,
     UnknownNumber,
@@ -94,6 +97,7 @@ SAMPLES: dict[type, Any] = {
     UnknownMapping: {},
     UnknownMessages: [],
     UnknownRange: [],
+    UnknownList: [],
 }
 REMAINDERS = {"odd": 1, "even": 0}
 ORDERS = {"lt": lt, "lteq": le, "gt": gt, "gteq": ge}
@@ -141,6 +145,8 @@ def _run_get_attribute(
     if type(value) is UnknownMessages:
         found = value[key]
         return found, found.trail
+    if type(value) is UnknownList:
+        return get_element(recorder, value, trail, key)
     if type(value) is UnknownText:
         if repr(key) == "0" and value:
             return run_get_slice(recorder, function, rt, value, trail, 0, 1, None)
@@ -166,7 +172,7 @@ def _run_to_text(recorder: Recorder, function: Any, rt: Runtime, value: Any, tra
 
 def _write_whole(recorder: Recorder, value: Any, writer: str) -> UnknownText:
     """Return what a function writes for a value: a number, or with brackets or quotes that may be cut off."""
-    source = f"{writer}({_write_value(recorder, value)})"
+    source = f"{writer}({write_value(recorder, value)})"
     is_number = isinstance(value, UnknownNumber)
     slot = recorder.make_slot(source, _find_field(recorder, value))._replace(is_json=not is_number)
     text = recorder.make_text((slot,), True)
@@ -186,10 +192,12 @@ def _run_concatenate(recorder: Recorder, function: Any, rt: Runtime, parts: Sequ
 
 def _run_add_values(recorder: Recorder, function: Any, rt: Runtime, parts: Sequence[Any]) -> Any:
     kinds = set(map(type, parts[::2]))
-    if UnknownText in kinds:  # beside safe text it is escaped
-        return refuse() if Safe in kinds else concatenate_texts(recorder, parts)
+    if kinds & {UnknownText, SafeText}:
+        return concatenate_texts(recorder, parts)
     if len(parts) == 4 and any(isinstance(one, UnknownNumber) for one in parts[::2]):
         return parts[0] + parts[2], None
+    if kinds & {UnknownMessages, UnknownList}:
+        return add_lists(recorder, rt, parts)
     if kinds & set(UNKNOWN):
         raise NotRecordable
     # lists may have unknown elements
@@ -356,20 +364,6 @@ def _find_field(recorder: Recorder, value: Any) -> MessageField | None:
     return slot.field if slot else None
 
 
-def _write_value(recorder: Recorder, value: Any) -> str:
-    """Return the source of a value with unknown ones in it."""
-    if type(value) in UNKNOWN and type(value) is not UnknownMessages:
-        return str(value.source)
-    if id(value) in recorder.sources:
-        return recorder.write_part(recorder.sources[id(value)][1])
-    if type(value) is dict and all(type(key) is str for key in value):
-        items = [
-            f"{recorder.name(key)}: {_write_value(recorder, one)}" for key, one in value.items()
-        ]
-        return f"{{{', '.join(items)}}}"
-    return recorder.name(value) if value is None or type(value) in (str, bool, int) else refuse()
-
-
 def _run_filter_format(
     recorder: Recorder, function: Any, rt: Runtime, form: Any, trail: Any, *args: Pair
 ) -> Any:
@@ -395,6 +389,8 @@ def _run_filter_join(
     *args: Pair,
     **more: Pair,
 ) -> Any:
+    if type(value) is UnknownList and not more:
+        return join_list(recorder, value, trail, *args)
     kinds = set(map(type, value)) if type(value) is list else set()
     if UnknownText not in kinds or not kinds <= {UnknownText, str} or more or len(args) > 1:
         return None

@@ -10,34 +10,44 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from types import CodeType
 from typing import Any
 
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.provenance.written_fields import find_written_tools
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Runtime
-from turnwise.engine.runtime.measures import ITEM_BYTES
+from turnwise.engine.runtime.measures import ELEMENT_BYTES
 from turnwise.engine.runtime.values import Pair
 from turnwise.engine.segments.facts import (
     HELPERS,
-    SOME_FIELD,
     Constants,
     FactTree,
     LoopOverMessages,
     ProvenSegment,
     make_loop,
 )
-from turnwise.engine.segments.sources import UNTRACED, StateTrail, write_origins
+from turnwise.engine.segments.sources import (
+    KEY_PATH,
+    UNTRACED,
+    StateTrail,
+    are_marked,
+    write_fields,
+    write_origins,
+    write_value,
+)
 from turnwise.engine.segments.symbols import (
     CHARACTER,
     MAX_LIST,
     MAX_PARTS,
     OPERATION_BYTES,
+    InTrail,
     MessageField,
     NotRecordable,
     Parts,
     TextSlot,
     UnknownFloat,
+    UnknownList,
     UnknownMapping,
     UnknownMessages,
     UnknownNumber,
@@ -45,6 +55,7 @@ from turnwise.engine.segments.symbols import (
     check_length,
     is_local,
     join_parts,
+    number_namespace,
     refuse,
 )
 from turnwise.messages import REASONING_KEYS
@@ -54,8 +65,8 @@ MAX_ANSWER = 200  # characters of a role, or of all keys of a mapping
 MAX_LOOPS = 24  # over messages, one after another; each has trees of its own
 MAX_PATH = 120  # questions of one section
 NAMED_FIELDS = frozenset(["role", "type"])  # fields with few values: they are known, once read
-IS_OF_SECTION = re.compile(r"\b[jw]\b|\bS\[")
-IS_OF_ROUND = re.compile(r"\b[im]\b")
+IS_OF_SECTION = re.compile(r"\b[jw]\b|\bS\[|\bBrr\d")
+IS_OF_ROUND = re.compile(r"\b[im]\b|\bBr\d")
 CAPTURE = re.compile(r"out\d+")  # a list of texts that are not yet written
 MAX_SECTIONS = 1_500  # of a recording: rounds in rounds take long
 CONTENT = "['content']"
@@ -63,8 +74,7 @@ TEXT_PATHS = (CONTENT, *(f"[{key!r}]" for key in REASONING_KEYS))
 USUAL_FIELDS = NAMED_FIELDS | {"content"}
 IS_TEXT = "{}.__class__ is str"
 HAS_WORDS = "(c := {}).__class__ is str and c != '' and not c.isspace()"
-KEY_PATH = re.compile(r"\['\w+'\]")
-OF_CHAT = re.compile(r"\b[MS]\[|\bselect\(")
+OF_CHAT = re.compile(r"\b[MS]\[|\bselect\(|\bBr*\d")
 OF_STATE = "S["
 Resolved = list[str | TextSlot | None]  # parts of a text; None for a slot that is no field
 
@@ -83,6 +93,7 @@ class Recorder:
         self.questions = 0  # on the paths to them
         self._loops = 0  # over messages
         self._loop: LoopOverMessages | None = None  # in whose round this is; not one in a round
+        self._is_made = False  # this is a round of a loop over a list that the template made
         # names of the messages at hand, by the sources of their indices
         self.owners: dict[str, str] = {}
         # of a conversation of plain turns, see `rows.py`
@@ -151,6 +162,7 @@ class Recorder:
         """Add what was recorded since the last section, and return it; perhaps it is known already."""
         if self._runtime.is_extended:
             raise NotRecordable  # whether there is enough for a shorter conversation is not known
+        self._write_lists()
         parts = join_parts(out[self._done :: 2])
         left = (self._runtime.steps, self._runtime.bytes)
         self._paid = (self._left[0] - left[0], self._left[1] - left[1])
@@ -158,13 +170,13 @@ class Recorder:
             if isinstance(part, str):
                 self._constant += part
             elif part.field and part.field.state:
-                self._carried.add(part.field.state)
+                self._carried[part.source] = part.field.state
             elif part.field:
                 self._fields.add(part.field)
         if CHARACTER in self._constant:
             raise NotRecordable
         if loop is None and self.depth:  # namespaces of the round are gone
-            for changes in (self.state, self._trails, self._new_parts):
+            for changes in (self.state, self._trails):
                 for key in [key for key in changes if is_local(key, self.depth)]:
                     del changes[key]
         known = self._section.find(self._path) or self._make_leaf(out[self._done :], parts, loop)
@@ -184,7 +196,7 @@ class Recorder:
         here, others = self._find_written_keys()
         steps, size = self._paid
         # A round without text has marks, of which a longer chat has more.
-        is_whole = self.depth > 0 and self.is_first and loop is None
+        is_whole = self.depth > 0 and self.is_first and loop is None and not self._is_made
         items = [] if is_whole and not parts else written
         output, trails = write_origins(self, items, self._trails)
         carried = None if output is None else self._trails.values()
@@ -197,11 +209,11 @@ class Recorder:
             keys=here,
             others=others,
             writes_tools=self._tools > 0 and find_written_tools(written, self._tools, carried),
-            carried=tuple(sorted(self._carried)),
+            carried=self._carried,
             cost=self.cost,
             steps=steps,
             size=size,
-            price=is_end and _find_price(self._runtime, self._paid, self._constant, self.depth),
+            price=is_end and self._find_price(),
             per_character=self._others,
             loop=loop,
         )
@@ -225,7 +237,8 @@ class Recorder:
                 found += self._state_parts.get(part.field.state, [None])
             else:
                 index = self._evaluate(part.field.message)
-                found.append(part._replace(field=part.field._replace(message=repr(index))))
+                own = part.field._replace(message=repr(index))
+                found.append(part._replace(field=own) if type(index) is int else None)
         return found
 
     def _find_written_keys(self) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
@@ -251,9 +264,10 @@ class Recorder:
         self._answers: dict[str, Any] = {}
         self.state: dict[str, str] = {}  # sources of what it writes to namespaces
         self._trails: dict[str, Any] = {}  # of the texts among that
+        self._lists: dict[str, Pair] = {}  # that it writes there
         self._fields: set[MessageField] = set()  # that this round wrote whole
         self._constant = ""  # what it wrote beside them
-        self._carried: set[str] = set()  # keys in S of fields that it wrote
+        self._carried: dict[str, str] = {}  # see `ProvenSegment.carried`
         self._others: dict[str, float] = {}  # see `ProvenSegment.per_character`
         self._costs = {"": 0}  # see `cost`; by the paths of fields, "" for any
         self.serial += 1
@@ -261,7 +275,7 @@ class Recorder:
         if self.depth < 2:
             self._round = self.serial  # of the first section of this round
 
-    def iterate(self, elements: UnknownMessages, is_counted: bool) -> Iterator[Any]:
+    def iterate(self, elements: Any, is_counted: bool) -> Iterator[Any]:
         """Yield the rounds of a loop over messages, or over numbers; each is a section, or several."""
         frame = sys._getframe(1)
         # Lists in which `{% set %}` blocks collect their text; a loop in one of them is none of sections.
@@ -273,11 +287,15 @@ class Recorder:
         del frame
         self._output = out
         name = f"{'LR'[depth]}{self._loops}"
-        if elements.chosen:
-            self._scope[name] = self._evaluate(elements.chosen)
+        place, origin = "ij"[depth], f"{name}@"
+        if type(elements) is UnknownList:
+            self.state |= {name: elements.source, f"{name}#": elements.fields}
+            self._trails[origin] = elements.trail
         leaf = self._end_section(out, make_loop(elements, self._loop, name))
         loop = leaf.loop
         assert loop is not None
+        for each, source in loop.named.items():
+            self._scope[each] = self._evaluate(source)
         weight, captured = self.weight, sum(map(len, captures))
         # What is known of the state may be another thing after a round.
         answers = {source: one for source, one in self._answers.items() if OF_STATE not in source}
@@ -287,24 +305,28 @@ class Recorder:
         if not depth:
             self._loop = loop
         self.owners = loop.owners
+        around, self._is_made = self._is_made, type(elements) is UnknownList
         for number in range(self._evaluate(loop.count)):
             self._begin_section(loop.body)
             self._answers, self.namespaces = answers.copy(), spaces
-            self._scope["ij"[depth]] = number
+            self._scope[place] = number
             self._runtime.charge_steps(weight)
             element: Any = UnknownNumber(self, loop.index), None
             if loop.taken:
-                self._runtime.charge_bytes(2 * ITEM_BYTES * depth)
-                self._scope[loop.taken] = self._scope["M"][self._evaluate(loop.index)]
+                self._runtime.charge_bytes(ELEMENT_BYTES * (depth or self._is_made))
+                self._scope[loop.taken] = self._evaluate(loop.element)
                 if type(elements) is UnknownMessages:
                     message = UnknownMapping(self, loop.taken, MessageField(loop.index, ""))
                     element = message, message.trail
-            yield (UnknownNumber(self, "ij"[depth]), *element) if is_counted else element
+                elif type(elements) is UnknownList:
+                    trail = StateTrail(f"S[{origin!r}]"), InTrail(UnknownNumber(self, place))
+                    element = self.read_element(loop.taken, loop.index), trail
+            yield (UnknownNumber(self, place), *element) if is_counted else element
             is_left = self.depth != depth + 1  # a loop in it was left early
             if is_left or captured != sum(map(len, captures)) or self.serial > MAX_SECTIONS:
                 raise NotRecordable
             self._end_section(out)
-        self.depth, self.namespaces = depth, spaces
+        self.depth, self.namespaces, self._is_made = depth, spaces, around
         self._begin_section(loop.after)
         if depth:  # the round goes on
             self._left = self._left[0] + leaf.steps, self._left[1] + leaf.size
@@ -337,18 +359,13 @@ class Recorder:
         code = self._compiled.get(source)
         if code is None:
             code = self._compiled[source] = compile(source, "<question>", "eval")
-        return eval(code, self._scope, self.constants.values)
+        return eval(code, self.constants.values, self._scope)
 
     def ask_text(self, text: UnknownText, source: str, wanted: Any = None) -> Any:
         """Record a question about a text; with `wanted`, whether that is there, or at one of its ends, or all of it."""
         answer = self.ask(source, True)
-        slot = text.slot
-        is_content = (
-            slot is not None
-            and slot.field is not None
-            and not slot.is_json
-            and OF_STATE not in slot.source
-        )
+        parts = self._resolve(text.parts)
+        is_content = len(parts) == 1 and isinstance(parts[0], TextSlot)
         if is_content and type(wanted) is str and wanted and not answer:
             self.absent.add(wanted)
         else:
@@ -359,7 +376,7 @@ class Recorder:
         """Record the question whether there is some text."""
         answer = self.ask(f"bool({text.source})", True)
         parts = self._resolve(text.parts)
-        is_field = any(isinstance(part, TextSlot) and part.field for part in parts)
+        is_field = any(isinstance(part, TextSlot) for part in parts)
         self.reads_contents |= not is_field and None in parts
         return bool(answer)
 
@@ -383,7 +400,7 @@ class Recorder:
         if kind == "text" and key in NAMED_FIELDS:
             return self.ask(source)
         field = owner.field.get(key)
-        if kind == "empty":
+        if kind == "empty" and key != "name":  # an empty name names nothing
             self._fields.add(field)
         return self._read_value(source, kind, field)
 
@@ -411,26 +428,39 @@ class Recorder:
         self.sources[id(values)] = values, self.make_slot(source, field)
         return values
 
+    def read_element(self, source: str, place: str) -> Any:
+        """Return an element of a list that the template made."""
+        is_dict = self.ask(f"{source}.__class__ is dict")
+        kind = "dict" if is_dict else self.ask(f"kind({source})")
+        return self._read_value(source, kind, MessageField(place, ""))
+
     def read_state(self, key: str, pair: Pair) -> Pair:
         """Return an attribute of a namespace."""
         if key in self.state:
             return pair
-        source = f"S[{key!r}]"
+        source, fields, origin, marks = (f"S[{key + mark!r}]" for mark in ("", "#", "@", "!"))
         kind = self.ask(f"{source}.__class__.__name__")
         if kind == "ellipsis":
             raise NotRecordable
-        trail = StateTrail(f"{key}@")
+        if kind == "list":  # it gets a name, since other sections may read it
+            name = f"B{number_namespace(self)}"
+            named = f"({name} := {source}, {name}f := {fields}, {name}t := S.get({key + '@'!r}))"
+            are_marked = self.ask(f"{named} and {marks}")
+            return UnknownList(self, name, f"{name}f", are_marked), StateTrail(f"{name}t")
+        trail = StateTrail(origin)
         if kind in NUMBERS:
             return NUMBERS[kind](self, source), trail
         if kind == "str":
-            field = MessageField("", "", f"{key}#")
+            field = MessageField("", "", fields)
             return self.make_text((self.make_slot(source, field),)), trail
         return self.ask(source), UNTRACED
 
     def write_state(self, key: str, value: Any, trail: Trail) -> None:
         """Note what a namespace has from now on."""
+        self._lists.pop(key, None)
         if isinstance(value, (str, int)):
             self._trails[f"{key}@"] = trail
+        fields = f"S[{key + '#'!r}]"
         if type(value) is UnknownText:
             grown = [
                 part
@@ -440,16 +470,28 @@ class Recorder:
             if len(grown) > 1 and not is_local(key, self.depth):
                 raise NotRecordable  # a text that doubles in every round
             self.state[key] = value.source
-            self.state[f"{key}#"] = _write_fields(value)
-            self._new_parts[f"{key}#"] = self._resolve(value.parts)
+            self.state[f"{key}#"] = write_fields(self, value)
+            self._new_parts[fields] = self._resolve(value.parts)
         elif isinstance(value, UnknownNumber):
             self.state[key] = value.source
         elif value is None or type(value) in (bool, int, str):
             self.state[key] = self.name(value)
             self.state[f"{key}#"] = "()"
-            self._new_parts[f"{key}#"] = [value] if type(value) is str else [None]
+            self._new_parts[fields] = [value] if type(value) is str else [None]
         else:
             self.state[key] = "..."  # only this section knows the value
+            if isinstance(value, list):
+                self._lists[key] = value, trail
+
+    def _write_lists(self) -> None:
+        """Note the lists that namespaces have from now on."""
+        for key, (value, trail) in self._lists.items():
+            with suppress(NotRecordable):
+                source, fields = write_value(self, value), write_fields(self, value)
+                marks = repr(are_marked(value, trail))
+                self.state |= {key: source, f"{key}#": fields, f"{key}!": marks}
+                self._trails[f"{key}@"] = trail
+                self._new_parts[f"S[{key + '#'!r}]"] = [None]
 
     def find_section(self, source: str) -> int:
         """Return the number of this section, or of the round, if a source holds only in it, else 0."""
@@ -496,13 +538,12 @@ class Recorder:
     def pay(self, text: UnknownText, each: int = MAX_CHARACTER_SIZE) -> None:
         """Pay for an operation on a text: for itself, and for each of its characters."""
         self._runtime.charge_bytes(OPERATION_BYTES)
-        share = each / max(self._runtime.limits.bytes, 1)
         paths = []
         for part in text.parts:
             if not isinstance(part, TextSlot):
                 self._runtime.charge_bytes(each * len(part))
-            elif self.depth > 1 or OF_CHAT.search(part.source):
-                self._others[part.source] = self._others.get(part.source, 0) + share
+            elif self._pays_alone or OF_CHAT.search(part.source):
+                self.charge_each(part.source, each)
             else:
                 paths.append(part.field.path if part.field else "")
         if not self.depth:
@@ -511,35 +552,30 @@ class Recorder:
         for path in paths or [""]:
             self._costs[path] = self._costs.get(path, 0) + each
 
+    def charge_each(self, source: str, size: int, steps: int = 0) -> None:
+        """Pay bytes and steps for each character of a text, or for each element of a list."""
+        limits = self._runtime.limits
+        share = max(size / max(limits.bytes, 1), steps / max(limits.steps, 1))
+        self._others[source] = self._others.get(source, 0) + share
 
-def _find_price(runtime: Runtime, paid: tuple[int, int], constant: str, depth: int) -> float:
-    """Return the share of the budgets that a section takes; for a round its message pays in part."""
-    limits = runtime.limits
-    written = len(constant.encode())
-    if not depth and runtime.tools_size is not None:
-        written -= limits.share_of(*runtime.tools_size)["output"]  # tools pay for their text
-    amounts = (
-        (paid[0], limits.steps_per_value, limits.steps),
-        (paid[1], limits.bytes_per_value, limits.bytes),
-        (written, limits.output_per_value, limits.output),
-    )
-    added = MESSAGE_SHARE if depth == 1 else 0
-    return max(max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts)
+    @property
+    def _pays_alone(self) -> bool:
+        """Whether no message pays for this round in part: there may be more rounds than messages."""
+        return self.depth > 1 or self._is_made
 
-
-def _write_fields(text: UnknownText) -> str:
-    """Return the source of the fields that are whole in a text: (index, key) of each; `SOME_FIELD` for other parts."""
-    sources = ["()"]
-    for part in text.parts:
-        if isinstance(part, TextSlot):
-            field = part.field or MessageField("", "")
-            if field.state:
-                sources.append(f"S[{field.state!r}]")
-            elif KEY_PATH.fullmatch(field.path):
-                sources.append(f"(({field.message}, {field.path[2:-2]!r}),)")
-            else:
-                sources.append(f"({SOME_FIELD},)")
-    return " + ".join(sources)
+    def _find_price(self) -> float:
+        """Return the share of the budgets that this section takes; for a round its message pays in part."""
+        limits, size = self._runtime.limits, self._runtime.tools_size
+        written = len(self._constant.encode())
+        if not self.depth and size is not None:
+            written -= limits.share_of(*size)["output"]  # tools pay for their text
+        amounts = (
+            (self._paid[0], limits.steps_per_value, limits.steps),
+            (self._paid[1], limits.bytes_per_value, limits.bytes),
+            (written, limits.output_per_value, limits.output),
+        )
+        added = MESSAGE_SHARE if self.depth and not self._pays_alone else 0
+        return max(max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts)
 
 
 def _find_keys(owner: str, paths: set[str], answers: dict[str, Any], constant: str) -> set[str]:

@@ -27,10 +27,11 @@ from turnwise.engine.runtime.limits import (
     Limits,
     Runtime,
 )
-from turnwise.engine.segments.code import UNCOUNTED, FieldPlace, Unwritten, Walk, compile_walk
-from turnwise.engine.segments.facts import SOME_FIELD, Constants, FactTree
+from turnwise.engine.segments.code import UNCOUNTED, Unwritten, Walk, compile_walk
+from turnwise.engine.segments.facts import Constants, FactTree, FieldPlace
 from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import MAX_SECTIONS, Recorder
+from turnwise.engine.segments.symbols import SOME_FIELD
 from turnwise.messages import REASONING_KEYS
 
 MAX_SIZE = 2 << 20  # bytes, of which those for a hundred tools take most

@@ -10,7 +10,6 @@ from typing import Any
 from turnwise.engine.program import NAMES
 from turnwise.engine.provenance.container_rules import is_from_input
 from turnwise.engine.provenance.text_rules import PART
-from turnwise.engine.runtime.access import are_parts
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Pair, Stream
@@ -23,6 +22,7 @@ from turnwise.engine.segments.symbols import (
     InTrail,
     NotRecordable,
     RoundCounter,
+    UnknownList,
     UnknownMapping,
     UnknownMessages,
     UnknownNumber,
@@ -43,7 +43,7 @@ SEQUENCE_FUNCTIONS = frozenset(
 JSON_SLICES = ((None, -1, None), (1, None, None), (1, -1, None))
 REJECT = NAMES["filter_rejectattr"]
 FIRST, LAST = NAMES["filter_first"], NAMES["filter_last"]
-ROUNDS = (UnknownMessages, UnknownRange)
+ROUNDS = (UnknownMessages, UnknownRange, UnknownList)
 DEFINED = {"defined": True, "undefined": False}
 EQUALITIES = {"==": True, "eq": True, "equalto": True, "!=": False, "ne": False}
 
@@ -99,27 +99,29 @@ def run_start_loop(
     if type(value) is UnknownText and skips:
         return (), (), False
     value = take_messages(recorder, value)
+    if type(value) is UnknownList:
+        value.trail = trail if value.are_marked else refuse()
     if type(value) in ROUNDS:
         recorder.weight = weight
-        return value, (), type(value) is UnknownMessages
+        return value, (), type(value) is not UnknownRange
     if type(value) is UnknownMapping:
         value = dict.fromkeys(value.keys())
     if type(value) in UNKNOWN:
         raise NotRecordable
     check_stream(recorder, value)
-    elements, trails, may_be_messages = function(rt, value, trail, weight, *skips)
-    if id(value) in recorder.sources:
-        kinds = [{} if type(one) is UnknownMapping else one for one in value]
-        may_be_messages = are_parts(kinds, trail)
-    return elements, trails, may_be_messages
+    if id(value) not in recorder.sources:
+        return function(rt, value, trail, weight, *skips)
+    kinds = [{} if type(one) is UnknownMapping else one for one in value]
+    return value, *function(rt, kinds, trail, weight, *skips)[1:]
 
 
 def run_length(
     recorder: Recorder, function: Any, rt: Runtime, value: Any, *more: Any, **named: Any
 ) -> Any:
-    if type(value) is UnknownMessages:
+    if type(value) in (UnknownMessages, UnknownList):
         return measure(recorder, value), None
     if type(value) in (UnknownText, UnknownMapping):
+        recorder.reads_contents = True  # whatever is asked about it
         return UnknownNumber(recorder, f"len({value.source})"), None
     return run_sequence_function(recorder, function, rt, value, *more, **named)
 
@@ -176,7 +178,10 @@ def run_filter_list(recorder: Recorder, function: Any, rt: Runtime, value: Any, 
     value = take_messages(recorder, value)
     if type(value) is UnknownMessages:
         return value, InTrail(value)
-    return run_sequence_function(recorder, function, rt, value, trail)
+    found = run_sequence_function(recorder, function, rt, value, trail)
+    if id(value) in recorder.sources:
+        recorder.sources[id(found[0])] = found[0], recorder.sources[id(value)][1]
+    return found
 
 
 def run_get_neighbour(

@@ -8,31 +8,120 @@ another message; one without unknown values is a constant. Where a function cann
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
+from turnwise.engine.provenance.container_rules import ITEMS, PICK
 from turnwise.engine.provenance.text_rules import JOINED
-from turnwise.engine.provenance.trails import Trail
+from turnwise.engine.provenance.trails import MESSAGES, Trail
 from turnwise.engine.segments.symbols import (
     MAX_PARTS,
     MAX_VISITS,
+    SOME_FIELD,
     InTrail,
+    MessageField,
     NotRecordable,
+    SafeText,
     Sourced,
+    TextSlot,
+    UnknownList,
+    UnknownMapping,
     UnknownMessages,
     UnknownText,
     check_length,
 )
+
+IS_MADE = re.compile(r"_fields\[|\balign\(")  # in the source of what stands for a message
+KEY_PATH = re.compile(r"\['\w+'\]")
 
 UNTRACED = (object(),)
 """The trail of a text whose origins are not recorded."""
 
 
 class StateTrail(NamedTuple):
-    """The trail of a text that a namespace has had since an earlier section."""
+    """The trail of a value that a namespace has had since an earlier section."""
 
-    key: str
+    source: str
+
+
+COMPUTED = (object(),)
+"""The head of a trail that a helper makes: its name and its arguments follow."""
+
+
+def write_value(recorder: Any, value: Any) -> str:
+    """Return the source of a value with unknown ones in it."""
+    if isinstance(value, (UnknownText, Sourced)):
+        return str(value.source)
+    if type(value) is UnknownMessages and value.skipped is not None:
+        return f"M[{value.skipped}:]"
+    if id(value) in recorder.sources:
+        return str(recorder.write_part(recorder.sources[id(value)][1]))
+    if type(value) in (list, dict):
+        recorder.visits += len(value)
+        if len(value) > MAX_PARTS or recorder.visits > MAX_VISITS:
+            raise NotRecordable
+    if type(value) is list:
+        return check_length(f"[{', '.join([write_value(recorder, one) for one in value])}]")
+    if type(value) is dict and all(type(key) is str for key in value):
+        items = [
+            f"{recorder.name(key)}: {write_value(recorder, one)}" for key, one in value.items()
+        ]
+        return check_length(f"{{{', '.join(items)}}}")
+    if value is None or type(value) in (str, bool, int):
+        return str(recorder.name(value))
+    raise NotRecordable
+
+
+def write_fields(recorder: Any, value: Any) -> str:
+    """Return the source of the fields of messages that are in a value, in its form.
+
+    A message is its index; a field, the index or what else stands for its message, and the key; a text or a list, a
+    tuple; a dict, one of these. `SOME_FIELD` stands for others.
+    """
+    if type(value) is UnknownList:
+        return value.fields
+    if type(value) is UnknownMessages:
+        return f"(*range({value.skipped}, n),)"
+    if type(value) is UnknownMapping:
+        return value.field.message if not value.field.path else f"{SOME_FIELD}"
+    if type(value) is UnknownText:
+        return " + ".join(["()", *map(_write_field, value.parts)])
+    if type(value) is SafeText:
+        raise NotRecordable
+    if id(value) in recorder.sources:  # a list that is whole counts as one, however long it is
+        return _write_field(recorder.sources[id(value)][1]) if value else "()"
+    if type(value) is dict:
+        items = [f"{key!r}: {write_fields(recorder, one)}, " for key, one in value.items()]
+        return check_length(f"{{{''.join(items)}}}")
+    if type(value) is list:
+        return check_length(f"({''.join([f'{write_fields(recorder, one)}, ' for one in value])})")
+    return "()"
+
+
+def write_place(place: str, key: str) -> str:
+    """Return the source of a field of a message, or of what a template made of several: with a comma after it."""
+    pair = f"({place}, {key!r})"
+    return f"*list_fields({pair}), " if IS_MADE.search(place) else f"{pair}, "
+
+
+def are_marked(value: Any, trail: Trail) -> bool:
+    """Whether a loop over a list surely marks its elements (`start_loop`)."""
+    if type(value) is not list:
+        return type(value) is UnknownMessages or value.are_marked
+    return not value or (type(trail) is tuple and trail[0] is ITEMS)
+
+
+def _write_field(part: str | TextSlot) -> str:
+    if isinstance(part, str):
+        return "()"
+    field = part.field or MessageField("", "")
+    if field.state:
+        return field.state
+    if KEY_PATH.fullmatch(field.path):
+        return f"({write_place(field.message, field.path[2:-2])})"
+    return f"({SOME_FIELD},)"
 
 
 def write_origins(
@@ -84,12 +173,18 @@ def _write(recorder: Any, value: Any) -> str | None:
     if id(value) in recorder.constant_trails:
         return None
     recorder.visits += 1
+    if kind is UnknownMessages and value.skipped is not None:
+        rule, whole = map(recorder.constants.keep, (PICK, MESSAGES))
+        return f"({rule}, {whole}, range({value.skipped}, n))"
     if value is UNTRACED or kind is UnknownMessages or recorder.visits > MAX_VISITS:
         raise NotRecordable
     if kind is UnknownText or isinstance(value, Sourced):
         return str(value.source)
     if kind is StateTrail:
-        return f"S[{value.key!r}]"
+        return str(value.source)
+    if kind is tuple and value[:1] == COMPUTED:
+        arguments = [_write(recorder, one) or recorder.constants.keep(one) for one in value[2:]]
+        return f"{value[1]}({', '.join(arguments)})"
     if id(value) in recorder.sources:
         return str(recorder.write_part(recorder.sources[id(value)][1]))
     if kind is dict:

@@ -35,6 +35,7 @@ MAX_VISITS = 100_000  # of values that are looked through
 MAX_PARTS = 100  # of a text
 MAX_LIST = 24  # elements of a list in a message, or of a text that is split
 CHARACTER = "\ufdd0"
+SOME_FIELD = (-1, "")  # of a message that is not known, or a part of one
 LOCAL = "r"  # before the number of a namespace of a round
 
 
@@ -62,7 +63,7 @@ class MessageField(NamedTuple):
     Attributes:
         message: the source of the index of the message.
         path: the source of the way from the message to the value: `['tool_calls'][0]`.
-        state: the key in S of the fields, if the text is from a namespace.
+        state: the source of the fields, if a namespace has them (`write_fields`).
     """
 
     message: str
@@ -315,7 +316,42 @@ class RoundCounter(UnknownNumber):
         return self
 
 
-class UnknownMessages:
+class UnknownElements:
+    """A list of which not even the length is known; `count` is the source of that."""
+
+    __slots__ = ()
+    recorder: Any
+    count: Any
+
+    @property  # type: ignore[misc]  # mypy knows `__class__` as an attribute
+    def __class__(self) -> type:
+        return list
+
+    def __bool__(self) -> bool:
+        return bool(self.recorder.ask(f"{self.count} > 0"))
+
+    def find_place(self, index: Any) -> str:
+        """Return the source of the place of an element, counted from the first."""
+        if isinstance(index, UnknownNumber):
+            place = index.source
+        elif type(index) is int:
+            place = repr(index) if index >= 0 else f"({self.count} - {-index})"
+        else:
+            raise NotRecordable
+        # Generated code has asked already whether there are so many.
+        if not self.recorder.ask(f"0 <= {place} < {self.count}"):
+            raise NotRecordable
+        return place
+
+    def __eq__(self, other: object) -> bool:
+        return refuse() if isinstance(other, list) else False
+
+    __hash__ = None  # type: ignore[assignment]  # as a list has none
+    __iter__: Callable[[UnknownElements], Iterator[Any]] = refuse
+    __contains__ = refuse
+
+
+class UnknownMessages(UnknownElements):
     """The messages, or some of them.
 
     Args:
@@ -357,24 +393,8 @@ class UnknownMessages:
         """Return those whose indices are in a list."""
         return type(self)(self.recorder, f"{chosen}[@]", f"len({chosen})", chosen=chosen)
 
-    @property  # type: ignore[misc]  # mypy knows `__class__` as an attribute
-    def __class__(self) -> type:
-        return list
-
-    def __bool__(self) -> bool:
-        return bool(self.recorder.ask(f"{self.count} > 0"))
-
     def __getitem__(self, index: Any) -> UnknownMapping:
-        if isinstance(index, UnknownNumber):
-            place = index.source
-        elif type(index) is int:
-            place = repr(index) if index >= 0 else f"({self.count} - {-index})"
-        else:
-            raise NotRecordable
-        # Generated code has asked already whether there are so many.
-        if not self.recorder.ask(f"0 <= {place} < {self.count}"):
-            raise NotRecordable
-        return self.get(place)
+        return self.get(self.find_place(index))
 
     def get(self, place: str) -> UnknownMapping:
         """Return the message at a place, which is a source."""
@@ -397,9 +417,38 @@ class UnknownMessages:
         """Return the source of the index of the message at a place."""
         return self.index.replace("@", place)
 
-    __hash__ = None  # type: ignore[assignment]  # as a list has none
-    __iter__: Callable[[UnknownMessages], Iterator[Any]] = refuse
-    __contains__ = __eq__ = refuse
+
+class UnknownList(UnknownElements, Sourced):
+    """A list that the template made, of messages or of what is in them.
+
+    Args:
+        recorder: records the questions.
+        source: the expression of the list.
+        fields: that of its fields (`write_fields`).
+        are_marked: whether a loop over it surely marks its elements (`start_loop`).
+
+    Attributes:
+        trail: its trail, when a loop is over it.
+    """
+
+    __slots__ = ("_fields", "are_marked", "trail")
+
+    def __init__(self, recorder: Any, source: str, fields: str, are_marked: bool) -> None:
+        super().__init__(recorder, source)
+        self._fields = check_length(fields)
+        self._section = recorder.find_section(source + fields)
+        self.are_marked = are_marked
+        self.trail: Trail = None
+
+    @property
+    def fields(self) -> str:
+        """The expression of its fields."""
+        return str(self.recorder.check_section(self._fields, self._section))
+
+    @property
+    def count(self) -> str:
+        """The source of its length."""
+        return f"len({self.source})"
 
 
 class UnknownRange(UnknownMessages):
@@ -436,7 +485,7 @@ class StatePairs(dict[str, Pair]):
 
 UNKNOWN = (
     *(UnknownText, SafeText, UnknownNumber, UnknownFloat, RoundCounter),
-    *(UnknownMapping, UnknownMessages, UnknownRange),
+    *(UnknownMapping, UnknownMessages, UnknownRange, UnknownList),
 )
 
 
@@ -444,7 +493,7 @@ def join_parts(texts: Sequence[Any]) -> Parts:
     """Return the parts of several texts, with constants beside each other as one."""
     parts: list[str | TextSlot] = []
     for text in texts:
-        for part in text.parts if type(text) is UnknownText else (text,):
+        for part in text.parts if isinstance(text, UnknownText) else (text,):
             if not part:
                 continue
             if isinstance(part, str) and parts and isinstance(parts[-1], str):

@@ -14,17 +14,20 @@ from turnwise.engine.provenance.text_rules import JOINED, REPLACED, STRIPPED
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.provenance.written_fields import unwrap_trail
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE
-from turnwise.engine.runtime.values import Pair
+from turnwise.engine.runtime.values import Pair, Safe
 from turnwise.engine.segments.recorder import Recorder
+from turnwise.engine.segments.sources import write_value
 from turnwise.engine.segments.symbols import (
     MAX_LIST,
     InTrail,
     NotRecordable,
+    SafeText,
     UnknownText,
     join_parts,
 )
 
 QUESTION_METHODS = frozenset(["startswith", "endswith"])
+SAFE = (Safe, SafeText)
 STRIPS = {"lstrip": ["lstrip"], "rstrip": ["rstrip"], "strip": ["lstrip", "rstrip"]}
 SEARCHES = ("replace", "split", "rsplit")
 
@@ -34,16 +37,23 @@ def concatenate_texts(recorder: Recorder, items: Sequence[Any]) -> Pair:
     texts = items[::2]
     if not all(isinstance(text, str) for text in texts):
         raise NotRecordable
-    parts = join_parts(texts)
-    found = recorder.make_text(
-        parts, any(text.is_full for text in texts if type(text) is UnknownText)
-    )
+    kind = UnknownText
+    if any(type(text) in SAFE for text in texts):
+        kind, recorder.reads_contents = SafeText, True
+        for (
+            text
+        ) in texts:  # others are escaped: if there is nothing to escape, they stay as they are
+            source = write_value(recorder, str(text) if type(text) is Safe else text)
+            if type(text) not in SAFE and not recorder.ask(f"escape({source}) == {source}"):
+                raise NotRecordable
+    is_full = any(text.is_full for text in texts if type(text) is UnknownText)
+    found = recorder.make_text(join_parts(texts), is_full, kind)
     recorder.pay(found)
     return found, (JOINED, _hide_texts(items))
 
 
 def _hide_texts(values: Sequence[Any]) -> list[Any]:
-    return [InTrail(value) if type(value) is UnknownText else value for value in values]
+    return [InTrail(value) if isinstance(value, UnknownText) else value for value in values]
 
 
 def call_text_method(
