@@ -15,9 +15,8 @@ from typing import Any
 
 from turnwise.engine.compiler.branches import NOTE, BranchPoint, WatchedTree
 from turnwise.engine.compiler.compiler import GeneratedCode, generate_code
-from turnwise.engine.compiler.scopes import CompileError
 from turnwise.engine.compiler.syntax import (
-    TemplateTooLarge,
+    CompileError,
     locate_error,
     pack_position,
     parse,
@@ -38,7 +37,6 @@ from turnwise.errors import (
     TemplateRaised,
     TemplateRuntimeError,
     TemplateSecurityError,
-    TemplateSyntaxError,
     short_repr,
 )
 from turnwise.sized_cache import SizedCache
@@ -117,16 +115,10 @@ class Program:
         try:
             return self._translate()
         except CompileError as error:
-            raise locate_error(
-                TemplateSyntaxError, str(error), self.text, self.name, error.lineno, hint=error.hint
-            ) from None
-        except TemplateTooLarge as error:
-            raise locate_error(
-                *(TemplateLimitError, str(error), self.text, self.name, error.lineno),
-                budget=error.budget,
-            ) from None
+            raise error.locate(self.text, self.name) from None
         except RecursionError:
-            raise self._too_deep("the template is nested too deeply") from None
+            message = "the template is nested too deeply"
+            raise TemplateLimitError(message, budget="depth", name=self.name) from None
 
     def _translate(self) -> GeneratedCode:
         return generate_code(parse(self.text, self.name), self.shadowed)
@@ -137,10 +129,7 @@ class Program:
         except (SyntaxError, RecursionError, MemoryError) as error:
             # Python's own limits on nesting; anything else here is a defect of the compiler
             message = f"the template is nested too deeply for Python ({error})"
-            raise self._too_deep(message) from None
-
-    def _too_deep(self, message: str) -> TemplateLimitError:
-        return TemplateLimitError(message, budget="depth", name=self.name)
+            raise TemplateLimitError(message, budget="depth", name=self.name) from None
 
     def measure_size(self) -> int:
         """Return about how many bytes the program takes, beside its text."""

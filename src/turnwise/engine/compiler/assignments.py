@@ -8,16 +8,14 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Code, Kind, join_pairs
-from turnwise.engine.compiler.context import CompileContext, CompilerPart
-from turnwise.engine.compiler.scopes import CompileError
+from turnwise.engine.compiler.context import CompilerPart
+from turnwise.engine.compiler.syntax import CompileError
 
 
 class AssignmentCompiler(CompilerPart):
     """Compiles assignments to names, to attributes of namespaces, and to several targets at once."""
 
-    def __init__(self, context: CompileContext, calls: CallCompiler) -> None:
-        super().__init__(context)
-        self.calls = calls
+    calls: CallCompiler
 
     def visit_Assign(self, node: nodes.Assign) -> None:
         with self.variables.change_frame(assigning=True):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import Code
-from turnwise.engine.compiler.context import CompileContext, CompilerPart
+from turnwise.engine.compiler.context import CompilerPart
 from turnwise.engine.compiler.syntax import unpack_position
 from turnwise.engine.compiler.tree import find_start
 
@@ -56,19 +56,16 @@ class WatchedTree:
 
     Attributes:
         points: Where it branches; point `i` has the outcomes `2 * i` (true, or it ran) and `2 * i + 1` (false).
+        numbers: The number of the point that a wrapping node stands for, by the identity of the node.
     """
 
     def __init__(self, tree: nodes.Template) -> None:
         self.tree = tree
         self.points: list[BranchPoint] = []
-        self._numbers: dict[int, int] = {}  # of the wrapping nodes, by identity
+        self.numbers: dict[int, int] = {}
         found = sorted(list_nodes(tree), key=lambda node: node.lineno or 0)
         for node in found:
             self._watch(node)
-
-    def number_of(self, node: nodes.Node) -> int:
-        """Return the number of the point that a wrapping node stands for."""
-        return self._numbers[id(node)]
 
     def _watch(self, node: nodes.Node) -> None:
         if isinstance(node, (nodes.If, nodes.CondExpr)):
@@ -103,22 +100,19 @@ class WatchedTree:
 
     def _add(self, wrapped: nodes.Node, kind: str, node: nodes.Node) -> None:
         start = find_start(node) if isinstance(node, nodes.Expr) else node.lineno
-        self._numbers[id(wrapped)] = len(self.points)
+        self.numbers[id(wrapped)] = len(self.points)
         self.points.append(BranchPoint(kind, node, *unpack_position(start)))
 
 
 class BranchCompiler(CompilerPart):
     """Compiles the nodes that note outcomes."""
 
-    def __init__(self, context: CompileContext, watched: WatchedTree) -> None:
-        super().__init__(context)
-        self.watched = watched
+    watched: WatchedTree
 
     def visit_MarkSafe(self, node: nodes.MarkSafe, trail: bool) -> Code:
-        writer = self.context.writer
-        code = writer.name_value(self.context.compile(node.expr, trail))
-        outcome = 2 * self.watched.number_of(node)
-        writer.line(f"{NOTE}({outcome} if {code.value} else {outcome + 1})")
+        code = self.writer.name_value(self.context.compile(node.expr, trail))
+        outcome = 2 * self.watched.numbers[id(node)]
+        self.writer.line(f"{NOTE}({outcome} if {code.value} else {outcome + 1})")
         return code
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import Code, Kind, scalar
-from turnwise.engine.compiler.context import CompileContext, CompilerPart
+from turnwise.engine.compiler.context import CompilerPart
 from turnwise.engine.compiler.lookups import LookupCompiler
-from turnwise.engine.compiler.scopes import CompileError
+from turnwise.engine.compiler.syntax import CompileError
 from turnwise.engine.runtime.costs import TEXT_FILTERS
 from turnwise.engine.runtime.filters import FILTERS, WITHHELD
 from turnwise.engine.runtime.jinja_tests import INLINE, TESTS
@@ -24,9 +24,7 @@ from turnwise.errors import did_you_mean
 class CallCompiler(CompilerPart):
     """Compiles filters, tests, and calls of functions, methods and macros."""
 
-    def __init__(self, context: CompileContext, lookups: LookupCompiler) -> None:
-        super().__init__(context)
-        self.lookups = lookups
+    lookups: LookupCompiler
 
     # ---- filters and tests ----
 
@@ -46,16 +44,13 @@ class CallCompiler(CompilerPart):
         if name not in FILTERS:
             return self._compile_unknown(node, "filter", sorted(FILTERS))
         if name == "length" and not node.args and not node.kwargs:
-            return self._compile_length(value)
+            return scalar(f"length(rt, {self.writer.store_value(value).value}, None)[0]", Kind.INT)
         source = self.compile_arguments(node)
         self.writer.lineno = node.lineno
         if name == "tojson":  # its punctuation counts as text of the template, at this position
             source += f", node={self.writer.add_text_position(node.lineno)}"
         kind = Kind.TEXT if name in TEXT_FILTERS else Kind.ANY
         return self.writer.store_pair(f"filter_{name}(rt, {value.pair}{source})", kind)
-
-    def _compile_length(self, value: Code) -> Code:
-        return scalar(f"length(rt, {self.writer.store_value(value).value}, None)[0]", Kind.INT)
 
     def visit_Test(self, node: nodes.Test, trail: bool) -> Code:
         value = self.context.compile(node.node, False)
@@ -86,7 +81,7 @@ class CallCompiler(CompilerPart):
         else:
             hint = did_you_mean(node.name, known, f"there is no such {what}; known")
         if not self.variables.frame.conditional:
-            raise CompileError(message, node.lineno, hint)
+            raise CompileError(message, node.lineno, hint=hint)
         self.writer.lineno = node.lineno
         self.writer.line(f"raise Failure({message!r}, {hint!r})")
         return Code("rt")  # never reached; Python warns of some uses of a constant

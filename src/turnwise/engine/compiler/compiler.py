@@ -66,21 +66,21 @@ def generate_code(
     """
     context = CompileContext(tree, shadowed)
     lookups = LookupCompiler(context)
-    calls = CallCompiler(context, lookups)
-    assignments = AssignmentCompiler(context, calls)
+    calls = CallCompiler(context, lookups=lookups)
+    assignments = AssignmentCompiler(context, calls=calls)
     macros = MacroCompiler(context, calls)
     context.parts = [
         ValueCompiler(context),
         lookups,
         OperatorCompiler(context),
         calls,
-        StatementCompiler(context, calls, assignments),
+        StatementCompiler(context, calls=calls, assignments=assignments),
         assignments,
-        LoopCompiler(context, assignments),
+        LoopCompiler(context, assignments=assignments),
         macros,
     ]
     if watched is not None:
-        context.parts.append(BranchCompiler(context, watched))
+        context.parts.append(BranchCompiler(context, watched=watched))
     writer, variables = context.writer, context.variables
     writer.marks_writers = marks_writers
     variables.frame.symbols.analyze_node(tree)

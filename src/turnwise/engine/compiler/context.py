@@ -15,7 +15,8 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import Code, CodeWriter
 from turnwise.engine.compiler.cost import StepCosts
-from turnwise.engine.compiler.scopes import CompileError, Frame, Variables
+from turnwise.engine.compiler.scopes import Frame, Variables
+from turnwise.engine.compiler.syntax import CompileError
 from turnwise.engine.compiler.tree import walk
 
 TAGS = {"ScopedEvalContextModifier": "autoescape", "FromImport": "from ... import"}
@@ -76,9 +77,11 @@ class CompilerPart:
 
     Args:
         context: the state that all parts share.
+        others: the parts that it calls, by the names that it declares.
     """
 
-    def __init__(self, context: CompileContext) -> None:
+    def __init__(self, context: CompileContext, **others: Any) -> None:
         self.context = context
         self.writer = context.writer
         self.variables = context.variables
+        vars(self).update(others)

@@ -29,6 +29,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
+from jinja2.visitor import NodeVisitor
 
 from turnwise.engine.compiler.syntax import parse
 from turnwise.engine.compiler.tree import (
@@ -36,8 +37,10 @@ from turnwise.engine.compiler.tree import (
     find_assigned_names,
     find_nodes,
     is_loop,
+    list_lookups,
     walk,
 )
+from turnwise.engine.runtime.methods import DICT_CHANGES, LIST_CHANGES
 from turnwise.sized_cache import SizedCache
 
 PROMPT_FLAG, ASSISTANT, MESSAGES = "add_generation_prompt", "assistant", "messages"
@@ -46,13 +49,17 @@ OTHER = "other"  # any role but the assistant's
 NEXT = frozenset(["last", "nextitem"])
 PAST = frozenset(["index", "index0", "first", "previtem", "depth", "depth0", "cycle", "changed"])
 EMPTINESS = frozenset(["defined", "undefined", "none"])
-MUTATING = frozenset(
-    [
-        *("append", "clear", "extend", "insert", "pop", "popitem", "remove", "reverse"),
-        *("next", "reset", "setdefault", "sort", "update"),
-    ]
-)
+MUTATING = frozenset([*DICT_CHANGES, *LIST_CHANGES, "next", "reset"])
 COUNTS = ("length", "count")
+# What templates write, to compare nodes with.
+LOOP, ZERO, ONE = nodes.Name("loop", "load"), nodes.Const(0), nodes.Const(1)
+INDEX, NEXT_ITEM = (nodes.Getattr(LOOP, name, "load") for name in ("index0", "nextitem"))
+BEFORE, AFTER = nodes.Sub(INDEX, ONE), nodes.Add(INDEX, ONE)
+IS_ZERO, *IS_NOT_ZERO = (
+    nodes.Compare(INDEX, [nodes.Operand(sign, ZERO)]) for sign in ("eq", "gt", "ne")
+)
+IS_FIRST = (nodes.Getattr(LOOP, "first", "load"), IS_ZERO)
+REFUSAL = nodes.Name("raise_exception", "load")
 # What is not the same in all conversations; the tools are the same for all turns of one.
 VARIABLE = frozenset([MESSAGES, "tools", "documents", "strftime_now"])
 
@@ -126,7 +133,7 @@ class _Place(NamedTuple):
 _OUTSIDE = _Place()
 
 
-class _Proof:
+class _Proof(NodeVisitor):
     """Walks over a template and raises `_NotProven` at the first node that spoils the proof.
 
     Args:
@@ -163,21 +170,12 @@ class _Proof:
             is_after = self.is_done and place.is_outside
             if self._is_prompt and is_after and not isinstance(node, nodes.Macro):
                 self._constants.append(node)
-            elif isinstance(node, nodes.If):
-                self._check_if(node, place)
-            elif isinstance(node, nodes.For):
-                self._check_for(node, place)
-            elif isinstance(node, nodes.Assign):
-                self._check_assignment(node, place)
-            elif isinstance(node, nodes.Output):
-                for part in node.nodes:
-                    self._check_output(part, place, is_after)
             else:
-                self._check_block(node, place)
+                self.visit(node, place)
             if self.is_done and place.is_outside:
                 self._tail.append(node)
 
-    def _check_block(self, node: nodes.Node, place: _Place) -> None:
+    def generic_visit(self, node: nodes.Node, place: _Place) -> None:
         """Check a macro, or a block whose text is captured; a macro runs where it is called."""
         assigned = {*find_assigned_names(walk(node))}
         self._role_names -= assigned
@@ -191,7 +189,11 @@ class _Proof:
             else:
                 self.check_expression(child, place)
 
-    def _check_output(self, part: nodes.Node, place: _Place, is_after: bool) -> None:
+    def visit_Output(self, node: nodes.Output, place: _Place) -> None:
+        for part in node.nodes:
+            self._check_output(part, place)
+
+    def _check_output(self, part: nodes.Node, place: _Place) -> None:
         if not self._is_prompt and isinstance(part, nodes.CondExpr) and _is_false(part.test):
             self._add_guard(part.test)
             self._constants.append(part.expr1)
@@ -200,10 +202,10 @@ class _Proof:
             part = part.expr2
         written = getattr(part, "data", getattr(part, "value", None))
         is_blank = isinstance(written, str) and not written.strip()
-        self._require(not is_after or is_blank)
+        self._require(is_blank or not (self.is_done and place.is_outside))
         self.check_expression(part, place)
 
-    def _check_if(self, node: nodes.If, place: _Place) -> None:
+    def visit_If(self, node: nodes.If, place: _Place) -> None:
         is_last = node is self._last_statement and place.owns_loop
         if _is_false(node.test) and (is_last or not self._is_prompt):
             if self._is_prompt:  # no other branch can be told from the prompt
@@ -235,10 +237,10 @@ class _Proof:
         """Return the place under a condition."""
         return place._replace(
             role=place.role or self._find_role(test, place.target),
-            has_previous=place.has_previous or is_not_first(test),
+            has_previous=place.has_previous or _is_not_first(test),
         )
 
-    def _check_for(self, node: nodes.For, place: _Place) -> None:
+    def visit_For(self, node: nodes.For, place: _Place) -> None:
         skipped = self._count_skipped(node.iter, place)
         targets = {*find_assigned_names(walk(node.target))}
         self._role_names -= targets
@@ -276,7 +278,7 @@ class _Proof:
             self.check_expression(node.test, inside)
         self.check_statements(node.body, inside)
 
-    def _check_assignment(self, node: nodes.Assign, place: _Place) -> None:
+    def visit_Assign(self, node: nodes.Assign, place: _Place) -> None:
         name = getattr(node.target, "name", "") if isinstance(node.target, nodes.Name) else ""
         skipped = self._count_skipped(node.node, place)
         if skipped is not None and name and place.is_outside:
@@ -298,7 +300,7 @@ class _Proof:
             self._check_operand(node.left, place)
             if isinstance(node, nodes.And):
                 place = self._enter(node.left, place)
-            elif is_first(node.left):
+            elif node.left in IS_FIRST:
                 place = place._replace(has_previous=True)
             self._check_operand(node.right, place)
         elif isinstance(node, nodes.Not):
@@ -344,17 +346,16 @@ class _Proof:
             self._require(node.arg.value >= 0 if self._is_prompt else node.arg.value == 0)
             self._require_messages(self._skipped[name] + node.arg.value + 1)
             return True
-        distance = _measure_distance(node.arg) if place.owns_loop else None
-        if distance == -1:
-            return place.has_previous
-        return distance == 1 and place.role == self._knowing_role and name == place.sequence
+        if node.arg == BEFORE:
+            return place.owns_loop and place.has_previous
+        return _is_next(node, place) and place.role == self._knowing_role
 
     def _is_count_above_zero(self, node: nodes.Compare) -> bool:
         count, operand = node.expr, node.ops[0]
         if not isinstance(count, nodes.Filter) or count.name not in COUNTS:
             return False
         name = getattr(count.node, "name", None)
-        if name not in self._skipped or not _is_constant(operand.expr, 0):
+        if name not in self._skipped or operand.expr != ZERO:
             return False
         self._require_messages(self._skipped[name] + 1)
         return operand.op in ("gt", "eq", "ne")
@@ -441,8 +442,8 @@ def _decide(test: nodes.Node, place: _Place, is_last: bool) -> bool | None:
 def _decide_role(test: nodes.Compare, place: _Place) -> bool | None:
     """Return what a comparison of the role of the next message says, if that is an assistant's."""
     values = _find_constants(test.ops[0].expr)
-    is_of_next = _is_next(getattr(test.expr, "node", test), place)
-    if not values or not is_of_next or _get_field(test.expr) != "role":
+    owner = getattr(test.expr, "node", test)
+    if not values or not _is_next(owner, place) or test.expr not in list_lookups(owner, "role"):
         return None
     is_in = ASSISTANT in values
     answers = {"eq": is_in, "in": is_in, "ne": not is_in, "notin": not is_in}
@@ -450,11 +451,8 @@ def _decide_role(test: nodes.Compare, place: _Place) -> bool | None:
 
 
 def _is_next(node: nodes.Node, place: _Place) -> bool:
-    if _is_of_loop(node, "nextitem"):
-        return place.owns_loop
-    if not isinstance(node, nodes.Getitem) or not isinstance(node.node, nodes.Name):
-        return False
-    return place.owns_loop and node.node.name == place.sequence and _measure_distance(node.arg) == 1
+    named = nodes.Getitem(nodes.Name(place.sequence, "load"), AFTER, "load")
+    return place.owns_loop and node in (NEXT_ITEM, named)
 
 
 # ---- conditions ----
@@ -462,34 +460,17 @@ def _is_next(node: nodes.Node, place: _Place) -> bool:
 
 def _is_false(test: nodes.Node) -> bool:
     """Return whether a condition is false without a generation prompt."""
-    if isinstance(test, nodes.Name):
-        return test.name == PROMPT_FLAG
-    if isinstance(test, nodes.And):
-        return _is_false(test.left) or _is_false(test.right)
-    if isinstance(test, nodes.Or):
-        return _is_false(test.left) and _is_false(test.right)
+    if isinstance(test, (nodes.And, nodes.Or)):
+        decide = any if isinstance(test, nodes.And) else all
+        return decide(map(_is_false, (test.left, test.right)))
     if isinstance(test, nodes.Compare):
         is_true = test.ops[0].op == "eq" and _find_constants(test.ops[0].expr) == [True]
         return is_true and _is_false(test.expr)
-    return False
+    return isinstance(test, nodes.Name) and test.name == PROMPT_FLAG
 
 
 def _is_role_of(node: nodes.Node, target: str | None) -> bool:
-    owner = getattr(node, "node", None)
-    is_message = isinstance(owner, nodes.Name) and owner.name == target
-    return is_message and _get_field(node) == "role"
-
-
-def _get_field(node: nodes.Node) -> object:
-    if isinstance(node, nodes.Getattr):
-        return node.attr
-    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
-        return node.arg.value
-    return None
-
-
-def _is_constant(node: nodes.Node, value: int) -> bool:
-    return isinstance(node, nodes.Const) and bool(node.value == value)
+    return node in list_lookups(nodes.Name(target, "load"), "role")
 
 
 def _find_constants(node: nodes.Node) -> list[Any]:
@@ -499,53 +480,21 @@ def _find_constants(node: nodes.Node) -> list[Any]:
     return values if len(values) == len(items) else []
 
 
-def is_first(test: nodes.Node) -> bool:
-    """Return whether a condition says that the message is the first."""
-    return _compares_index(test, ("eq",)) or _is_of_loop(test, "first")
-
-
-def is_not_first(test: nodes.Node) -> bool:
+def _is_not_first(test: nodes.Node) -> bool:
     """Return whether a condition says that the message is not the first."""
     if isinstance(test, nodes.And):
-        return is_not_first(test.left) or is_not_first(test.right)
+        return _is_not_first(test.left) or _is_not_first(test.right)
     if isinstance(test, nodes.Not):
-        return is_first(test.node)
-    return _compares_index(test, ("gt", "ne"))
-
-
-def _compares_index(test: nodes.Node, operators: tuple[str, ...]) -> bool:
-    if not isinstance(test, nodes.Compare):
-        return False
-    operand = test.ops[0]
-    return (
-        _is_of_loop(test.expr, "index0")
-        and _is_constant(operand.expr, 0)
-        and operand.op in operators
-    )
-
-
-def _is_of_loop(node: nodes.Node, name: str) -> bool:
-    return isinstance(node, nodes.Getattr) and is_loop(node.node) and node.attr == name
-
-
-def _measure_distance(index: nodes.Node) -> int | None:
-    """Return how far `loop.index0 - 1` or `loop.index0 + 1` is from the message; None for another index."""
-    if not isinstance(index, (nodes.Add, nodes.Sub)) or not _is_of_loop(index.left, "index0"):
-        return None
-    distance = 1 if isinstance(index, nodes.Add) else -1
-    return distance if _is_constant(index.right, 1) else None
+        return test.node in IS_FIRST
+    return test in IS_NOT_ZERO
 
 
 # ---- names ----
 
 
 def _writes(loop: nodes.For) -> bool:
-    for output in find_nodes(loop, nodes.Output):
-        for part in output.nodes:
-            called = part.node if isinstance(part, nodes.Call) else None
-            if not isinstance(called, nodes.Name) or called.name != "raise_exception":
-                return True
-    return False
+    parts = [part for output in find_nodes(loop, nodes.Output) for part in output.nodes]
+    return not all(isinstance(part, nodes.Call) and part.node == REFUSAL for part in parts)
 
 
 def _find_changed_names(statement: nodes.Node) -> set[str]:

@@ -38,12 +38,10 @@ LOOP_NEIGHBOURS = {
 class Lookup(NamedTuple):
     """The generated forms of one lookup."""
 
-    owner: str
     guard: str  # the condition under which the inline form is right; empty if it always is
     inline: str
     inline_trail: str
     call: str  # the runtime call for all other owners; returns value and trail
-    key: str  # identifies the lookup among those of its owner
 
 
 class LookupCompiler(CompilerPart):
@@ -108,31 +106,22 @@ class LookupCompiler(CompilerPart):
         return self.writer.store_pair(f"{function}(rt, {owner.pair}{bounds})")
 
     def _read_field(self, owner: Code, name: str, call: str, trail: bool) -> Code:
-        key = self.writer.quote(name)
+        """Look a field up, unless it is available from an earlier lookup."""
+        writer = self.writer
+        key = writer.quote(name)
         message = f"'dict object' has no attribute {short_repr(name)}"
-        undefined = Undefined(message, owner=owner.value, key=name)
-        absence = self.writer.share_constant("U", undefined)
-        lookup = Lookup(
-            owner=owner.value,
-            guard="" if owner.kind is Kind.MESSAGE else f"{owner.value}.__class__ is dict",
-            inline=f"{owner.value}[{key}] if {key} in {owner.value} else {absence}",
-            inline_trail=f"({owner.trail}, {key})",
-            call=call,
-            key=key,
-        )
-        return self._read_once(lookup, trail)
-
-    def _read_once(self, lookup: Lookup, trail: bool) -> Code:
-        """Look a value up, unless it is available from an earlier lookup."""
-        reads = self.writer.reads
-        known = reads.recall(lookup.owner, lookup.key)
+        absence = writer.share_constant("U", Undefined(message, owner.value, name))
+        guard = "" if owner.kind is Kind.MESSAGE else f"{owner.value}.__class__ is dict"
+        inline = f"{owner.value}[{key}] if {key} in {owner.value} else {absence}"
+        lookup = Lookup(guard, inline, f"({owner.trail}, {key})", call)
+        known = writer.reads.recall(owner.value, key)
         if known is None:
             code = self._write_lookup(lookup, trail)
         elif trail and known.trail == NO_TRAIL:
             code = self._add_trail(lookup, known.value)
         else:
             return known
-        reads.remember(lookup.owner, lookup.key, code)
+        writer.reads.remember(owner.value, key, code)
         return code
 
     def _write_lookup(self, lookup: Lookup, trail: bool) -> Code:

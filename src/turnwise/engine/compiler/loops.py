@@ -29,15 +29,17 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.assignments import AssignmentCompiler
 from turnwise.engine.compiler.codegen import Code, Kind
-from turnwise.engine.compiler.context import CompileContext, CompilerPart
+from turnwise.engine.compiler.context import CompilerPart
 from turnwise.engine.compiler.cost import MACRO_CALL_STEPS
 from turnwise.engine.compiler.lookups import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
-from turnwise.engine.compiler.scopes import CompileError, Frame
+from turnwise.engine.compiler.scopes import Frame
+from turnwise.engine.compiler.syntax import CompileError
 from turnwise.engine.compiler.tree import (
     child_nodes,
     find_assigned_names,
     find_nodes,
     is_loop,
+    list_lookups,
     walk,
 )
 
@@ -74,9 +76,7 @@ class ForLoop:
 class LoopCompiler(CompilerPart):
     """Compiles loops."""
 
-    def __init__(self, context: CompileContext, assignments: AssignmentCompiler) -> None:
-        super().__init__(context)
-        self.assignments = assignments
+    assignments: AssignmentCompiler
 
     def visit_For(self, node: nodes.For) -> None:
         if node.recursive:
@@ -256,11 +256,7 @@ def _skips_texts(node: nodes.For) -> bool:
     branch = node.body[0] if len(node.body) == 1 else None
     if not isinstance(branch, nodes.If) or not isinstance(node.target, nodes.Name):
         return False
-    element = nodes.Name(node.target.name, "load")
-    fields = [
-        nodes.Getattr(element, "type", "load"),
-        nodes.Getitem(element, nodes.Const("type"), "load"),
-    ]
+    fields = list_lookups(nodes.Name(node.target.name, "load"), "type")
     return not (branch.else_ or node.else_ or node.test) and all(
         isinstance(one.test, nodes.Compare)
         and one.test.expr in fields

@@ -14,7 +14,8 @@ from jinja2.compiler import find_undeclared
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Code, trail_of
 from turnwise.engine.compiler.context import CompileContext, CompilerPart
-from turnwise.engine.compiler.scopes import CompileError, KnownMacro
+from turnwise.engine.compiler.scopes import KnownMacro
+from turnwise.engine.compiler.syntax import CompileError
 from turnwise.engine.compiler.tree import find_assigned_names
 from turnwise.engine.runtime.values import Undefined
 

@@ -20,15 +20,6 @@ from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.engine.runtime.values import Undefined
 
 
-class CompileError(Exception):
-    """The template uses something that cannot be compiled."""
-
-    def __init__(self, message: str, lineno: int, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.lineno = lineno
-        self.hint = hint
-
-
 class KnownMacro(NamedTuple):
     """A macro whose name has no other meaning in the template, so that it can be called directly."""
 

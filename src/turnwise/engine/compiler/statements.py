@@ -9,20 +9,16 @@ from jinja2 import nodes
 from turnwise.engine.compiler.assignments import AssignmentCompiler
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Kind, join_pairs, text_condition
-from turnwise.engine.compiler.context import CompileContext, CompilerPart
-from turnwise.engine.compiler.scopes import CompileError
+from turnwise.engine.compiler.context import CompilerPart
+from turnwise.engine.compiler.syntax import CompileError
 from turnwise.engine.compiler.tree import flatten_chain, walk
 
 
 class StatementCompiler(CompilerPart):
     """Compiles statements, except for assignments, loops and macros."""
 
-    def __init__(
-        self, context: CompileContext, calls: CallCompiler, assignments: AssignmentCompiler
-    ) -> None:
-        super().__init__(context)
-        self.calls = calls
-        self.assignments = assignments
+    calls: CallCompiler
+    assignments: AssignmentCompiler
 
     # ---- output ----
 

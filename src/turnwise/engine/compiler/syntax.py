@@ -82,13 +82,34 @@ def unpack_position(lineno: int) -> tuple[int, int]:
     return lineno >> COLUMN_BITS, lineno & ((1 << COLUMN_BITS) - 1)
 
 
-class TemplateTooLarge(Exception):
-    """The template exceeds a limit; raised by the scanner, which does not know the template's name."""
+class CompileError(Exception):
+    """The template uses something that cannot be compiled; raised where its name is not known.
+
+    Args:
+        message: what is wrong.
+        lineno: where.
+        details: more about it, such as a hint.
+    """
+
+    kind: type[TemplateError] = TemplateSyntaxError
+
+    def __init__(self, message: str, lineno: int, **details: Any) -> None:
+        super().__init__(message)
+        self.lineno = lineno
+        self.details = details
+
+    def locate(self, text: str, name: str) -> TemplateError:
+        """Return the error that users see, in a template of this text and name."""
+        return locate_error(self.kind, str(self), text, name, self.lineno, **self.details)
+
+
+class TemplateTooLarge(CompileError):
+    """The template exceeds a limit."""
+
+    kind = TemplateLimitError
 
     def __init__(self, what: str, lineno: int, budget: str = "size") -> None:
-        super().__init__(f"the template is too large: {what}")
-        self.lineno = lineno
-        self.budget = budget
+        super().__init__(f"the template is too large: {what}", lineno, budget=budget)
 
 
 class Scanner(Lexer):
@@ -311,22 +332,20 @@ def parse(text: str, name: str) -> nodes.Template:
         raise TemplateSyntaxError(f"a template is text, not {type(text).__name__}", name=name)
     if len(text) > MAX_TEMPLATE_CHARACTERS:
         size = f"{len(text)} characters, more than {MAX_TEMPLATE_CHARACTERS}"
-        raise _limit_error(f"the template is too large: {size}", name)
+        message = f"the template is too large: {size}"
+        raise TemplateLimitError(message, budget="size", name=name)
     _refuse_surrogates(text, name)
     try:
         return _parse_tree(text)
     except jinja2.TemplateSyntaxError as error:
         message = error.message or "not a template"
-        hint = find_syntax_hint(message)
-        raise locate_error(
-            TemplateSyntaxError, message, text, name, error.lineno, hint=hint
-        ) from None
-    except TemplateTooLarge as error:
-        raise locate_error(
-            TemplateLimitError, str(error), text, name, error.lineno, budget=error.budget
-        ) from None
+        found = CompileError(message, error.lineno, hint=find_syntax_hint(message))
+        raise found.locate(text, name) from None
+    except CompileError as error:
+        raise error.locate(text, name) from None
     except RecursionError:
-        raise _limit_error(f"the template is too large: {TOO_DEEP}", name, "depth") from None
+        message = f"the template is too large: {TOO_DEEP}"
+        raise TemplateLimitError(message, budget="depth", name=name) from None
     except ValueError as error:  # an integer literal longer than Python reads
         raise TemplateSyntaxError(str(error), name=name) from None
 
@@ -343,10 +362,6 @@ def _parse_tree(text: str) -> nodes.Template:
 def parse_again(text: str) -> nodes.Template:
     """Return a syntax tree that may be changed, of a text that was parsed before without an error."""
     return Parser(ENVIRONMENT, text).parse()
-
-
-def _limit_error(message: str, name: str, budget: str = "size") -> TemplateLimitError:
-    return TemplateLimitError(message, budget=budget, name=name)
 
 
 def locate_error(

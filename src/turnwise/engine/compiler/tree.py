@@ -53,6 +53,14 @@ def is_loop(node: nodes.Node) -> bool:
     return isinstance(node, nodes.Name) and node.name == "loop"
 
 
+def list_lookups(owner: nodes.Expr, name: str) -> list[nodes.Node]:
+    """Return the forms in which a field is looked up, to compare nodes with: `owner.name`, `owner['name']`."""
+    return [
+        nodes.Getattr(owner, name, "load"),
+        nodes.Getitem(owner, nodes.Const(name), "load"),
+    ]
+
+
 def find_start(node: nodes.Node) -> int:
     """Return the position where an expression begins; jinja2 gives `a == b` that of its operator."""
     return min([each.lineno for each in walk(node) if each.lineno], default=node.lineno)

@@ -8,7 +8,7 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind
 from turnwise.engine.compiler.context import CompilerPart
-from turnwise.engine.compiler.scopes import CompileError
+from turnwise.engine.compiler.syntax import CompileError
 from turnwise.engine.runtime.limits import MAX_INTEGER_BITS
 
 SURROGATE = re.compile("[\ud800-\udfff]")

@@ -30,7 +30,7 @@ text that nobody trusts.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -66,7 +66,170 @@ Where = tuple[int | None, bool, Path | None]
 OUTSIDE: Where = (None, False, None)
 
 
-class PieceTable:
+class MessageTracker:
+    """Reads what a program wrote, and keeps count of loops and generation blocks."""
+
+    def __init__(self, follower: Follower) -> None:
+        self.follower = follower
+        self.texts: list[str] = []
+        self.trails: list[Trail] = []
+        self.message_starts = [0]
+        self.messages: list[int | None] = [None]
+        self.generation_switches = [0]  # outside from here on, then inside, outside, ...
+        self._open_generations = 0
+        self.part_starts = [0]
+        self.parts: list[Path | None] = [None]
+        self._loops: list[int | None] = []  # the message that each open loop is at
+        self._part_loops: list[Path | None] = []  # the content part that each open loop is at
+        self._message: int | None = None
+        self._unassigned: int | None = None  # the text where a round of unknown message began
+
+    def read(self, out: Sequence[Any]) -> None:
+        """Separate texts and marks, also those of blocks and macros.
+
+        This is hot: one pass for every rendering.
+        """
+        texts, trails = self.texts, self.trails
+        waiting = [pairs_of(out)]
+        while waiting:
+            for text, trail in waiting[-1]:
+                if text:
+                    if type(trail) is tuple and trail[0] is JOINED:
+                        block = self._open_block(text, trail[1])
+                        if block is not None:
+                            waiting.append(block)
+                            break
+                    texts.append(text)
+                    trails.append(trail)
+                elif type(trail) is tuple:
+                    if len(self._loops) == len(self.parts) == 1 and is_message(trail):
+                        # the common case: the only loop takes the next message
+                        self._loops[0] = self._message = trail[1]
+                        self.message_starts.append(len(texts))
+                        self.messages.append(trail[1])
+                    else:
+                        self._read_mark(trail)
+            else:
+                waiting.pop()
+
+    def _open_block(self, text: str, out: Sequence[Any]) -> Iterator[tuple[str, Trail]] | None:
+        """Return what a block wrote, and pay for it; None if it cannot be read.
+
+        A block beyond the budget is one text, whose trail is followed by nobody either.
+        """
+        cost = BLOCK_COST + len(out) // 2
+        if self.follower.take(cost) < cost or not is_joined(text, out):
+            return None
+        return pairs_of(out)
+
+    def _read_mark(self, trail: tuple[Any, ...]) -> None:
+        if trail is BEGIN or trail is END:
+            self._count_generation(1 if trail is BEGIN else -1)
+            return
+        if trail is LOOP:
+            self._loops.append(None)
+            self._part_loops.append(None)
+        elif trail is DONE:
+            self._loops.pop()
+            self._part_loops.pop()
+        elif trail is NEXT:
+            self._loops[-1] = self._part_loops[-1] = None
+            self._unassigned = len(self.texts)
+        elif not self._loops:
+            return
+        elif trail[0] is BOUND:
+            self._move_to_part(trail)
+            if self._message is None:
+                self._loops[-1] = self._message_of_trail(trail[1])
+                self._assign_round(self._loops[-1])
+        else:
+            message = self._message_of_trail(trail)
+            if message is not None:
+                self._loops[-1], self._part_loops[-1] = message, None
+            else:
+                self._move_to_part(trail)
+        self._enter_innermost_message()
+        if len(self.parts) > 1 or (self._part_loops and self._part_loops[-1]):
+            self._enter_innermost_part()
+
+    def _move_to_part(self, trail: Trail) -> None:
+        part = self._part_loops[-1]
+        self._part_loops[-1] = self._follow(self.follower.part_of_mark, trail, part)
+
+    def _follow(self, find: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what is found by following the trail of a mark; None if the budget is spent."""
+        if self.follower.is_spent:
+            return None
+        try:
+            self.follower.charge(MARK_COST)
+            return find(*arguments)
+        except OutOfBudget:
+            return None
+
+    def _message_of_trail(self, trail: Trail) -> int | None:
+        """Return the index of the message that a trail leads to, or that a dict was made of."""
+        if trail is None:  # of a value that is not there
+            return None
+        if is_message(trail):
+            index: int = trail[1]
+            return index
+        resolved = self._follow(self.follower.resolve, trail)
+        if isinstance(resolved, Field):
+            return message_index(resolved.path) if len(resolved.path) == 2 else None
+        if type(resolved) is not tuple or resolved[0] is not ITEMS:
+            return None
+        trails = resolved[1]
+        if not isinstance(trails, dict) or "role" not in trails:
+            return None
+        for key in ("content", "role"):
+            for _, leaf in self.follower.split(ANY, trails.get(key)):
+                found = message_index(leaf.path) if isinstance(leaf, Field) else None
+                if found is not None:
+                    return found
+        return None
+
+    def _enter_innermost_message(self) -> None:
+        message = next((one for one in reversed(self._loops) if one is not None), None)
+        if message != self._message:
+            self._message = message
+            self._start_message(message, len(self.texts))
+
+    def _enter_innermost_part(self) -> None:
+        part = next((part for part in reversed(self._part_loops) if part), None)
+        if part != self.parts[-1]:
+            self.part_starts.append(len(self.texts))
+            self.parts.append(part)
+
+    def _start_message(self, message: int | None, index: int) -> None:
+        """Record that from the text `index` on this message is written."""
+        if self.message_starts[-1] == index:
+            self.messages[-1] = message
+        else:
+            self.message_starts.append(index)
+            self.messages.append(message)
+
+    def _count_generation(self, change: int) -> None:
+        was_open = self._open_generations > 0
+        self._open_generations += change
+        if was_open != (self._open_generations > 0):
+            self.generation_switches.append(len(self.texts))
+
+    def _assign_round(self, message: int | None) -> None:
+        """Give the texts of this round to its message, which is known only now."""
+        start = self._unassigned
+        if message is None or start is None:
+            return
+        self._unassigned = None
+        if self.messages[-1] is None and self.message_starts[-1] < start:
+            self._start_message(message, start)
+        for index in range(len(self.message_starts) - 1, -1, -1):
+            if self.message_starts[index] < start:
+                break
+            if self.messages[index] is None:
+                self.messages[index] = message
+
+
+class PieceTable(MessageTracker):
     """The texts of a rendering with their trails, start offsets and messages.
 
     `starts` has one offset more than there are texts: the end. From the text number
@@ -75,26 +238,21 @@ class PieceTable:
     """
 
     def __init__(self, out: Sequence[Any], text: str, follower: Follower) -> None:
-        self.follower = follower
-        self._read(out)
+        self._read_all(out, follower)
         if self.starts[-1] > len(text):
             self._truncate(len(text))
         if "".join(self.texts) != text:
             follower.report_defect("the texts of a rendering do not join to it")
-            self._read([text, LOST])
+            self._read_all([text, LOST], follower)
         self._fragments: dict[int, list[Fragment]] = {}
         self._fragment_starts: dict[int, list[int]] = {}
 
-    def _read(self, out: Sequence[Any]) -> None:
+    def _read_all(self, out: Sequence[Any], follower: Follower) -> None:
         marks = out[::2].count("")  # a step of the budget for each
-        if self.follower.take(marks) < marks:
+        if follower.take(marks) < marks:
             out = ["".join(out[::2]), LOST]
-        tracker = MessageTracker(self.follower)
-        tracker.read(out)
-        self.texts, self.trails = tracker.texts, tracker.trails
-        self.message_starts, self.messages = tracker.message_starts, tracker.messages
-        self.part_starts, self.parts = tracker.part_starts, tracker.parts
-        self._generation_switches = tracker.generation_switches
+        super().__init__(follower)
+        self.read(out)
         self.starts = list(accumulate(map(len, self.texts), initial=0))
 
     def message_of(self, index: int) -> int | None:
@@ -103,13 +261,13 @@ class PieceTable:
 
     def where(self, index: int) -> Where:
         """Return where the text with this index was written."""
-        is_generated = bisect_right(self._generation_switches, index) % 2 == 0
+        is_generated = bisect_right(self.generation_switches, index) % 2 == 0
         part = self.parts[bisect_right(self.part_starts, index) - 1]
         return self.message_of(index), is_generated, part
 
     def find_rows(self, count: int) -> list[tuple[str, tuple[Leaf, Where]]]:
         """Return the fragments of the first texts: each with its leaf, and where it was written."""
-        switches = {*self.message_starts, *self.part_starts, *self._generation_switches, count}
+        switches = {*self.message_starts, *self.part_starts, *self.generation_switches, count}
         rows = []
         for start, end in pairwise(sorted(switches)):
             where = self.where(start)
@@ -124,7 +282,7 @@ class PieceTable:
 
     def generation_spans(self) -> list[tuple[int, int]]:
         """Return the character ranges in generation blocks, without empty ones."""
-        switches = [*self._generation_switches[1:], len(self.texts)]
+        switches = [*self.generation_switches[1:], len(self.texts)]
         spans: list[tuple[int, int]] = []
         for first, last in zip(switches[::2], switches[1::2], strict=False):
             start, end = self.starts[first], self.starts[last]
@@ -184,172 +342,7 @@ class PieceTable:
         del self.message_starts[last:], self.messages[last:]
         last = max(bisect_left(self.part_starts, count), 1)
         del self.part_starts[last:], self.parts[last:]
-        self._generation_switches = [at for at in self._generation_switches if at <= count]
-
-
-class MessageTracker:
-    """Reads what a program wrote, and keeps count of loops and generation blocks."""
-
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
-        self.texts: list[str] = []
-        self.trails: list[Trail] = []
-        self.message_starts = [0]
-        self.messages: list[int | None] = [None]
-        self.generation_switches = [0]  # outside from here on, then inside, outside, ...
-        self._open_generations = 0
-        self.part_starts = [0]
-        self.parts: list[Path | None] = [None]
-        self._loops: list[int | None] = []  # the message that each open loop is at
-        self._part_loops: list[Path | None] = []  # the content part that each open loop is at
-        self._message: int | None = None
-        self._unassigned: int | None = None  # the text where a round of unknown message began
-
-    def read(self, out: Sequence[Any]) -> None:
-        """Separate texts and marks, also those of blocks and macros.
-
-        This is hot: one pass for every rendering.
-        """
-        texts, trails = self.texts, self.trails
-        waiting = [pairs_of(out)]
-        while waiting:
-            for text, trail in waiting[-1]:
-                if text:
-                    if type(trail) is tuple and trail[0] is JOINED:
-                        block = self._open_block(text, trail[1])
-                        if block is not None:
-                            waiting.append(block)
-                            break
-                    texts.append(text)
-                    trails.append(trail)
-                elif type(trail) is tuple:
-                    if len(self._loops) == len(self.parts) == 1 and is_message(trail):
-                        # the common case: the only loop takes the next message
-                        self._loops[0] = self._message = trail[1]
-                        self.message_starts.append(len(texts))
-                        self.messages.append(trail[1])
-                    else:
-                        self._read_mark(trail)
-            else:
-                waiting.pop()
-
-    def _open_block(self, text: str, out: Sequence[Any]) -> Iterator[tuple[str, Trail]] | None:
-        """Return what a block wrote, and pay for it; None if it cannot be read.
-
-        A block beyond the budget is one text, whose trail is followed by nobody either.
-        """
-        cost = BLOCK_COST + len(out) // 2
-        if self._follower.take(cost) < cost or not is_joined(text, out):
-            return None
-        return pairs_of(out)
-
-    def _read_mark(self, trail: tuple[Any, ...]) -> None:
-        if trail is BEGIN or trail is END:
-            self._count_generation(1 if trail is BEGIN else -1)
-            return
-        if trail is LOOP:
-            self._loops.append(None)
-            self._part_loops.append(None)
-        elif trail is DONE:
-            self._loops.pop()
-            self._part_loops.pop()
-        elif trail is NEXT:
-            self._loops[-1] = self._part_loops[-1] = None
-            self._unassigned = len(self.texts)
-        elif not self._loops:
-            return
-        elif trail[0] is BOUND:
-            self._move_to_part(trail)
-            if self._message is None:
-                self._loops[-1] = self._message_of_trail(trail[1])
-                self._assign_round(self._loops[-1])
-        else:
-            message = self._message_of_trail(trail)
-            if message is not None:
-                self._loops[-1], self._part_loops[-1] = message, None
-            else:
-                self._move_to_part(trail)
-        self._enter_innermost_message()
-        if len(self.parts) > 1 or (self._part_loops and self._part_loops[-1]):
-            self._enter_innermost_part()
-
-    def _move_to_part(self, trail: Trail) -> None:
-        current, self._part_loops[-1] = self._part_loops[-1], None
-        if self._follower.is_spent:
-            return
-        try:
-            self._follower.charge(MARK_COST)
-            self._part_loops[-1] = self._follower.part_of_mark(trail, current)
-        except OutOfBudget:  # then the part is not known
-            pass
-
-    def _message_of_trail(self, trail: Trail) -> int | None:
-        """Return the index of the message that a trail leads to, or that a dict was made of."""
-        if trail is None:  # of a value that is not there
-            return None
-        if is_message(trail):
-            index: int = trail[1]
-            return index
-        if self._follower.is_spent:
-            return None
-        try:
-            self._follower.charge(MARK_COST)
-            resolved = self._follower.resolve(trail)
-        except OutOfBudget:
-            return None
-        if isinstance(resolved, Field):
-            return message_index(resolved.path) if len(resolved.path) == 2 else None
-        if type(resolved) is not tuple or resolved[0] is not ITEMS:
-            return None
-        trails = resolved[1]
-        if not isinstance(trails, dict) or "role" not in trails:
-            return None
-        for key in ("content", "role"):
-            for _, leaf in self._follower.split(ANY, trails.get(key)):
-                found = message_index(leaf.path) if isinstance(leaf, Field) else None
-                if found is not None:
-                    return found
-        return None
-
-    def _enter_innermost_message(self) -> None:
-        message = next((one for one in reversed(self._loops) if one is not None), None)
-        if message != self._message:
-            self._message = message
-            self._start_message(message, len(self.texts))
-
-    def _enter_innermost_part(self) -> None:
-        part = next((part for part in reversed(self._part_loops) if part), None)
-        if part != self.parts[-1]:
-            self.part_starts.append(len(self.texts))
-            self.parts.append(part)
-
-    def _start_message(self, message: int | None, index: int) -> None:
-        """Record that from the text `index` on this message is written."""
-        if self.message_starts[-1] == index:
-            self.messages[-1] = message
-        else:
-            self.message_starts.append(index)
-            self.messages.append(message)
-
-    def _count_generation(self, change: int) -> None:
-        was_open = self._open_generations > 0
-        self._open_generations += change
-        if was_open != (self._open_generations > 0):
-            self.generation_switches.append(len(self.texts))
-
-    def _assign_round(self, message: int | None) -> None:
-        """Give the texts of this round to its message, which is known only now."""
-        start = self._unassigned
-        if message is None or start is None:
-            return
-        self._unassigned = None
-        if self.messages[-1] is None and self.message_starts[-1] < start:
-            self._start_message(message, start)
-        for index in range(len(self.message_starts) - 1, -1, -1):
-            if self.message_starts[index] < start:
-                break
-            if self.messages[index] is None:
-                self.messages[index] = message
+        self.generation_switches = [at for at in self.generation_switches if at <= count]
 
 
 def is_message(trail: tuple[Any, ...]) -> bool:
