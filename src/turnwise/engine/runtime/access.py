@@ -49,10 +49,12 @@ from turnwise.engine.runtime.values import (
     Undefined,
     ValueFailure,
     View,
+    check_defined,
 )
 from turnwise.errors import did_you_mean, short_repr
 
 MACRO_ATTRIBUTES = ("name", "arguments", "catch_kwargs", "catch_varargs", "caller")
+# The usual word for a dict, told by its keys.
 TYPICAL_KEYS = {
     "role": "message",
     "arguments": "call",
@@ -133,8 +135,7 @@ def _count_rounds(loop: Loop) -> dict[str, int]:
 def _from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
     """`dict.fromkeys(keys, value)`"""
     count = len(list_elements(keys[0]))
-    rt.charge_steps(4 * count)
-    rt.charge_bytes(3 * ELEMENT_BYTES * count)
+    rt.charge_each(count, 4, 3 * ELEMENT_BYTES)
     names, trail = to_sequence(rt, *keys)
     for _ in range(3):  # dicts: of the values, of their trails, and of those of the keys
         charge_keys(rt, names)
@@ -178,8 +179,7 @@ def get_item(rt: Runtime, value: Any, trail: Trail, key: Any) -> Pair:
 
 def get_slice(rt: Runtime, value: Any, trail: Trail, start: Any, stop: Any, step: Any) -> Pair:
     """`value[start:stop:step]`"""
-    if type(value) is Undefined:
-        raise value.failure()
+    check_defined(value)
     if not isinstance(value, (str, list, tuple, range)):
         raise ValueFailure(f"{type_name(value)!r} object cannot be sliced", value)
     picked = range(len(value))[start:stop:step]
@@ -234,7 +234,8 @@ def describe_keys(value: Any, key: Any) -> str | None:
     """Return a hint that lists what the value has instead."""
     word = key if isinstance(key, str) else ""
     if type(value) is dict:
-        return did_you_mean(word, value, f"a {_name_container(value)} has")
+        usual = [name for typical, name in TYPICAL_KEYS.items() if typical in value]
+        return did_you_mean(word, value, f"a {[*usual, 'dict'][0]} has")
     if type(value) is Namespace:
         return did_you_mean(word, value.pairs, "the namespace has")
     if isinstance(value, (list, tuple)):
@@ -242,14 +243,6 @@ def describe_keys(value: Any, key: Any) -> str | None:
     if isinstance(value, str):
         return f"the value is text: {short_repr(value)}"
     return f"the value is {short_repr(value)}"
-
-
-def _name_container(value: dict[Any, Any]) -> str:
-    """Return the usual word for such a dict, told by its keys."""
-    for key, word in TYPICAL_KEYS.items():
-        if key in value:
-            return word
-    return "dict"
 
 
 NO_TRAILS = repeat(None)

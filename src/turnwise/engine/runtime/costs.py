@@ -58,19 +58,17 @@ def template_filter(
 
 def charge_call(run: Operation, cost: int, per_element: ElementCost = (0, 0)) -> Operation:
     """Return an operation that pays before it runs."""
-    if not cost and not any(per_element):
+    is_paid_by_element = any(per_element)
+    if not cost and not is_paid_by_element:
         return run
-    steps, size = per_element
 
     @wraps(run)
     def charged(rt: Runtime, /, *args: Any, **kwargs: Any) -> Any:
         rt.bytes -= cost
         if rt.bytes < 0:
             rt.charge_bytes(0)
-        if size:
-            count = len(list_elements(args[0]))
-            rt.charge_steps(steps * count)
-            rt.charge_bytes(size * count)
+        if is_paid_by_element:
+            rt.charge_each(len(list_elements(args[0])), *per_element)
         return run(rt, *args, **kwargs)
 
     return charged  # type: ignore[return-value]

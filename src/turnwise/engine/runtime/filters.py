@@ -66,6 +66,7 @@ from turnwise.engine.runtime.values import (
     Stream,
     Undefined,
     ValueFailure,
+    check_defined,
 )
 from turnwise.errors import short_repr
 
@@ -74,16 +75,12 @@ __all__ = ["FILTERS", "WITHHELD"]
 STRINGS = METHODS[str]
 
 
-def _require_text_input(value: Any, trail: Trail, name: str) -> Pair:
+def _require_text(value: Any, name: str) -> str:
     """Return the value of a filter that accepts only text."""
-    if isinstance(value, Undefined):
-        raise value.failure()
+    check_defined(value)
     if not isinstance(value, str):
-        raise ValueFailure(
-            f"{name}: the value must be text, not {type_name(value)}",
-            value,
-        )
-    return value, trail
+        raise ValueFailure(f"{name}: the value must be text, not {type_name(value)}", value)
+    return value
 
 
 def make_text_filter(name: str) -> Builtin:
@@ -119,8 +116,7 @@ def replace_text(
 def change_to_title_case(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = to_text(rt, value, trail)
     # every second character may be a word, which becomes a text of its own
-    rt.charge_steps(2 * len(written))
-    rt.charge_bytes(2 * PART_BYTES * len(written))
+    rt.charge_each(len(written), 2, 2 * PART_BYTES)
     return _title_case(written), (RECASED, written, source, _title_case)
 
 
@@ -143,7 +139,7 @@ def indent_lines(
     first: Pair = FALSE,
     blank: Pair = FALSE,
 ) -> Pair:
-    written, source = _require_text_input(value, trail, "indent")
+    written = _require_text(value, "indent")
     given = width[0] if isinstance(width[0], str) else None
     size = require_integer(width) if given is None else len(given)
     wide = max(char_bytes(written), char_bytes(given or ""))
@@ -155,7 +151,7 @@ def indent_lines(
         lines.append("")
     rest = [margin + line if line or blank[0] else line for line in lines[1:]]
     result = "\n".join([*lines[:1], *rest])
-    return (margin + result if first[0] else result), (INDENTED, written, source)
+    return (margin + result if first[0] else result), (INDENTED, written, trail)
 
 
 @template_filter("truncate", cost=500)
@@ -177,11 +173,11 @@ def truncate_text(
         )
     if isinstance(value, (str, list, tuple, dict, Undefined)) and len(value) <= size + spare:
         return value, trail
-    written, source = _require_text_input(value, trail, "truncate")
+    written = _require_text(value, "truncate")
     kept = written[: size - len(tail)]
     if not killwords[0]:
         kept = kept.rsplit(" ", 1)[0]
-    return concatenate(rt, (kept, (PART, written, source, 0), tail, end[1]))
+    return concatenate(rt, (kept, (PART, written, trail, 0), tail, end[1]))
 
 
 @template_filter("wordwrap", cost=5000)
@@ -194,7 +190,7 @@ def wrap_words(
     wrapstring: Pair = NONE,
     break_on_hyphens: Pair = (True, None),
 ) -> Pair:
-    written, source = _require_text_input(value, trail, "wordwrap")
+    written = _require_text(value, "wordwrap")
     size = require_integer(width)
     if size < 1 and written:
         raise Failure(f"wordwrap: the width is at least 1, not {size}")
@@ -212,7 +208,7 @@ def wrap_words(
     newline = "\n" if wrapstring[0] is None else to_text(rt, require_defined(wrapstring), None)[0]
     lines = [part for line in written.splitlines() for part in wrapper.wrap(line) or [""]]
     rt.charge_bytes(len(written) + len(lines) * len(newline))
-    return newline.join(lines), (BLEND, written, source, newline, wrapstring[1])
+    return newline.join(lines), (BLEND, written, trail, newline, wrapstring[1])
 
 
 @template_filter("e", "escape", "forceescape", cost=250)
@@ -228,8 +224,7 @@ def escape_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
 def strip_tags(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, source = to_text(rt, value, trail)
     # markupsafe copies the text for each tag and comment
-    rt.charge_steps(2 * len(written))
-    rt.charge_bytes((PART_BYTES + written.count("<")) * len(written))
+    rt.charge_each(len(written), 2, PART_BYTES + written.count("<"))
     return Markup(written).striptags(), (BLEND, written, source)
 
 
@@ -245,8 +240,7 @@ def encode_url(rt: Runtime, value: Any, trail: Trail) -> Pair:
         ]
         return "&".join(parts), trail
     written, source = to_text(rt, value, trail)
-    rt.charge_steps(len(written))
-    rt.charge_bytes(60 * len(written))
+    rt.charge_each(len(written), 1, 60)
     return quote(written, safe="/"), (RECASED, written, source, quote)
 
 
@@ -303,8 +297,7 @@ def format_with_percent(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kw
 @template_filter("wordcount", cost=250)
 def count_words(rt: Runtime, value: Any, trail: Trail) -> Pair:
     written, _ = to_text(rt, value, trail)
-    rt.charge_steps(2 * len(written))
-    rt.charge_bytes(len(written))
+    rt.charge_each(len(written), 2, 1)
     return sum(1 for _ in re.finditer(r"\w+", written)), None
 
 

@@ -25,7 +25,6 @@ from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.measures import (
     ELEMENT_BYTES,
     RESULT_BYTES,
-    SMALL_INTEGER,
     char_bytes,
     charge_value,
     text_bytes,
@@ -41,6 +40,7 @@ from turnwise.engine.runtime.values import (
     Undefined,
     ValueFailure,
     View,
+    check_defined,
 )
 from turnwise.errors import short_repr
 
@@ -77,8 +77,7 @@ def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
         repr(value)  # raises the error that it cannot be printed
     if kind in PLACEHOLDERS:
         return f"<{kind.__name__}>", trail
-    if kind is int and not -SMALL_INTEGER < value < SMALL_INTEGER:
-        charge_value(rt, value)
+    charge_value(rt, value)
     return str(value), trail
 
 
@@ -255,8 +254,7 @@ class FormatFields:
                 f"access to {short_repr(step)} is not possible: "
                 "a format reads items, not Python attributes"
             )
-        if isinstance(value, Undefined):
-            raise value.failure()
+        check_defined(value)
         is_index = isinstance(value, (str, list, tuple)) and step.isdigit()
         key: Any = int(step) if is_index else step
         try:

@@ -32,8 +32,8 @@ from turnwise.engine.runtime.values import (
     Namespace,
     Pair,
     Raised,
-    Undefined,
     ValueFailure,
+    check_defined,
 )
 from turnwise.errors import MAX_RAISED_LENGTH, short_repr
 
@@ -97,13 +97,11 @@ def _make_dict(
     trails: dict[Any, Trail] = {}
     # each entry is copied, with a trail; the keys are paid for as they are found
     count = len(kwargs) + sum([len(list_elements(value)) for value, _ in args])
-    rt.charge_steps(6 * count)
-    rt.charge_bytes(2 * ELEMENT_BYTES * count)
+    rt.charge_each(count, 6, 2 * ELEMENT_BYTES)
     if len(args) > 1:
         raise Failure(f"dict expected at most 1 argument, got {len(args)}")
     for source, trail in args:
-        if isinstance(source, Undefined):
-            raise source.failure()
+        check_defined(source)
         if isinstance(source, dict):
             entries = [(key, item, (trail, key)) for key, item in source.items()]
         else:

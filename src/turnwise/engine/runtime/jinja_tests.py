@@ -25,6 +25,7 @@ from turnwise.engine.runtime.values import (
     Stream,
     Undefined,
     View,
+    check_defined,
 )
 
 Test = Callable[..., bool]
@@ -61,8 +62,7 @@ def make_comparison_test(name: str) -> Test:
 
 
 def require_number(value: Any) -> Any:
-    if type(value) is Undefined:
-        raise value.failure()
+    check_defined(value)
     if not isinstance(value, (int, float)):
         raise Failure(f"this test needs a number, not {type(value).__name__}")
     return value

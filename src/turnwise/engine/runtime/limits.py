@@ -294,6 +294,11 @@ class Runtime:
         if self.bytes < 0:
             self._extend("bytes")
 
+    def charge_each(self, count: int, steps: int, size: int) -> None:
+        """Pay for each of so many elements: steps, and bytes."""
+        self.charge_steps(steps * count)
+        self.charge_bytes(size * count)
+
     def estimate_output(self) -> int:
         """Return what may be output at least: the budget, and what the texts of messages add, which are soon counted.
 

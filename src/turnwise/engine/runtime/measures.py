@@ -21,7 +21,7 @@ ITEM_BYTES = 16  # of an element that is read, or of a reference that is copied
 ELEMENT_BYTES = 100  # of an element that is made, with its trail
 PART_BYTES = 60  # of a short text that is cut from another
 NESTED_TYPES = (dict, list, tuple, Namespace, View)  # values that are read with what they hold
-SMALL_INTEGER = 1 << 60  # smaller integers are hashed without collisions and printed at once
+SMALL_BITS = 60  # integers of as many are hashed without collisions and printed at once
 MAX_FREE_LENGTH = 1024  # characters that can be compared or hashed within one step
 # Below it the product itself is charged; counting places costs more than it saves.
 MAX_SMALL_PRODUCT = 1 << 16
@@ -42,9 +42,9 @@ def bound_integer(value: Any) -> Any:
 
 
 def integer_bytes(value: int) -> int:
-    """Return what writing an integer costs, which is quadratic in its length."""
+    """Return what writing an integer costs, which is quadratic in its length; nothing for a small one."""
     bits = value.bit_length()
-    return (bits >> 2) + (bits >> 5) ** 2
+    return (bits >> 2) + (bits >> 5) ** 2 if bits > SMALL_BITS else 0
 
 
 # ---- texts ----
@@ -114,7 +114,9 @@ def charge_value(rt: Runtime, value: Any, per_character: int = 1, indent: int = 
         rt.charge_bytes(paid)
         return paid
     if not isinstance(value, NESTED_TYPES):
-        return _charge_scalar(rt, value)
+        paid = integer_bytes(value) if type(value) is int else 0
+        rt.charge_bytes(paid)
+        return paid or ITEM_BYTES
     rt.charge_steps(WALK_STEPS)
     paid = 0
     level: list[Any] = [value]
@@ -133,8 +135,7 @@ def charge_value(rt: Runtime, value: Any, per_character: int = 1, indent: int = 
             if kind is str or kind is Safe:
                 size += len(item)
             elif kind is int:
-                if not -SMALL_INTEGER < item < SMALL_INTEGER:
-                    size += integer_bytes(item)
+                size += integer_bytes(item)
             elif isinstance(item, NESTED_TYPES):
                 level.append(item)
         rt.charge_bytes(per_character * size)
@@ -142,14 +143,6 @@ def charge_value(rt: Runtime, value: Any, per_character: int = 1, indent: int = 
         if not level:
             return paid
     raise limit_error("depth")
-
-
-def _charge_scalar(rt: Runtime, value: Any) -> int:
-    paid = ITEM_BYTES
-    if type(value) is int and not -SMALL_INTEGER < value < SMALL_INTEGER:
-        paid = integer_bytes(value)
-        rt.charge_bytes(paid)
-    return paid
 
 
 def _list_parts(container: Any) -> Collection[Any]:
@@ -208,10 +201,9 @@ def charge_search(rt: Runtime, elements: Collection[Any], wanted: Any) -> None:
 
 def may_collide(key: Any) -> bool:
     """Return whether keys of this kind can be chosen so that all have the same hash."""
-    kind = type(key)
-    if kind is int:
-        return not -SMALL_INTEGER < key < SMALL_INTEGER
-    return kind is tuple or kind is float
+    if type(key) is int:
+        return integer_bytes(key) > 0
+    return type(key) in (tuple, float)
 
 
 def charge_key(rt: Runtime, key: Any, size: int) -> Any:

@@ -47,6 +47,7 @@ from turnwise.engine.runtime.values import (
     Stream,
     Undefined,
     View,
+    check_defined,
 )
 
 UNLIMITED: Pair = (-1, None)
@@ -57,10 +58,8 @@ def require_defined(argument: Pair) -> Any:
 
     An undefined one is an error here rather than inside Python.
     """
-    value = argument[0]
-    if type(value) is Undefined:
-        raise value.failure()
-    return value
+    check_defined(argument[0])
+    return argument[0]
 
 
 def require_integer(argument: Pair) -> int:
@@ -217,9 +216,7 @@ def format_map(rt: Runtime, value: str, trail: Trail, mapping: Pair) -> Pair:
 
 
 def join_texts(rt: Runtime, value: str, trail: Trail, items: Pair) -> Pair:
-    count = len(list_elements(items[0]))
-    rt.charge_steps(8 * count)
-    rt.charge_bytes(ITEM_BYTES * count)
+    rt.charge_each(len(list_elements(items[0])), 8, ITEM_BYTES)
     elements, trails = _to_joinable_list(items)
     for number, element in enumerate(elements):
         if not isinstance(element, str):

@@ -47,6 +47,7 @@ from turnwise.engine.runtime.values import (
     Undefined,
     ValueFailure,
     View,
+    check_defined,
 )
 from turnwise.errors import short_repr
 
@@ -260,8 +261,7 @@ def call_value(rt: Runtime, callee: Any, trail: Trail, /, *args: Pair, **kwargs:
         return callee.run(rt, *args, **kwargs)
     if isinstance(callee, Macro):
         return capture_output(rt, callee.body(*match_arguments(callee, args, kwargs)))
-    if isinstance(callee, Undefined):
-        raise callee.failure()
+    check_defined(callee)
     if isinstance(callee, Loop) and callee.again is not None:
         return callee.again(*args)
     raise ValueFailure(f"{type_name(callee)!r} object is not callable", callee)

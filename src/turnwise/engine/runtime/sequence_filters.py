@@ -36,6 +36,7 @@ from turnwise.engine.runtime.values import (
     Undefined,
     ValueFailure,
     View,
+    check_defined,
 )
 from turnwise.errors import short_repr
 
@@ -122,13 +123,9 @@ def sort_dict(
     by: Pair = ("key", None),
     reverse: Pair = FALSE,
 ) -> Pair:
-    if isinstance(value, Undefined):
-        raise value.failure()
+    check_defined(value)
     if not isinstance(value, dict):
-        raise ValueFailure(
-            f"{type_name(value)!r} object has no attribute 'items'",
-            value,
-        )
+        raise ValueFailure(f"{type_name(value)!r} object has no attribute 'items'", value)
     if by[0] not in ("key", "value"):
         raise Failure('You can only sort by either "key" or "value"')
     pairs = list(value.items())
@@ -259,8 +256,7 @@ def split_into_slices(
     count = require_integer(slices)
     if count < 1:
         raise Failure("slice: the number of slices is at least 1")
-    rt.charge_steps(10 * count)
-    rt.charge_bytes(4 * ELEMENT_BYTES * count)
+    rt.charge_each(count, 10, 4 * ELEMENT_BYTES)
     each, extra = divmod(len(found), count)
     numbers = range(1, count + 1)
     ends = [(number * each + min(number, extra), int(number > extra)) for number in numbers]

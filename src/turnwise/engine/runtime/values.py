@@ -114,6 +114,12 @@ class Undefined:
     __lt__ = __le__ = __gt__ = __ge__ = __int__ = __float__ = __call__ = _fail
 
 
+def check_defined(value: Any) -> None:
+    """Raise an error if a value is undefined."""
+    if type(value) is Undefined:
+        raise value.failure()
+
+
 class Namespace:
     """`namespace(...)`.
 
