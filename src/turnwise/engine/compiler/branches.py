@@ -63,8 +63,7 @@ class WatchedTree:
         self.tree = tree
         self.points: list[BranchPoint] = []
         self.numbers: dict[int, int] = {}
-        found = sorted(list_nodes(tree), key=lambda node: node.lineno or 0)
-        for node in found:
+        for node in sorted(list_nodes(tree), key=lambda node: node.lineno or 0):
             self._watch(node)
 
     def _watch(self, node: nodes.Node) -> None:

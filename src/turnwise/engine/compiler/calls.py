@@ -46,7 +46,6 @@ class CallCompiler(CompilerPart):
         if name == "length" and not node.args and not node.kwargs:
             return scalar(f"length(rt, {self.writer.store_value(value).value}, None)[0]", Kind.INT)
         source = self.compile_arguments(node)
-        self.writer.lineno = node.lineno
         if name == "tojson":  # its punctuation counts as text of the template, at this position
             source += f", node={self.writer.add_text_position(node.lineno)}"
         kind = Kind.TEXT if name in TEXT_FILTERS else Kind.ANY
@@ -62,8 +61,7 @@ class CallCompiler(CompilerPart):
         if node.name not in TESTS:
             return self._compile_unknown(node, "test", TESTS)
         if node.name in INLINE and not node.args:
-            variable = self.writer.store_value(value).value
-            return scalar(f"({INLINE[node.name].format(variable)})")
+            return scalar(f"({INLINE[node.name].format(self.writer.store_value(value).value)})")
         arguments = "".join(
             f", {self.context.compile_value(argument)}" for argument in node.args or ()
         )
@@ -101,6 +99,7 @@ class CallCompiler(CompilerPart):
             source += f", **{{{', '.join(keywords)}}}"
         if node.dyn_kwargs is not None:
             source += f", **spread_keywords(rt, {compile_(node.dyn_kwargs).pair})"
+        self.writer.lineno = node.lineno
         return source
 
     def visit_Call(self, node: nodes.Call, trail: bool) -> Code:
@@ -121,15 +120,12 @@ class CallCompiler(CompilerPart):
         callee = self.context.compile(callee_node)
         function = self.variables.functions.get(callee.value)
         if function is not None:
-            source = self.compile_arguments(node)
-            self.writer.lineno = node.lineno
-            return self.writer.store_pair(f"{function}(rt{source})")
+            return self.writer.store_pair(f"{function}(rt{self.compile_arguments(node)})")
         return self.call_value(callee, node)
 
     def call_value(self, callee: Code, node: nodes.Call, more: str = "") -> Code:
         """Call any value by the runtime, with `more` arguments that the template does not write."""
         source = self.compile_arguments(node)
-        self.writer.lineno = node.lineno
         result = self.writer.store_pair(f"call_value(rt, {callee.pair}{source}{more})")
         self.writer.reads.forget_changeable()
         return result

@@ -112,7 +112,7 @@ class ReadCache:
 
     def recall(self, owner: str, key: str) -> Code | None:
         for scope in reversed(self.scopes):
-            code = scope[owner].get(key) if owner in scope else None
+            code = scope.get(owner, {}).get(key)
             if code is not None:
                 return code
         return None
@@ -318,11 +318,6 @@ class CodeWriter:
     def emit_marker(self, trail: str) -> None:
         """Note in the output what is rendered from here on: an empty text with a special trail."""
         self.pending.append(Code("''", trail, Kind.TEXT))
-
-    def emit_binding(self, trail: str) -> None:
-        """Note in the output which message the template has just looked up."""
-        self.flush()
-        self.line(f"{self.out} += ('', (BOUND, {trail}))")
 
     def flush(self) -> None:
         """Write the output that waits: before any line that may run more or less often than it."""

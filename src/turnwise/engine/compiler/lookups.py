@@ -94,7 +94,8 @@ class LookupCompiler(CompilerPart):
         # A loop over a range looks its messages up by number, which shows where each one begins.
         code = self.writer.store_pair(call)
         if self.variables.frame.in_number_loop and not key.is_literal:
-            self.writer.emit_binding(code.trail)
+            self.writer.flush()
+            self.writer.line(f"{self.writer.out} += ('', (BOUND, {code.trail}))")
         return code
 
     def _compile_slice(self, owner: Code, node: nodes.Slice) -> Code:

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from enum import Enum, auto
 
 from jinja2 import nodes
 
@@ -49,22 +48,14 @@ RANGE = nodes.Name("range", "load")
 LOOKAHEAD = {"last", "length", "revindex", "revindex0", "nextitem", "previtem"}
 
 
-class Elements(Enum):
-    """What the elements of a loop certainly are."""
-
-    ANY = auto()
-    NUMBERS = auto()  # of a range
-    MESSAGES = auto()  # of the input `messages`
-
-
 class ForLoop:
     """What is decided about a `{% for %}` before its code is written."""
 
-    def __init__(self, node: nodes.For, number: str, elements: Elements = Elements.ANY) -> None:
+    def __init__(self, node: nodes.For, number: str, elements: Kind = Kind.ANY) -> None:
         uses = set(_find_loop_uses(node.body))
         self.node = node
         self.number = number
-        self.elements = elements
+        self.elements = elements  # what is certain about each
         self.uses_loop = bool(uses) or node.recursive
         self.needs_object = node.recursive or not uses <= SIMPLE_ATTRIBUTES
         looks_ahead = self.needs_object or bool(uses & LOOKAHEAD)
@@ -87,11 +78,11 @@ class LoopCompiler(CompilerPart):
         cost = str(self.context.costs.of_round(node))
         if _skips_texts(node):
             cost += ", True"
-        elements = Elements.ANY
+        elements = Kind.ANY
         if isinstance(node.iter, nodes.Call) and node.iter.node == RANGE:
-            elements = Elements.NUMBERS
+            elements = Kind.INT
         if items.kind is Kind.MESSAGES:
-            elements = Elements.MESSAGES
+            elements = Kind.MESSAGE
         self.writer.line(f"t{number}, o{number}, k{number} = start_loop(rt, {items.pair}, {cost})")
         self._compile_loop(ForLoop(node, number, elements))
 
@@ -135,7 +126,7 @@ class LoopCompiler(CompilerPart):
                 self._skip_unless_test(loop)
             if loop.needs_object:
                 writer.line(f"{loop_variable}.index0 = i{number}")
-            if loop.elements is Elements.NUMBERS:
+            if loop.elements is Kind.INT:
                 element_trail = "NEXT"  # the lookup of the message will mark which one it is
             elif _may_be_over_parts(node):
                 inner = inner._replace(elements=(*inner.elements, element_trail))
@@ -157,15 +148,15 @@ class LoopCompiler(CompilerPart):
             message = f"more than {MAX_LOOP_DEPTH} loops within loops"
             raise CompileError(message, loop.node.lineno)
         in_number_loop = frame.in_number_loop
-        if loop.elements is not Elements.ANY:
-            in_number_loop = loop.elements is Elements.NUMBERS
+        if loop.elements is not Kind.ANY:
+            in_number_loop = loop.elements is Kind.INT
         return frame.inner()._replace(
             loop_depth=depth, breakable=True, in_number_loop=in_number_loop
         )
 
     @contextmanager
     def _iterate(
-        self, loop: ForLoop, elements: Elements, frame: Frame, is_counted: bool
+        self, loop: ForLoop, elements: Kind, frame: Frame, is_counted: bool
     ) -> Iterator[str]:
         """Write the `for` statement and assign its targets; give the trail of the element."""
         number = loop.number
@@ -183,10 +174,10 @@ class LoopCompiler(CompilerPart):
                     self.assignments.bind(unpacked, element)
             yield element.trail
 
-    def _declare_target(self, node: nodes.For, name: str, elements: Elements, frame: Frame) -> Code:
+    def _declare_target(self, node: nodes.For, name: str, elements: Kind, frame: Frame) -> Code:
         """Declare the variable of a loop; it holds messages if the body does not assign it."""
         kind = Kind.ANY
-        if elements is Elements.MESSAGES and name not in find_assigned_names(walk(*node.body)):
+        if elements is Kind.MESSAGE and name not in find_assigned_names(walk(*node.body)):
             kind = Kind.MESSAGE
         variable = self.variables.identifier(frame.symbols.ref(name))
         return self.variables.declare_loop_item(variable, kind)
@@ -208,7 +199,7 @@ class LoopCompiler(CompilerPart):
         inner = self.variables.frame.open_scope(loop.node, for_branch="test")
         chosen = writer.temporary()
         writer.line(f"{chosen} = []")
-        with self._iterate(loop, Elements.ANY, inner, is_counted=True):
+        with self._iterate(loop, Kind.ANY, inner, is_counted=True):
             writer.line(f"if {self._compile_test(loop, inner)}: {chosen}.append(i{number})")
         writer.line(f"t{number}, o{number} = pick_elements(t{number}, o{number}, {chosen})")
 
@@ -232,7 +223,7 @@ class LoopCompiler(CompilerPart):
         writer = self.writer
         if not loop.has_output:
             return
-        if loop.elements is Elements.ANY:  # it may turn out to be over messages
+        if loop.elements is Kind.ANY:  # it may turn out to be over messages
             writer.flush()
             writer.line(f"if k{loop.number}: {writer.out} += ('', {trail})")
             return
@@ -241,13 +232,13 @@ class LoopCompiler(CompilerPart):
 
 def _may_be_over_parts(node: nodes.For) -> bool:
     """Whether a loop looks at the `type` of its elements, as those over the parts of a content do."""
-    if not isinstance(node.target, nodes.Name):
+    target = node.target
+    if not isinstance(target, nodes.Name) or target.name in find_assigned_names(walk(*node.body)):
         return False
-    name = node.target.name
-    if name in find_assigned_names(walk(*node.body)):
-        return False
-    fields = set(_find_fields(node, name))
-    fields.update(constant.value for constant in find_nodes(node.iter, nodes.Const))
+    fields = {
+        *_find_fields(node, nodes.Name(target.name, "load")),
+        *(constant.value for constant in find_nodes(node.iter, nodes.Const)),
+    }
     return "type" in fields and "role" not in fields
 
 
@@ -265,22 +256,15 @@ def _skips_texts(node: nodes.For) -> bool:
     )
 
 
-def _find_fields(node: nodes.Node, name: str) -> Iterator[str]:
+def _find_fields(node: nodes.Node, owner: nodes.Name) -> Iterator[object]:
     """Yield the fields of a variable that are read: `name.field`, `name['field']`, `name.get('field')`."""
     for lookup in walk(node):
-        if not isinstance(lookup, (nodes.Getattr, nodes.Getitem, nodes.Call)):
-            continue
-        owner = lookup.node
-        if isinstance(lookup, nodes.Call) and isinstance(owner, nodes.Getattr):
-            owner = owner.node
-        if not isinstance(owner, nodes.Name) or owner.name != name:
-            continue
-        if isinstance(lookup, nodes.Getattr):
+        if isinstance(lookup, nodes.Getattr) and lookup.node == owner:
             yield lookup.attr
-        else:
-            key = lookup.arg if isinstance(lookup, nodes.Getitem) else (*lookup.args, None)[0]
-            if isinstance(key, nodes.Const) and isinstance(key.value, str):
-                yield key.value
+        elif isinstance(lookup, nodes.Getitem) and lookup.node == owner:
+            yield getattr(lookup.arg, "value", None)
+        elif isinstance(lookup, nodes.Call) and getattr(lookup.node, "node", None) == owner:
+            yield getattr((*lookup.args, None)[0], "value", None)
 
 
 def _find_loop_uses(body: Iterable[nodes.Node]) -> Iterator[str]:

@@ -65,8 +65,7 @@ class MacroCompiler(CompilerPart):
             self._compile_generation(node)
             return
         caller = self.writer.temporary("caller")
-        function = self.writer.temporary("macro")
-        value = self._compile_function(node, None, function)
+        value = self._compile_function(node, None, self.writer.temporary("macro"))
         self.writer.line(f"{caller} = {value.value}")
         callee = self.context.compile(node.call.node)
         keyword = f", **{{'caller': ({caller}, None)}}"
@@ -116,7 +115,7 @@ class MacroCompiler(CompilerPart):
             writer.flush()
             writer.line("rt.depth += 1")
         special = ("caller" in used, "kwargs" in extra, "varargs" in extra, "caller" in names)
-        return Code(f"Macro({name!r}, {function}, {tuple(names)!r}, {special!r})")
+        return Code(f"Macro({name!r}, {function}, {tuple(names)!r}, *{special!r})")
 
     def _compile_defaults(self, node: MacroNode, parameters: list[str]) -> None:
         """Give arguments that are missing their defaults.

@@ -130,8 +130,7 @@ class StatementCompiler(CompilerPart):
 
     def visit_FilterBlock(self, node: nodes.FilterBlock) -> None:
         with self.variables.open_scope(node):
-            text = self.assignments.capture(node.body)
-            code = self.calls.apply_filters(node.filter, text)
+            code = self.calls.apply_filters(node.filter, self.assignments.capture(node.body))
         if code.kind is not Kind.TEXT:
             code = self.writer.store_pair(f"require_text({code.pair})", Kind.TEXT)
         self.writer.queue_output(code, node)

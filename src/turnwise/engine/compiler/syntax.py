@@ -262,15 +262,11 @@ class TokenScan:
         raise TemplateTooLarge(message, self._lineno())
 
     def _scan_comment(self) -> None:
-        text, start = self.text, self.offset
-        closing = text.find("#}", start)
-        if closing >= 0:
-            if closing > start and text[closing - 1] in "+-":
-                closing -= 1
-            if closing > start:
-                self._add_token("comment", text[start:closing])
-            end = COMMENT_END.match(text, closing)
-            self._add_token("comment_end", end[0] if end else "#}")
+        end = COMMENT_END.search(self.text, self.offset)
+        if end:
+            if end.start() > self.offset:
+                self._add_token("comment", self.text[self.offset : end.start()])
+            self._add_token("comment_end", end[0])
         elif self.offset < len(self.text):
             self._fail("this comment has no end: '#}' is missing")
 

@@ -22,6 +22,8 @@ WORD = re.compile(r"[a-z]+")
 CLOSERS = {"end": ("start", "begin"), "eos": ("bos",), "close": ("open",)}
 OPENERS = {opener: closer for closer, openers in CLOSERS.items() for opener in openers}
 FIELD = "\0"  # stands for a character of an input value
+Span = tuple[int, int]
+"""Where something begins and ends."""
 
 
 class MediaPart(NamedTuple):
@@ -45,9 +47,9 @@ class MediaPart(NamedTuple):
     kind: str
     message: int
     path: str
-    span: tuple[int, int] | None
-    tokens: tuple[int, int] | None = None
-    pad: tuple[int, int] | None = None
+    span: Span | None
+    tokens: Span | None = None
+    pad: Span | None = None
 
     @property
     def written(self) -> bool:
@@ -64,7 +66,7 @@ def find_media(
         kinds: the media parts with their kinds.
         pieces: its rendering: texts and their origins.
     """
-    spans: dict[Path, tuple[int, int]] = {}
+    spans: dict[Path, Span] = {}
     for part, start, text in _written_for_parts(pieces):
         placeholder = find_placeholder(text) if part in kinds and part not in spans else None
         if placeholder is not None:
@@ -101,7 +103,7 @@ def _written_for_parts(pieces: Iterable[tuple[str, Any]]) -> list[tuple[Path, in
     return runs
 
 
-def find_placeholder(text: str) -> tuple[int, int] | None:
+def find_placeholder(text: str) -> Span | None:
     """Return the span of the placeholder in what was written for a part, None if there is none."""
     markers = [match for match in MARKER.finditer(text) if any(map(_is_visible, match[0]))]
     names = [match[0] for match in markers]

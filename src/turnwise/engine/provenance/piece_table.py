@@ -49,6 +49,7 @@ from turnwise.engine.provenance.trails import (
     NOWHERE,
     Field,
     Fragment,
+    Fragments,
     Leaf,
     Output,
     Trail,
@@ -244,7 +245,7 @@ class PieceTable(MessageTracker):
         if "".join(self.texts) != text:
             follower.report_defect("the texts of a rendering do not join to it")
             self._read_all([text, LOST], follower)
-        self._fragments: dict[int, list[Fragment]] = {}
+        self._fragments: dict[int, Fragments] = {}
         self._fragment_starts: dict[int, list[int]] = {}
 
     def _read_all(self, out: Sequence[Any], follower: Follower) -> None:
@@ -292,7 +293,7 @@ class PieceTable(MessageTracker):
                 spans.append((start, end))
         return spans
 
-    def split(self, index: int) -> list[Fragment]:
+    def split(self, index: int) -> Fragments:
         """Return the fragments of the text with this index."""
         fragments = self._fragments.get(index)
         if fragments is None:

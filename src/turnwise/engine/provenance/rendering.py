@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from turnwise.engine.provenance.expressions import Position, WrittenSpan, find_span
-from turnwise.engine.provenance.media import MediaPart, find_media
+from turnwise.engine.provenance.media import MediaPart, Span, find_media
 from turnwise.engine.provenance.piece_table import OUTSIDE, PieceTable, Where, message_index
 from turnwise.engine.provenance.sections import (
     SECTIONS,
@@ -426,7 +426,7 @@ class Rendering:
         message: int | None = None,
         generation: bool | None = None,
         part: str | None = None,
-    ) -> list[tuple[int, int]]:
+    ) -> list[Span]:
         """Find the character ranges whose origin fits all conditions.
 
         Args:
@@ -457,7 +457,7 @@ class Rendering:
                 value is None or getattr(origin, name) == value for name, value in wanted.items()
             )
 
-        spans: list[tuple[int, int]] = []
+        spans: list[Span] = []
         start = 0
         for text, origin in self.pieces:
             end = start + len(text)

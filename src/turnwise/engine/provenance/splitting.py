@@ -22,7 +22,7 @@ from turnwise.engine.provenance.trails import (
     ROOT,
     UNFOLLOWED,
     Field,
-    Fragment,
+    Fragments,
     Rule,
     Splitting,
     Trail,
@@ -73,7 +73,7 @@ class Follower:
         self.problems: set[str] = set()
         # What was found before, by the identity of a trail or list, which is stored too so that it
         # stays alive: parts of one text all ask for the fragments of the whole.
-        self._fragments: dict[tuple[int, str], tuple[Trail, list[Fragment]]] = {}
+        self._fragments: dict[tuple[int, str], tuple[Trail, Fragments]] = {}
         self._resolved: dict[int, tuple[Trail, Any]] = {}
         self._places: dict[int, tuple[Sequence[Any], list[int]]] = {}
 
@@ -125,7 +125,7 @@ class Follower:
 
     # ---- following ----
 
-    def split(self, text: str, trail: Trail) -> list[Fragment]:
+    def split(self, text: str, trail: Trail) -> Fragments:
         """Split a text into fragments by origin; their texts join to `text`.
 
         A rule asks for the fragments of its inputs by yielding them, and who waits is kept on a
@@ -153,10 +153,10 @@ class Follower:
         except Exception as error:  # whatever a rule does wrong, no origin is made up
             self.report_defect(f"a trail cannot be followed ({type(error).__name__})")
             return [(text, UNFOLLOWED)]
-        fragments: list[Fragment] = answer
+        fragments: Fragments = answer
         return fragments
 
-    def _split_or_start(self, text: str, trail: Trail, waiting: Waiting) -> list[Fragment] | None:
+    def _split_or_start(self, text: str, trail: Trail, waiting: Waiting) -> Fragments | None:
         """Return the fragments if no other text is needed for them.
 
         Else add the text's rule to `waiting`.
@@ -181,7 +181,7 @@ class Follower:
         waiting.append((text, resolved, result))
         return None
 
-    def _check(self, text: str, fragments: list[Fragment]) -> list[Fragment]:
+    def _check(self, text: str, fragments: Fragments) -> Fragments:
         """Return fragments that join to `text`.
 
         A rule that lost count must not give a character to the wrong field: then nobody knows where
@@ -259,7 +259,7 @@ class Follower:
         """Return where each part of a split text begins."""
         return self._keep_places(parts, lambda: _find_starts(whole, parts))
 
-    def slice_fragments(self, fragments: list[Fragment], start: int, stop: int) -> list[Fragment]:
+    def slice_fragments(self, fragments: Fragments, start: int, stop: int) -> Fragments:
         """Return the fragments between two offsets of their text."""
         first, offset = 0, 0
         if len(fragments) > MIN_BISECTED:
@@ -318,7 +318,7 @@ def pairs_of(flat: Sequence[Any]) -> Iterator[tuple[str, Trail]]:
     return zip(flat[::2], flat[1::2], strict=True)
 
 
-def merge_fragments(text: str, fragments: list[Fragment]) -> list[Fragment]:
+def merge_fragments(text: str, fragments: Fragments) -> Fragments:
     """Return a text of which only the whole is known as one fragment."""
     return [(text, merge_leaves(leaf for _, leaf in fragments))]
 

@@ -5,8 +5,7 @@ The comment after each rule lists its inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from turnwise.engine.provenance.splitting import (
@@ -22,6 +21,7 @@ from turnwise.engine.provenance.trails import (
     NEXT,
     NOWHERE,
     Fragment,
+    Fragments,
     Rule,
     Splitting,
     Trail,
@@ -35,36 +35,24 @@ REPLACE_COST = 2  # a hit
 INDENT_COST = 2  # a line
 
 
-@dataclass(slots=True)
-class OpenBlock:
-    """A list of texts that is being read: what is left of it, and the content parts it writes."""
-
-    pairs: Iterator[tuple[str, Trail]]
-    outer_part: Path | None  # the content part that the block itself is written for
-    loops: list[Path | None] = field(default_factory=list)  # the part that each open loop is at
-
-    def part(self) -> Path | None:
-        """Return the content part that is being written."""
-        return next(filter(None, reversed(self.loops)), self.outer_part)
-
-
 def _split_joined(follower: Follower, text: str, parts: Sequence[Any]) -> Splitting:
     """Read texts within texts as one list.
 
     A text that grew by one line in every round is as deep as there were rounds.
     """
-    fragments: list[Fragment] = []
-    blocks = [OpenBlock(pairs_of(parts), None)]
+    fragments: Fragments = []
+    loops: list[Path | None] = []  # the content part that each open loop is at
+    blocks = [(pairs_of(parts), 0)]  # what is left of each, and how many loops are around it
     while blocks:
-        block = blocks[-1]
-        for part, trail in block.pairs:
+        pairs, outer = blocks[-1]
+        for part, trail in pairs:
             if not part:
-                _read_mark(follower, trail, block.loops)
+                _read_mark(follower, trail, loops, outer)
                 continue
-            written_for = block.part()
+            written_for = next(filter(None, reversed(loops)), None)
             if type(trail) is tuple and trail[0] is JOINED and is_joined(part, trail[1]):
                 follower.charge(JOIN_COST + len(trail[1]) // 2)
-                blocks.append(OpenBlock(pairs_of(trail[1]), written_for))
+                blocks.append((pairs_of(trail[1]), len(loops)))
                 break
             found = yield part, trail
             if written_for:
@@ -74,6 +62,7 @@ def _split_joined(follower: Follower, text: str, parts: Sequence[Any]) -> Splitt
             fragments += found
         else:
             blocks.pop()
+            del loops[outer:]
     return fragments
 
 
@@ -82,11 +71,11 @@ def is_joined(text: str, parts: Sequence[Any]) -> bool:
     return "".join(parts[::2]) == text
 
 
-def _read_mark(follower: Follower, trail: Trail, loops: list[Path | None]) -> None:
+def _read_mark(follower: Follower, trail: Trail, loops: list[Path | None], outer: int) -> None:
     """Follow a mark inside of a block: which content part is written from here on."""
     if trail is LOOP:
         loops.append(None)
-    elif not loops:
+    elif len(loops) == outer:
         return
     elif trail is DONE:
         loops.pop()
@@ -159,7 +148,7 @@ def _split_replaced(
         return merge_fragments(text, before + inserted)
     count = whole.count(old)
     follower.charge((count if limit < 0 else min(count, limit)) * (REPLACE_COST + len(inserted)))
-    fragments: list[Fragment] = []
+    fragments: Fragments = []
     start = 0
     found = whole.find(old) if limit else -1
     while found >= 0:
@@ -193,7 +182,7 @@ def _split_indented(follower: Follower, text: str, whole: str, trail: Trail) -> 
     """Each line of the result is an indent and a line of the original."""
     before = yield whole, trail
     follower.charge(INDENT_COST * (whole.count("\n") + 1))
-    fragments: list[Fragment] = []
+    fragments: Fragments = []
     start = 0
     for line, indented in zip(whole.split("\n"), text.split("\n"), strict=False):
         fragments.append((indented[: len(indented) - len(line)], NOWHERE))

@@ -68,7 +68,8 @@ class Written(NamedTuple):
 Leaf = int | Field | Computed | Written
 Fragment = tuple[str, Leaf]
 """A part of a text with its leaf."""
-Splitting = Generator[tuple[str, Trail], list[Fragment], list[Fragment]]
+Fragments = list[Fragment]
+Splitting = Generator[tuple[str, Trail], Fragments, Fragments]
 """Yields a text and its trail, is sent the fragments of it, and returns fragments."""
 
 NOWHERE = Computed()
@@ -104,7 +105,7 @@ class Rule:
     def __init__(
         self,
         name: str,
-        split: Callable[..., Splitting | list[Fragment]] | None = None,
+        split: Callable[..., Splitting | Fragments] | None = None,
         child: Callable[..., Trail] | None = None,
     ) -> None:
         self.name = name
@@ -139,7 +140,7 @@ def part_of_path(path: Path) -> Path | None:
     return None
 
 
-def assign_part(fragments: list[Fragment], part: Path) -> list[Fragment]:
+def assign_part(fragments: Fragments, part: Path) -> Fragments:
     """Return the fragments of a text that was written for a content part: the template's text belongs to it."""
     return [
         (text, Written(leaf, part)) if type(leaf) is int else (text, leaf)

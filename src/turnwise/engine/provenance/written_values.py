@@ -133,12 +133,12 @@ def _write_scalar(value: Any, trail: Trail | Field, style: JsonStyle) -> Iterato
         yield quote
         yield value, trail, ESCAPES[style is PYTHON and quote, style.ensure_ascii]
         yield quote
-    elif style is not PYTHON:
-        yield _write_number(value), trail, str
-    elif value is None or isinstance(value, (int, float)):
-        yield repr(value), trail, str
+        return
+    is_json = value is None or isinstance(value, (int, float))
+    if style is PYTHON:
+        yield (repr(value), trail, str) if is_json else repr(value)
     else:
-        yield repr(value)
+        yield json.dumps(value) if is_json else f'"<{type(value).__name__}>"', trail, str
 
 
 # What is between quotes, by the quotes of Python, and whether JSON is in ASCII.
@@ -149,12 +149,6 @@ ESCAPES: dict[Any, Any] = {
     ("'", False): lambda text: repr('"' + text)[2:-1],
     ('"', False): lambda text: repr("'" + text)[2:-1],
 }
-
-
-def _write_number(value: Any) -> str:
-    if isinstance(value, (int, float, type(None))):
-        return json.dumps(value)
-    return f'"<{type(value).__name__}>"'
 
 
 def _split_repr(follower: Follower, text: str, value: Any, trail: Trail) -> Splitting:
