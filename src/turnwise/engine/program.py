@@ -157,7 +157,8 @@ class Program:
     def charge_output(self, rt: Runtime, texts: Sequence[str]) -> int:
         """Charge the budget for the texts of the output, and return how many bytes they have at least."""
         size = sum(map(len, texts))
-        if MAX_CHARACTER_SIZE * size <= rt.estimate_output():
+        most = MAX_CHARACTER_SIZE * size
+        if most <= rt.output or most <= rt.estimate_output():
             return size
         try:
             rt.charge_output(size)  # at least that, before a text is encoded

@@ -24,7 +24,6 @@ from turnwise.engine.provenance.splitting import Follower, QuietFollower
 from turnwise.engine.provenance.trails import Output
 from turnwise.engine.runtime.limits import (
     DEFAULT_LIMITS,
-    MAX_CHARACTER_SIZE,
     Allowance,
     Limits,
     Runtime,
@@ -357,9 +356,7 @@ class RenderCall(RenderingSource):
         try:
             output = self.program.run(runtime, context)
             texts = output[::2]
-            size = sum(map(len, texts))
-            if size * MAX_CHARACTER_SIZE > runtime.output:
-                size = self.program.charge_output(runtime, texts)
+            size = self.program.charge_output(runtime, texts)
         finally:
             if runtime.ledger is not None:
                 runtime.ledger.close(size)
@@ -476,7 +473,9 @@ class Continuation:
             fields = [other for other in REASONING_KEYS if final.get(other) == value]
         if not any(other in template for other in fields):
             raise MessageError(f"the template does not read {name!r}", path=path)
-        self.tag = _unused_tag(chat)
+        self.tag = TAG
+        while contains_text(chat, self.tag.strip()):
+            self.tag = f"{self.tag.strip()}_ "
         if isinstance(value, (list, tuple)):
             self.text, final[name] = self._append_to_last_part(value, path)
         elif isinstance(value, str):
@@ -508,11 +507,3 @@ class Continuation:
         if text.startswith(self.tag, start):
             return text[:start]
         return text[:start].rstrip()
-
-
-def _unused_tag(chat: list[dict[str, Any]]) -> str:
-    """Return a tag that no message contains."""
-    tag = TAG
-    while contains_text(chat, tag.strip()):
-        tag = f"{tag.strip()}_ "
-    return tag

@@ -70,25 +70,16 @@ def get_attribute(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
     """`value.name`"""
     rt.charge_bytes(MISS_BYTES)
     kind = type(value)
-    if kind is dict:
-        if name in METHODS[dict]:
-            return bind_method(rt, value, trail, name)
-        if name in value:
-            return value[name], (trail, name)
-        return make_undefined(value, name)
-    if kind is Namespace:
-        if name in value.pairs:
-            pair: Pair = value.pairs[name]
-            return pair
-        return make_undefined(value, name)
-    if kind is Undefined:
-        raise value.failure()
-    found = _get_engine_attribute(value, trail, name)
-    if found is not None:
-        return found
     if name in METHODS.get(kind, ()):
         return bind_method(rt, value, trail, name)
-    return make_undefined(value, name)
+    if kind is dict:
+        found = (value[name], (trail, name)) if name in value else None
+    elif kind is Namespace:
+        found = value.pairs.get(name)
+    else:
+        check_defined(value)
+        found = _get_engine_attribute(value, trail, name)
+    return make_undefined(value, name) if found is None else found
 
 
 def _get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
@@ -134,8 +125,7 @@ def _count_rounds(loop: Loop) -> dict[str, int]:
 
 def _from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
     """`dict.fromkeys(keys, value)`"""
-    count = len(list_elements(keys[0]))
-    rt.charge_each(count, 4, 3 * ELEMENT_BYTES)
+    rt.charge_each(len(list_elements(keys[0])), 4, 3 * ELEMENT_BYTES)
     names, trail = to_sequence(rt, *keys)
     for _ in range(3):  # dicts: of the values, of their trails, and of those of the keys
         charge_keys(rt, names)
@@ -170,9 +160,7 @@ def get_item(rt: Runtime, value: Any, trail: Trail, key: Any) -> Pair:
             return value[key], (PART, value, trail, at) if isinstance(value, str) else (trail, at)
     elif kind is Undefined:
         raise value.failure()
-    if isinstance(key, str):
-        if kind is dict and key not in METHODS[dict]:
-            return make_undefined(value, key)
+    if isinstance(key, str) and (kind is not dict or key in METHODS[dict]):
         return get_attribute(rt, value, trail, key)
     return make_undefined(value, key)
 
@@ -366,8 +354,7 @@ def to_sequence(rt: Runtime, value: Any, trail: Trail) -> tuple[Any, Trail]:
 
 def type_name(value: Any) -> str:
     """Return the type's name as in Python's own messages."""
-    if isinstance(value, Function):
-        return "function"
     if isinstance(value, View):
         return value.kind
-    return {"Stream": "generator", "Safe": "str"}.get(type(value).__name__, type(value).__name__)
+    name = type(value).__name__
+    return {"Function": "function", "Stream": "generator", "Safe": "str"}.get(name, name)

@@ -32,11 +32,9 @@ from turnwise.engine.runtime.measures import (
 from turnwise.engine.runtime.values import (
     Denied,
     Failure,
-    Function,
     Namespace,
     Pair,
     Safe,
-    Stream,
     Undefined,
     ValueFailure,
     View,
@@ -55,7 +53,7 @@ FIELD_BYTES = 400  # of its parts and their trails
 WIDTH_BYTES = 4  # of a character that fills a width or precision
 PRINT_BYTES = 120  # of printing a value that is no text, and of its place in the output
 REPR_BYTES = 4  # for each character: a control character is written as \x00
-CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
+CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"r": repr, "a": ascii}
 
 
 def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
@@ -73,12 +71,10 @@ def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
         return _to_repr(rt, value, trail), (REPR, value, trail)
     if kind is Namespace:  # it can change, so the origins of its parts are not recorded
         return _to_repr(rt, value, trail), None
-    if kind in (Function, Stream):
-        repr(value)  # raises the error that it cannot be printed
     if kind in PLACEHOLDERS:
         return f"<{kind.__name__}>", trail
     charge_value(rt, value)
-    return str(value), trail
+    return str(value), trail  # of a function or stream, raises the error that it cannot be printed
 
 
 def _to_repr(rt: Runtime, value: Any, trail: Trail) -> str:
@@ -140,7 +136,8 @@ def format_percent(rt: Runtime, form: str, trail: Trail, value: Any, value_trail
         parts += (form[start : spec.start()], (PART, form, trail, start))
         parts += _format_conversion(rt, spec, arguments)
         start = spec.end()
-    arguments.check_all_taken()
+    if arguments.rest and not arguments.has_keys:
+        raise Failure("not all arguments converted during string formatting")
     return join_parts(rt, [*parts, form[start:], (PART, form, trail, start)])
 
 
@@ -168,10 +165,6 @@ class PercentArguments:
         if not self.rest:
             raise Failure("not enough arguments for format string")
         return self.rest.popleft()
-
-    def check_all_taken(self) -> None:
-        if self.rest and not self.has_keys:
-            raise Failure("not all arguments converted during string formatting")
 
 
 def _format_conversion(rt: Runtime, spec: re.Match[str], arguments: PercentArguments) -> Pair:
@@ -208,7 +201,7 @@ def _conversion_size(rt: Runtime, size: str | None, arguments: PercentArguments)
 def _charge_conversion(rt: Runtime, kind: str, value: Any) -> None:
     """Pay for writing a value as `%d`, `{:b}`, `!r` and the like; integers of the input may be long."""
     each = 2
-    if kind in ("r", "a"):  # a control character becomes four, another one up to ten
+    if kind in CONVERSIONS:  # a control character becomes four, another one up to ten
         is_ascii = not isinstance(value, str) or value.isascii()
         each = 4 if kind == "r" and is_ascii else 10
     charge_value(rt, value, each)

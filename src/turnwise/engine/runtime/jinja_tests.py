@@ -45,12 +45,8 @@ SEQUENCE = (str, list, tuple, dict, range)
 
 
 def make_inline_test(name: str) -> Test:
-    code = compile(INLINE[name].format("value"), f"<{name}>", "eval")
-    names = {"Undefined": Undefined, "Safe": Safe}
-
-    def run(rt: Runtime, value: Any) -> bool:
-        return bool(eval(code, names, {"value": value}))
-
+    source = f"lambda rt, value: {INLINE[name].format('value')}"
+    run: Test = eval(source, {"Undefined": Undefined, "Safe": Safe})
     return run
 
 

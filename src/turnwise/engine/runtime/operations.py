@@ -178,7 +178,6 @@ def apply_sign(value: Any, negative: bool) -> Any:
 
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
-    "ne": operator.ne,
     "lt": operator.lt,
     "lteq": operator.le,
     "gt": operator.gt,
@@ -208,13 +207,10 @@ SEARCHABLE = (str, list, tuple, dict, range, Safe, Undefined, View)
 
 def contains(rt: Runtime, value: Any, container: Any) -> bool:
     """Return `value in container`."""
-    kind = type(container)
     _charge_membership(rt, value, container)
-    if kind is str and type(value) is str:
-        return value in container
-    if kind is Stream:
+    if type(container) is Stream:
         container = container.take_items()
-    elif kind not in SEARCHABLE:
+    elif type(container) not in SEARCHABLE:
         raise ValueFailure(
             f"argument of type {type_name(container)!r} is not iterable",
             container,

@@ -8,6 +8,7 @@ allowed names, so a template cannot get from them to Python itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from turnwise.engine.provenance.trails import Trail
@@ -59,10 +60,7 @@ class Raised(Exception):
     """The template called `raise_exception`; becomes a `TemplateRaised`."""
 
 
-def _fail(self: Undefined, *_: Any, **__: Any) -> NoReturn:
-    raise self.failure()
-
-
+@dataclass(slots=True, eq=False)
 class Undefined:
     """The value of a name or field that does not exist: empty as text, false as a condition, else
     an error.
@@ -72,14 +70,10 @@ class Undefined:
     (`Program` looks it up in the failing frame).
     """
 
-    __slots__ = ("key", "message", "owner")
-
-    def __init__(
-        self, message: str | Callable[[], tuple[str, str | None]], owner: str = "", key: str = ""
-    ) -> None:
-        self.message = message  # or a function that makes it and a hint, since most are never shown
-        self.owner = owner
-        self.key = key
+    # or a function that makes it and a hint, since most are never shown
+    message: str | Callable[[], tuple[str, str | None]]
+    owner: str = ""
+    key: str = ""
 
     def failure(self) -> UndefinedFailure:
         return UndefinedFailure(self)
@@ -105,13 +99,17 @@ class Undefined:
     def __hash__(self) -> int:
         return hash(Undefined)
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
-        _fail
-    )
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __pos__ = (
-        _fail
-    )
-    __lt__ = __le__ = __gt__ = __ge__ = __int__ = __float__ = __call__ = _fail
+
+def _fail(undefined: Undefined, *_: Any, **__: Any) -> NoReturn:
+    raise undefined.failure()
+
+
+FAILING = (
+    "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg pos "
+    "lt le gt ge int float call"
+)
+for _name in FAILING.split():
+    setattr(Undefined, f"__{_name}__", _fail)
 
 
 def check_defined(value: Any) -> None:
@@ -149,21 +147,19 @@ def _refuse_private(name: str) -> None:
         )
 
 
+@dataclass(slots=True, eq=False)
 class Loop:
     """`loop` as a value.
 
     Mostly there is none: the generated code has its attributes as local variables.
     """
 
-    __slots__ = ("again", "depth0", "index0", "items", "last_seen", "trails")
-
-    def __init__(self, items: Any, trails: Any, depth0: int, again: Builtin | None = None) -> None:
-        self.items = items
-        self.trails = trails
-        self.depth0 = depth0
-        self.again = again
-        self.index0 = -1
-        self.last_seen: Any = Loop
+    items: Any
+    trails: Any
+    depth0: int
+    again: Builtin | None = None
+    index0: int = -1
+    last_seen: Any = None
 
     def __len__(self) -> int:
         return len(self.items)
@@ -185,30 +181,17 @@ class Cycler:
         raise Failure("a cycler cannot be printed", "call its next()")
 
 
+@dataclass(slots=True, eq=False)
 class Macro:
     """A macro and what it accepts; `body` is the generated function."""
 
-    __slots__ = (
-        "arguments",
-        "body",
-        "catch_kwargs",
-        "catch_varargs",
-        "caller",
-        "explicit_caller",
-        "name",
-    )
-
-    def __init__(
-        self,
-        name: str | None,
-        body: Callable[..., list[Any]],
-        arguments: tuple[str, ...],
-        special: tuple[bool, bool, bool, bool],
-    ) -> None:
-        self.name = name
-        self.body = body
-        self.arguments = arguments
-        self.caller, self.catch_kwargs, self.catch_varargs, self.explicit_caller = special
+    name: str | None
+    body: Callable[..., list[Any]]
+    arguments: tuple[str, ...]
+    caller: bool
+    catch_kwargs: bool
+    catch_varargs: bool
+    explicit_caller: bool
 
     def __repr__(self) -> str:
         return f"<Macro {self.name!r}>" if self.name is not None else "<Macro anonymous>"
@@ -252,15 +235,13 @@ class Stream:
         )
 
 
+@dataclass(slots=True, eq=False)
 class View:
     """The result of `keys`, `values` and `items` of a dict: it can be iterated and counted."""
 
-    __slots__ = ("items", "kind", "trail")
-
-    def __init__(self, kind: str, items: list[Any], trail: Trail) -> None:
-        self.kind = kind
-        self.items = items
-        self.trail = trail
+    kind: str
+    items: list[Any]
+    trail: Trail
 
     def __len__(self) -> int:
         return len(self.items)
