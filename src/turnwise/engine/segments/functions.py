@@ -33,7 +33,8 @@ from turnwise.engine.runtime.values import (
     Undefined,
 )
 from turnwise.engine.segments.guards import keep_stream, run_guarded, run_handler
-from turnwise.engine.segments.lists import add_lists, get_element, join_list
+from turnwise.engine.segments.lists import add_lists, join_list
+from turnwise.engine.segments.prices import pay
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.sequences import (
     EQUALITIES,
@@ -142,11 +143,8 @@ def _run_get_attribute(
         if key in value:
             return value[key], (trail, key)
         return function(rt, {}, trail, key)
-    if type(value) is UnknownMessages:
-        found = value[key]
-        return found, found.trail
-    if type(value) is UnknownList:
-        return get_element(recorder, value, trail, key)
+    if type(value) in (UnknownMessages, UnknownList):
+        return value.read(key, trail)
     if type(value) is UnknownText:
         if repr(key) == "0" and value:
             return run_get_slice(recorder, function, rt, value, trail, 0, 1, None)
@@ -162,7 +160,7 @@ def _run_to_text(recorder: Recorder, function: Any, rt: Runtime, value: Any, tra
     if type(value) is UnknownText:
         return value, trail
     if type(value) is SafeText:
-        recorder.pay(value)
+        pay(recorder, value)
         return recorder.make_text(value.parts, value.is_full), trail
     if not holds_unknown(recorder, value):
         return None
@@ -176,7 +174,7 @@ def _write_whole(recorder: Recorder, value: Any, writer: str) -> UnknownText:
     is_number = isinstance(value, UnknownNumber)
     slot = recorder.make_slot(source, _find_field(recorder, value))._replace(is_json=not is_number)
     text = recorder.make_text((slot,), True)
-    recorder.pay(text, JSON_COST)
+    pay(recorder, text, JSON_COST)
     return text
 
 
@@ -220,7 +218,7 @@ def _run_compare(recorder: Recorder, _: Any, rt: Runtime, name: str, left: Any, 
 
 def _run_contains(recorder: Recorder, _: Any, rt: Runtime, value: Any, container: Any) -> Any:
     if type(container) is UnknownText:
-        recorder.pay(container, price_search(len(value)))
+        pay(recorder, container, price_search(len(value)))
         return recorder.ask_text(container, f"{recorder.name(value)} in {container.source}", value)
     if type(value) is UnknownText and type(container) in (list, tuple, dict):
         return any([value == item for item in container])
@@ -293,7 +291,7 @@ def _run_as_method(
 def _run_filter_safe(recorder: Recorder, _: Any, rt: Runtime, value: Any, trail: Any) -> Any:
     if type(value) is not UnknownText:
         return None
-    recorder.pay(value)
+    pay(recorder, value)
     return recorder.make_text(value.parts, value.is_full, SafeText), trail
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.measures import ELEMENT_BYTES
 from turnwise.engine.runtime.values import Pair
+from turnwise.engine.segments.prices import charge_each, pay
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.sources import COMPUTED, are_marked, write_fields, write_value
 from turnwise.engine.segments.symbols import (
@@ -50,18 +51,8 @@ def _pay_length(recorder: Recorder, rt: Runtime, value: Any) -> Any:
         rt.charge_bytes(REFERENCE_BYTES * len(value))
         return len(value)
     source = write_value(recorder, value)
-    recorder.charge_each(source, REFERENCE_BYTES)
+    charge_each(recorder, source, REFERENCE_BYTES)
     return InTrail(UnknownNumber(recorder, f"len({source})"))
-
-
-def get_element(recorder: Recorder, value: UnknownList, trail: Any, key: Any) -> Pair:
-    """Return an element of a list."""
-    if not value.are_marked:
-        raise NotRecordable
-    place = value.find_place(key)
-    fields = f"align({value.source}, {value.fields})[{place}]"
-    found = recorder.read_element(f"{value.source}[{place}]", fields)
-    return found, (trail, InTrail(UnknownNumber(recorder, place)))
 
 
 def join_list(
@@ -71,10 +62,10 @@ def join_list(
     separator, separator_trail = between
     if type(separator) is not str:
         raise NotRecordable
-    recorder.charge_each(value.source, 2 * ELEMENT_BYTES, JOIN_STEPS)
+    charge_each(recorder, value.source, 2 * ELEMENT_BYTES, JOIN_STEPS)
     source = f"{recorder.name(separator)}.join({value.source})"
     field = MessageField("", "", f"list_fields({value.fields})")
     text = recorder.make_text((recorder.make_slot(source, field),))
-    recorder.pay(text)
+    pay(recorder, text)
     origins = (InTrail(value), trail, separator, separator_trail)
     return text, (*COMPUTED, "trace_joined", *origins)

@@ -10,13 +10,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from types import CodeType
 from typing import Any
 
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.provenance.written_fields import find_written_tools
-from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Runtime
+from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.measures import ELEMENT_BYTES
 from turnwise.engine.runtime.values import Pair
 from turnwise.engine.segments.facts import (
@@ -27,24 +26,22 @@ from turnwise.engine.segments.facts import (
     ProvenSegment,
     make_loop,
 )
+from turnwise.engine.segments.prices import find_price
 from turnwise.engine.segments.sources import (
     KEY_PATH,
     UNTRACED,
-    StateTrail,
-    are_marked,
     write_fields,
+    write_lists,
     write_origins,
-    write_value,
 )
 from turnwise.engine.segments.symbols import (
     CHARACTER,
     MAX_LIST,
     MAX_PARTS,
-    OPERATION_BYTES,
-    InTrail,
     MessageField,
     NotRecordable,
     Parts,
+    StateTrail,
     TextSlot,
     UnknownFloat,
     UnknownList,
@@ -60,7 +57,6 @@ from turnwise.engine.segments.symbols import (
 )
 from turnwise.messages import REASONING_KEYS
 
-MESSAGE_SHARE = 0.5  # of what a message adds to the budgets, for one round of one loop
 MAX_ANSWER = 200  # characters of a role, or of all keys of a mapping
 MAX_LOOPS = 24  # over messages, one after another; each has trees of its own
 MAX_PATH = 120  # questions of one section
@@ -74,7 +70,6 @@ TEXT_PATHS = (CONTENT, *(f"[{key!r}]" for key in REASONING_KEYS))
 USUAL_FIELDS = NAMED_FIELDS | {"content"}
 IS_TEXT = "{}.__class__ is str"
 HAS_WORDS = "(c := {}).__class__ is str and c != '' and not c.isspace()"
-OF_CHAT = re.compile(r"\b[MS]\[|\bselect\(|\bBr*\d")
 OF_STATE = "S["
 Resolved = list[str | TextSlot | None]  # parts of a text; None for a slot that is no field
 
@@ -93,7 +88,7 @@ class Recorder:
         self.questions = 0  # on the paths to them
         self._loops = 0  # over messages
         self._loop: LoopOverMessages | None = None  # in whose round this is; not one in a round
-        self._is_made = False  # this is a round of a loop over a list that the template made
+        self.is_made = False  # this is a round of a loop over a list that the template made
         # names of the messages at hand, by the sources of their indices
         self.owners: dict[str, str] = {}
         # of a conversation of plain turns, see `rows.py`
@@ -102,7 +97,7 @@ class Recorder:
         self.clock: dict[str, str] = {}  # formats of the time that was written, with the text
         self.parts: Resolved = []  # of the whole text
         self._state_parts: dict[str, Resolved] = {}  # of texts of namespaces
-        self._new_parts: dict[str, Resolved] = {}  # that this section writes
+        self.new_parts: dict[str, Resolved] = {}  # that this section writes
         self.total_cost = 0  # for each character of a content, beside rounds
         self.round_cost = 0  # of the round that costs most
         self.constants = constants
@@ -134,7 +129,7 @@ class Recorder:
             "i": 0,
             "S": {"now": self.now},
         }
-        self._runtime = rt
+        self.runtime = rt
         self._left = (rt.steps, rt.bytes)  # when this section began
         unknown = UnknownMessages(self, skipped=0)
         try:
@@ -153,36 +148,36 @@ class Recorder:
     @property
     def cost(self) -> int:
         """The bytes that this round pays for each character of that field for which it pays most."""
-        costs = self._costs
+        costs = self.costs
         return max(sum(costs[path] for path in costs if each.startswith(path)) for each in costs)
 
     # ---- sections ----
 
     def _end_section(self, out: list[Any], loop: LoopOverMessages | None = None) -> ProvenSegment:
         """Add what was recorded since the last section, and return it; perhaps it is known already."""
-        if self._runtime.is_extended:
+        if self.runtime.is_extended:
             raise NotRecordable  # whether there is enough for a shorter conversation is not known
-        self._write_lists()
+        write_lists(self)
         parts = join_parts(out[self._done :: 2])
-        left = (self._runtime.steps, self._runtime.bytes)
-        self._paid = (self._left[0] - left[0], self._left[1] - left[1])
+        left = (self.runtime.steps, self.runtime.bytes)
+        self.paid = (self._left[0] - left[0], self._left[1] - left[1])
         for part in parts:
             if isinstance(part, str):
-                self._constant += part
+                self.constant += part
             elif part.field and part.field.state:
                 self._carried[part.source] = part.field.state
             elif part.field:
                 self._fields.add(part.field)
-        if CHARACTER in self._constant:
+        if CHARACTER in self.constant:
             raise NotRecordable
         if loop is None and self.depth:  # namespaces of the round are gone
-            for changes in (self.state, self._trails):
+            for changes in (self.state, self.trails):
                 for key in [key for key in changes if is_local(key, self.depth)]:
                     del changes[key]
         known = self._section.find(self._path) or self._make_leaf(out[self._done :], parts, loop)
         self.parts += self._resolve(parts)
-        self._state_parts |= self._new_parts  # not before: what this section read is what was there
-        self._new_parts = {}
+        self._state_parts |= self.new_parts  # not before: what this section read is what was there
+        self.new_parts = {}
         self.round_cost = max(self.round_cost, self.cost)
         changed = {key: self._evaluate(source) for key, source in self.state.items()}
         self._scope["S"].update(changed)
@@ -194,12 +189,12 @@ class Recorder:
         self, written: list[Any], parts: Parts, loop: LoopOverMessages | None
     ) -> ProvenSegment:
         here, others = self._find_written_keys()
-        steps, size = self._paid
+        steps, size = self.paid
         # A round without text has marks, of which a longer chat has more.
-        is_whole = self.depth > 0 and self.is_first and loop is None and not self._is_made
+        is_whole = self.depth > 0 and self.is_first and loop is None and not self.is_made
         items = [] if is_whole and not parts else written
-        output, trails = write_origins(self, items, self._trails)
-        carried = None if output is None else self._trails.values()
+        output, trails = write_origins(self, items, self.trails)
+        carried = None if output is None else self.trails.values()
         is_end = loop is None or not self.depth
         leaf = ProvenSegment(
             texts=list(map(self.write_part, parts)),
@@ -213,8 +208,8 @@ class Recorder:
             cost=self.cost,
             steps=steps,
             size=size,
-            price=is_end and self._find_price(),
-            per_character=self._others,
+            price=is_end and find_price(self),
+            per_character=self.per_character,
             loop=loop,
         )
         self._section.add(self._path, leaf)
@@ -248,7 +243,7 @@ class Recorder:
             found.setdefault(field.message, set()).add(field.path)
         keys = {
             index: _find_keys(
-                self.owners.get(index) or f"M[{index}]", paths, self._answers, self._constant
+                self.owners.get(index) or f"M[{index}]", paths, self._answers, self.constant
             )
             for index, paths in found.items()
         }
@@ -263,13 +258,13 @@ class Recorder:
         self._path: list[tuple[str, Any]] = []
         self._answers: dict[str, Any] = {}
         self.state: dict[str, str] = {}  # sources of what it writes to namespaces
-        self._trails: dict[str, Any] = {}  # of the texts among that
-        self._lists: dict[str, Pair] = {}  # that it writes there
+        self.trails: dict[str, Any] = {}  # of the texts among that
+        self.lists: dict[str, Pair] = {}  # that it writes there
         self._fields: set[MessageField] = set()  # that this round wrote whole
-        self._constant = ""  # what it wrote beside them
+        self.constant = ""  # what it wrote beside them
         self._carried: dict[str, str] = {}  # see `ProvenSegment.carried`
-        self._others: dict[str, float] = {}  # see `ProvenSegment.per_character`
-        self._costs = {"": 0}  # see `cost`; by the paths of fields, "" for any
+        self.per_character: dict[str, float] = {}  # see `ProvenSegment.per_character`
+        self.costs = {"": 0}  # see `cost`; by the paths of fields, "" for any
         self.serial += 1
         self.is_first = True  # of its round
         if self.depth < 2:
@@ -287,10 +282,8 @@ class Recorder:
         del frame
         self._output = out
         name = f"{'LR'[depth]}{self._loops}"
-        place, origin = "ij"[depth], f"{name}@"
-        if type(elements) is UnknownList:
-            self.state |= {name: elements.source, f"{name}#": elements.fields}
-            self._trails[origin] = elements.trail
+        place = "ij"[depth]
+        elements.begin(name)
         leaf = self._end_section(out, make_loop(elements, self._loop, name))
         loop = leaf.loop
         assert loop is not None
@@ -299,38 +292,32 @@ class Recorder:
         weight, captured = self.weight, sum(map(len, captures))
         # What is known of the state may be another thing after a round.
         answers = {source: one for source, one in self._answers.items() if OF_STATE not in source}
-        kept = self._fields, self._constant, self._costs
+        kept = self._fields, self.constant, self.costs
         first, spaces = self._round, self.namespaces
         self.depth += 1
         if not depth:
             self._loop = loop
         self.owners = loop.owners
-        around, self._is_made = self._is_made, type(elements) is UnknownList
+        around, self.is_made = self.is_made, type(elements) is UnknownList
         for number in range(self._evaluate(loop.count)):
             self._begin_section(loop.body)
             self._answers, self.namespaces = answers.copy(), spaces
             self._scope[place] = number
-            self._runtime.charge_steps(weight)
-            element: Any = UnknownNumber(self, loop.index), None
+            self.runtime.charge_steps(weight)
             if loop.taken:
-                self._runtime.charge_bytes(ELEMENT_BYTES * (depth or self._is_made))
+                self.runtime.charge_bytes(ELEMENT_BYTES * (depth or self.is_made))
                 self._scope[loop.taken] = self._evaluate(loop.element)
-                if type(elements) is UnknownMessages:
-                    message = UnknownMapping(self, loop.taken, MessageField(loop.index, ""))
-                    element = message, message.trail
-                elif type(elements) is UnknownList:
-                    trail = StateTrail(f"S[{origin!r}]"), InTrail(UnknownNumber(self, place))
-                    element = self.read_element(loop.taken, loop.index), trail
+            element = elements.take(loop, name, place)
             yield (UnknownNumber(self, place), *element) if is_counted else element
             is_left = self.depth != depth + 1  # a loop in it was left early
             if is_left or captured != sum(map(len, captures)) or self.serial > MAX_SECTIONS:
                 raise NotRecordable
             self._end_section(out)
-        self.depth, self.namespaces, self._is_made = depth, spaces, around
+        self.depth, self.namespaces, self.is_made = depth, spaces, around
         self._begin_section(loop.after)
         if depth:  # the round goes on
             self._left = self._left[0] + leaf.steps, self._left[1] + leaf.size
-            self._fields, self._constant, self._costs = kept
+            self._fields, self.constant, self.costs = kept
             self._answers, self._round, self.is_first = answers, first, False
         else:
             self._loop = None
@@ -402,9 +389,9 @@ class Recorder:
         field = owner.field.get(key)
         if kind == "empty" and key != "name":  # an empty name names nothing
             self._fields.add(field)
-        return self._read_value(source, kind, field)
+        return self.read_value(source, kind, field)
 
-    def _read_value(self, source: str, kind: str, field: MessageField) -> Any:
+    def read_value(self, source: str, kind: str, field: MessageField) -> Any:
         if kind == "text":
             return self.make_text((self.make_slot(source, field),), is_full=True)
         if kind == "blank":
@@ -424,15 +411,9 @@ class Recorder:
         values = []
         for index in range(count):
             one = f"{source}[{index}]"
-            values.append(self._read_value(one, self.ask(f"kind({one})"), field.get(index)))
+            values.append(self.read_value(one, self.ask(f"kind({one})"), field.get(index)))
         self.sources[id(values)] = values, self.make_slot(source, field)
         return values
-
-    def read_element(self, source: str, place: str) -> Any:
-        """Return an element of a list that the template made."""
-        is_dict = self.ask(f"{source}.__class__ is dict")
-        kind = "dict" if is_dict else self.ask(f"kind({source})")
-        return self._read_value(source, kind, MessageField(place, ""))
 
     def read_state(self, key: str, pair: Pair) -> Pair:
         """Return an attribute of a namespace."""
@@ -457,9 +438,9 @@ class Recorder:
 
     def write_state(self, key: str, value: Any, trail: Trail) -> None:
         """Note what a namespace has from now on."""
-        self._lists.pop(key, None)
+        self.lists.pop(key, None)
         if isinstance(value, (str, int)):
-            self._trails[f"{key}@"] = trail
+            self.trails[f"{key}@"] = trail
         fields = f"S[{key + '#'!r}]"
         if type(value) is UnknownText:
             grown = [
@@ -471,27 +452,17 @@ class Recorder:
                 raise NotRecordable  # a text that doubles in every round
             self.state[key] = value.source
             self.state[f"{key}#"] = write_fields(self, value)
-            self._new_parts[fields] = self._resolve(value.parts)
+            self.new_parts[fields] = self._resolve(value.parts)
         elif isinstance(value, UnknownNumber):
             self.state[key] = value.source
         elif value is None or type(value) in (bool, int, str):
             self.state[key] = self.name(value)
             self.state[f"{key}#"] = "()"
-            self._new_parts[fields] = [value] if type(value) is str else [None]
+            self.new_parts[fields] = [value] if type(value) is str else [None]
         else:
             self.state[key] = "..."  # only this section knows the value
             if isinstance(value, list):
-                self._lists[key] = value, trail
-
-    def _write_lists(self) -> None:
-        """Note the lists that namespaces have from now on."""
-        for key, (value, trail) in self._lists.items():
-            with suppress(NotRecordable):
-                source, fields = write_value(self, value), write_fields(self, value)
-                marks = repr(are_marked(value, trail))
-                self.state |= {key: source, f"{key}#": fields, f"{key}!": marks}
-                self._trails[f"{key}@"] = trail
-                self._new_parts[f"S[{key + '#'!r}]"] = [None]
+                self.lists[key] = value, trail
 
     def find_section(self, source: str) -> int:
         """Return the number of this section, or of the round, if a source holds only in it, else 0."""
@@ -534,48 +505,6 @@ class Recorder:
         if isinstance(part, TextSlot):
             return self.check_section(part.source, part.section)
         return self.name(part)
-
-    def pay(self, text: UnknownText, each: int = MAX_CHARACTER_SIZE) -> None:
-        """Pay for an operation on a text: for itself, and for each of its characters."""
-        self._runtime.charge_bytes(OPERATION_BYTES)
-        paths = []
-        for part in text.parts:
-            if not isinstance(part, TextSlot):
-                self._runtime.charge_bytes(each * len(part))
-            elif self._pays_alone or OF_CHAT.search(part.source):
-                self.charge_each(part.source, each)
-            else:
-                paths.append(part.field.path if part.field else "")
-        if not self.depth:
-            self.total_cost += each
-            return
-        for path in paths or [""]:
-            self._costs[path] = self._costs.get(path, 0) + each
-
-    def charge_each(self, source: str, size: int, steps: int = 0) -> None:
-        """Pay bytes and steps for each character of a text, or for each element of a list."""
-        limits = self._runtime.limits
-        share = max(size / max(limits.bytes, 1), steps / max(limits.steps, 1))
-        self._others[source] = self._others.get(source, 0) + share
-
-    @property
-    def _pays_alone(self) -> bool:
-        """Whether no message pays for this round in part: there may be more rounds than messages."""
-        return self.depth > 1 or self._is_made
-
-    def _find_price(self) -> float:
-        """Return the share of the budgets that this section takes; for a round its message pays in part."""
-        limits, size = self._runtime.limits, self._runtime.tools_size
-        written = len(self._constant.encode())
-        if not self.depth and size is not None:
-            written -= limits.share_of(*size)["output"]  # tools pay for their text
-        amounts = (
-            (self._paid[0], limits.steps_per_value, limits.steps),
-            (self._paid[1], limits.bytes_per_value, limits.bytes),
-            (written, limits.output_per_value, limits.output),
-        )
-        added = MESSAGE_SHARE if self.depth and not self._pays_alone else 0
-        return max(max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts)
 
 
 def _find_keys(owner: str, paths: set[str], answers: dict[str, Any], constant: str) -> set[str]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from turnwise.engine.program import NAMES
-from turnwise.engine.provenance.container_rules import is_from_input
+from turnwise.engine.provenance.container_rules import PICK, is_from_input
 from turnwise.engine.provenance.text_rules import PART
+from turnwise.engine.provenance.trails import MESSAGES
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Pair, Stream
 from turnwise.engine.segments.guards import check_stream, keep_stream, run_guarded
+from turnwise.engine.segments.prices import pay
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.sources import UNTRACED
 from turnwise.engine.segments.symbols import (
@@ -22,6 +24,7 @@ from turnwise.engine.segments.symbols import (
     InTrail,
     NotRecordable,
     RoundCounter,
+    Sourced,
     UnknownList,
     UnknownMapping,
     UnknownMessages,
@@ -131,8 +134,7 @@ def run_sequence_function(recorder: Recorder, function: Any, *args: Any, **more:
     if type(value) is UnknownMessages and function in (FIRST, LAST):
         if not value:
             raise NotRecordable
-        found = value[0 if function is FIRST else -1]
-        return found, found.trail
+        return value.read(0 if function is FIRST else -1)
     if any(type(arg) in (*UNKNOWN, dict) for arg in args):
         return None
     check_stream(recorder, value)
@@ -201,12 +203,15 @@ def run_get_slice(
 ) -> Any:
     if type(value) is UnknownMessages:
         found = value.cut(*bounds)
-        return found, InTrail(found)
+        if found.skipped is None:
+            return found, InTrail(found)
+        rest = InTrail(Sourced(recorder, f"range({found.skipped}, n)"))
+        return found, (PICK, MESSAGES, rest)
     if type(value) is UnknownText:
         slot, (start, _, step) = value.slot, bounds
         # JSON without its first or its last bracket has all of its text.
         field = slot.field if slot and slot.is_json and bounds in JSON_SLICES else None
-        recorder.pay(value)
+        pay(recorder, value)
         cut = recorder.make_slot(f"{value.source}[{write_slice(bounds)}]", field)._replace(
             is_json=bool(field)
         )

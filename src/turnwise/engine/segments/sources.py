@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, groupby
-from typing import Any, NamedTuple
+from typing import Any
 
-from turnwise.engine.provenance.container_rules import ITEMS, PICK
+from turnwise.engine.provenance.container_rules import ITEMS
 from turnwise.engine.provenance.text_rules import JOINED
-from turnwise.engine.provenance.trails import MESSAGES, Trail
+from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.segments.symbols import (
     MAX_PARTS,
     MAX_VISITS,
@@ -25,6 +26,7 @@ from turnwise.engine.segments.symbols import (
     NotRecordable,
     SafeText,
     Sourced,
+    StateTrail,
     TextSlot,
     UnknownList,
     UnknownMapping,
@@ -38,12 +40,6 @@ KEY_PATH = re.compile(r"\['\w+'\]")
 
 UNTRACED = (object(),)
 """The trail of a text whose origins are not recorded."""
-
-
-class StateTrail(NamedTuple):
-    """The trail of a value that a namespace has had since an earlier section."""
-
-    source: str
 
 
 COMPUTED = (object(),)
@@ -104,6 +100,17 @@ def write_place(place: str, key: str) -> str:
     """Return the source of a field of a message, or of what a template made of several: with a comma after it."""
     pair = f"({place}, {key!r})"
     return f"*list_fields({pair}), " if IS_MADE.search(place) else f"{pair}, "
+
+
+def write_lists(recorder: Any) -> None:
+    """Note the lists that namespaces have after this section."""
+    for key, (value, trail) in recorder.lists.items():
+        with suppress(NotRecordable):
+            source, fields = write_value(recorder, value), write_fields(recorder, value)
+            marks = repr(are_marked(value, trail))
+            recorder.state |= {key: source, f"{key}#": fields, f"{key}!": marks}
+            recorder.trails[f"{key}@"] = trail
+            recorder.new_parts[f"S[{key + '#'!r}]"] = [None]
 
 
 def are_marked(value: Any, trail: Trail) -> bool:
@@ -173,14 +180,9 @@ def _write(recorder: Any, value: Any) -> str | None:
     if id(value) in recorder.constant_trails:
         return None
     recorder.visits += 1
-    if kind is UnknownMessages and value.skipped is not None:
-        rule, whole = map(recorder.constants.keep, (PICK, MESSAGES))
-        return f"({rule}, {whole}, range({value.skipped}, n))"
     if value is UNTRACED or kind is UnknownMessages or recorder.visits > MAX_VISITS:
         raise NotRecordable
-    if kind is UnknownText or isinstance(value, Sourced):
-        return str(value.source)
-    if kind is StateTrail:
+    if kind is UnknownText or isinstance(value, (Sourced, StateTrail)):
         return str(value.source)
     if kind is tuple and value[:1] == COMPUTED:
         arguments = [_write(recorder, one) or recorder.constants.keep(one) for one in value[2:]]
@@ -190,7 +192,7 @@ def _write(recorder: Any, value: Any) -> str | None:
     if kind is dict:
         source = _write_sequence(recorder, list(value.values()))
         return source and f"dict(zip({recorder.constants.keep(list(value))}, {source}))"
-    if kind is list or kind is tuple:
+    if kind in (list, tuple):
         return _write_sequence(recorder, value)
     return None
 

@@ -110,6 +110,12 @@ class InTrail(NamedTuple):
     value: Any
 
 
+class StateTrail(NamedTuple):
+    """The trail of a value that a namespace has had since an earlier section."""
+
+    source: str
+
+
 class UnknownText(str):
     """A text of constants and slots."""
 
@@ -343,6 +349,9 @@ class UnknownElements:
             raise NotRecordable
         return place
 
+    def begin(self, name: str) -> None:
+        """Note what a loop over it reads, under its name."""
+
     def __eq__(self, other: object) -> bool:
         return refuse() if isinstance(other, list) else False
 
@@ -393,8 +402,15 @@ class UnknownMessages(UnknownElements):
         """Return those whose indices are in a list."""
         return type(self)(self.recorder, f"{chosen}[@]", f"len({chosen})", chosen=chosen)
 
-    def __getitem__(self, index: Any) -> UnknownMapping:
-        return self.get(self.find_place(index))
+    def read(self, index: Any, _: Trail = None) -> Pair:
+        """Return a message, with its trail."""
+        found = self.get(self.find_place(index))
+        return found, found.trail
+
+    def take(self, loop: Any, *_: str) -> Pair:
+        """Return the message of a round, with its trail."""
+        found = UnknownMapping(self.recorder, loop.taken, MessageField(loop.index, ""))
+        return found, found.trail
 
     def get(self, place: str) -> UnknownMapping:
         """Return the message at a place, which is a source."""
@@ -450,11 +466,39 @@ class UnknownList(UnknownElements, Sourced):
         """The source of its length."""
         return f"len({self.source})"
 
+    def read(self, index: Any, trail: Trail) -> Pair:
+        """Return an element, with its trail."""
+        if not self.are_marked:
+            raise NotRecordable
+        place = self.find_place(index)
+        fields = f"align({self.source}, {self.fields})[{place}]"
+        return self._read(f"{self.source}[{place}]", fields, trail, place)
+
+    def begin(self, name: str) -> None:
+        """Note what a loop over it reads, under its name."""
+        self.recorder.state |= {name: self.source, f"{name}#": self.fields}
+        self.recorder.trails[f"{name}@"] = self.trail
+
+    def take(self, loop: Any, name: str, place: str) -> Pair:
+        """Return the element of a round, with its trail."""
+        trail = StateTrail(f"S[{name + '@'!r}]")
+        return self._read(loop.taken, loop.index, trail, place)
+
+    def _read(self, source: str, fields: str, trail: Trail, place: str) -> Pair:
+        is_dict = self.recorder.ask(f"{source}.__class__ is dict")
+        kind = "dict" if is_dict else self.recorder.ask(f"kind({source})")
+        found = self.recorder.read_value(source, kind, MessageField(fields, ""))
+        return found, (trail, InTrail(UnknownNumber(self.recorder, place)))
+
 
 class UnknownRange(UnknownMessages):
     """Numbers in a row, as many as there are messages, or some of them."""
 
     __slots__ = ()
+
+    def take(self, loop: Any, *_: str) -> Pair:
+        """Return the number of a round."""
+        return UnknownNumber(self.recorder, loop.index), None
 
 
 class StatePairs(dict[str, Pair]):

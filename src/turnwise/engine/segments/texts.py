@@ -15,6 +15,7 @@ from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.provenance.written_fields import unwrap_trail
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE
 from turnwise.engine.runtime.values import Pair, Safe
+from turnwise.engine.segments.prices import pay
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.sources import write_value
 from turnwise.engine.segments.symbols import (
@@ -48,7 +49,7 @@ def concatenate_texts(recorder: Recorder, items: Sequence[Any]) -> Pair:
                 raise NotRecordable
     is_full = any(text.is_full for text in texts if type(text) is UnknownText)
     found = recorder.make_text(join_parts(texts), is_full, kind)
-    recorder.pay(found)
+    pay(recorder, found)
     return found, (JOINED, _hide_texts(items))
 
 
@@ -65,7 +66,7 @@ def call_text_method(
         raise NotRecordable
     wanted: Any = args[0] if name in SEARCHES and args and type(args[0]) is str else ""
     if name not in QUESTION_METHODS:
-        recorder.pay(text, MAX_CHARACTER_SIZE + 2 * price_search(len(wanted)))
+        pay(recorder, text, MAX_CHARACTER_SIZE + 2 * price_search(len(wanted)))
     source = f"{text.source}.{name}({', '.join(map(recorder.name, args))})"
     if name in QUESTION_METHODS:
         return recorder.ask_text(text, source, args[0] if args else None), None

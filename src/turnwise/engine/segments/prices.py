@@ -1,0 +1,64 @@
+"""What a section costs: as much as the program pays for it, or some more.
+
+Most of it is known when the section is recorded. What depends on the length of a text is paid for each character. The
+text of the message at hand adds to the budgets what it may cost; any other is measured when the section is written.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE
+from turnwise.engine.segments.symbols import OPERATION_BYTES, TextSlot, UnknownText
+
+MESSAGE_SHARE = 0.5  # of what a message adds to the budgets, for one round of one loop
+OF_CHAT = re.compile(r"\b[MS]\[|\bselect\(|\bBr*\d")  # in the source of a text of other messages
+
+
+def pay(recorder: Any, text: UnknownText, each: int = MAX_CHARACTER_SIZE) -> None:
+    """Pay for an operation on a text: for itself, and for each of its characters."""
+    recorder.runtime.charge_bytes(OPERATION_BYTES)
+    paths = []
+    for part in text.parts:
+        if not isinstance(part, TextSlot):
+            recorder.runtime.charge_bytes(each * len(part))
+        elif _pays_alone(recorder) or OF_CHAT.search(part.source):
+            charge_each(recorder, part.source, each)
+        else:
+            paths.append(part.field.path if part.field else "")
+    if not recorder.depth:
+        recorder.total_cost += each
+        return
+    for path in paths or [""]:
+        recorder.costs[path] = recorder.costs.get(path, 0) + each
+
+
+def charge_each(recorder: Any, source: str, size: int, steps: int = 0) -> None:
+    """Pay bytes and steps for each character of a text, or for each element of a list."""
+    limits, charged = recorder.runtime.limits, recorder.per_character
+    share = max(size / max(limits.bytes, 1), steps / max(limits.steps, 1))
+    charged[source] = charged.get(source, 0) + share
+
+
+def _pays_alone(recorder: Any) -> bool:
+    """Whether no message pays for this round in part: there may be more rounds than messages."""
+    return bool(recorder.depth > 1 or recorder.is_made)
+
+
+def find_price(recorder: Any) -> float:
+    """Return the share of the budgets that this section takes; for a round its message pays in part."""
+    limits, size = recorder.runtime.limits, recorder.runtime.tools_size
+    written = len(recorder.constant.encode())
+    if not recorder.depth and size is not None:
+        written -= limits.share_of(*size)["output"]  # tools pay for their text
+    amounts = (
+        (recorder.paid[0], limits.steps_per_value, limits.steps),
+        (recorder.paid[1], limits.bytes_per_value, limits.bytes),
+        (written, limits.output_per_value, limits.output),
+    )
+    added = MESSAGE_SHARE if recorder.depth and not _pays_alone(recorder) else 0
+    found: float = max(
+        max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts
+    )
+    return found
