@@ -9,7 +9,7 @@ was not given.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from difflib import get_close_matches
 
 from turnwise.errors import MessageError
@@ -28,14 +28,14 @@ RENDER_ARGUMENTS = (
     *REQUEST_FACTS,
 )
 ENCODE_ARGUMENTS = ("train_on", "max_length", "overflow", "trust", "compatible", "add_stop")
-OWN_ARGUMENTS: dict[str, tuple[str, ...]] = {
+OWN_ARGUMENTS = {
     "encode": ENCODE_ARGUMENTS,
     "encode_batch": ENCODE_ARGUMENTS,
     "examples": ENCODE_ARGUMENTS[:4],
     "session": ("trust",),
 }
 """The arguments of each method beside those of `render`."""
-REFUSED_ARGUMENTS: dict[str, dict[str, str]] = {
+REFUSED_ARGUMENTS = {
     "examples": {"add_generation_prompt": "a sample ends with a turn"},
     "session": {
         "add_generation_prompt": "it renders prompts",
@@ -61,7 +61,6 @@ def reject_misspelt_options(
     given: Collection[str],
     variables: Collection[str],
     verb: str,
-    arguments: Iterable[str] = (),
 ) -> None:
     """Raise MessageError for a name that is probably a typo, or that the method refuses.
 
@@ -69,10 +68,9 @@ def reject_misspelt_options(
         given: the names that the caller passed.
         variables: the names that the template reads.
         verb: the method that was called, for the message.
-        arguments: more arguments of that method than `OWN_ARGUMENTS` lists.
     """
     refused = REFUSED_ARGUMENTS.get(verb, {})
-    known = (*RENDER_ARGUMENTS, *OWN_ARGUMENTS.get(verb, ()), *arguments)
+    known = (*RENDER_ARGUMENTS, *OWN_ARGUMENTS.get(verb, ()))
     for name in given:
         if name in refused:
             raise MessageError(f"{verb} takes no {name!r}: {refused[name]}", path=name)

@@ -39,6 +39,7 @@ from turnwise.errors import (
     TemplateSecurityError,
     short_repr,
 )
+from turnwise.messages import JsonMapping
 from turnwise.sized_cache import SizedCache
 
 FILE = "<turnwise program>"
@@ -48,8 +49,16 @@ FIRST_POSITION = pack_position(1, 1)
 WRONG_CALL = re.compile(r"(.*)\(\) ((?:missing|got|takes (?:from )?\d).*)")  # of a Python function
 ARGUMENT_COUNT = re.compile(r"(?<!\d)\d++(?= positional| to \d+ positional| were given| was given)")
 RUNTIME_ERRORS = (
-    *(TemplateLimitError, Raised, Failure, RecursionError, MemoryError),
-    *(TypeError, ValueError, ArithmeticError, LookupError, AttributeError),
+    TemplateLimitError,
+    Raised,
+    Failure,
+    RecursionError,
+    MemoryError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
 )
 MAX_MARKED = 16  # programs with marks that are kept
 MAX_CACHED_BYTES = 32 << 20  # of all programs that are cached: about 230 published templates
@@ -136,7 +145,7 @@ class Program:
         texts = sum(map(getsizeof, self._run.__globals__.values()))
         return CODE_BYTES * len(self.python) + texts
 
-    def run(self, rt: Runtime, context: Mapping[str, Any]) -> list[Any]:
+    def run(self, rt: Runtime, context: JsonMapping) -> list[Any]:
         """Render the template.
 
         Args:
@@ -170,7 +179,7 @@ class Program:
             ) from None
         return size + wide
 
-    def shadowing(self, options: Mapping[str, Any]) -> Program:
+    def shadowing(self, options: JsonMapping) -> Program:
         """Return this program, or the one for options with the names of more builtin functions."""
         names = FUNCTION_NAMES.intersection(options)
         if names <= self.shadowed:
@@ -253,7 +262,7 @@ def _hide_engine_arguments(error: TypeError) -> str:
     return ARGUMENT_COUNT.sub(lambda count: str(max(int(count[0]) - hidden, 0)), problem)
 
 
-PROGRAMS = SizedCache(Program, lambda program: program.measure_size(), MAX_CACHED_BYTES)
+PROGRAMS = SizedCache(Program, Program.measure_size, MAX_CACHED_BYTES)
 
 
 def compile_program(

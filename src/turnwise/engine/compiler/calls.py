@@ -12,8 +12,8 @@ from jinja2 import nodes
 
 from turnwise.engine.compiler.codegen import Code, Kind, scalar
 from turnwise.engine.compiler.context import CompilerPart
-from turnwise.engine.compiler.lookups import LookupCompiler
 from turnwise.engine.compiler.syntax import CompileError
+from turnwise.engine.compiler.values import ValueCompiler
 from turnwise.engine.runtime.costs import TEXT_FILTERS
 from turnwise.engine.runtime.filters import FILTERS, WITHHELD
 from turnwise.engine.runtime.jinja_tests import INLINE, TESTS
@@ -24,7 +24,7 @@ from turnwise.errors import did_you_mean
 class CallCompiler(CompilerPart):
     """Compiles filters, tests, and calls of functions, methods and macros."""
 
-    lookups: LookupCompiler
+    values: ValueCompiler
 
     # ---- filters and tests ----
 
@@ -108,13 +108,13 @@ class CallCompiler(CompilerPart):
             result = self.writer.store_pair(f"capture_output(rt, {macro_call})", Kind.TEXT)
             self.writer.reads.forget_changeable()
             frame = self.variables.frame
-            if frame.assigning and frame.elements:
+            if frame.assigning:
                 return result._replace(trail=frame.within_elements(result.trail))
             return result
         callee_node = node.node
         if (
             isinstance(callee_node, nodes.Getattr)
-            and self.lookups.find_loop(callee_node.node) is None
+            and self.values.find_loop(callee_node.node) is None
         ):
             return self._compile_method_call(callee_node, node)
         callee = self.context.compile(callee_node)

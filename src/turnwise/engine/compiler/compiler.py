@@ -24,12 +24,10 @@ from typing import Any, NamedTuple
 
 from jinja2 import nodes
 
-from turnwise.engine.compiler.assignments import AssignmentCompiler
 from turnwise.engine.compiler.branches import BranchCompiler, WatchedTree
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Line
 from turnwise.engine.compiler.context import CompileContext
-from turnwise.engine.compiler.lookups import LookupCompiler
 from turnwise.engine.compiler.loops import LoopCompiler
 from turnwise.engine.compiler.macros import MacroCompiler
 from turnwise.engine.compiler.operators import OperatorCompiler
@@ -65,18 +63,16 @@ def generate_code(
         CompileError: the template uses something that is not supported.
     """
     context = CompileContext(tree, shadowed)
-    lookups = LookupCompiler(context)
-    calls = CallCompiler(context, lookups=lookups)
-    assignments = AssignmentCompiler(context, calls=calls)
+    values = ValueCompiler(context)
+    calls = CallCompiler(context, values=values)
+    statements = StatementCompiler(context, calls=calls)
     macros = MacroCompiler(context, calls)
     context.parts = [
-        ValueCompiler(context),
-        lookups,
+        values,
         OperatorCompiler(context),
         calls,
-        StatementCompiler(context, calls=calls, assignments=assignments),
-        assignments,
-        LoopCompiler(context, assignments=assignments),
+        statements,
+        LoopCompiler(context, statements=statements),
         macros,
     ]
     if watched is not None:

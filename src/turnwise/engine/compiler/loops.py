@@ -26,12 +26,11 @@ from contextlib import contextmanager
 
 from jinja2 import nodes
 
-from turnwise.engine.compiler.assignments import AssignmentCompiler
 from turnwise.engine.compiler.codegen import Code, Kind
 from turnwise.engine.compiler.context import CompilerPart
 from turnwise.engine.compiler.cost import MACRO_CALL_STEPS
-from turnwise.engine.compiler.lookups import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
 from turnwise.engine.compiler.scopes import Frame
+from turnwise.engine.compiler.statements import StatementCompiler
 from turnwise.engine.compiler.syntax import CompileError
 from turnwise.engine.compiler.tree import (
     child_nodes,
@@ -41,6 +40,7 @@ from turnwise.engine.compiler.tree import (
     list_lookups,
     walk,
 )
+from turnwise.engine.compiler.values import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
 
 MAX_LOOP_DEPTH = 12  # Python allows twenty blocks within one function
 SIMPLE_ATTRIBUTES = LOOP_ATTRIBUTES.keys() | LOOP_NEIGHBOURS.keys()
@@ -67,7 +67,7 @@ class ForLoop:
 class LoopCompiler(CompilerPart):
     """Compiles loops."""
 
-    assignments: AssignmentCompiler
+    statements: StatementCompiler
 
     def visit_For(self, node: nodes.For) -> None:
         if node.recursive:
@@ -171,7 +171,7 @@ class LoopCompiler(CompilerPart):
         with self.writer.block(head):
             if unpacked is not None:
                 with self.variables.use_frame(frame):
-                    self.assignments.bind(unpacked, element)
+                    self.statements.bind(unpacked, element)
             yield element.trail
 
     def _declare_target(self, node: nodes.For, name: str, elements: Kind, frame: Frame) -> Code:

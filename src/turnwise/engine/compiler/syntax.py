@@ -14,8 +14,8 @@ The parser is jinja2's own, configured as transformers configures it (`trim_bloc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
 from typing import Any, NoReturn
 
 import jinja2
@@ -69,6 +69,7 @@ COMMENT_END = re.compile(r"\+#}|-#}\s*+|#}\n?")
 RAW_END = re.compile(r"\{%([-+]?)\s*+endraw\s*+(?:\+%}|-%}\s*+|%}\n?)")
 OPENING = re.compile(r"\{(?:(%([-+]?)\s*+raw\s*+(?:-%}\s*+|%}))|(%[-+]?)|(\{[-+]?)|(#[-+]?))")
 UNPARSED = frozenset(["whitespace", "comment", "comment_begin", "comment_end"])
+Token = tuple[int, str, str]  # its position, kind and text
 OPENING_NAMES = (None, "raw", None, "block", "variable", "comment")
 
 
@@ -117,7 +118,7 @@ class Scanner(Lexer):
 
     def tokeniter(
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
-    ) -> Iterator[tuple[int, str, str]]:
+    ) -> Iterator[Token]:
         return iter(TokenScan(normalise_newlines(source)).scan())
 
     def _normalize_newlines(self, value: str) -> str:
@@ -135,9 +136,9 @@ class TokenScan:
         self.offset = 0
         self.line = 1
         self.line_start = 0
-        self.tokens: list[tuple[int, str, str]] = []
+        self.tokens: list[Token] = []
 
-    def scan(self) -> list[tuple[int, str, str]]:
+    def scan(self) -> list[Token]:
         text = self.text
         scan_rest = {"raw": self._scan_raw, "comment": self._scan_comment}
         while self.offset < len(text):
@@ -302,19 +303,14 @@ class GenerationTag(Extension):
 
 
 class ParsingEnvironment(jinja2.Environment):
-    """jinja2's configuration, for parsing only: filters and tests are looked up in our own tables."""
+    """jinja2's environment, for parsing only: filters and tests are looked up in our own tables."""
 
-    def __init__(self) -> None:
-        extensions = [GenerationTag, loopcontrols]
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, cache_size=0)
-        self._scanner = Scanner(self)
-
-    @property
-    def lexer(self) -> Scanner:
-        return self._scanner
+    lexer = cached_property(Scanner)
 
 
-ENVIRONMENT = ParsingEnvironment()
+ENVIRONMENT = ParsingEnvironment(
+    trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols], cache_size=0
+)
 
 
 def parse(text: str, name: str) -> nodes.Template:
@@ -435,7 +431,7 @@ def _refuse_long_chain(node: nodes.Node, operands: int) -> None:
 
 
 # The first pattern that is found in a message decides.
-SYNTAX_HINTS: Mapping[str, str] = {
+SYNTAX_HINTS = {
     r"unexpected '.', expected '.'": "a bracket that is opened in this tag is not closed before the tag ends",
     r"unexpected '}'": "an expression ends with }} and a statement with %}; "
     "this tag is closed with the other one, or with one character less",

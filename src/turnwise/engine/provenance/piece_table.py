@@ -35,6 +35,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from turnwise.engine.provenance.container_rules import ITEMS
+from turnwise.engine.provenance.media import Span
 from turnwise.engine.provenance.splitting import LOST, Follower, OutOfBudget, pairs_of
 from turnwise.engine.provenance.text_rules import JOINED, PART, is_joined
 from turnwise.engine.provenance.trails import (
@@ -281,10 +282,10 @@ class PieceTable(MessageTracker):
         """Return the index of the text that holds this character."""
         return bisect_right(self.starts, character) - 1
 
-    def generation_spans(self) -> list[tuple[int, int]]:
+    def generation_spans(self) -> list[Span]:
         """Return the character ranges in generation blocks, without empty ones."""
         switches = [*self.generation_switches[1:], len(self.texts)]
-        spans: list[tuple[int, int]] = []
+        spans: list[Span] = []
         for first, last in zip(switches[::2], switches[1::2], strict=False):
             start, end = self.starts[first], self.starts[last]
             if spans and spans[-1][1] == start:

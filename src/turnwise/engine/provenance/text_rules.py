@@ -146,22 +146,16 @@ def _split_replaced(
     leaves = {leaf for _, leaf in before + inserted}
     if len(leaves) == 1 or text is ANY:
         return merge_fragments(text, before + inserted)
-    count = whole.count(old)
-    follower.charge((count if limit < 0 else min(count, limit)) * (REPLACE_COST + len(inserted)))
+    count = whole.count(old) if limit < 0 else min(whole.count(old), limit)
+    follower.charge(count * (REPLACE_COST + len(inserted)))
     fragments: Fragments = []
     start = 0
-    found = whole.find(old) if limit else -1
-    while found >= 0:
-        fragments += follower.slice_fragments(before, start, found)
+    # an empty text is found before every character and at the end
+    for kept in (whole.split(old) if old else ["", *whole])[:count]:
+        end = start + len(kept)
+        fragments += follower.slice_fragments(before, start, end)
         fragments += inserted
-        limit -= 1
-        if old:
-            start = found + len(old)
-            found = whole.find(old, start) if limit else -1
-        else:  # an empty text is found before every character and at the end
-            fragments += follower.slice_fragments(before, found, found + 1)
-            start = found + 1
-            found = start if limit and start <= len(whole) else -1
+        start = end + len(old)
     return fragments + follower.slice_fragments(before, start, len(whole))
 
 

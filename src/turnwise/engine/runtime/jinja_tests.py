@@ -51,10 +51,7 @@ def make_inline_test(name: str) -> Test:
 
 
 def make_comparison_test(name: str) -> Test:
-    def run(rt: Runtime, value: Any, other: Any) -> bool:
-        return bool(compare(rt, name, value, other))
-
-    return run
+    return lambda rt, value, other: bool(compare(rt, name, value, other))
 
 
 def require_number(value: Any) -> Any:

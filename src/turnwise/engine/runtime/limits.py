@@ -40,7 +40,7 @@ from time import thread_time
 from typing import Any
 
 from turnwise.errors import MessageError, TemplateLimitError, TurnwiseError
-from turnwise.messages import measure_input
+from turnwise.messages import JsonMapping, measure_input
 from turnwise.messages.tools_cache import JsonCache
 
 BUDGETS = ("steps", "bytes", "output")  # those that renderings of one call share
@@ -138,7 +138,7 @@ class Limits:
         added = min(characters * self.output_per_source, MAX_SOURCE_OUTPUT)
         return replace(self, output=self.output + added)
 
-    def share_of_origins(self, context: Mapping[str, Any]) -> int:
+    def share_of_origins(self, context: JsonMapping) -> int:
         """Return what the input adds to the budget of origins."""
         containers, characters = measure_input(context)
         return containers * self.origins_per_value + characters * self.origins_per_character
@@ -255,7 +255,7 @@ class Runtime:
     def __init__(
         self,
         limits: Limits,
-        context: Mapping[str, Any],
+        context: JsonMapping,
         now: datetime | Callable[[], datetime],
         allowance: Allowance | None = None,
     ) -> None:
@@ -271,7 +271,7 @@ class Runtime:
         self.tools_size: tuple[int, int] | None = (
             None  # containers and characters, if that is known
         )
-        self._context: Mapping[str, Any] | None = context
+        self._context: JsonMapping | None = context
         self.long_trails = NO_TRAILS_YET  # of the elements of long inputs, see `start_loop`
         self.ledger: Ledger | None = None
         if allowance is not None or limits.deadline is not None:
@@ -316,7 +316,7 @@ class Runtime:
         if self.output < 0:
             self._extend("output")
 
-    def _measure(self, context: Mapping[str, Any]) -> tuple[int, int]:
+    def _measure(self, context: JsonMapping) -> tuple[int, int]:
         """Measure the input; tools come again with every prompt of a conversation, and are measured once."""
         if self.tools_size is None:
             return measure_input(context)

@@ -150,10 +150,7 @@ def take_modulo(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_tra
 
 
 def make_operator(operation: Callable[[Any, Any], Any]) -> Builtin:
-    def run(rt: Runtime, left: Any, left_trail: Trail, right: Any, right_trail: Trail) -> Pair:
-        return _compute(operation, left, right), None
-
-    return run
+    return lambda rt, left, left_trail, right, right_trail: (_compute(operation, left, right), None)
 
 
 OPERATORS: dict[str, Builtin] = {
@@ -176,7 +173,7 @@ def apply_sign(value: Any, negative: bool) -> Any:
 
 # ---- comparing ----
 
-COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+COMPARISONS = {
     "eq": operator.eq,
     "lt": operator.lt,
     "lteq": operator.le,

@@ -168,14 +168,12 @@ class Loop:
         return f"<LoopContext {self.index0 + 1}/{len(self.items)}>"
 
 
+@dataclass(slots=True, eq=False)
 class Cycler:
     """`cycler(...)`: returns its items in turn."""
 
-    __slots__ = ("items", "position")
-
-    def __init__(self, items: list[Pair]) -> None:
-        self.items = items
-        self.position = 0
+    items: list[Pair]
+    position: int = 0
 
     def __repr__(self) -> str:
         raise Failure("a cycler cannot be printed", "call its next()")
@@ -197,14 +195,12 @@ class Macro:
         return f"<Macro {self.name!r}>" if self.name is not None else "<Macro anonymous>"
 
 
+@dataclass(slots=True, eq=False)
 class Function:
     """A builtin that a template can call: `range`, `raise_exception`, a method of a string."""
 
-    __slots__ = ("name", "run")
-
-    def __init__(self, name: str, run: Builtin) -> None:
-        self.name = name
-        self.run = run
+    name: str
+    run: Builtin
 
     def __repr__(self) -> str:
         raise Failure(
@@ -212,17 +208,15 @@ class Function:
         )
 
 
+@dataclass(slots=True, eq=False)
 class Stream:
     """The result of `map`, `select` and similar filters.
 
     It can be iterated once, as jinja2's generators can.
     """
 
-    __slots__ = ("items", "trail")
-
-    def __init__(self, items: list[Any], trail: Trail) -> None:
-        self.items = items
-        self.trail = trail
+    items: list[Any]
+    trail: Trail
 
     def take_items(self) -> list[Any]:
         """Return the items; from now on the stream is empty."""
