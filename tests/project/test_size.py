@@ -38,7 +38,7 @@ BUDGETS = {
     "notebook": 394,
     "messages": 4_320,
     "shapes": 14_337,
-    "engine": 61_723,
+    "engine": 62_876,
     "analysis": 23_402,
     "dialects": 22_187,
     "tokens": 33_397,

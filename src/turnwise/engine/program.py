@@ -112,8 +112,8 @@ class Program:
         self.shadowed = shadowed  # builtin functions whose names are options here
         generated = self._generate_code()
         self.python = "".join(f"{line.text}\n" for line in generated.lines)
-        positions = [unpack_position(lineno) for lineno in generated.text_positions]
-        self.nodes = positions or [(1, 1)]  # of what others write as the template does
+        # or of what others write as the template does
+        self.nodes = list(map(unpack_position, generated.text_positions)) or [(1, 1)]
         self._line_positions = [line.lineno for line in generated.lines]
         self.reads = tuple(name for name in generated.inputs if name not in FUNCTIONS)
         scope: dict[str, Any] = NAMES | generated.constants
@@ -142,8 +142,7 @@ class Program:
 
     def measure_size(self) -> int:
         """Return about how many bytes the program takes, beside its text."""
-        texts = sum(map(getsizeof, self._run.__globals__.values()))
-        return CODE_BYTES * len(self.python) + texts
+        return CODE_BYTES * len(self.python) + sum(map(getsizeof, self._run.__globals__.values()))
 
     def run(self, rt: Runtime, context: JsonMapping) -> list[Any]:
         """Render the template.

@@ -83,10 +83,11 @@ class WatchedTree:
 
     def _wrap(self, node: Any, kind: str) -> Any:
         """Return a node that evaluates an expression and notes whether it is true."""
-        if isinstance(node, (nodes.And, nodes.Or)) and kind == OPERAND:
-            return node  # its own operands are watched
-        if kind == OPERAND and _is_fallback(node):
-            return node  # `value or ''` asks nothing about its second part
+        # The operands of another `and` are watched themselves; `value or ''` asks nothing about its second part.
+        is_watched = isinstance(node, (nodes.And, nodes.Or))
+        is_fallback = isinstance(node, nodes.Const) or not getattr(node, "items", True)
+        if kind == OPERAND and (is_watched or is_fallback):
+            return node
         # jinja2 allows no node types of our own; no template can make a MarkSafe
         wrapped = nodes.MarkSafe(node, lineno=node.lineno)
         self._add(wrapped, kind, node)
@@ -109,17 +110,10 @@ class BranchCompiler(CompilerPart):
     watched: WatchedTree
 
     def visit_MarkSafe(self, node: nodes.MarkSafe, trail: bool) -> Code:
-        code = self.writer.name_value(self.context.compile(node.expr, trail))
+        code = self.writer.name_value(self.compile(node.expr, trail))
         outcome = 2 * self.watched.numbers[id(node)]
         self.writer.line(f"{NOTE}({outcome} if {code.value} else {outcome + 1})")
         return code
-
-
-def _is_fallback(node: nodes.Node) -> bool:
-    """Return whether an expression is written out, so that it is always true or always false."""
-    if isinstance(node, (nodes.List, nodes.Tuple, nodes.Dict)):
-        return not node.items
-    return isinstance(node, nodes.Const)
 
 
 def list_nodes(tree: nodes.Node) -> list[nodes.Node]:

@@ -30,7 +30,7 @@ class CallCompiler(CompilerPart):
 
     def visit_Filter(self, node: nodes.Filter, trail: bool) -> Code:
         assert node.node is not None  # it is only in `{% filter %}` and `{% set %}` blocks
-        return self._apply_filter(node, self.context.compile(node.node))
+        return self._apply_filter(node, self.compile(node.node))
 
     def apply_filters(self, node: nodes.Filter, value: Code) -> Code:
         """Apply the filters of a block (`{% filter upper|trim %}`) to its text."""
@@ -52,7 +52,7 @@ class CallCompiler(CompilerPart):
         return self.writer.store_pair(f"filter_{name}(rt, {value.pair}{source})", kind)
 
     def visit_Test(self, node: nodes.Test, trail: bool) -> Code:
-        value = self.context.compile(node.node, False)
+        value = self.compile(node.node, False)
         if node.name in ("filter", "test"):
             names = FILTERS if node.name == "filter" else TESTS
             if node.args:
@@ -62,9 +62,7 @@ class CallCompiler(CompilerPart):
             return self._compile_unknown(node, "test", TESTS)
         if node.name in INLINE and not node.args:
             return scalar(f"({INLINE[node.name].format(self.writer.store_value(value).value)})")
-        arguments = "".join(
-            f", {self.context.compile_value(argument)}" for argument in node.args or ()
-        )
+        arguments = "".join(f", {self.compile_value(argument)}" for argument in node.args or ())
         return scalar(f"tests[{node.name!r}](rt, {value.value}{arguments})")
 
     def _compile_unknown(
@@ -88,17 +86,17 @@ class CallCompiler(CompilerPart):
 
     def compile_arguments(self, node: Any) -> str:
         """Return the arguments of a call or filter: `, (value, trail), *more, **{'name': (value, trail)}, **more`."""
-        compile_ = self.context.compile
-        source = "".join(f", ({compile_(argument).pair})" for argument in node.args or ())
+        source = "".join(f", ({self.compile(argument).pair})" for argument in node.args or ())
         if node.dyn_args is not None:
-            source += f", *spread_arguments(rt, {compile_(node.dyn_args).pair})"
+            source += f", *spread_arguments(rt, {self.compile(node.dyn_args).pair})"
         keywords = [
-            f"{keyword.key!r}: ({compile_(keyword.value).pair})" for keyword in node.kwargs or ()
+            f"{keyword.key!r}: ({self.compile(keyword.value).pair})"
+            for keyword in node.kwargs or ()
         ]
         if keywords:
             source += f", **{{{', '.join(keywords)}}}"
         if node.dyn_kwargs is not None:
-            source += f", **spread_keywords(rt, {compile_(node.dyn_kwargs).pair})"
+            source += f", **spread_keywords(rt, {self.compile(node.dyn_kwargs).pair})"
         self.writer.lineno = node.lineno
         return source
 
@@ -116,8 +114,15 @@ class CallCompiler(CompilerPart):
             isinstance(callee_node, nodes.Getattr)
             and self.values.find_loop(callee_node.node) is None
         ):
-            return self._compile_method_call(callee_node, node)
-        callee = self.context.compile(callee_node)
+            owner = self.writer.store_value(self.compile(callee_node.node))
+            name, source = callee_node.attr, self.compile_arguments(node)
+            self.writer.lineno = callee_node.lineno
+            call = f"call_method(rt, {owner.pair}, {name!r}{source})"
+            if name in METHODS[str] and name not in METHODS[dict]:
+                guard = f"{owner.value}.__class__ is str"
+                call = f"str_{name}(rt, {owner.pair}{source}) if {guard} else {call}"
+            return self.writer.store_pair(call)
+        callee = self.compile(callee_node)
         function = self.variables.functions.get(callee.value)
         if function is not None:
             return self.writer.store_pair(f"{function}(rt{self.compile_arguments(node)})")
@@ -142,24 +147,9 @@ class CallCompiler(CompilerPart):
         given_twice = len(given) != len(node.args) + len(node.kwargs)
         if given_twice or not set(given) <= set(macro.arguments):
             return None
-        pairs = []
-        for argument in macro.arguments:
-            if argument in given:
-                pairs.append(f"({self.context.compile(given[argument]).pair})")
-            else:
-                pairs.append("ABSENT")
+        pairs = [
+            f"({self.compile(given[name]).pair})" if name in given else "ABSENT"
+            for name in macro.arguments
+        ]
         self.writer.lineno = node.lineno
         return f"{macro.function}({', '.join(pairs)})"
-
-    # ---- methods ----
-
-    def _compile_method_call(self, method: nodes.Getattr, node: nodes.Call) -> Code:
-        name = method.attr
-        owner = self.writer.store_value(self.context.compile(method.node))
-        source = self.compile_arguments(node)
-        self.writer.lineno = method.lineno
-        call = f"call_method(rt, {owner.pair}, {name!r}{source})"
-        if name in METHODS[str] and name not in METHODS[dict]:
-            guard = f"{owner.value}.__class__ is str"
-            call = f"str_{name}(rt, {owner.pair}{source}) if {guard} else {call}"
-        return self.writer.store_pair(call)

@@ -8,7 +8,7 @@ dict, a comparison with a constant, a test. Everything else is a call into the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from jinja2 import nodes
@@ -17,7 +17,7 @@ from turnwise.engine.compiler.codegen import Code, CodeWriter
 from turnwise.engine.compiler.cost import StepCosts
 from turnwise.engine.compiler.scopes import Frame, Variables
 from turnwise.engine.compiler.syntax import CompileError
-from turnwise.engine.compiler.tree import walk
+from turnwise.engine.compiler.tree import Body, walk
 
 TAGS = {"ScopedEvalContextModifier": "autoescape", "FromImport": "from ... import"}
 
@@ -28,7 +28,6 @@ class CompileContext:
     def __init__(self, tree: nodes.Template, shadowed: frozenset[str]) -> None:
         self.writer = CodeWriter()
         self.nodes = list(walk(tree))
-        self.has_slices = any(type(node) is nodes.Slice for node in self.nodes)
         self.variables = Variables(self.writer, self.nodes, shadowed)
         self.costs = StepCosts()
         self.parts: list[CompilerPart] = []
@@ -60,12 +59,12 @@ class CompileContext:
         """Return the Python expression for a value whose trail is not needed, such as a condition."""
         return self.compile(node, trail=False).value
 
-    def compile_body(self, body: Iterable[nodes.Node]) -> None:
+    def compile_body(self, body: Body) -> None:
         """Write the lines of some statements."""
         for node in body:
             self._visit(node)
 
-    def compile_scope(self, body: Iterable[nodes.Node], frame: Frame) -> None:
+    def compile_scope(self, body: Body, frame: Frame) -> None:
         """Write the lines of a scope, after its names got their first values."""
         with self.variables.use_frame(frame):
             self.variables.define_names()
@@ -84,4 +83,6 @@ class CompilerPart:
         self.context = context
         self.writer = context.writer
         self.variables = context.variables
+        self.compile = context.compile
+        self.compile_value = context.compile_value
         vars(self).update(others)

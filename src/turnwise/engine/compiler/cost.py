@@ -8,11 +8,9 @@ something, and do nothing for most of their elements. Of cheap branches the most
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from jinja2 import nodes
 
-from turnwise.engine.compiler.tree import flat_children
+from turnwise.engine.compiler.tree import Body, flat_children
 
 LOOKUP_STEPS = 16  # of `x[y]` with a computed key, a runtime call
 NODE_STEPS: dict[type, int] = {
@@ -50,12 +48,12 @@ class StepCosts:
         """Return how many steps one call of a macro takes at most, with its defaults."""
         return MACRO_CALL_STEPS + self._of_nodes(node.body) + self._of_nodes(node.defaults)
 
-    def of_branch(self, body: Iterable[nodes.Node]) -> int:
+    def of_branch(self, body: Body) -> int:
         """Return how many steps a branch of an `if` charges when it is taken; none if it is cheap."""
         steps = self._of_nodes(body)
         return steps if steps > MAX_BRANCH_STEPS else 0
 
-    def _of_nodes(self, body: Iterable[nodes.Node]) -> int:
+    def _of_nodes(self, body: Body) -> int:
         return sum(map(self._of_node, body))
 
     def _of_node(self, node: nodes.Node) -> int:

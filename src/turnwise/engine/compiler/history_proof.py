@@ -25,7 +25,6 @@ Not covered: templates that read the messages through a filter (`messages|select
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
@@ -33,6 +32,7 @@ from jinja2.visitor import NodeVisitor
 
 from turnwise.engine.compiler.syntax import parse
 from turnwise.engine.compiler.tree import (
+    Body,
     child_nodes,
     find_assigned_names,
     find_nodes,
@@ -107,7 +107,7 @@ def _prove(tree: nodes.Template, is_prompt: bool) -> int:
     """Return the least number of messages for which a proof holds, 0 if it does not."""
     proof = _Proof(is_prompt)
     try:
-        proof.check_statements(tree.body, _OUTSIDE)
+        proof.check_statements(tree.body, _Place())
         proof.check_constants(tree)
     except _NotProven:
         return 0
@@ -128,9 +128,6 @@ class _Place(NamedTuple):
     def is_outside(self) -> bool:
         """Whether it is in no loop over messages, macro or block."""
         return self.target is None and not self.in_block
-
-
-_OUTSIDE = _Place()
 
 
 class _Proof(NodeVisitor):
@@ -158,14 +155,15 @@ class _Proof(NodeVisitor):
         if not is_proven:
             raise _NotProven
 
-    def _require_messages(self, count: int) -> None:
-        """Note that so many messages are needed; a history has a question and an answer."""
+    def _require_message(self, name: str, index: int = 0) -> None:
+        """Note that a message of a list is needed; a history has a question and an answer."""
+        count = self._skipped[name] + index + 1
         self._require(self._is_prompt or count <= 2)
         self.least = max(self.least, count)
 
     # ---- statements ----
 
-    def check_statements(self, body: Iterable[nodes.Node], place: _Place) -> None:
+    def check_statements(self, body: Body, place: _Place) -> None:
         for node in body:
             is_after = self.is_done and place.is_outside
             if self._is_prompt and is_after and not isinstance(node, nodes.Macro):
@@ -210,7 +208,7 @@ class _Proof(NodeVisitor):
         if _is_false(node.test) and (is_last or not self._is_prompt):
             if self._is_prompt:  # no other branch can be told from the prompt
                 self._require(not node.elif_ and not node.else_ and place.sequence is not None)
-                self._require_messages(self._skipped[place.sequence or ""] + 1)
+                self._require_message(place.sequence or "")
             self._add_guard(node.test)
             self._constants += node.body
             self.check_statements([*node.elif_, *node.else_], place)
@@ -229,7 +227,7 @@ class _Proof(NodeVisitor):
             self._add_guard(test.left)
             self._add_guard(test.right)
         elif isinstance(test, nodes.Name) and test.name in self._skipped:
-            self._require_messages(self._skipped[test.name] + 1)
+            self._require_message(test.name)
         else:
             self._constants.append(test)
 
@@ -320,7 +318,7 @@ class _Proof(NodeVisitor):
     def _check_operand(self, node: nodes.Node, place: _Place) -> None:
         """Check a condition, which may be whether there are messages."""
         if isinstance(node, nodes.Name) and node.name in self._skipped:
-            self._require_messages(self._skipped[node.name] + 1)
+            self._require_message(node.name)
         else:
             self.check_expression(node, place)
 
@@ -344,7 +342,7 @@ class _Proof(NodeVisitor):
             return False
         if isinstance(node.arg, nodes.Const) and type(node.arg.value) is int:
             self._require(node.arg.value >= 0 if self._is_prompt else node.arg.value == 0)
-            self._require_messages(self._skipped[name] + node.arg.value + 1)
+            self._require_message(name, node.arg.value)
             return True
         if node.arg == BEFORE:
             return place.owns_loop and place.has_previous
@@ -357,7 +355,7 @@ class _Proof(NodeVisitor):
         name = getattr(count.node, "name", None)
         if name not in self._skipped or operand.expr != ZERO:
             return False
-        self._require_messages(self._skipped[name] + 1)
+        self._require_message(name)
         return operand.op in ("gt", "eq", "ne")
 
     def _count_skipped(self, node: nodes.Node, place: _Place) -> int | None:
@@ -446,8 +444,7 @@ def _decide_role(test: nodes.Compare, place: _Place) -> bool | None:
     if not values or not _is_next(owner, place) or test.expr not in list_lookups(owner, "role"):
         return None
     is_in = ASSISTANT in values
-    answers = {"eq": is_in, "in": is_in, "ne": not is_in, "notin": not is_in}
-    return answers.get(test.ops[0].op)
+    return {"eq": is_in, "in": is_in, "ne": not is_in, "notin": not is_in}.get(test.ops[0].op)
 
 
 def _is_next(node: nodes.Node, place: _Place) -> bool:
@@ -505,7 +502,7 @@ def _find_changed_names(statement: nodes.Node) -> set[str]:
     return changed | {owner.name for owner in owners if isinstance(owner, nodes.Name)}
 
 
-def _find_deciding_names(body: Iterable[nodes.Node], names: set[str]) -> set[str]:
+def _find_deciding_names(body: Body, names: set[str]) -> set[str]:
     """Return names with those that may decide about their values: all in the statements that change them."""
     found = set(names)
     statements = []

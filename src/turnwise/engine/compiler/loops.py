@@ -21,7 +21,7 @@ elements are tested first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jinja2 import nodes
@@ -33,6 +33,7 @@ from turnwise.engine.compiler.scopes import Frame
 from turnwise.engine.compiler.statements import StatementCompiler
 from turnwise.engine.compiler.syntax import CompileError
 from turnwise.engine.compiler.tree import (
+    Body,
     child_nodes,
     find_assigned_names,
     find_nodes,
@@ -73,7 +74,7 @@ class LoopCompiler(CompilerPart):
         if node.recursive:
             self._compile_recursive(node)
             return
-        items = self.context.compile(node.iter)
+        items = self.compile(node.iter)
         number = self.writer.temporary("")
         cost = str(self.context.costs.of_round(node))
         if _skips_texts(node):
@@ -90,7 +91,7 @@ class LoopCompiler(CompilerPart):
         """Compile the loop as a function, so that `loop(children)` can run it again."""
         writer = self.writer
         number = writer.temporary("")
-        items = self.context.compile(node.iter)
+        items = self.compile(node.iter)
         run = f"again{number}"
         with writer.function(f"def {run}(pair, depth0):"):
             writer.line("out = []")
@@ -163,7 +164,12 @@ class LoopCompiler(CompilerPart):
         element = Code(f"x{number}", f"ox{number}")
         unpacked: nodes.Node | None = loop.node.target
         if isinstance(unpacked, nodes.Name):
-            element = self._declare_target(loop.node, unpacked.name, elements, frame)
+            name, kind = unpacked.name, Kind.ANY
+            # it holds messages if the body does not assign it
+            if elements is Kind.MESSAGE and name not in find_assigned_names(walk(*loop.node.body)):
+                kind = elements
+            variable = self.variables.identifier(frame.symbols.ref(name))
+            element = self.variables.declare_loop_item(variable, kind)
             unpacked = None
         head = f"for {element.pair} in zip(t{number}, o{number}):"
         if is_counted:
@@ -174,14 +180,6 @@ class LoopCompiler(CompilerPart):
                     self.statements.bind(unpacked, element)
             yield element.trail
 
-    def _declare_target(self, node: nodes.For, name: str, elements: Kind, frame: Frame) -> Code:
-        """Declare the variable of a loop; it holds messages if the body does not assign it."""
-        kind = Kind.ANY
-        if elements is Kind.MESSAGE and name not in find_assigned_names(walk(*node.body)):
-            kind = Kind.MESSAGE
-        variable = self.variables.identifier(frame.symbols.ref(name))
-        return self.variables.declare_loop_item(variable, kind)
-
     def _define_loop(self, loop: ForLoop, variable: str) -> None:
         """Make `loop` an object, or only a name for the variables of this loop."""
         number = loop.number
@@ -190,8 +188,7 @@ class LoopCompiler(CompilerPart):
             return
         self.variables.loops.pop(variable, None)
         arguments = f"depth0, again{number}_" if loop.node.recursive else "0, None"
-        value = Code(f"Loop(t{number}, o{number}, {arguments})")
-        self.variables.assign(variable, value)
+        self.variables.assign(variable, Code(f"Loop(t{number}, o{number}, {arguments})"))
 
     def _filter_elements(self, loop: ForLoop) -> None:
         """Test all elements before the loop."""
@@ -207,8 +204,7 @@ class LoopCompiler(CompilerPart):
         """Test an element on its turn; one that fails is not counted."""
         # In a scope of its own: `loop` is the outer one, and names of the body are not defined.
         inner = self.variables.frame.open_scope(loop.node, for_branch="test")
-        test = self._compile_test(loop, inner)
-        self.writer.line(f"if not ({test}): continue")
+        self.writer.line(f"if not ({self._compile_test(loop, inner)}): continue")
         if loop.uses_loop:
             self.writer.line(f"i{loop.number} += 1")
 
@@ -216,7 +212,7 @@ class LoopCompiler(CompilerPart):
         assert loop.node.test is not None
         with self.variables.use_frame(frame):
             self.variables.define_names()
-            return self.context.compile_value(loop.node.test)
+            return self.compile_value(loop.node.test)
 
     def _emit_marker(self, loop: ForLoop, trail: str) -> None:
         """Mark, in the output, the start and the end of a loop over messages, and each message."""
@@ -267,7 +263,7 @@ def _find_fields(node: nodes.Node, owner: nodes.Name) -> Iterator[object]:
             yield getattr((*lookup.args, None)[0], "value", None)
 
 
-def _find_loop_uses(body: Iterable[nodes.Node]) -> Iterator[str]:
+def _find_loop_uses(body: Body) -> Iterator[str]:
     """Yield the attributes of `loop` that a body uses; "" where it uses `loop` as a value."""
     stack = list(body)
     while stack:
@@ -280,6 +276,6 @@ def _find_loop_uses(body: Iterable[nodes.Node]) -> Iterator[str]:
             stack += child_nodes(node)
 
 
-def _has_output(body: Iterable[nodes.Node]) -> bool:
+def _has_output(body: Body) -> bool:
     output = (nodes.Output, nodes.CallBlock, nodes.FilterBlock)
     return any(isinstance(node, output) for node in walk(*body))

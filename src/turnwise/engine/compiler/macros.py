@@ -36,8 +36,8 @@ class MacroCompiler(CompilerPart):
         """Blank the lines that make values of macros which are only ever called directly."""
         for name, index in self._value_lines.items():
             if name not in self.variables.used_as_values:
-                line = self.writer.lines[index]
-                self.writer.lines[index] = line._replace(text="    pass")
+                lines = self.writer.lines
+                lines[index] = lines[index]._replace(text="    pass")
 
     def visit_Macro(self, node: nodes.Macro) -> None:
         variable = self.variables.read(node.name).value
@@ -61,25 +61,20 @@ class MacroCompiler(CompilerPart):
         )
 
     def visit_CallBlock(self, node: nodes.CallBlock) -> None:
-        if isinstance(node.call.node, nodes.ExtensionAttribute):
-            self._compile_generation(node)
+        if isinstance(node.call.node, nodes.ExtensionAttribute):  # text that the model generates
+            # transformers makes a function of the block, so no `break` leaves it
+            inner = self.variables.frame.open_scope(node)._replace(breakable=False)
+            self.writer.emit_marker("BEGIN")
+            with self.writer.block("if True:"):
+                self.context.compile_scope(node.body, inner)
+            self.writer.emit_marker("END")
             return
         caller = self.writer.temporary("caller")
         value = self._compile_function(node, None, self.writer.temporary("macro"))
         self.writer.line(f"{caller} = {value.value}")
-        callee = self.context.compile(node.call.node)
-        keyword = f", **{{'caller': ({caller}, None)}}"
-        value = self.calls.call_value(callee, node.call, keyword)
+        callee = self.compile(node.call.node)
+        value = self.calls.call_value(callee, node.call, f", **{{'caller': ({caller}, None)}}")
         self.writer.queue_output(value, node.call)
-
-    def _compile_generation(self, node: nodes.CallBlock) -> None:
-        """Mark the output of the block as text that the model generates."""
-        # transformers makes a function of the block, so no `break` leaves it
-        inner = self.variables.frame.open_scope(node)._replace(breakable=False)
-        self.writer.emit_marker("BEGIN")
-        with self.writer.block("if True:"):
-            self.context.compile_scope(node.body, inner)
-        self.writer.emit_marker("END")
 
     def _compile_function(self, node: MacroNode, name: str | None, function: str) -> Code:
         """Write the function of a macro, and return the code of the macro's value."""
@@ -132,4 +127,4 @@ class MacroCompiler(CompilerPart):
         with_defaults = parameters[first_default : len(node.args)]
         for parameter, default in zip(with_defaults, node.defaults, strict=True):
             with writer.block(f"if d{parameter[1:]}:"):
-                self.variables.assign(parameter, self.context.compile(default))
+                self.variables.assign(parameter, self.compile(default))

@@ -25,17 +25,17 @@ class OperatorCompiler(CompilerPart):
     # ---- logic ----
 
     def visit_Not(self, node: nodes.Not, trail: bool) -> Code:
-        return scalar(f"(not {self.context.compile_value(node.node)})")
+        return scalar(f"(not {self.compile_value(node.node)})")
 
     def visit_And(self, node: nodes.And | nodes.Or, trail: bool) -> Code:
         """The right side runs only if the left one does not decide."""
         writer = self.writer
         operator, needs_right = ("and", "") if isinstance(node, nodes.And) else ("or", "not ")
-        left = self.context.compile(node.left, trail)
+        left = self.compile(node.left, trail)
         left_lineno = writer.lineno
         result = writer.new_pair()
         with writer.draft() as draft:
-            right = self.context.compile(node.right, trail)
+            right = self.compile(node.right, trail)
         if not draft.lines and not trail:
             # The right side needs no lines of its own: one Python expression does.
             return scalar(f"({left.value} {operator} {right.value})")
@@ -51,7 +51,7 @@ class OperatorCompiler(CompilerPart):
 
     def visit_CondExpr(self, node: nodes.CondExpr, trail: bool) -> Code:
         with self.variables.change_frame(conditional=True):
-            test = self.context.compile_value(node.test)
+            test = self.compile_value(node.test)
             result = self.writer.new_pair()
             if trail and self.writer.marks_writers:
                 result = result._replace(writer=f"w{result.value}")
@@ -59,7 +59,7 @@ class OperatorCompiler(CompilerPart):
                 with self.writer.block(head):
                     code = Code(f"Undefined({NO_ELSE!r})")
                     if branch is not None:
-                        code = self.context.compile(branch, trail)
+                        code = self.compile(branch, trail)
                     self._assign(result, code, trail)
                     if result.writer:
                         number = code.writer or self.writer.number_writer(branch or node)
@@ -74,7 +74,7 @@ class OperatorCompiler(CompilerPart):
     # ---- comparisons ----
 
     def visit_Compare(self, node: nodes.Compare, trail: bool) -> Code:
-        left = self.context.compile(node.expr, False)
+        left = self.compile(node.expr, False)
         if len(node.ops) == 1:
             right = self._compile_operand(node.ops[0].expr)
             return self._compare(left, node.ops[0], right)
@@ -90,7 +90,7 @@ class OperatorCompiler(CompilerPart):
         return scalar(result)
 
     def _compile_operand(self, node: nodes.Expr) -> Code:
-        code = self.context.compile(node, False)
+        code = self.compile(node, False)
         return code if code.is_literal else self.writer.name_value(code)
 
     def _compare(self, left: Code, operand: nodes.Operand, right: Code) -> Code:
@@ -127,15 +127,15 @@ class OperatorCompiler(CompilerPart):
     # ---- arithmetic ----
 
     def visit_Add(self, node: nodes.Add, trail: bool) -> Code:
-        codes = [self.context.compile(part) for part in flatten_chain(node)]
+        codes = [self.compile(part) for part in flatten_chain(node)]
         self.writer.lineno = node.lineno
         if all(code.kind is Kind.INT for code in codes):
             return scalar(f"({' + '.join(code.value for code in codes)})", Kind.INT)
         return self.writer.store_pair(f"add_values(rt, ({join_pairs(codes)}))")
 
     def visit_Sub(self, node: nodes.BinExpr, trail: bool) -> Code:
-        left = self.context.compile(node.left)
-        right = self.context.compile(node.right)
+        left = self.compile(node.left)
+        right = self.compile(node.right)
         self.writer.lineno = node.lineno
         if isinstance(node, nodes.Sub) and left.kind is right.kind is Kind.INT:
             return scalar(f"({left.value} - {right.value})", Kind.INT)
@@ -144,7 +144,7 @@ class OperatorCompiler(CompilerPart):
     visit_Mul = visit_Div = visit_FloorDiv = visit_Mod = visit_Pow = visit_Sub
 
     def visit_Concat(self, node: nodes.Concat, trail: bool) -> Code:
-        codes = [self.context.compile(part) for part in node.nodes]
+        codes = [self.compile(part) for part in node.nodes]
         return self.writer.store_pair(f"concatenate(rt, ({join_pairs(codes)}))", Kind.TEXT)
 
     def visit_Neg(self, node: nodes.Neg | nodes.Pos, trail: bool) -> Code:
@@ -154,7 +154,7 @@ class OperatorCompiler(CompilerPart):
             and isinstance(node.node, nodes.Const)
             and type(node.node.value) in (int, float)
         ):
-            return self.context.compile(nodes.Const(-node.node.value, lineno=node.lineno))
-        return scalar(f"apply_sign({self.context.compile_value(node.node)}, {is_negative})")
+            return self.compile(nodes.Const(-node.node.value, lineno=node.lineno))
+        return scalar(f"apply_sign({self.compile_value(node.node)}, {is_negative})")
 
     visit_Pos = visit_Neg

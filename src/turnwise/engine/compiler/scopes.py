@@ -35,13 +35,6 @@ class Scope(Symbols):
         super().__init__(parent)
         self.inputs: dict[str, str] = {}
 
-    def find_owner(self, name: str) -> Scope:
-        """Return the scope that defines a name."""
-        scope: Any = self
-        while name not in scope.refs and scope.parent is not None:
-            scope = scope.parent
-        return cast(Scope, scope)
-
 
 class Frame(NamedTuple):
     """The surroundings of a node: its scope, and the statements around it."""
@@ -130,8 +123,10 @@ class Variables:
 
     def resolve(self, name: str) -> str:
         """Return the variable that a name of the template refers to in the current scope."""
-        symbols = self.frame.symbols
-        return symbols.find_owner(name).inputs.get(name) or self.identifier(symbols.ref(name))
+        scope: Any = self.frame.symbols
+        while name not in scope.refs and scope.parent is not None:
+            scope = scope.parent
+        return scope.inputs.get(name) or self.identifier(scope.ref(name))
 
     def read(self, name: str) -> Code:
         variable = self.resolve(name)
@@ -154,9 +149,12 @@ class Variables:
     # ---- entering scopes ----
 
     def define_names(self) -> None:
-        """Give every name of a new scope its first value: of the outer scope, of an input, or undefined."""
+        """Give every name of a new scope its first value: of the outer scope, of an input, or undefined.
+
+        A scope uses the variable of an input, or a copy of it if the scope assigns the name.
+        """
         symbols = self.frame.symbols
-        for target, (how, source) in symbols.loads.items():
+        for target, (how, _) in symbols.loads.items():
             if how == VAR_LOAD_PARAMETER:
                 continue
             variable = self.identifier(target)
@@ -165,7 +163,11 @@ class Variables:
                 with self.use_frame(Frame(cast(Scope, symbols.parent))):
                     self.assign(variable, self.read(name))
             elif how == VAR_LOAD_RESOLVE:
-                self._load_input(variable, cast(str, source), symbols)
+                code = self.inputs.get(name) or self._add_input(name)
+                if name in symbols.stores:
+                    self.assign(variable, code)
+                else:
+                    symbols.inputs[name] = code.value
             else:
                 self.assign(variable, Code(self.undefined_name(name)))
             self.invalidate(variable)
@@ -177,14 +179,6 @@ class Variables:
     def undefined_name(self, name: str) -> str:
         """Return the constant for a name without a value."""
         return self.writer.share_constant("U", Undefined(f"{name!r} is undefined"))
-
-    def _load_input(self, variable: str, name: str, symbols: Scope) -> None:
-        """Let a scope use the variable of an input, or a copy of it if the scope assigns the name."""
-        code = self.inputs.get(name) or self._add_input(name)
-        if name in symbols.stores:
-            self.assign(variable, code)
-        else:
-            symbols.inputs[name] = code.value
 
     def _add_input(self, name: str) -> Code:
         variable = f"v_{name}" if name.isascii() else f"v_{len(self.inputs)}"

@@ -27,11 +27,8 @@ class StatementCompiler(CompilerPart):
     def visit_Output(self, node: nodes.Output) -> None:
         for child in node.nodes:
             self.writer.lineno = child.lineno or self.writer.lineno
-            # Only slices differ between constant expressions and others, and few templates have one.
-            if self.context.has_slices and _is_constant_slice(child):
-                with self.variables.change_frame(constant=True):
-                    self._output(child)
-            else:
+            # Only slices differ between constant expressions and others.
+            with self.variables.change_frame(constant=_is_constant_slice(child)):
                 self._output(child)
 
     def _output(self, node: nodes.Node) -> None:
@@ -43,31 +40,22 @@ class StatementCompiler(CompilerPart):
                 self._output(part)
         elif isinstance(node, nodes.CondExpr) and not isinstance(node.expr2, nodes.CondExpr):
             with self.variables.change_frame(conditional=True):
-                self._output_ternary(node)
-        elif not isinstance(node, nodes.Call) or not self._output_macro(node):
-            self.writer.queue_output(self.context.compile(node), node)
-
-    def _output_macro(self, node: nodes.Call) -> bool:
-        """Append the output of a known macro; False if the callee may be anything else."""
-        macro_call = self.calls.compile_macro_call(node)
-        if macro_call is None:
-            return False
-        self.writer.output_call(macro_call, node)
-        self.writer.reads.forget_changeable()
-        return True
-
-    def _output_ternary(self, node: nodes.CondExpr) -> None:
-        with self.writer.block(f"if {self.context.compile_value(node.test)}:"):
-            self._output(node.expr1)
-        if node.expr2 is not None:
-            with self.writer.block("else:"):
-                self._output(node.expr2)
+                with self.writer.block(f"if {self.compile_value(node.test)}:"):
+                    self._output(node.expr1)
+                if node.expr2 is not None:
+                    with self.writer.block("else:"):
+                        self._output(node.expr2)
+        elif isinstance(node, nodes.Call) and (call := self.calls.compile_macro_call(node)):
+            self.writer.output_call(call, node)
+            self.writer.reads.forget_changeable()
+        else:
+            self.writer.queue_output(self.compile(node), node)
 
     def _output_sum(self, node: nodes.Add) -> None:
         """Output `a + b + c` part by part if every part is text; else the sum is calculated."""
         writer = self.writer
         operands = flatten_chain(node)
-        codes = [writer.name_value(self.context.compile(operand)) for operand in operands]
+        codes = [writer.name_value(self.compile(operand)) for operand in operands]
         condition = text_condition(codes)
         if not condition:
             for code, operand in zip(codes, operands, strict=True):
@@ -91,7 +79,7 @@ class StatementCompiler(CompilerPart):
     def visit_If(self, node: nodes.If) -> None:
         self.writer.flush()
         with self.variables.change_frame(conditional=True), ExitStack() as else_blocks:
-            with self.writer.block(f"if {self.context.compile_value(node.test)}:"):
+            with self.writer.block(f"if {self.compile_value(node.test)}:"):
                 self._compile_branch(node.body)
             for branch in node.elif_:
                 self._compile_elif(branch, else_blocks)
@@ -110,7 +98,7 @@ class StatementCompiler(CompilerPart):
     def _compile_elif(self, branch: nodes.If, else_blocks: ExitStack) -> None:
         """Write `elif test:`, or `else:` and `if test:` in it where the test needs lines of its own."""
         with self.writer.draft() as draft:
-            test = self.context.compile_value(branch.test)
+            test = self.compile_value(branch.test)
         head = f"elif {test}:"
         if draft.lines:
             else_blocks.enter_context(self.writer.block("else:"))
@@ -132,7 +120,7 @@ class StatementCompiler(CompilerPart):
 
     def visit_Assign(self, node: nodes.Assign) -> None:
         with self.variables.change_frame(assigning=True):
-            code = self.context.compile(node.node)
+            code = self.compile(node.node)
         self.writer.lineno = node.lineno
         self.bind(node.target, self.writer.mark_value(code, node.node))
 
@@ -205,7 +193,7 @@ class StatementCompiler(CompilerPart):
         self.writer.queue_output(code, node)
 
     def visit_With(self, node: nodes.With) -> None:
-        codes = [self.writer.name_value(self.context.compile(value)) for value in node.values]
+        codes = [self.writer.name_value(self.compile(value)) for value in node.values]
         with self.writer.block("if True:"), self.variables.open_scope(node):
             self.variables.define_names()
             for target, code in zip(node.targets, codes, strict=True):
@@ -217,7 +205,7 @@ class StatementCompiler(CompilerPart):
             self.context.compile_scope(node.body, self.variables.frame.open_scope(node))
 
     def visit_ExprStmt(self, node: nodes.ExprStmt) -> None:
-        self.context.compile(node.node)
+        self.compile(node.node)
 
 
 def _is_constant_slice(node: nodes.Node) -> bool:

@@ -116,9 +116,7 @@ class TemplateTooLarge(CompileError):
 class Scanner(Lexer):
     """jinja2's lexer with our tokens; the inherited `wrap` converts them to values."""
 
-    def tokeniter(
-        self, source: str, name: str | None, filename: str | None = None, state: str | None = None
-    ) -> Iterator[Token]:
+    def tokeniter(self, source: str, *_: Any, **__: Any) -> Iterator[Token]:
         return iter(TokenScan(normalise_newlines(source)).scan())
 
     def _normalize_newlines(self, value: str) -> str:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from jinja2 import nodes
 
 NodeType = TypeVar("NodeType", bound=nodes.Node)
+Body = Iterable[nodes.Node]  # of a block: its statements
 LEAVES = frozenset([nodes.Name, nodes.Const, nodes.TemplateData, nodes.NSRef])
 
 

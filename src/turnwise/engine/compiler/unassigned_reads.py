@@ -12,12 +12,10 @@ a macro or a `with` that declares it. What a macro reads was assigned for certai
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from jinja2 import nodes
 from jinja2.visitor import NodeVisitor
 
-from turnwise.engine.compiler.tree import child_nodes, find_assigned_names, walk
+from turnwise.engine.compiler.tree import Body, child_nodes, find_assigned_names, walk
 
 MACRO_NAMES = frozenset(["caller", "varargs", "kwargs"])
 
@@ -37,13 +35,13 @@ class _UnassignedReads(NodeVisitor):
     def __init__(self) -> None:
         self.found: set[str] = set()
 
-    def run(self, body: Iterable[nodes.Node], assigned: Names) -> Names:
+    def run(self, body: Body, assigned: Names) -> Names:
         """Visit statements in their order."""
         for node in body:
             assigned = self.visit(node, assigned)
         return assigned
 
-    def read(self, expressions: Iterable[nodes.Node | None], assigned: Names) -> None:
+    def read(self, assigned: Names, *expressions: nodes.Node | None) -> None:
         """Note the names in expressions that are not assigned for certain."""
         for node in walk(*(one for one in expressions if one is not None)):
             if isinstance(node, nodes.NSRef) or (
@@ -53,7 +51,7 @@ class _UnassignedReads(NodeVisitor):
 
     def generic_visit(self, node: nodes.Node, assigned: Names) -> Names:
         """Output, expressions and loop controls assign nothing."""
-        self.read([node], assigned)
+        self.read(assigned, node)
         return assigned
 
     def visit_Scope(self, node: nodes.Scope, assigned: Names) -> Names:
@@ -61,42 +59,42 @@ class _UnassignedReads(NodeVisitor):
         return assigned
 
     def visit_Assign(self, node: nodes.Assign, assigned: Names) -> Names:
-        self.read([node.node, node.target], assigned)
+        self.read(assigned, node.node, node.target)
         return assigned | _targets(node.target)
 
     def visit_AssignBlock(self, node: nodes.AssignBlock, assigned: Names) -> Names:
-        self.read([node.filter, node.target], assigned)
+        self.read(assigned, node.filter, node.target)
         self.run(node.body, assigned)
         return assigned | _targets(node.target)
 
     def visit_If(self, node: nodes.If, assigned: Names) -> Names:
         ends = []
         for branch in [node, *node.elif_]:
-            self.read([branch.test], assigned)
+            self.read(assigned, branch.test)
             ends.append(self.run(branch.body, assigned))
         ends.append(self.run(node.else_, assigned))
         return frozenset.intersection(*ends)
 
     def visit_For(self, node: nodes.For, assigned: Names) -> Names:
-        self.read([node.iter], assigned)
+        self.read(assigned, node.iter)
         inner = assigned | _targets(node.target)
-        self.read([node.test], inner)
+        self.read(inner, node.test)
         self.run(node.body, inner | {"loop"})
         self.run(node.else_, assigned)
         return assigned
 
     def visit_With(self, node: nodes.With, assigned: Names) -> Names:
-        self.read(node.values, assigned)
+        self.read(assigned, *node.values)
         self.run(node.body, assigned | _targets(*node.targets))
         return assigned
 
     def visit_FilterBlock(self, node: nodes.FilterBlock, assigned: Names) -> Names:
-        self.read([node.filter], assigned)
+        self.read(assigned, node.filter)
         self.run(node.body, assigned)
         return assigned
 
     def visit_CallBlock(self, node: nodes.CallBlock, assigned: Names) -> Names:
-        self.read([node.call], assigned)
+        self.read(assigned, node.call)
         self._run_macro(node, assigned)
         return assigned
 
@@ -107,7 +105,7 @@ class _UnassignedReads(NodeVisitor):
 
     def _run_macro(self, node: nodes.Macro | nodes.CallBlock, assigned: Names) -> None:
         inner = assigned | _targets(*node.args) | MACRO_NAMES
-        self.read(node.defaults, inner)
+        self.read(inner, *node.defaults)
         self.run(node.body, inner)
 
 

@@ -8,7 +8,6 @@ was read stays available in its variable, so a second `message.role` costs nothi
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from jinja2 import nodes
 
@@ -41,15 +40,6 @@ LOOP_NEIGHBOURS = {
 }
 
 
-class Lookup(NamedTuple):
-    """The generated forms of one lookup."""
-
-    guard: str  # the condition under which the inline form is right; empty if it always is
-    inline: str
-    inline_trail: str
-    call: str  # the runtime call for all other owners; returns value and trail
-
-
 class ValueCompiler(CompilerPart):
     """Compiles constants, lists, tuples, dicts and names; attributes, items and slices."""
 
@@ -76,7 +66,7 @@ class ValueCompiler(CompilerPart):
     visit_TemplateData = visit_Const
 
     def visit_List(self, node: nodes.List | nodes.Tuple, trail: bool) -> Code:
-        codes = [self.context.compile(item, trail) for item in node.items]
+        codes = [self.compile(item, trail) for item in node.items]
         values = "".join(f"{code.value}, " for code in codes)
         value = f"[{values}]" if isinstance(node, nodes.List) else f"({values})"
         if not trail or not codes:
@@ -89,11 +79,11 @@ class ValueCompiler(CompilerPart):
         writer = self.writer
         values, value_trails, key_trails = [], [], []
         for item in node.items:
-            key = writer.name_value(self.context.compile(item.key))
+            key = writer.name_value(self.compile(item.key))
             if key.kind not in FREE_KEYS:
                 charged = f"charge_key(rt, {key.value}, {3 * len(node.items)})"  # three dicts
                 key = writer.store_value(Code(charged, key.trail))
-            value = self.context.compile(item.value, trail)
+            value = self.compile(item.value, trail)
             values.append(f"{key.value}: {value.value}")
             value_trails.append(f"{key.value}: {value.trail}")
             key_trails.append(f"{key.value}: {key.trail}")
@@ -128,7 +118,7 @@ class ValueCompiler(CompilerPart):
             return scalar(LOOP_ATTRIBUTES[name].format(loop), kind)
         if loop is not None and name in LOOP_NEIGHBOURS:
             return writer.store_pair(LOOP_NEIGHBOURS[name].format(loop))
-        owner = writer.store_value(self.context.compile(node.node))
+        owner = writer.store_value(self.compile(node.node))
         writer.lineno = node.lineno
         call = f"get_attribute(rt, {owner.pair}, {name!r})"
         if self._is_namespace(node.node):
@@ -140,10 +130,10 @@ class ValueCompiler(CompilerPart):
         return self._read_field(owner, name, call, trail)
 
     def visit_Getitem(self, node: nodes.Getitem, trail: bool) -> Code:
-        owner = self.writer.store_value(self.context.compile(node.node))
+        owner = self.writer.store_value(self.compile(node.node))
         if isinstance(node.arg, nodes.Slice):
             return self._compile_slice(owner, node.arg)
-        key = self.context.compile(node.arg, False)
+        key = self.compile(node.arg, False)
         self.writer.lineno = node.lineno
         call = f"get_item(rt, {owner.pair}, {key.value})"
         name = key.literal
@@ -161,12 +151,12 @@ class ValueCompiler(CompilerPart):
         return code
 
     def _compile_slice(self, owner: Code, node: nodes.Slice) -> Code:
-        bounds = ""
-        for bound in (node.start, node.stop, node.step):
-            value = "None" if bound is None else self.context.compile_value(bound)
-            bounds += f", {value}"
+        bounds = [
+            "None" if bound is None else self.compile_value(bound)
+            for bound in (node.start, node.stop, node.step)
+        ]
         function = "get_constant_slice" if self.variables.frame.constant else "get_slice"
-        return self.writer.store_pair(f"{function}(rt, {owner.pair}{bounds})")
+        return self.writer.store_pair(f"{function}(rt, {owner.pair}, {', '.join(bounds)})")
 
     def _read_field(self, owner: Code, name: str, call: str, trail: bool) -> Code:
         """Look a field up, unless it is available from an earlier lookup."""
@@ -174,41 +164,36 @@ class ValueCompiler(CompilerPart):
         key = writer.quote(name)
         message = f"'dict object' has no attribute {short_repr(name)}"
         absence = writer.share_constant("U", Undefined(message, owner.value, name))
+        # the condition under which the inline form is right; empty if it always is
         guard = "" if owner.kind is Kind.MESSAGE else f"{owner.value}.__class__ is dict"
         inline = f"{owner.value}[{key}] if {key} in {owner.value} else {absence}"
-        lookup = Lookup(guard, inline, f"({owner.trail}, {key})", call)
+        inline_trail = f"({owner.trail}, {key})"
         known = writer.reads.recall(owner.value, key)
         if known is None:
-            code = self._write_lookup(lookup, trail)
+            code = self._write_lookup(guard, inline, inline_trail if trail else "", call)
         elif trail and known.trail == NO_TRAIL:
-            code = self._add_trail(lookup, known.value)
+            code = Code(known.value, writer.temporary("o"))
+            if guard:
+                inline_trail += f" if {guard} else {call}[1]"
+            writer.line(f"{code.trail} = {inline_trail}")
         else:
             return known
         writer.reads.remember(owner.value, key, code)
         return code
 
-    def _write_lookup(self, lookup: Lookup, trail: bool) -> Code:
-        line, inline = self.writer.line, lookup.inline
-        value = self.writer.temporary()
-        if not trail:
-            if lookup.guard:
-                inline = f"({inline}) if {lookup.guard} else {lookup.call}[0]"
+    def _write_lookup(self, guard: str, inline: str, inline_trail: str, call: str) -> Code:
+        """Write the inline form of a lookup, and the runtime call for all other owners; its trail unless that is ""."""
+        line, value = self.writer.line, self.writer.temporary()
+        if not inline_trail:
+            if guard:
+                inline = f"({inline}) if {guard} else {call}[0]"
             line(f"{value} = {inline}")
             return Code(value)
         code = Code(value, trail_of(value))
-        assignments = f"{value} = {inline}; {code.trail} = {lookup.inline_trail}"
-        if lookup.guard:
-            line(f"if {lookup.guard}: {assignments}")
-            line(f"else: {code.pair} = {lookup.call}")
+        assignments = f"{value} = {inline}; {code.trail} = {inline_trail}"
+        if guard:
+            line(f"if {guard}: {assignments}")
+            line(f"else: {code.pair} = {call}")
         else:
             line(assignments)
-        return code
-
-    def _add_trail(self, lookup: Lookup, value: str) -> Code:
-        """Write the trail of a value that was looked up without one."""
-        code = Code(value, self.writer.temporary("o"))
-        trail = lookup.inline_trail
-        if lookup.guard:
-            trail = f"{trail} if {lookup.guard} else {lookup.call}[1]"
-        self.writer.line(f"{code.trail} = {trail}")
         return code

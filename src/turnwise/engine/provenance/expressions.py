@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.splitting import pairs_of
 from turnwise.engine.provenance.text_rules import JOINED
-from turnwise.engine.provenance.trails import Rule, Trail
+from turnwise.engine.provenance.trails import Rule, TracedText, Trail
 
 MAX_INNER_TEXTS = 100_000  # texts within texts that are read
 
@@ -74,7 +74,7 @@ class MarkReader:
         spans: list[WrittenSpan] = []
         start = 0
         # what is left to read of a text, its end, and how many expressions were writing outside of it
-        waiting: list[tuple[Iterator[tuple[str, Trail]], int, int]]
+        waiting: list[tuple[Iterator[TracedText], int, int]]
         waiting = [(pairs_of(out), sum(map(len, out[::2])), 0)]
         while waiting:
             pairs, end, outer_writers = waiting[-1]

@@ -53,6 +53,7 @@ from turnwise.engine.provenance.trails import (
     Fragments,
     Leaf,
     Output,
+    TracedText,
     Trail,
 )
 from turnwise.messages import Path
@@ -114,7 +115,7 @@ class MessageTracker:
             else:
                 waiting.pop()
 
-    def _open_block(self, text: str, out: Sequence[Any]) -> Iterator[tuple[str, Trail]] | None:
+    def _open_block(self, text: str, out: Sequence[Any]) -> Iterator[TracedText] | None:
         """Return what a block wrote, and pay for it; None if it cannot be read.
 
         A block beyond the budget is one text, whose trail is followed by nobody either.
@@ -126,7 +127,10 @@ class MessageTracker:
 
     def _read_mark(self, trail: tuple[Any, ...]) -> None:
         if trail is BEGIN or trail is END:
-            self._count_generation(1 if trail is BEGIN else -1)
+            was_open = self._open_generations > 0
+            self._open_generations += 1 if trail is BEGIN else -1
+            if was_open != (self._open_generations > 0):
+                self.generation_switches.append(len(self.texts))
             return
         if trail is LOOP:
             self._loops.append(None)
@@ -173,8 +177,7 @@ class MessageTracker:
         if trail is None:  # of a value that is not there
             return None
         if is_message(trail):
-            index: int = trail[1]
-            return index
+            return int(trail[1])
         resolved = self._follow(self.follower.resolve, trail)
         if isinstance(resolved, Field):
             return message_index(resolved.path) if len(resolved.path) == 2 else None
@@ -209,12 +212,6 @@ class MessageTracker:
         else:
             self.message_starts.append(index)
             self.messages.append(message)
-
-    def _count_generation(self, change: int) -> None:
-        was_open = self._open_generations > 0
-        self._open_generations += change
-        if was_open != (self._open_generations > 0):
-            self.generation_switches.append(len(self.texts))
 
     def _assign_round(self, message: int | None) -> None:
         """Give the texts of this round to its message, which is known only now."""

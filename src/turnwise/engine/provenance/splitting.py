@@ -25,6 +25,7 @@ from turnwise.engine.provenance.trails import (
     Fragments,
     Rule,
     Splitting,
+    TracedText,
     Trail,
     merge_leaves,
     part_of_path,
@@ -313,7 +314,7 @@ class QuietFollower(Follower):
         self.problems.add(problem)
 
 
-def pairs_of(flat: Sequence[Any]) -> Iterator[tuple[str, Trail]]:
+def pairs_of(flat: Sequence[Any]) -> Iterator[TracedText]:
     """Return the pairs of a flat `text, trail, text, trail, ...` sequence."""
     return zip(flat[::2], flat[1::2], strict=True)
 

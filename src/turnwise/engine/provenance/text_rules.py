@@ -143,8 +143,7 @@ def _split_replaced(
 ) -> Splitting:
     before = yield whole, trail
     inserted = yield new, new_trail
-    leaves = {leaf for _, leaf in before + inserted}
-    if len(leaves) == 1 or text is ANY:
+    if text is ANY or len({leaf for _, leaf in before + inserted}) == 1:
         return merge_fragments(text, before + inserted)
     count = whole.count(old) if limit < 0 else min(whole.count(old), limit)
     follower.charge(count * (REPLACE_COST + len(inserted)))

@@ -32,6 +32,7 @@ join to their text, which only a defect of a rule can cause.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from turnwise.messages.paths import Path
@@ -69,7 +70,8 @@ Leaf = int | Field | Computed | Written
 Fragment = tuple[str, Leaf]
 """A part of a text with its leaf."""
 Fragments = list[Fragment]
-Splitting = Generator[tuple[str, Trail], Fragments, Fragments]
+TracedText = tuple[str, Trail]
+Splitting = Generator[TracedText, Fragments, Fragments]
 """Yields a text and its trail, is sent the fragments of it, and returns fragments."""
 
 NOWHERE = Computed()
@@ -92,6 +94,7 @@ class AnyText(str):
 ANY = AnyText(" ")
 
 
+@dataclass(slots=True, eq=False)
 class Rule:
     """How to follow one kind of trail.
 
@@ -100,17 +103,9 @@ class Rule:
     one element of a container. Both charge the follower for what they make.
     """
 
-    __slots__ = ("child", "name", "split")
-
-    def __init__(
-        self,
-        name: str,
-        split: Callable[..., Splitting | Fragments] | None = None,
-        child: Callable[..., Trail] | None = None,
-    ) -> None:
-        self.name = name
-        self.split = split
-        self.child = child
+    name: str
+    split: Callable[..., Splitting | Fragments] | None = None
+    child: Callable[..., Trail] | None = None
 
     def __repr__(self) -> str:
         return self.name

@@ -38,6 +38,7 @@ from turnwise.engine.provenance.trails import (
     Field,
     Leaf,
     Output,
+    TracedText,
     Trail,
     Written,
 )
@@ -126,7 +127,7 @@ class WrittenFields:
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
-        self._later: list[tuple[str, Trail]] = []
+        self._later: list[TracedText] = []
         self._seen: set[int] = set()
         self.texts: dict[Path, list[str]] = {}
         self.keys: set[Path] = set()
@@ -134,7 +135,7 @@ class WrittenFields:
         self.computed: dict[tuple[Path, ...], list[str]] = {}
         self.parts: set[Path] = set()
 
-    def read(self, pairs: Iterable[tuple[str, Trail]]) -> None:
+    def read(self, pairs: Iterable[TracedText]) -> None:
         """Read texts with their trails; those that do not name a field at once are kept for later."""
         texts, later = self.texts, self._later
         for pair in pairs:

@@ -39,18 +39,6 @@ class JsonStyle(NamedTuple):
 PYTHON = JsonStyle(False, None, ", ", ": ", False)  # as `repr` writes values
 
 
-def _split_json(
-    follower: Follower,
-    text: str,
-    value: Any,
-    trail: Trail,
-    style: JsonStyle,
-    node: int | None,
-) -> Splitting:
-    leaf = NOWHERE if node is None else node
-    return _split_entries(follower, _write_value(follower, value, trail, style), leaf)
-
-
 JSON_PUNCTUATION = frozenset('{}[]:," \n')
 
 
@@ -164,5 +152,11 @@ def _split_repr(follower: Follower, text: str, value: Any, trail: Trail) -> Spli
     return fragments
 
 
-JSON = Rule("JSON", _split_json)  # value, its trail, JsonStyle, node of the punctuation
+# value, its trail, JsonStyle, node of the punctuation
+JSON = Rule(
+    "JSON",
+    lambda follower, _, value, trail, style, node: _split_entries(
+        follower, _write_value(follower, value, trail, style), NOWHERE if node is None else node
+    ),
+)
 REPR = Rule("REPR", _split_repr)  # value, its trail

@@ -130,8 +130,8 @@ def _from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
     for _ in range(3):  # dicts: of the values, of their trails, and of those of the keys
         charge_keys(rt, names)
     key_trails = {key: (trail, index) for index, key in enumerate(names)}
-    value_trails = dict.fromkeys(names, value[1])
-    return dict.fromkeys(names, value[0]), (ITEMS, value_trails, key_trails)
+    trails = (ITEMS, dict.fromkeys(names, value[1]), key_trails)
+    return dict.fromkeys(names, value[0]), trails
 
 
 FROM_KEYS = Function("fromkeys", charge_call(_from_keys, 250))
@@ -323,7 +323,7 @@ def pick_elements(elements: Any, trails: Any, chosen: list[int]) -> tuple[list[A
     return [elements[index] for index in chosen], kept
 
 
-def to_sequence(rt: Runtime, value: Any, trail: Trail) -> tuple[Any, Trail]:
+def to_sequence(rt: Runtime, value: Any, trail: Trail) -> Pair:
     """Return the elements of a value, and the trail of that sequence."""
     kind = type(value)
     if kind is list or kind is tuple:

@@ -244,11 +244,10 @@ def encode_url(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return quote(written, safe="/"), (RECASED, written, source, quote)
 
 
-def _require_pair(entry: Any) -> tuple[Any, Any]:
+def _require_pair(entry: Any) -> tuple[Any, ...]:
     if not isinstance(entry, (list, tuple, str, dict)) or len(entry) != 2:
         raise ValueFailure("urlencode: a list must consist of pairs", entry)
-    first, second = tuple(entry)  # of a dict, its keys: jinja2 takes whatever has two elements
-    return first, second
+    return tuple(entry)  # of a dict, its keys: jinja2 takes whatever has two elements
 
 
 @template_filter("safe", cost=100)
@@ -276,7 +275,7 @@ def join_elements(
     return join_with_separator(rt, found, found_trail, separator, separator_trail)
 
 
-def _list_pairs(pairs: list[Pair]) -> tuple[list[Any], Trail]:
+def _list_pairs(pairs: list[Pair]) -> Pair:
     return [pair[0] for pair in pairs], (ITEMS, [pair[1] for pair in pairs])
 
 

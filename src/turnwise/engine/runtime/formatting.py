@@ -13,6 +13,7 @@ import re
 import string
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from json import encoder
 from typing import Any
@@ -32,6 +33,7 @@ from turnwise.engine.runtime.measures import (
 from turnwise.engine.runtime.values import (
     Denied,
     Failure,
+    NamedPairs,
     Namespace,
     Pair,
     Safe,
@@ -219,13 +221,13 @@ def _trail_of_formatted(result: str, value: Any, trail: Trail) -> Pair:
 # ---- {} ----
 
 
+@dataclass
 class FormatFields:
     """The arguments of one `format`, by position or by name; unnamed fields count up."""
 
-    def __init__(self, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> None:
-        self.args = args
-        self.kwargs = kwargs
-        self.next = 0
+    args: tuple[Pair, ...]
+    kwargs: NamedPairs
+    next: int = 0
 
     def find(self, name: str) -> Pair:
         """Return the value of a field such as `0.a[b]`: the argument, then item by item."""

@@ -29,6 +29,7 @@ from turnwise.engine.runtime.values import (
     Cycler,
     Failure,
     Function,
+    NamedPairs,
     Namespace,
     Pair,
     Raised,
@@ -90,7 +91,7 @@ def dict_from_arguments(rt: Runtime, /, *args: Pair, **kwargs: Pair) -> Pair:
 
 
 def _make_dict(
-    rt: Runtime, args: tuple[Pair, ...], kwargs: dict[str, Pair]
+    rt: Runtime, args: tuple[Pair, ...], kwargs: NamedPairs
 ) -> tuple[dict[Any, Any], dict[Any, Trail]]:
     """`dict(mapping or pairs, **entries)`"""
     values: dict[Any, Any] = {}
@@ -118,10 +119,10 @@ def _make_dict(
     return values, trails
 
 
-def _require_entry(entry: Any) -> tuple[Any, Any]:
+def _require_entry(entry: Any) -> Any:
     if not isinstance(entry, (list, tuple)) or len(entry) != 2:
         raise ValueFailure("a dict is made of pairs", entry)
-    return entry[0], entry[1]
+    return entry
 
 
 def make_joiner(rt: Runtime, sep: Pair = (", ", None)) -> Pair:

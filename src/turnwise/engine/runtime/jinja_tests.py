@@ -40,14 +40,9 @@ INLINE = {
     "true": "{0} is True",
     "false": "{0} is False",
 }
+INLINE_NAMES = {"Undefined": Undefined, "Safe": Safe}
 ITERABLE = (str, list, tuple, dict, Undefined, Loop, Stream, View, range)
 SEQUENCE = (str, list, tuple, dict, range)
-
-
-def make_inline_test(name: str) -> Test:
-    source = f"lambda rt, value: {INLINE[name].format('value')}"
-    run: Test = eval(source, {"Undefined": Undefined, "Safe": Safe})
-    return run
 
 
 def make_comparison_test(name: str) -> Test:
@@ -77,7 +72,10 @@ def make_text_test(name: str) -> Test:
 
 
 TYPE_TESTS: dict[str, Test] = {
-    **{name: make_inline_test(name) for name in INLINE},
+    **{
+        name: eval(f"lambda rt, value: {form.format('value')}", INLINE_NAMES)
+        for name, form in INLINE.items()
+    },
     "callable": lambda rt, value: isinstance(value, (Macro, Function, Undefined)),
     "integer": lambda rt, value: type(value) is int,
     "float": lambda rt, value: type(value) is float,

@@ -43,6 +43,7 @@ from turnwise.errors import MessageError, TemplateLimitError, TurnwiseError
 from turnwise.messages import JsonMapping, measure_input
 from turnwise.messages.tools_cache import JsonCache
 
+Amounts = Mapping[str, int]  # of budgets, by their names
 BUDGETS = ("steps", "bytes", "output")  # those that renderings of one call share
 CALL = "call"  # the name of the budget that they share
 MAX_CHARACTER_SIZE = 4  # bytes of a character in UTF-8
@@ -162,7 +163,7 @@ MAX_INTEGER_BITS = 1024  # the range of a float; such an integer is printed and 
 NO_IDS: frozenset[int] = frozenset()
 NO_CACHE = JsonCache(0)  # nothing is put into it, since there are no tools
 NO_TRAILS_YET: dict[str, list[Any]] = {}  # nothing is put into it
-NO_SHARES: Mapping[str, int] = dict.fromkeys(BUDGETS, 0)
+NO_SHARES: Amounts = dict.fromkeys(BUDGETS, 0)
 # Of what an allowance has: steps take most of the time, and output that is not encoded costs little.
 FACTORS = {"steps": 1.0, "bytes": 1.33, "output": 25.0}
 SLICES = {"steps": 20_000, "bytes": 500_000}  # a few milliseconds, between two looks at the clock
@@ -200,7 +201,7 @@ class Allowance:
             for budget in BUDGETS
         )
 
-    def grow(self, shares: Mapping[str, int]) -> None:
+    def grow(self, shares: Amounts) -> None:
         """Add what an input adds, unless a larger one did."""
         with self._lock:
             for budget, share in shares.items():
@@ -214,7 +215,7 @@ class Allowance:
         self.spend(amounts)
         return True
 
-    def spend(self, amounts: Mapping[str, int], seconds: float = 0.0) -> None:
+    def spend(self, amounts: Amounts, seconds: float = 0.0) -> None:
         """Subtract what a rendering has used."""
         with self._lock:
             self.seconds += seconds
@@ -388,7 +389,7 @@ class Ledger:
         self._held[budget] = held - wanted
         setattr(self._runtime, budget, at_hand + wanted)
 
-    def add_shares(self, shares: Mapping[str, int]) -> None:
+    def add_shares(self, shares: Amounts) -> None:
         """Add what the input adds, as far as the allowance has it."""
         self._shares = shares
         if self._allowance is not None:

@@ -186,8 +186,7 @@ def make_padding(name: str) -> Builtin:
         each = max(char_bytes(text) for text in (value, fill[0]) if isinstance(text, str))
         rt.charge_bytes(each * max(size, len(value)))
         arguments = (size,) if name == "zfill" else (size, require_defined(fill))
-        result = getattr(value, name)(*arguments)
-        return result, (PADDED, value, trail)
+        return getattr(value, name)(*arguments), (PADDED, value, trail)
 
     return run
 
@@ -226,7 +225,7 @@ def join_texts(rt: Runtime, value: str, trail: Trail, items: Pair) -> Pair:
     return join_with_separator(rt, elements, trails, value, trail)
 
 
-def _to_joinable_list(items: Pair) -> tuple[list[Any], Trail]:
+def _to_joinable_list(items: Pair) -> Pair:
     """Return the elements of any iterable value, and their trail."""
     value, trail = items
     if isinstance(value, Stream):
@@ -284,22 +283,22 @@ def make_query(name: str) -> Builtin:
 # ---- dicts and lists ----
 
 
-def get(rt: Runtime, value: dict[Any, Any], trail: Trail, key: Pair, default: Pair = NONE) -> Pair:
+def get(rt: Runtime, value: Any, trail: Trail, key: Pair, default: Pair = NONE) -> Pair:
     if charge_key(rt, key[0], len(value)) in value:
         return value[key[0]], (trail, key[0])
     return default
 
 
-def items(rt: Runtime, value: dict[Any, Any], trail: Trail) -> Pair:
+def items(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return View("dict_items", list(value.items()), (PAIRS, trail, list(value))), None
 
 
-def keys(rt: Runtime, value: dict[Any, Any], trail: Trail) -> Pair:
+def keys(rt: Runtime, value: Any, trail: Trail) -> Pair:
     names = list(value)
     return View("dict_keys", names, (KEYS, trail, names)), None
 
 
-def values(rt: Runtime, value: dict[Any, Any], trail: Trail) -> Pair:
+def values(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return View("dict_values", list(value.values()), (ITEMS, [(trail, key) for key in value])), None
 
 
@@ -370,8 +369,18 @@ def reset(rt: Runtime, cycler: Cycler, trail: Trail) -> Pair:
 
 CASE_CHANGES = ("capitalize", "casefold", "lower", "swapcase", "title", "upper")
 STRING_QUERIES = (
-    *("isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower"),
-    *("isnumeric", "isprintable", "isspace", "istitle", "isupper"),
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdecimal",
+    "isdigit",
+    "isidentifier",
+    "islower",
+    "isnumeric",
+    "isprintable",
+    "isspace",
+    "istitle",
+    "isupper",
 )
 AFFIX_QUERIES = ("startswith", "endswith")
 TEXT_SEARCHES = ("count", "find", "index", "rfind", "rindex")

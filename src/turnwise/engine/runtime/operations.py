@@ -40,6 +40,7 @@ from turnwise.engine.runtime.values import (
     Function,
     Loop,
     Macro,
+    NamedPairs,
     Namespace,
     Pair,
     Safe,
@@ -48,6 +49,7 @@ from turnwise.engine.runtime.values import (
     ValueFailure,
     View,
     check_defined,
+    refuse_private,
 )
 from turnwise.errors import short_repr
 
@@ -204,7 +206,14 @@ SEARCHABLE = (str, list, tuple, dict, range, Safe, Undefined, View)
 
 def contains(rt: Runtime, value: Any, container: Any) -> bool:
     """Return `value in container`."""
-    _charge_membership(rt, value, container)
+    if isinstance(container, str):
+        rt.charge_bytes(search_bytes(container, value))
+    elif isinstance(container, dict):
+        charge_key(rt, value, len(container))
+    elif type(container) is range:
+        rt.charge_steps(1 if type(value) in (int, bool) else 3 * len(container))
+    elif isinstance(container, (list, tuple, View, Stream)):
+        charge_search(rt, list_elements(container), value)
     if type(container) is Stream:
         container = container.take_items()
     elif type(container) not in SEARCHABLE:
@@ -218,17 +227,6 @@ def contains(rt: Runtime, value: Any, container: Any) -> bool:
         if type(value) is Undefined:
             raise value.failure() from None
         raise Failure(_rename_types(error, value, container)) from None
-
-
-def _charge_membership(rt: Runtime, value: Any, container: Any) -> None:
-    if isinstance(container, str):
-        rt.charge_bytes(search_bytes(container, value))
-    elif isinstance(container, dict):
-        charge_key(rt, value, len(container))
-    elif type(container) is range:
-        rt.charge_steps(1 if type(value) in (int, bool) else 3 * len(container))
-    elif isinstance(container, (list, tuple, View, Stream)):
-        charge_search(rt, list_elements(container), value)
 
 
 # ---- calling ----
@@ -260,7 +258,7 @@ def call_value(rt: Runtime, callee: Any, trail: Trail, /, *args: Pair, **kwargs:
     raise ValueFailure(f"{type_name(callee)!r} object is not callable", callee)
 
 
-def match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: dict[str, Pair]) -> list[Pair]:
+def match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: NamedPairs) -> list[Pair]:
     """Match arguments to the parameters of a macro, as jinja2 does: missing ones are `ABSENT`."""
     names = macro.arguments
     given = list(args[: len(names)])
@@ -298,7 +296,7 @@ def spread_arguments(rt: Runtime, value: Any, trail: Trail) -> list[Pair]:
     return [(item, (trail, number)) for number, item in enumerate(value)]
 
 
-def spread_keywords(rt: Runtime, value: Any, trail: Trail) -> dict[str, Pair]:
+def spread_keywords(rt: Runtime, value: Any, trail: Trail) -> NamedPairs:
     """Return the arguments of `**value` in a call."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise Failure(f"argument after ** must be a mapping, not {type_name(value)}")
@@ -333,8 +331,6 @@ def unpack_values(rt: Runtime, value: Any, trail: Trail, count: int) -> list[Any
 def assign_attribute(namespace: Any, name: str, value: Any, trail: Trail) -> None:
     """Do `{% set namespace.name = value %}`."""
     if type(namespace) is not Namespace:
-        raise ValueFailure(
-            "cannot assign attribute on non-namespace object",
-            namespace,
-        )
-    namespace.set(name, value, trail)
+        raise ValueFailure("cannot assign attribute on non-namespace object", namespace)
+    refuse_private(name)
+    namespace.pairs[name] = (value, trail)

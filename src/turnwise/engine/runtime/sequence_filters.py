@@ -47,7 +47,7 @@ PASSED = (10, ELEMENT_BYTES)  # passed on with a trail of its own
 COMPARED = (14, ELEMENT_BYTES)  # listed, and its key looked up and folded; sorting is paid apart
 
 
-def _to_list(rt: Runtime, value: Any, trail: Trail) -> tuple[list[Any], Trail]:
+def _to_list(rt: Runtime, value: Any, trail: Trail) -> Pair:
     found, found_trail = to_sequence(rt, value, trail)
     return list(found), found_trail
 
@@ -136,19 +136,7 @@ def sort_dict(
 
 def _sort_indices(rt: Runtime, keys: list[Any], reverse: Pair = FALSE) -> list[int]:
     is_reversed = bool(require_integer(reverse))
-    _charge_sort(rt, keys)
-    try:
-        return sorted(range(len(keys)), key=keys.__getitem__, reverse=is_reversed)
-    except TypeError as error:
-        for key in keys:
-            for part in key if type(key) is list else (key,):
-                if type(part) is Undefined:
-                    raise part.failure() from None
-        raise Failure(str(error)) from None
-
-
-def _charge_sort(rt: Runtime, keys: list[Any]) -> None:
-    """Pay for sorting keys: each is read about log n times, a text sixteen characters at once."""
+    # each is read about log n times, a text sixteen characters at once
     count = len(keys)
     rounds = count.bit_length()
     rt.charge_steps(count * (2 + rounds))
@@ -157,6 +145,14 @@ def _charge_sort(rt: Runtime, keys: list[Any]) -> None:
     for key in keys:
         if isinstance(key, (list, tuple, dict, View)):
             rt.charge_bytes(rounds * charge_value(rt, key))
+    try:
+        return sorted(range(count), key=keys.__getitem__, reverse=is_reversed)
+    except TypeError as error:
+        for key in keys:
+            for part in key if type(key) is list else (key,):
+                if type(part) is Undefined:
+                    raise part.failure() from None
+        raise Failure(str(error)) from None
 
 
 @template_filter("sort", cost=500, per_element=COMPARED)

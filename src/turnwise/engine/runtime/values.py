@@ -18,6 +18,7 @@ Pair = tuple[Any, Trail]
 """A value and its trail: what operations, filters and functions take and return."""
 Builtin = Callable[..., Pair]
 """A filter, method, function or operator of templates."""
+NamedPairs = dict[str, Pair]
 NONE: Pair = (None, None)
 FALSE: Pair = (False, None)
 
@@ -90,9 +91,6 @@ class Undefined:
     def __iter__(self) -> Iterator[Any]:
         return iter(())
 
-    def __bool__(self) -> bool:
-        return False
-
     def __eq__(self, other: object) -> bool:
         return type(other) is Undefined
 
@@ -126,20 +124,16 @@ class Namespace:
 
     __slots__ = ("pairs",)
 
-    def __init__(self, pairs: dict[str, Pair]) -> None:
+    def __init__(self, pairs: NamedPairs) -> None:
         for name in pairs:
-            _refuse_private(name)
+            refuse_private(name)
         self.pairs = pairs
-
-    def set(self, name: str, value: Any, trail: Trail) -> None:
-        _refuse_private(name)
-        self.pairs[name] = (value, trail)
 
     def __repr__(self) -> str:
         return f"<Namespace { {name: pair[0] for name, pair in self.pairs.items()}!r}>"
 
 
-def _refuse_private(name: str) -> None:
+def refuse_private(name: str) -> None:
     """Raise an error for a name that would be private in Python."""
     if name[:1] == "_":
         raise Denied(
@@ -261,11 +255,6 @@ class Safe(str):
     __slots__ = ()
 
 
-class Missing:
-    """An argument that was not given; templates never see it."""
-
-    __slots__ = ()
-
-
-MISSING = Missing()
+MISSING = object()
+"""An argument that was not given; templates never see it."""
 ABSENT: Pair = (MISSING, None)
