@@ -40,18 +40,18 @@ def describe_role(message: Mapping[str, Any], index: int, texts: Collection[str]
     role = message.get("role")
     if role in ROLES:
         return None
-    if role is not None and not isinstance(role, str):
-        return f"{path}.role is {short_repr(role)}, and a role is a text"
     if role is None:
         found = [key for key in message if isinstance(key, str) and key.lower() in ("role", "from")]
         if found:
             return f"{path} has no role; did you mean 'role' where it has {found[0]!r}?"
         roles = ", ".join(map(repr, ROLES[:5]))
         return f"{path} has no role, so templates leave it out; give it one of {roles}"
+    if not isinstance(role, str):
+        return f"{path}.role is {short_repr(role)}, and a role is a text"
     if any(f"'{role}'" in text or f'"{role}"' in text for text in texts):
         return None
-    close = [OTHER_NAMES[role.lower()]] if role.lower() in OTHER_NAMES else []
-    close = close or get_close_matches(role.lower(), ROLES, 1, CLOSE)
+    name = role.lower()
+    close = [OTHER_NAMES[name]] if name in OTHER_NAMES else get_close_matches(name, ROLES, 1, CLOSE)
     if not close:
         return None
     return f"{path} has the role {short_repr(role)}; did you mean {close[0]!r}?"

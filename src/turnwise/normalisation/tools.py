@@ -102,14 +102,12 @@ def fill_tools(tools: Any) -> NormalisedTools | None:
         if not isinstance(function.get("name"), str):
             problem = f"a tool needs a name, not {short_repr(function.get('name'))}"
             raise MessageError(problem, path=f"{path}.function.name")
-        missing = {key: value for key, value in FILLED.items() if function.get(key) is None}
-        places = [f"{path}.function.{key}" for key in missing]
-        kept = drop_nulls(function)
-        ordered = {key: kept.get(key, missing.get(key)) for key in ("name", *FILLED)}
+        places = [f"{path}.function.{key}" for key in FILLED if function.get(key) is None]
         if "type" not in tool:
             places.append(f"{path}.type")
         if places:
-            tool = {"type": "function", **tool, "function": {**ordered, **kept}}
+            fields = {"name": "", **FILLED, **drop_nulls(function)}  # in the usual order
+            tool = {"type": "function", **tool, "function": fields}
         changes += [Change(place, "was filled in", "the template needs it") for place in places]
         filled.append(tool)
     return NormalisedTools(filled, tuple(changes)) if changes else None
