@@ -184,24 +184,24 @@ class Template:
         warned: tuple[str, ...] = ()
         if normalise and options:
             options, warned = self._inputs.read_options(options, "render", strict)
-        arguments = (documents, add_generation_prompt, continue_final_message, now, options)
+        others = (documents, add_generation_prompt, continue_final_message, now, options)
         if not normalise and not strict:
-            return RenderCall(self.renderer, messages, tools, *arguments).render()
+            return RenderCall(self.renderer, messages, tools, *others).render()
         rendering = usual = refusal = None
         if normalise and documents is None and late_system is None:
             # Most conversations: deleting this costs a third of rendering one message.
-            usual = self._inputs.read_usual(messages, tools)
-            if usual is not None:
+            usual = self._inputs.read(messages, tools)
+            if usual.read:
                 try:
-                    call = RenderCall(self.renderer, usual.read, usual.tools, *arguments)
-                    rendering = call.render()
+                    rendering = RenderCall(self.renderer, usual.read, usual.tools, *others).render()
                 except TemplateRuntimeError as error:
                     refusal = error
                 else:
                     if rendering.unwritten == () and (
                         rendering.plain_kind or not self.translation.fuller
                     ):
-                        rendering.changes, rendering.warnings = usual.changes, warned
+                        rendering.note_changes(usual.changes, usual.positions)
+                        rendering.warnings = warned
                         return rendering
         named = {"tools": tools, "documents": documents, "strict": strict}
         named |= {"normalise": normalise, "late_system": late_system}
@@ -212,7 +212,7 @@ class Template:
             for given in attempt:
                 try:
                     chat = given.read or given.messages
-                    rendering = RenderCall(self.renderer, chat, given.tools, *arguments).render()
+                    rendering = RenderCall(self.renderer, chat, given.tools, *others).render()
                     attempt.check(rendering)
                 except TemplateRuntimeError as error:
                     attempt.refuse(error, options)

@@ -23,7 +23,7 @@ from reply_messages import UNREADABLE
 from reply_vectors import template
 from turnwise import MessageError, TurnwiseError, TurnwiseWarning
 from turnwise.errors import WarningLog
-from turnwise.normalisation.results import follow_calls, pair_results, read_link
+from turnwise.normalisation.results import CallOrder, pair_results, read_link
 
 ASK = {"role": "user", "content": "Which tides?"}
 MORE = {"role": "user", "content": "And now?"}
@@ -258,11 +258,10 @@ def test_odd_input_raises_no_other_error(data: st.DataObject) -> None:
 
 
 def answers_calls_in_order(messages: list[dict[str, Any]]) -> bool:
-    found = follow_calls(messages)
-    for end in range(len(messages)):  # some messages, and then the others
-        first = follow_calls(messages[:end])
-        assert (first and follow_calls(messages[end:], first)) == found or first is None
-    return found is not None and not all(found)
+    order = CallOrder()
+    for index, message in enumerate(messages):
+        order.follow(read_link(index, message))
+    return order.is_kept
 
 
 @pytest.mark.parametrize("ids", [("", ""), ("", "a"), (None, "a")])

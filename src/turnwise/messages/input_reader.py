@@ -90,7 +90,7 @@ class ReadMessages(NamedTuple):
         plain_kind: see `find_plain_kind`.
         has_parts: whether a content may have parts.
         memory: what writing one beginning of a conversation leaves for longer ones; None if it is written once.
-        reading: what a reader needs to go on with more messages; see `UsualReader`.
+        reading: what a reader needs to go on with more messages; see `Normaliser`.
     """
 
     messages: list[JsonObject]
@@ -246,8 +246,10 @@ class InputReader:
 
     def with_reasoning_aliases(self, message: JsonObject, index: int) -> JsonObject:
         """Put reasoning under both keys that templates read, and record its own key."""
-        given = next((key for key in REASONING_KEYS if message.get(key) is not None), None)
-        if given is None:
+        for given in REASONING_KEYS:
+            if message.get(given) is not None:
+                break
+        else:
             return message
         if given != "reasoning_content":
             self.aliases[index, "reasoning_content"] = given

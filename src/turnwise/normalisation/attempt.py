@@ -211,9 +211,8 @@ class InputAttempt:
         if not self._is_plain:
             return None
         self._is_plain = False
-        normaliser = self._find_normaliser()
-        messages = self.given.messages
-        if normaliser.reader(False).text_roles.issuperset([one["role"] for one in messages]):
+        normaliser, messages = self._find_normaliser(), self.given.messages
+        if normaliser.capabilities(False).text_roles.issuperset([one["role"] for one in messages]):
             return None
         other = normaliser.normalise(messages)
         return other if other.changes else None
@@ -254,12 +253,33 @@ class InputAttempt:
             return []  # what the template does with reasoning could not be found out
 
     def _find_misprints(self, rendering: Rendering, kept: Sequence[int] | None) -> list[str]:
-        """Return the paths of contents that are written as Python prints them."""
-        if rendering.plain_kind or not self._normalise:
+        """Return the paths of contents that are written as Python prints them: a list, a mapping or None.
+
+        Pieces are looked at only if some content may be printed, and the text has the signs of it.
+        """
+        given = self.given
+        is_part = kept and len(kept) < len(given.messages)  # with other indices
+        if rendering.plain_kind or not self._normalise or is_part:
             return []
-        if kept and len(kept) < len(self.given.messages):
-            return []  # the indices of a part of the messages are others
-        return find_printed_contents(rendering, self.given)
+        if given.read is not None and (rendering.unwritten == () or not given.read.has_parts):
+            return []  # usual contents: texts, or all of them are written
+        is_plain = all(
+            isinstance(message.get("content", ""), (str, int, float))
+            for message in given.messages
+            if isinstance(message, Mapping)
+        )
+        if is_plain or not any(sign in rendering.text for sign in ("None", "{'", "['")):
+            return []
+        indices = {
+            found.path[1]: None
+            for found in find_misprints(rendering, given.messages)
+            if found.notation == "python" and found.path[2:3] == ("content",)
+        }
+        return [
+            f"messages[{given.positions[index] if given.positions else index}].content"
+            for index in indices
+            if isinstance(index, int)
+        ]
 
 
 def join_parts(given: Normalised, paths: Sequence[str]) -> Normalised | None:
@@ -313,32 +333,3 @@ class RemovedReasoning:
         """The index of the last user's message, 0 if there is none."""
         users = [i for i, one in enumerate(self._messages) if one.get("role") == "user"]
         return max(users, default=0)
-
-
-def find_printed_contents(rendering: Rendering, given: Normalised) -> list[str]:
-    """Return the paths of contents that a template wrote as Python prints them: a list, a mapping or None.
-
-    Pieces are looked at only if some content may be printed, and the text has the signs of it.
-
-    Args:
-        rendering: the rendering, which numbers these messages from 0.
-        given: the messages that were rendered.
-    """
-    if given.read is not None and (rendering.unwritten == () or not given.read.has_parts):
-        return []  # usual contents: texts, or all of them are written
-    contents = [
-        message.get("content", "") for message in given.messages if isinstance(message, Mapping)
-    ]
-    is_plain = all(isinstance(content, (str, int, float)) for content in contents)
-    if is_plain or not any(sign in rendering.text for sign in ("None", "{'", "['")):
-        return []
-    indices = {
-        found.path[1]: None
-        for found in find_misprints(rendering, given.messages)
-        if found.notation == "python" and found.path[2:3] == ("content",)
-    }
-    return [
-        f"messages[{given.positions[index] if given.positions else index}].content"
-        for index in indices
-        if isinstance(index, int)
-    ]

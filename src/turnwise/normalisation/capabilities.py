@@ -40,7 +40,7 @@ from turnwise.analysis.prober import ABSENT, CallShape
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.errors import did_you_mean, short_repr
 from turnwise.replies.input_format import InputFormat
-from turnwise.sized_cache import SizedTable, make_digest
+from turnwise.sized_cache import SizedTable
 
 MAX_NAMES_BYTES = 1 << 18
 OPTION_VALUES = (True, False)  # of an option that is only tested
@@ -79,6 +79,9 @@ class Capabilities:
         forms: the table of forms of the template.
         with_tools: ask in conversations with tools, where some templates accept other forms.
 
+    Attributes:
+        text_roles: the roles of which a text is known to stay a text.
+
     Example:
         >>> capabilities = turnwise.load("llama-2").capabilities
         >>> [row.name for row in capabilities.rows if row.verdict == "dropped"][:2]
@@ -88,6 +91,7 @@ class Capabilities:
     def __init__(self, forms: FormTable, with_tools: bool = True) -> None:
         self.forms = forms
         self._with_tools = with_tools
+        self.text_roles: set[str] = set()
         self._late: dict[str, bool] = {}
         self._pairs: dict[tuple[str, str], bool] = {}
         # Of names that conversations have, which are any texts.
@@ -121,16 +125,16 @@ class Capabilities:
 
     def _judge(self, name: str, kind: str) -> Verdict:
         """Return the verdict on a content of a role, or on a media part, whatever they are called."""
-        if name in CONTENT_ROLES:
-            row = self.forms.find(f"{name} content as {kind}", self._with_tools)
-            return row.verdict if row is not None else "refused"
-        key = make_digest((name, kind))
-        known = self._answers.find(key)
+        key = name, kind
+        known = self._answers.peek(key)
         if known is None:
-            form = make_part_form(name) if kind == "media" else make_content_form(name, kind)
-            row = self.forms.alone.ask(form, self._with_tools)
+            if name in CONTENT_ROLES:
+                row = self.forms.find(f"{name} content as {kind}", self._with_tools)
+            else:
+                form = make_part_form(name) if kind == "media" else make_content_form(name, kind)
+                row = self.forms.alone.ask(form, self._with_tools)
             known = row.verdict if row is not None else "refused"
-            self._answers.keep(key, known, 0)
+            self._answers.keep(key, known, 4 * len(name))
         return known
 
     @cached_property
@@ -163,14 +167,11 @@ class Capabilities:
     def writes_late(self, role: str) -> bool:
         """Whether a system text is written where it stands: after a reply, a result or a user, and nothing moves it."""
         if role not in self._late:
-            is_known = role == "system" and not self.forms.is_written(
-                "system late", self._with_tools
-            )
-            pairs = () if is_known else _list_late_chats(self.forms.chats, role, self._with_tools)
-            texts = [(self._write_chat(*chat), self._write_chat(*late)) for chat, late in pairs]
-            self._late[role] = not is_known and all(
+            is_late = role != "system" or self.forms.is_written("system late", self._with_tools)
+            self._late[role] = is_late and all(
                 without is None or _is_inserted(MORE_RULES, written, without)
-                for without, written in texts
+                for chats in _list_late_chats(self.forms.chats, role, self._with_tools)
+                for without, written in [[self._write_chat(*chat) for chat in chats]]
             )
         return self._late[role]
 

@@ -12,13 +12,14 @@ from typing import Any
 
 from turnwise.analysis.prober import ABSENT
 from turnwise.errors import MessageError, short_repr
-from turnwise.messages import REASONING_KEYS, Change, JsonMapping
+from turnwise.messages import REASONING_KEYS, JsonMapping
 from turnwise.messages.media import KIND_OF_TYPE, KINDS, TEXT_TYPES, media_kind
 from turnwise.normalisation.calls import MessageDict, Note, has_calls
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.replies.input_format import IN_PARTS
 
 JOINED = ("text parts were joined", "the template takes text only")
+PLAIN_TYPES = TEXT_TYPES[:3]  # of parts that are a text and no more
 THINKING_TYPES = ("thinking", "reasoning")  # of parts that hold what a model thought
 
 
@@ -48,15 +49,16 @@ class ContentForms:
         where = f"{path}.content"
         if not content:
             content = self._read_spoken(message, path) or content
+        if content is None:
+            self._fill_content(message, role, where)
+            return
         if role == "tool" and _is_data(content):
             content = message["content"] = json.dumps(content, ensure_ascii=False)
             self._note(where, "data became JSON text", "content is a text or a list of parts")
         if isinstance(content, Mapping):
             content = [content]
             self._note(where, "a part became a list of parts", "content is a text or a list")
-        if content is None:
-            self._fill_content(message, role, where)
-        elif isinstance(content, (list, tuple)):
+        if isinstance(content, (list, tuple)):
             self._normalise_parts(message, role, list(content), where)
         elif isinstance(content, str):
             capabilities = self._capabilities
@@ -93,13 +95,35 @@ class ContentForms:
         wanted = capabilities.shape.content if has_calls(message) else capabilities.empty_content
         if role != "assistant":  # only of assistants is it known what the template makes of null
             wanted = "" if capabilities.takes_text(role) else []
-        change = fill_content(message, wanted, where)
-        if change is not None:
-            self._note(*change)
+        given = message.pop("content", ABSENT)
+        if wanted is not ABSENT:
+            message["content"] = wanted
+        if given is not wanted:
+            name = "no content" if given is ABSENT else "null"
+            shown = "no content" if wanted is ABSENT else f"{wanted!r}"
+            why = "the template takes that for an empty one"
+            self._note(where, f"{name} became {shown}", why)
 
     def _normalise_parts(
         self, message: MessageDict, role: str, parts: list[Any], where: str
     ) -> None:
+        if not all(map(is_text_part, parts)):
+            parts = self._read_parts(message, parts, where)
+        if self._capabilities.takes_parts(role) or not self._capabilities.takes_text(role):
+            message["content"] = parts
+            return
+        texts = []
+        for number, text in enumerate(map(part_text, parts)):
+            if text is not None:
+                texts.append(text)
+            else:
+                self._note(f"{where}[{number}]", "was left out", "the template takes text only")
+                self.lost.append(f"{where}[{number}]")
+        message["content"] = "\n".join(texts)
+        self._note(where, *JOINED)
+
+    def _read_parts(self, message: MessageDict, parts: list[Any], where: str) -> list[Any]:
+        """Return the parts that stay in a content, each under the type that the template knows."""
         kept = []
         for number, part in enumerate(parts):
             path = f"{where}[{number}]"
@@ -116,20 +140,7 @@ class ContentForms:
                 self._note(path, "became a part of type text", "templates know that type")
             if part is not None:
                 kept.append(part)
-        capabilities = self._capabilities
-        if capabilities.takes_parts(role) or not capabilities.takes_text(role):
-            message["content"] = kept
-            return
-        texts = []
-        for number, part in enumerate(kept):
-            text = part_text(part)
-            if text is not None:
-                texts.append(text)
-            else:
-                self._note(f"{where}[{number}]", "was left out", "the template takes text only")
-                self.lost.append(f"{where}[{number}]")
-        message["content"] = "\n".join(texts)
-        self._note(where, *JOINED)
+        return kept
 
     def _read_thinking(self, message: MessageDict, part: Any, where: str) -> bool:
         """Move the text of a thinking part to the reasoning of the message; False if it is none."""
@@ -148,14 +159,15 @@ class ContentForms:
         kind = part.get("type") if isinstance(part, Mapping) else None
         if not isinstance(kind, str) or kind not in KIND_OF_TYPE:
             return part
-        if self._capabilities.judge_part_type(kind) == "written":
+        judge = self._capabilities.judge_part_type
+        if judge(kind) == "written":
             return part
         for other in KINDS[KIND_OF_TYPE[kind]][:2]:
-            if other != kind and self._capabilities.judge_part_type(other) == "written":
+            if other != kind and judge(other) == "written":
                 self._note(where, f"{kind} became {other}", f"the template does not know {kind}")
                 rest = {key: value for key, value in part.items() if key != kind}
                 return {**rest, "type": other, other: part.get(kind)}
-        if self._capabilities.judge_part_type(kind) == "dropped":
+        if judge(kind) == "dropped":
             return part  # the template leaves it out itself
         self._note(where, f"{kind} was left out", "the template has no place for it")
         self.lost.append(where)
@@ -164,14 +176,12 @@ class ContentForms:
     def place_reasoning(self, message: MessageDict, path: str) -> None:
         """Put reasoning where the template looks for it, if that is none of its usual keys."""
         names = [name for name in REASONING_KEYS if isinstance(message.get(name), str)]
-        texts = {message[name] for name in names} - {""}
-        if len(texts) > 1:
+        if len(names) > 1 and len({message[name] for name in names} - {""}) > 1:
             problem = "with different texts, of which templates write one"
             self.problems.append(f"{path} has {' and '.join(names)} {problem}")
-        given = next(iter(names), None)
-        if given is None or message.get("role") != "assistant":
+        if not names or message.get("role") != "assistant":
             return
-        key = self._capabilities.input_format.reasoning
+        key, given = self._capabilities.input_format.reasoning, names[0]
         if key in REASONING_KEYS or (key in message and key != IN_PARTS):
             return
         where = f"{path}.{given}"
@@ -185,18 +195,6 @@ class ContentForms:
             parts = [{"type": "text", "text": content}]
         message["content"] = [{"type": "thinking", "thinking": message[given]}, *parts]
         self._note(where, "became a part of the content", "the template reads it there")
-
-
-def fill_content(message: MessageDict, wanted: Any, where: str) -> Change | None:
-    """Give a message without content the one that is wanted, which may be `ABSENT`; return the change."""
-    given = message.pop("content", ABSENT)
-    if wanted is not ABSENT:
-        message["content"] = wanted
-    if given is wanted:
-        return None
-    name = "no content" if given is ABSENT else "null"
-    shown = "no content" if wanted is ABSENT else f"{wanted!r}"
-    return Change(where, f"{name} became {shown}", "the template takes that for an empty one")
 
 
 def _is_data(content: Any) -> bool:
@@ -219,6 +217,16 @@ def _is_part(value: JsonMapping) -> bool:
     )
 
 
+def is_text_part(part: Any) -> bool:
+    """Whether a part is a text, and nothing else."""
+    return (
+        type(part) is dict
+        and len(part) == 2
+        and part.get("type") == "text"
+        and type(part.get("text")) is str
+    )
+
+
 def join_texts(content: Any) -> str | None:
     """Return the texts of parts, joined with line breaks; None if some part is no text."""
     if not isinstance(content, (list, tuple)):
@@ -231,7 +239,8 @@ def part_text(part: Any) -> str | None:
     """Return the text of a text part; None for any other part."""
     if isinstance(part, str):
         return part
-    if not isinstance(part, Mapping) or part.get("type", "text") not in TEXT_TYPES[:3]:
+    is_mapping = isinstance(part, (dict, Mapping))  # the first is known at once
+    if not is_mapping or part.get("type", "text") not in PLAIN_TYPES:
         return None
     text = part.get("text")
     return text if isinstance(text, str) else None

@@ -20,33 +20,55 @@ what the template takes (`capabilities.py`) and changes only what it does not ta
     image_url              becomes image, or the other way round
     Anthropic, Responses   their blocks and items become messages; one that cannot is an error
 
-Messages that need nothing are passed on as they are. The caller's objects are never changed.
+Messages that need nothing are copied as they are. The caller's objects are never changed.
+
+Each message is read by itself, so an odd one costs no more than itself. There are two ways, with the same result:
+`_read_usual` for what clients and SDKs send, in an eighth of the time, and `_read_unusual` for anything else, which
+says what is wrong with it. Deleting the first costs four to nine renderings of a conversation. Calls with their
+results, and system texts, are looked at together only where one of them may have to be moved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import count
 from typing import Any, Protocol
 
 from turnwise.analysis.facts import Facts
 from turnwise.analysis.form_table import FormTable
 from turnwise.errors import SourceError, TemplateLimitError, short_repr
-from turnwise.messages import Change, InputReader, ReadMessages
-from turnwise.messages.roles import RESULT_ROLES
-from turnwise.normalisation.calls import CallForms, MessageDict
+from turnwise.messages import (
+    Change,
+    InputReader,
+    ReadMessages,
+    has_no_reasoning,
+)
+from turnwise.messages.input_reader import TURN_ROLES
+from turnwise.messages.roles import RESULT_ROLES, SYSTEM_ROLES
+from turnwise.normalisation.calls import (
+    CALL_DEPTH,
+    PLAIN_KEYS,
+    CallForms,
+    MessageDict,
+    Note,
+    UnusualMessage,
+)
 from turnwise.normalisation.capabilities import Capabilities
-from turnwise.normalisation.content import ContentForms
+from turnwise.normalisation.content import ContentForms, is_text_part
 from turnwise.normalisation.normalised import LateSystem, check_late_system
 from turnwise.normalisation.normalised import Normalised as Normalised
-from turnwise.normalisation.results import CallLink, pair_results, read_link
+from turnwise.normalisation.results import CallLink, CallOrder, pair_results, read_link
 from turnwise.normalisation.roles import describe_role
-from turnwise.normalisation.systems import SystemTexts
+from turnwise.normalisation.systems import Numbered, SystemTexts
 from turnwise.normalisation.tools import normalise_tools
-from turnwise.normalisation.usual_reader import UsualReader
 from turnwise.replies.events import Message
 from turnwise.replies.input_format import detect_input_format
+from turnwise.shapes.anthropic import has_own_block
 from turnwise.shapes.foreign_turns import read_foreign
+
+new_tuple = tuple.__new__  # in half of the time of calling a named tuple
+USUAL_ROLES = frozenset(["system", "user", "assistant", "tool"])
 
 
 class HasFacts(Protocol):
@@ -76,21 +98,17 @@ class Normaliser:
                 f"a Normaliser takes a template, not {short_repr(template)}", hint=hint
             )
         self._facts = template.facts
-        self._readers: dict[bool, UsualReader] = {}
+        self._capabilities: dict[bool, Capabilities] = {}
 
     @cached_property
     def _forms(self) -> FormTable:
         return FormTable(self._facts, lambda: detect_input_format(self._facts))
 
-    def reader(self, with_tools: bool) -> UsualReader:
-        """Return the reader of usual conversations with or without tools."""
-        if with_tools not in self._readers:
-            self._readers[with_tools] = UsualReader(Capabilities(self._forms, with_tools))
-        return self._readers[with_tools]
-
     def capabilities(self, with_tools: bool = True) -> Capabilities:
         """Return what the template takes in conversations with or without tools; printable."""
-        return self.reader(with_tools).capabilities
+        if with_tools not in self._capabilities:
+            self._capabilities[with_tools] = Capabilities(self._forms, with_tools)
+        return self._capabilities[with_tools]
 
     def normalise(
         self,
@@ -99,6 +117,7 @@ class Normaliser:
         first: int = 0,
         reply: Any = None,
         late_system: LateSystem | None = None,
+        earlier: ReadMessages | None = None,
     ) -> Normalised:
         """Return a conversation in OpenAI's shape in the forms that the template takes.
 
@@ -109,6 +128,7 @@ class Normaliser:
             reply: the last of those, to whose calls these messages may have the results.
             late_system: where system texts after other messages are put: "in_place", in a "user" turn, or at the
                 "front"; None for the first of these that the template writes without a change of earlier text.
+            earlier: `Normalised.read` of messages with which the conversation begins, which are not read again.
 
         Returns:
             Messages and tools for `render`, `encode` and `examples`, what was changed and why, and what is
@@ -121,160 +141,306 @@ class Normaliser:
         if not isinstance(messages, (list, tuple)):
             messages = InputReader().read_messages(messages)
         try:
-            usual = None if first or policy else self.read_usual(messages, tools)
-            if usual is not None:
-                return usual
-            work = _Conversation(self.capabilities(bool(tools)), tools, first, reply)
-            return self._normalise(messages, work, policy)
+            capabilities = self.capabilities(bool(tools))
+            work = _Conversation(capabilities, tools, first, reply, earlier)
+            foreign = work.add_all(messages)
+            if foreign:
+                work = _Conversation(capabilities, tools, first, reply, None)
+                work.add_foreign(*foreign)
+            problems = [
+                describe_role(work.chat[place], link.message, self._facts.renderer.texts)
+                for place, link in work.links.items()
+            ]
+            problems += work.calls.problems.values()
+            problems += [*work.content.problems, *work.order_results(messages)]
+            hoisted = work.place_systems(policy)
         except TemplateLimitError:
             # The probes cost more than probes may; rendering has other limits, and says what is wrong.
-            reader = InputReader()
-            plain = [reader.read_message(one, index) for index, one in enumerate(messages)]
-            return Normalised(plain, tools)
-
-    def read_usual(
-        self, messages: Any, tools: Any, earlier: ReadMessages | None = None
-    ) -> Normalised | None:
-        """Return the same for usual messages, at less cost; None for others.
-
-        Args:
-            messages: the conversation.
-            tools: the tools.
-            earlier: what was read of messages with which the conversation begins.
-        """
-        read = self.reader(bool(tools)).read(messages, earlier)
-        if read is None:
-            return None
-        changed, (_, chat, changes, *_) = normalise_tools(tools), read.reading
-        told = (*changed.changes, *changes)
-        return Normalised(chat if changes else messages, changed.tools or tools, told, read=read)
-
-    def _normalise(
-        self, messages: Any, work: _Conversation, policy: LateSystem | None
-    ) -> Normalised:
-        problems = []
-        foreign = read_foreign(messages)
-        if foreign is not None:
-            given, api = foreign
-            work.note("messages", f"{api} turns became messages", "templates read OpenAI's shape")
-            pairs = [(index + work.first, message) for index, message in given]
-        else:
-            pairs = list(enumerate(messages, work.first))
-        for index, message in pairs:
-            work.add(index, message)
-            problem = describe_role(work.messages[-1][1], index, self._facts.renderer.texts)
-            if problem is not None:
-                problems.append(problem)
-        problems += [*work.problems, *work.order_results()]
-        hoisted = work.place_systems(policy)
-        positions = tuple(index for index, _ in work.messages)
-        as_given = tuple(range(work.first, work.first + len(messages)))
-        return Normalised(
-            [message for _, message in work.messages],
-            work.tools,
-            tuple(work.changes),
-            None if positions == as_given else positions,
-            tuple(problems),
+            return Normalised(list(map(InputReader().read_message, messages, count())), tools)
+        positions = work.indices
+        if positions and positions == tuple(range(first, first + len(messages))):
+            positions = None
+        result = (
+            work.chat,
+            work.found.tools or tools,
+            (*work.found.changes, *work.changes),
+            positions,
+            tuple(filter(None, problems)),
             tuple(work.lost),
-            hoisted=hoisted,
+            None if first or any(problems) else work.make_read(),
+            hoisted,
         )
+        return new_tuple(Normalised, result)
 
 
 class _Conversation:
-    """One conversation while it is normalised: the messages so far, each with its index in the caller's list.
+    """One conversation while it is normalised.
 
     Args:
         capabilities: what the template takes.
         tools: the tools.
         first: how many messages the model has read before those of the conversation.
         reply: the last of those; None if it is not known.
+        earlier: what was read of messages with which the conversation begins.
+
+    Attributes:
+        chat: the messages so far.
+        changes: what was changed in them.
+        indices: those of the messages in the caller's list, if some may have been moved.
+        found: the tools, and what was changed in them.
+        calls, content: change these, and know what is wrong with them.
+        links: what unusual messages say about calls, by their places.
+        order: whether results come in the order of their calls.
+        lost: the paths of parts that had to be left out.
     """
 
+    _start: list[MessageDict] = []  # the first messages, if they were read before
+    _aliases: Mapping[tuple[int, str], str] = {}
+    indices: tuple[int, ...] | None = None
+    _has_parts = False
+    _can_be_read = _can_grow = True
+
     def __init__(
-        self, capabilities: Capabilities, tools: Any, first: int = 0, reply: Any = None
+        self,
+        capabilities: Capabilities,
+        tools: Any,
+        first: int,
+        reply: Any,
+        earlier: ReadMessages | None,
     ) -> None:
-        self.capabilities = capabilities
-        self.first = first
+        self.found = normalise_tools(tools)
+        self._capabilities = capabilities
+        self._first = first
         self._reply = read_link(first - 1, reply) if isinstance(reply, Mapping) else None
-        self.messages: list[tuple[int, MessageDict]] = []
-        self._links: list[CallLink] = []
-        found = normalise_tools(tools)
-        self.changes: list[Change] = list(found.changes)
-        self.tools = found.tools or tools
-        self._calls = CallForms(capabilities, found.parameters, self.note)
-        self._content = ContentForms(capabilities, self.note)
-        self.lost = self._content.lost  # the paths of parts that had to be left out
+        changes: list[Change] = []
+        self.changes = changes
+        # No method, which would keep the conversation until the garbage is collected.
+        self._note: Note = lambda *change: changes.append(new_tuple(Change, change))
+        self.chat: list[MessageDict] = []
+        self._systems: list[int] = []  # the places of system messages
+        self._reasoning: list[int] = []  # the places of messages with reasoning
+        self.links: dict[int, CallLink] = {}
+        self.calls = CallForms(capabilities, self.found.parameters, self._note)
+        self.content = ContentForms(capabilities, self._note)
+        self.lost = self.content.lost
+        self.order = CallOrder()
+        if self._reply:
+            self.order.follow(self._reply)
+        self._conditions = capabilities, self.found.parameters
+        if earlier and earlier.reading and earlier.reading._conditions == self._conditions:
+            known = earlier.reading
+            self._start, self._aliases = earlier.messages, earlier.aliases
+            self.chat += known.chat
+            self.changes += known.changes
+            self._systems += known._systems
+            self.order = CallOrder(known.order.waiting, known.order.is_answered)
+            self._reasoning += known._reasoning
+            self._has_parts = earlier.has_parts
 
-    @property
-    def problems(self) -> list[str]:
-        """What is probably wrong with calls, contents and reasoning."""
-        return [*self._calls.problems, *self._content.problems]
+    def add_all(self, messages: Sequence[Any]) -> tuple[list[Numbered], str] | None:
+        """Add the messages that are not known yet; if one of them is a turn of another API, return them all instead."""
+        chat, order, takes = self.chat, self.order, self._capabilities
+        for given in messages[len(chat) :]:
+            if type(given) is dict and type(given.get("content")) is str:
+                role, id = given.get("role"), given.get("tool_call_id")
+                if type(role) is str and role in takes.text_roles:
+                    size = 2 if role in TURN_ROLES and not order.waiting else 0  # of a plain text
+                    if role == "tool" and type(id) is str and self.calls.takes_id(id):
+                        size = 3 + (type(given.get("name")) is str)
+                    if len(given) == size:
+                        if role == "tool":
+                            order.follow_result(id)
+                        chat.append(given.copy())
+                        continue
+            message = self._read_usual(given, self._first + len(chat))
+            if message is None:
+                foreign = None if self.links else read_foreign(messages)  # one look is enough
+                if foreign:
+                    return foreign
+                message = self._read_unusual(given, self._first + len(chat))
+            chat.append(message)
+        return None
 
-    def note(self, path: str, what: str, why: str) -> None:
-        self.changes.append(Change(path, what, why))
+    def add_foreign(self, given: Sequence[Numbered], api: str) -> None:
+        """Add messages that were turns of another API."""
+        self._note("messages", f"{api} turns became messages", "templates read OpenAI's shape")
+        self.indices = tuple([index + self._first for index, _ in given])
+        for index, (_, message) in zip(self.indices, given, strict=True):
+            self.chat.append(self._read_unusual(message, index))
 
-    def add(self, index: int, given: Any) -> None:
-        """Add a message in the form that the template takes."""
+    def _read_usual(self, given: Any, index: int) -> MessageDict | None:
+        """Return a message in the form that the template takes; None if it is unusual."""
+        noted, path = len(self.changes), f"messages[{index}]"
+        try:
+            message = self._copy_usual(given, path)
+            role, content, calls = message["role"], given.get("content"), given.get("tool_calls")
+            if type(content) is not str or not self._keeps_text(role):
+                self.content.normalise(message, path)
+                kind = type(message.get("content", ""))
+                self._has_parts |= kind is list
+                # Of null beside calls it is known that it is not printed.
+                self._can_be_read &= bool(calls) or kind in (str, list)
+        except Exception:  # also of the caller's objects, whose code the long way names in an error
+            del self.changes[noted:]
+            return None
+        if not has_no_reasoning(message):
+            self._reasoning.append(len(self.chat))
+            self.content.place_reasoning(message, path)
+        if role == "system":
+            self._systems.append(len(self.chat))
+        if role == "tool":
+            self.order.follow_result(given.get("tool_call_id"))
+        elif calls or self.order.waiting:
+            self.order.follow_calls(calls or ())
+        return message
+
+    def _copy_usual(self, given: Any, path: str) -> MessageDict:
+        """Return a copy of a message, its ids and calls in the form that the template takes.
+
+        Raises:
+            Exception: it is unusual.
+        """
+        if type(given) is not dict or type(given.get("role")) is not str:
+            raise UnusualMessage
+        message: MessageDict = given.copy()
+        content, calls = given.get("content"), given.get("tool_calls")
+        nulls = [*given.values()].count(None)
+        has_nulls = nulls > (content is None and "content" in given)
+        if has_nulls or not (calls or calls is None) or given["role"] not in USUAL_ROLES:
+            self._clean(message, path)
+            if message["role"] not in USUAL_ROLES:
+                raise UnusualMessage
+        if not PLAIN_KEYS.issuperset(message):
+            self.calls.read_others(message, path)
+        if type(content) is list and all(map(is_text_part, content)):
+            message["content"] = list(map(dict.copy, content))
+        elif type(content) is not str and content is not None:
+            if has_own_block(given):
+                raise UnusualMessage
+            message["content"] = self.calls.copy_value(content, CALL_DEPTH)
+        if "tool_calls" in message:
+            message["tool_calls"] = self.calls.read_calls(calls, path)
+        return message
+
+    def _keeps_text(self, role: str) -> bool:
+        """Whether a text of a role stays a text in its place, which is remembered."""
+        takes = self._capabilities
+        # What is not taken is left as it is, but that parts may be taken, and a system text moved.
+        if role not in takes.text_roles and (
+            takes.takes_text(role) or not (role == "system" or takes.takes_parts(role))
+        ):
+            takes.text_roles.add(role)
+        return role in takes.text_roles
+
+    def _read_unusual(self, given: Any, index: int) -> MessageDict:
+        """Return a message in the form that the template takes."""
         if type(given) is Message:  # its form is known: a parser made it
-            self._links.append(read_link(index, given))
-            self.messages.append((index, self.capabilities.input_format.to_message(given)))
-            return
-        message = dict(InputReader().read_message(given, index - self.first))
-        path = f"messages[{index}]"
-        self._drop_nulls(message, path)
-        self._rename_role(message, path)
-        self._links.append(read_link(index, message))
-        self._calls.normalise(message, path)
-        self._content.normalise(message, path)
-        self._content.place_reasoning(message, path)
-        self.messages.append((index, message))
+            link = read_link(index, given)
+            message = self._capabilities.input_format.to_message(given)
+        else:
+            message = InputReader().read_message(given, index - self._first)
+            path = f"messages[{index}]"
+            self._clean(message, path)
+            link = read_link(index, message)
+            self.calls.normalise(message, path)
+            self.content.normalise(message, path)
+            self.content.place_reasoning(message, path)
+        self._can_be_read = False
+        self.order.follow(link)
+        self.links[len(self.chat)] = link
+        if link.role in SYSTEM_ROLES:
+            self._systems.append(len(self.chat))
+        return message
 
-    def _drop_nulls(self, message: MessageDict, path: str) -> None:
-        """Drop keys without a value, which SDKs and columns of tables add to every message."""
-        empty = [key for key, value in message.items() if value is None and key != "content"]
+    def _clean(self, message: MessageDict, path: str) -> None:
+        """Drop keys without a value, which SDKs and columns of tables add to every message, and rename its role."""
+        empty = [
+            key
+            for key, value in message.items()
+            if value is None and key != "content" and type(key) is str
+        ]
         if message.get("tool_calls") == []:
             empty.append("tool_calls")
         for key in empty:
             del message[key]
         if empty:
-            self.note(path, f"{', '.join(empty)} dropped", "they have no value")
-
-    def _rename_role(self, message: MessageDict, path: str) -> None:
+            self._note(path, f"{', '.join(empty)} dropped", "they have no value")
         role = message.get("role")
-        capabilities = self.capabilities
+        capabilities = self._capabilities
         if role == "developer" and not capabilities.writes_role("developer"):
             message["role"] = "system"
-            self.note(path, "developer became system", "the template has no developer role")
+            self._note(path, "developer became system", "the template has no developer role")
         elif (
             role in RESULT_ROLES
-            and role != "tool"
             and not capabilities.writes_role(role)
             and capabilities.writes_role("tool")
         ):
             message["role"] = "tool"
-            self.note(path, f"{role} became tool", f"the template does not write the role {role}")
+            self._note(path, f"{role} became tool", f"the template does not write the role {role}")
 
-    def order_results(self) -> list[str]:
+    def order_results(self, messages: Sequence[Any]) -> list[str]:
         """Put results into the order of their calls if the template writes no ids, and return what is wrong."""
-        order = pair_results(self._links, self._reply)
+        if self.order.is_kept:
+            return []
+        numbered = self._number()
+        links = [
+            self.links.get(place)
+            or read_link(index, {**messages[index - self._first], "role": message["role"]})
+            for place, (index, message) in enumerate(numbered)
+        ]
+        order = pair_results(links, self._reply)
         moved = [place for place, source in enumerate(order.places) if place != source]
-        if moved and not self.capabilities.writes_ids:
+        if moved and not self._capabilities.writes_ids:
             for place in moved:
-                index = self.messages[place][0]
-                self.note(
-                    f"messages[{index}]",
+                self._note(
+                    f"messages[{links[place].message}]",
                     "the result was put where its call is among the calls",
                     "the template writes no ids, so the order says to which call it belongs",
                 )
-            self.messages = [self.messages[source] for source in order.places]
-        if self.first and self._reply is None:
+            self._renumber([numbered[source] for source in order.places])
+        self._can_grow = False
+        if self._first and self._reply is None:
             return []  # the calls may be in the messages before
         return order.problems
 
     def place_systems(self, policy: LateSystem | None) -> tuple[int, ...]:
         """Put every system text where the template writes it; return the indices of those that went to the front."""
-        systems = SystemTexts(self.capabilities, self.messages, self.note)
-        systems.place(self.first > 0, policy)
-        self.messages = systems.messages
+        places = self._systems
+        if not places or (
+            places == [0] and not self._first and self._keeps_text(self.chat[0]["role"])
+        ):
+            return ()
+        numbered = self._number()
+        systems = SystemTexts(self._capabilities, numbered, self._note)
+        systems.place(places, self._first > 0, policy)
         self.lost += systems.lost
+        if systems.messages is not numbered:
+            self._renumber(systems.messages)
         return tuple(systems.hoisted)
+
+    def _number(self) -> list[Numbered]:
+        """Return the messages, each with its index in the caller's list."""
+        return list(zip(self.indices or count(self._first), self.chat, strict=False))
+
+    def _renumber(self, numbered: list[Numbered]) -> None:
+        self.indices = tuple([index for index, _ in numbered])
+        self.chat = [message for _, message in numbered]
+        self._can_grow = False
+
+    def make_read(self) -> ReadMessages | None:
+        """Return the messages as a renderer takes them; None if that is in doubt."""
+        if self.lost or not self._can_be_read:
+            return None
+        chat, aliases = self.chat, {**self._aliases}
+        if self._reasoning:
+            start, places = self._start, self._reasoning
+            if not self._can_grow:
+                aliases, start, places = {}, [], [*range(len(chat))]
+            reader = InputReader()
+            reader.aliases = aliases
+            chat = start + chat[len(start) :]
+            for place in places:
+                if place >= len(start):
+                    chat[place] = reader.with_reasoning_aliases(chat[place], place)
+        reading = self if self._can_grow else None
+        return new_tuple(ReadMessages, (chat, aliases, "", self._has_parts, None, reading))

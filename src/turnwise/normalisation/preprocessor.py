@@ -24,7 +24,7 @@ from turnwise.engine.option_names import (
     reject_misspelt_options,
 )
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.errors import TemplateLimitError, WarningLog
+from turnwise.errors import WarningLog
 from turnwise.messages import (
     JsonMapping,
     JsonObject,
@@ -105,30 +105,33 @@ class Preprocessor:
             self.report_to(strict).report(found.problems, "options")
         return options, log.texts
 
-    def read_usual(
-        self, messages: Any, tools: Any, earlier: ReadMessages | None = None
-    ) -> Normalised | None:
-        """Return input that the template probably takes in this form; None if that is in doubt.
+    def read(
+        self,
+        messages: Any,
+        tools: Any,
+        earlier: ReadMessages | None = None,
+        policy: LateSystem | None = None,
+    ) -> Normalised:
+        """Return input in the form that the template takes.
 
-        The messages are copies of the caller's. They need `check` only if their rendering is not known to be whole.
+        Messages that were read are copies of the caller's. They need `check` only if their rendering is not known to be
+        whole.
 
         Args:
             messages: the conversation as the caller has it.
             tools: the tools.
             earlier: what was read of messages with which the conversation begins.
+            policy: where system texts after other messages are put.
         """
         if tools is None and find_plain_kind(messages) == "turns":
             copies = list(map(dict.copy, messages))
             turns = new_tuple(ReadMessages, (copies, {}, "turns", False, None, None))
             return new_tuple(Normalised, (messages, None, (), None, (), (), turns, ()))
         if not self._is_openai:
-            return None
+            return Normalised(self._codec.to_input(messages), tools)
         if tools is not None:
             tools = prepared_tools(tools)
-        try:
-            return self.normaliser.read_usual(messages, tools, earlier)
-        except TemplateLimitError:
-            return None  # what it costs to find out what the template takes
+        return self.normaliser.normalise(messages, tools, 0, None, policy, earlier)
 
     def begin(
         self,
@@ -143,7 +146,7 @@ class Preprocessor:
             messages: the conversation as the caller has it.
             arguments: those of `render`, of which `tools`, `documents`, `normalise`, `strict` and `late_system` are
                 read.
-            usual: what `read_usual` returned, if it was asked.
+            usual: what `read` returned, if it was asked.
             earlier: what was read of messages with which the conversation begins.
 
         Raises:
@@ -153,14 +156,11 @@ class Preprocessor:
         tools, strict = arguments.get("tools"), bool(arguments.get("strict"))
         policy = check_late_system(arguments.get("late_system"))
         wanted = arguments.get("normalise", True)
-        given = Normalised(messages, tools)
+        given = usual or Normalised(messages, tools)
         if wanted and usual is None:
-            usual = self.read_usual(messages, tools, earlier)
-        is_plain = usual is not None and usual.read is not None and bool(usual.read.plain_kind)
-        if usual is not None and (is_plain or not policy):
-            given = usual
-        elif wanted:
-            given = self.normalise(messages, tools, strict, late_system=policy)
+            given = self.read(messages, tools, earlier, policy)
+        self.report_to(strict).report(given.problems)
+        is_plain = given.read is not None and bool(given.read.plain_kind)
         return InputAttempt(
             lambda: self.normaliser,
             self.report_to(strict),

@@ -105,35 +105,43 @@ def pair_results(links: Sequence[CallLink], reply: CallLink | None = None) -> Re
     return order
 
 
-OpenCalls = tuple[
-    tuple[Any, ...], bool
-]  # ids of calls, the next one last; whether some of their message have a result
+class CallOrder:
+    """Follows results in the order of their calls, message by message.
 
-
-def follow_calls(
-    messages: Iterable[JsonMapping], before: OpenCalls = ((), False)
-) -> OpenCalls | None:
-    """Return the calls without results after some messages; None if results do not come in the order of their calls.
-
-    Fast path: what it accepts, `pair_results` leaves as it is, unless some calls of the last message have a result
-    and others have none. For messages whose calls are a list of mappings.
+    Fast path: where `is_kept` stays true, `pair_results` leaves all messages as they are, and reports nothing.
 
     Args:
-        messages: the messages.
-        before: what it returned for those before them.
+        waiting: the calls that have no result yet, the next one last.
+        is_answered: whether other calls of the same message have one.
     """
-    waiting, is_answered = list(before[0]), before[1]
-    for message in messages:
-        if waiting:
-            if message["role"] != "tool" or waiting.pop() != message.get("tool_call_id"):
-                return None
-            is_answered = True
-        elif "tool_calls" in message:
-            waiting = [call.get("id") for call in reversed(message["tool_calls"])]
-            is_answered = False
-        elif message["role"] == "tool":
-            return None
-    return tuple(waiting), is_answered
+
+    def __init__(self, waiting: Iterable[JsonMapping] = (), is_answered: bool = False) -> None:
+        self.waiting = list(waiting)
+        self.is_answered = is_answered
+        self._is_followed = True
+
+    def follow_result(self, id: str | None) -> None:
+        """Go on with a result, which names the id of a call."""
+        self._is_followed &= bool(self.waiting) and self.waiting.pop().get("id") == id
+        self.is_answered = True
+
+    def follow_calls(self, calls: Iterable[JsonMapping]) -> None:
+        """Go on with a message that is no result, and its calls."""
+        self._is_followed &= not self.waiting
+        self.waiting, self.is_answered = [*calls], False
+        self.waiting.reverse()
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether results came in the order of their calls; at the end, all of a message or none."""
+        return self._is_followed and not (self.waiting and self.is_answered)
+
+    def follow(self, link: CallLink) -> None:
+        """Go on with a message of which only this is known."""
+        if link.is_result:
+            self.follow_result(link.id)
+        else:
+            self.follow_calls([{"id": id} for id in link.calls])
 
 
 class _OpenCall(NamedTuple):

@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from turnwise.analysis.conversations import make_message
-from turnwise.messages.roles import RESULT_ROLES, SYSTEM_ROLES
+from turnwise.messages.roles import RESULT_ROLES
 from turnwise.normalisation.calls import MessageDict, Note
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.normalisation.content import part_text
@@ -52,47 +52,45 @@ class SystemTexts:
         self.hoisted: list[int] = []
         self.lost: list[str] = []
 
-    def place(self, follows: bool, policy: LateSystem | None = None) -> None:
+    def place(self, places: Sequence[int], follows: bool, policy: LateSystem | None = None) -> None:
         """Put every system text where the template writes it.
 
         Args:
+            places: those of the system messages.
             follows: whether the model has read other messages, which cannot be changed any more.
             policy: where late texts are put; None for the first place that leaves earlier text as it is.
         """
         messages = self.messages
-        places = [
-            place
-            for place, (_, message) in enumerate(messages)
-            if message.get("role") in SYSTEM_ROLES
-        ]
         if not any(messages[place][1].get("content") for place in places):
             return
-        is_front = policy == "front"
-        front = [place for number, place in enumerate(places) if is_front or place == number]
+        front = [
+            place for number, place in enumerate(places) if policy == "front" or place == number
+        ]
         if follows:
             front = []
         roles = [messages[place][1]["role"] for place in front]
+        self.hoisted = [messages[place][0] for number, place in enumerate(front) if place != number]
         self._place_late(places[len(front) :], policy)
         if not all(map(self._capabilities.writes_role, roles)):
             self._move_to_user(front)
-        elif front != [*range(len(front))] or not self._capabilities.takes_systems(roles):
+        elif self.hoisted or not self._capabilities.takes_systems(roles):
             self._join_systems(front)
 
     def _place_late(self, places: Sequence[int], policy: LateSystem | None) -> None:
         """Put late system texts where a policy wants them, if they do not stay where they are."""
+        why = 'late_system="user"'
         if policy is None:
             writes_late = self._capabilities.writes_late
-            moved = {place for place in places if not writes_late(self.messages[place][1]["role"])}
-            self._move_late(moved, "the template does not write a system message there")
-        elif policy != "in_place":
-            self._move_late({*places}, 'late_system="user"')
+            places = [place for place in places if not writes_late(self.messages[place][1]["role"])]
+            why = "the template does not write a system message there"
+        if places and policy != "in_place":
+            self._move_late(places, why)
 
     def _join_systems(self, places: Sequence[int]) -> None:
         """Join system texts to one message at the front."""
         index, first = self.messages[places[0]]
         late = [place for place in places if place]
-        is_wanted = any(place != number for number, place in enumerate(places))
-        why = 'late_system="front"' if is_wanted else "the template takes one, at the front"
+        why = 'late_system="front"' if self.hoisted else "the template takes one, at the front"
         text, rest = self._take_out(places, late, "the system text was joined to the first", why)
         joined = {**first, "content": self._as_content("system", text)}
         self.messages = [(index, joined), *rest]
@@ -115,9 +113,6 @@ class SystemTexts:
         """Return the text of system messages, and all other messages; note the change of those that are moved."""
         for place in moved:
             self._note(f"messages[{self.messages[place][0]}]", what, why)
-        self.hoisted = [
-            self.messages[place][0] for number, place in enumerate(places) if place != number
-        ]
         rest = [entry for place, entry in enumerate(self.messages) if place not in places]
         texts = [self._take_text(self.messages[place]) for place in places]
         return PARAGRAPH.join(filter(None, texts)), rest
