@@ -195,7 +195,7 @@ def _run_add_values(recorder: Recorder, function: Any, rt: Runtime, parts: Seque
     if len(parts) == 4 and any(isinstance(one, UnknownNumber) for one in parts[::2]):
         return parts[0] + parts[2], None
     if kinds & {UnknownMessages, UnknownList}:
-        return add_lists(recorder, rt, parts)
+        return add_lists(recorder, parts)
     if kinds & set(UNKNOWN):
         raise NotRecordable
     # lists may have unknown elements

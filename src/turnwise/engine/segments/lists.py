@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
-from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.measures import ELEMENT_BYTES
 from turnwise.engine.runtime.values import Pair
 from turnwise.engine.segments.prices import charge_each, pay
@@ -30,25 +29,25 @@ REFERENCE_BYTES = 8
 JOIN_STEPS = 8  # for each text
 
 
-def add_lists(recorder: Recorder, rt: Runtime, parts: Sequence[Any]) -> Pair:
+def add_lists(recorder: Recorder, parts: Sequence[Any]) -> Pair:
     """Return the concatenation of lists, which are given with their trails."""
     value, trail = parts[:2]
     for right, right_trail in zip(parts[2::2], parts[3::2], strict=True):
-        rt.charge_bytes(OPERATION_BYTES)
+        recorder.runtime.charge_bytes(OPERATION_BYTES)
         pairs = (value, trail), (right, right_trail)
         sources = " + ".join([write_value(recorder, one) for one, _ in pairs])
         fields = " + ".join([write_fields(recorder, one) for one, _ in pairs])
-        lengths = [_pay_length(recorder, rt, one) for one, _ in pairs]
+        lengths = [_pay_length(recorder, one) for one, _ in pairs]
         marks = all(starmap(are_marked, pairs))
         value = UnknownList(recorder, f"({sources})", f"({fields})", marks)
         trail = (*COMPUTED, "chain_trails", lengths[0], trail, lengths[1], right_trail)
     return value, trail
 
 
-def _pay_length(recorder: Recorder, rt: Runtime, value: Any) -> Any:
+def _pay_length(recorder: Recorder, value: Any) -> Any:
     """Return the length of a list that is copied, for a trail, and pay for it."""
     if type(value) is list:
-        rt.charge_bytes(REFERENCE_BYTES * len(value))
+        recorder.runtime.charge_bytes(REFERENCE_BYTES * len(value))
         return len(value)
     source = write_value(recorder, value)
     charge_each(recorder, source, REFERENCE_BYTES)

@@ -58,7 +58,5 @@ def find_price(recorder: Any) -> float:
         (written, limits.output_per_value, limits.output),
     )
     added = MESSAGE_SHARE if recorder.depth and not _pays_alone(recorder) else 0
-    found: float = max(
-        max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts
-    )
-    return found
+    prices = [max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts]
+    return float(max(prices))

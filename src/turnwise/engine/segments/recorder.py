@@ -283,7 +283,9 @@ class Recorder:
         self._output = out
         name = f"{'LR'[depth]}{self._loops}"
         place = "ij"[depth]
-        elements.begin(name)
+        is_made = type(elements) is UnknownList
+        if is_made:
+            elements.begin(name)
         leaf = self._end_section(out, make_loop(elements, self._loop, name))
         loop = leaf.loop
         assert loop is not None
@@ -298,7 +300,7 @@ class Recorder:
         if not depth:
             self._loop = loop
         self.owners = loop.owners
-        around, self.is_made = self.is_made, type(elements) is UnknownList
+        around, self.is_made = self.is_made, is_made
         for number in range(self._evaluate(loop.count)):
             self._begin_section(loop.body)
             self._answers, self.namespaces = answers.copy(), spaces

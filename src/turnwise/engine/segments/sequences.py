@@ -181,9 +181,7 @@ def run_filter_list(recorder: Recorder, function: Any, rt: Runtime, value: Any, 
     if type(value) is UnknownMessages:
         return value, InTrail(value)
     found = run_sequence_function(recorder, function, rt, value, trail)
-    if id(value) in recorder.sources:
-        recorder.sources[id(found[0])] = found[0], recorder.sources[id(value)][1]
-    return found
+    return (value, found[1]) if id(value) in recorder.sources else found
 
 
 def run_get_neighbour(

@@ -349,9 +349,6 @@ class UnknownElements:
             raise NotRecordable
         return place
 
-    def begin(self, name: str) -> None:
-        """Note what a loop over it reads, under its name."""
-
     def __eq__(self, other: object) -> bool:
         return refuse() if isinstance(other, list) else False
 
@@ -452,7 +449,6 @@ class UnknownList(UnknownElements, Sourced):
     def __init__(self, recorder: Any, source: str, fields: str, are_marked: bool) -> None:
         super().__init__(recorder, source)
         self._fields = check_length(fields)
-        self._section = recorder.find_section(source + fields)
         self.are_marked = are_marked
         self.trail: Trail = None
 
@@ -485,8 +481,7 @@ class UnknownList(UnknownElements, Sourced):
         return self._read(loop.taken, loop.index, trail, place)
 
     def _read(self, source: str, fields: str, trail: Trail, place: str) -> Pair:
-        is_dict = self.recorder.ask(f"{source}.__class__ is dict")
-        kind = "dict" if is_dict else self.recorder.ask(f"kind({source})")
+        kind = self.recorder.ask(f"kind({source})")
         found = self.recorder.read_value(source, kind, MessageField(fields, ""))
         return found, (trail, InTrail(UnknownNumber(self.recorder, place)))
 

@@ -44,8 +44,8 @@ def concatenate_texts(recorder: Recorder, items: Sequence[Any]) -> Pair:
         for (
             text
         ) in texts:  # others are escaped: if there is nothing to escape, they stay as they are
-            source = write_value(recorder, str(text) if type(text) is Safe else text)
-            if type(text) not in SAFE and not recorder.ask(f"escape({source}) == {source}"):
+            source = "''" if type(text) in SAFE else write_value(recorder, text)
+            if not recorder.ask(f"escape({source}) == {source}"):
                 raise NotRecordable
     is_full = any(text.is_full for text in texts if type(text) is UnknownText)
     found = recorder.make_text(join_parts(texts), is_full, kind)
