@@ -307,7 +307,7 @@ class Recorder:
             self._scope[place] = number
             self.runtime.charge_steps(weight)
             if loop.taken:
-                self.runtime.charge_bytes(ELEMENT_BYTES * (depth or self.is_made))
+                self.runtime.charge_bytes(ELEMENT_BYTES * (depth + self.is_made))
                 self._scope[loop.taken] = self._evaluate(loop.element)
             element = elements.take(loop, name, place)
             yield (UnknownNumber(self, place), *element) if is_counted else element
