@@ -140,6 +140,10 @@ CARRIED = (
     "{% set n.l = n.l + [m.content] %}{% if loop.last %}{% for t in n.l %}{{ t|length > 3 }}{% endfor %}{% endif %}",
     "{% set n.l = n.l + [m.content] %}{% if loop.last %}{% for t in n.l %}{{ t == 'Hi' }}{% endfor %}{% endif %}",
     "{% set n.l = n.l + [{'t': m.content + 'b'}] %}{{ 'ab' in n.l[0].t }}",
+    "{{ 'first' if m == messages[0] }}{{ m.content }}",
+    "{% set n.l = n.l + [{'t': m.content.strip('-')}] %}{{ m.content }}{{ 'empty' if not n.l[0].t }}",
+    "{% set n.l = n.l + [{'role': m.content}] %}{{ n.l[0].role }}",
+    "{% set n.l = n.l + [m.content[1:]] %}{{ m.content }}{{ 'empty' if not n.l[0] }}",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from test_segments import check
 import turnwise
 
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
+MAX_SECONDS = 3.0  # of processor time, for renderings that the budgets end in 50 ms
 WRITE = "[{{ m.role }}]{{ m.content }}"
 CALLS = "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}"
 KEEP = "{% set n = namespace(l=[]) %}{% for m in messages %}{% set n.l = n.l + [%s] %}{% endfor %}"
@@ -110,3 +112,36 @@ def test_lists_are_paid_by_their_length(grow: str) -> None:
         assert len(render(3).text) > 6
     with pytest.raises(turnwise.TemplateLimitError):
         render(600)
+
+
+# Lists that hold each other: what they are written as is twice as long after each message.
+NESTED = {
+    "json": "{% for m in messages %}{% set n.l = [n.l, n.l] %}{{ m.content }}{% endfor %}{{ n.l|tojson }}",
+    "text": "{% for m in messages %}{% set n.l = [n.l, n.l] %}{{ m.content }}{% endfor %}{{ n.l }}",
+    "dicts": "{% for m in messages %}{% set n.l = [{'a': n.l, 'b': n.l, 'c': m.content}] %}{% endfor %}"
+    "{{ n.l[0].a|tojson }}{{ n.l[0].c }}",
+    "equal": "{% for m in messages %}{% set n.l = [{'a': n.l, 'b': n.l}] %}{% set n.k = [{'a': n.k, 'b': n.k}] %}"
+    "{% endfor %}{{ n.l[0] == n.k[0] }}",
+    "joined": "{% for m in messages %}{% set n.l = n.l + [messages[0].content * 20_000] %}{% endfor %}"
+    "{{ n.l|join('-')|length > 9 }}",
+    "nothing written": "{% for m in messages %}{% set n.l = n.l + [{'x': n.l, 'c': m.content}] %}{% endfor %}"
+    "{% for e in n.l %}{{ e.c }}{% for q in e.x %}{{ q.c }}{% endfor %}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_lists_in_lists_are_no_way_around_the_budgets(name: str) -> None:
+    template = turnwise.compile("{% set n = namespace(l=[], k=[]) %}" + NESTED[name])
+
+    def answer(template: turnwise.Template, count: int) -> str:
+        try:
+            return template.render([{"role": "user", "content": "abc"}] * count).text
+        except turnwise.TemplateLimitError as error:
+            return str(error)
+
+    for count in (1, 2, 3, 5, 8) * 3:
+        answer(template, count)
+    start = time.process_time()
+    for count in (16, 24, 40):
+        assert answer(template, count) == answer(turnwise.compile(template.text), count)
+    assert time.process_time() - start < MAX_SECONDS

@@ -38,7 +38,7 @@ BUDGETS = {
     "notebook": 394,
     "messages": 4_311,
     "shapes": 14_337,
-    "engine": 62_872,
+    "engine": 62_879,
     "analysis": 23_398,
     "dialects": 22_187,
     "tokens": 33_397,

@@ -37,7 +37,7 @@ from turnwise.engine.segments.facts import (
     LoopOverMessages,
     ProvenSegment,
 )
-from turnwise.engine.segments.sources import IS_MADE, write_place
+from turnwise.engine.segments.sources import IS_MADE
 from turnwise.engine.segments.symbols import SOME_FIELD
 
 OF_ROUND = re.compile(r"\b[imMn]\b|\bselect\(")  # in a question about more than the state
@@ -159,6 +159,9 @@ def compile_walk(
         source = "\n".join(code.lines)
         if INNER_LOOP in source:  # the sections of a round are pieces of one text
             source = source.replace(WITH_SECTIONS, "    sections = []")
+        if IS_MADE.search(source):  # then fields are in lists, too
+            flat = ENDS[0].replace("others, carried", "list_fields((others, carried)), ()")
+            source = source.replace(ENDS[0], flat)
         exec(source, code.scope)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return lambda *_: None  # the code is nested too deeply for Python
@@ -319,7 +322,7 @@ class _WalkCode:
             lines = [f"if not ({is_whole}): left.append(({loop.index}, {name}))"]
             parts &= {""}
         others += [SOME_FIELD] * bool(parts)
-        pairs = [write_place(str(place), key) for place, key in others]
+        pairs = [f"({place}, {key!r}), " for place, key in others]
         return [*lines, f"others += ({''.join(pairs)})"] if pairs else lines
 
     def _note_section(self, sources: list[str], loop: LoopOverMessages | None) -> list[str]:

@@ -33,6 +33,7 @@ from turnwise.engine.segments.symbols import (
 )
 
 FieldPlace = tuple[int, str]
+MAX_MADE = 100_000  # characters and elements of a value that is written whole, or joined
 IN_NUMBERS = re.compile("(?:[^%]|%[Ymdyj%])*")  # forms of a day that are the same in all languages
 
 
@@ -78,9 +79,12 @@ def align_fields(elements: list[Any], fields: tuple[Any, ...]) -> tuple[Any, ...
 
 def list_fields(fields: Any) -> tuple[FieldPlace, ...]:
     """Return the fields of messages in what `write_fields` describes."""
-    found, waiting = [], [fields]
+    found, waiting, seen = [], [fields], set()
     while waiting:
         one = waiting.pop()
+        if id(one) in seen:  # lists may hold each other
+            continue
+        seen.add(id(one))
         if type(one) is dict:
             waiting += one.values()
         elif type(one) is int:
@@ -92,6 +96,18 @@ def list_fields(fields: Any) -> tuple[FieldPlace, ...]:
         else:
             found.append(one if type(one[0]) is int else SOME_FIELD)
     return tuple(found)
+
+
+def is_small(value: Any) -> bool:
+    """Whether a value is small: one that a template made may hold the same text a thousand times."""
+    waiting, size = [value], 0
+    for one in waiting:  # which becomes longer
+        parts = one.values() if type(one) is dict else one if type(one) is list else ()
+        size += len(one if type(one) is str else parts)
+        if size > MAX_MADE:
+            return False
+        waiting += parts
+    return True
 
 
 def format_now(now: Any, form: str) -> str:
@@ -122,6 +138,7 @@ HELPERS = {
     "align": align_fields,
     "list_fields": list_fields,
     "escape": escape_html,
+    "is_small": is_small,
     "chain_trails": chain_trails,
     "trace_joined": trace_joined,
     "__builtins__": {},

@@ -34,7 +34,7 @@ from turnwise.engine.runtime.values import (
 )
 from turnwise.engine.segments.guards import keep_stream, run_guarded, run_handler
 from turnwise.engine.segments.lists import add_lists, join_list
-from turnwise.engine.segments.prices import pay
+from turnwise.engine.segments.prices import check_size, pay
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.sequences import (
     EQUALITIES,
@@ -43,7 +43,6 @@ from turnwise.engine.segments.sequences import (
     measure,
     run_call_range,
     run_filter_by_role,
-    run_filter_list,
     run_get_neighbour,
     run_get_slice,
     run_length,
@@ -52,7 +51,6 @@ from turnwise.engine.segments.sequences import (
     run_start_loop,
     zip_rounds,
 )
-from turnwise.engine.segments.sources import write_value
 from turnwise.engine.segments.symbols import (
     OPERATION_BYTES,
     UNKNOWN,
@@ -170,7 +168,7 @@ def _run_to_text(recorder: Recorder, function: Any, rt: Runtime, value: Any, tra
 
 def _write_whole(recorder: Recorder, value: Any, writer: str) -> UnknownText:
     """Return what a function writes for a value: a number, or with brackets or quotes that may be cut off."""
-    source = f"{writer}({write_value(recorder, value)})"
+    source = f"{writer}({check_size(recorder, value)})"
     is_number = isinstance(value, UnknownNumber)
     slot = recorder.make_slot(source, _find_field(recorder, value))._replace(is_json=not is_number)
     text = recorder.make_text((slot,), True)
@@ -346,12 +344,7 @@ def _run_filter_tojson(
 
 
 def _find_field(recorder: Recorder, value: Any) -> MessageField | None:
-    """Return the field that a value is, or the only one in what the template made of it."""
-    if type(value) is dict:
-        fields = [
-            _find_field(recorder, one) for one in value.values() if holds_unknown(recorder, one)
-        ]
-        return fields[0] if len(fields) == 1 else None
+    """Return the field that a value is."""
     if type(value) is UnknownMapping:
         return value.field
     if isinstance(value, UnknownNumber):
@@ -454,7 +447,6 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "filter_format": _run_filter_format,
     "filter_items": _run_filter_items,
     "filter_join": _run_filter_join,
-    "filter_list": run_filter_list,
     "filter_rejectattr": run_filter_by_role,
     "filter_safe": _run_filter_safe,
     "filter_selectattr": run_filter_by_role,

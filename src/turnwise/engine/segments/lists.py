@@ -13,7 +13,7 @@ from typing import Any
 
 from turnwise.engine.runtime.measures import ELEMENT_BYTES
 from turnwise.engine.runtime.values import Pair
-from turnwise.engine.segments.prices import charge_each, pay
+from turnwise.engine.segments.prices import charge_each, check_size, pay
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.sources import COMPUTED, are_marked, write_fields, write_value
 from turnwise.engine.segments.symbols import (
@@ -25,15 +25,12 @@ from turnwise.engine.segments.symbols import (
     UnknownNumber,
 )
 
-REFERENCE_BYTES = 8
-JOIN_STEPS = 8  # for each text
-
 
 def add_lists(recorder: Recorder, parts: Sequence[Any]) -> Pair:
     """Return the concatenation of lists, which are given with their trails."""
     value, trail = parts[:2]
     for right, right_trail in zip(parts[2::2], parts[3::2], strict=True):
-        recorder.runtime.charge_bytes(OPERATION_BYTES)
+        recorder.runtime.charge_bytes(3 * OPERATION_BYTES)  # also for some elements
         pairs = (value, trail), (right, right_trail)
         sources = " + ".join([write_value(recorder, one) for one, _ in pairs])
         fields = " + ".join([write_fields(recorder, one) for one, _ in pairs])
@@ -47,10 +44,9 @@ def add_lists(recorder: Recorder, parts: Sequence[Any]) -> Pair:
 def _pay_length(recorder: Recorder, value: Any) -> Any:
     """Return the length of a list that is copied, for a trail, and pay for it."""
     if type(value) is list:
-        recorder.runtime.charge_bytes(REFERENCE_BYTES * len(value))
         return len(value)
     source = write_value(recorder, value)
-    charge_each(recorder, source, REFERENCE_BYTES)
+    charge_each(recorder, source, 8)  # for a reference
     return InTrail(UnknownNumber(recorder, f"len({source})"))
 
 
@@ -61,9 +57,10 @@ def join_list(
     separator, separator_trail = between
     if type(separator) is not str:
         raise NotRecordable
-    charge_each(recorder, value.source, 2 * ELEMENT_BYTES, JOIN_STEPS)
-    source = f"{recorder.name(separator)}.join({value.source})"
-    field = MessageField("", "", f"list_fields({value.fields})")
+    texts = check_size(recorder, value)
+    charge_each(recorder, texts, 2 * ELEMENT_BYTES, 8)
+    source = f"{recorder.name(separator)}.join({texts})"
+    field = MessageField("", "", value.fields)
     text = recorder.make_text((recorder.make_slot(source, field),))
     pay(recorder, text)
     origins = (InTrail(value), trail, separator, separator_trail)

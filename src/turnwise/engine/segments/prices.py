@@ -10,7 +10,8 @@ import re
 from typing import Any
 
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE
-from turnwise.engine.segments.symbols import OPERATION_BYTES, TextSlot, UnknownText
+from turnwise.engine.segments.sources import write_value
+from turnwise.engine.segments.symbols import OPERATION_BYTES, NotRecordable, TextSlot, UnknownText
 
 MESSAGE_SHARE = 0.5  # of what a message adds to the budgets, for one round of one loop
 OF_CHAT = re.compile(r"\b[MS]\[|\bselect\(|\bBr*\d")  # in the source of a text of other messages
@@ -34,6 +35,14 @@ def pay(recorder: Any, text: UnknownText, each: int = MAX_CHARACTER_SIZE) -> Non
         recorder.costs[path] = recorder.costs.get(path, 0) + each
 
 
+def check_size(recorder: Any, value: Any) -> str:
+    """Return the source of a value that is small; one that the template made may hold the same texts many times."""
+    source = write_value(recorder, value)
+    if (recorder.is_made or "B" in source) and not recorder.ask(f"is_small({source})"):
+        raise NotRecordable
+    return source
+
+
 def charge_each(recorder: Any, source: str, size: int, steps: int = 0) -> None:
     """Pay bytes and steps for each character of a text, or for each element of a list."""
     limits, charged = recorder.runtime.limits, recorder.per_character
@@ -41,12 +50,12 @@ def charge_each(recorder: Any, source: str, size: int, steps: int = 0) -> None:
     charged[source] = charged.get(source, 0) + share
 
 
-def _pays_alone(recorder: Any) -> bool:
+def _pays_alone(recorder: Any) -> Any:
     """Whether no message pays for this round in part: there may be more rounds than messages."""
-    return bool(recorder.depth > 1 or recorder.is_made)
+    return recorder.depth > 1 or recorder.is_made
 
 
-def find_price(recorder: Any) -> float:
+def find_price(recorder: Any) -> Any:
     """Return the share of the budgets that this section takes; for a round its message pays in part."""
     limits, size = recorder.runtime.limits, recorder.runtime.tools_size
     written = len(recorder.constant.encode())
@@ -58,5 +67,4 @@ def find_price(recorder: Any) -> float:
         (written, limits.output_per_value, limits.output),
     )
     added = MESSAGE_SHARE if recorder.depth and not _pays_alone(recorder) else 0
-    prices = [max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts]
-    return float(max(prices))
+    return max(max(amount - added * share, 0) / max(most, 1) for amount, share, most in amounts)

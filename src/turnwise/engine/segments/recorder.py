@@ -232,8 +232,8 @@ class Recorder:
                 found += self._state_parts.get(part.field.state, [None])
             else:
                 index = self._evaluate(part.field.message)
-                own = part.field._replace(message=repr(index))
-                found.append(part._replace(field=own) if type(index) is int else None)
+                own = part.field._replace(message=repr(index)) if type(index) is int else None
+                found.append(own and part._replace(field=own))
         return found
 
     def _find_written_keys(self) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:

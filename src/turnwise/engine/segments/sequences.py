@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from turnwise.engine.program import NAMES
-from turnwise.engine.provenance.container_rules import PICK, is_from_input
+from turnwise.engine.provenance.container_rules import is_from_input
 from turnwise.engine.provenance.text_rules import PART
-from turnwise.engine.provenance.trails import MESSAGES
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Pair, Stream
@@ -24,7 +23,6 @@ from turnwise.engine.segments.symbols import (
     InTrail,
     NotRecordable,
     RoundCounter,
-    Sourced,
     UnknownList,
     UnknownMapping,
     UnknownMessages,
@@ -41,11 +39,18 @@ from turnwise.engine.segments.symbols import (
 LENGTHS = frozenset(["filter_count", "filter_length", "length"])
 # Functions that read the elements of a list, and nothing of what is in them.
 SEQUENCE_FUNCTIONS = frozenset(
-    ["filter_first", "filter_last", "filter_reverse", "spread_arguments", "unpack_values"]
+    [
+        "filter_first",
+        "filter_last",
+        "filter_list",
+        "filter_reverse",
+        "spread_arguments",
+        "unpack_values",
+    ]
 )
 JSON_SLICES = ((None, -1, None), (1, None, None), (1, -1, None))
 REJECT = NAMES["filter_rejectattr"]
-FIRST, LAST = NAMES["filter_first"], NAMES["filter_last"]
+FIRST, LAST, LIST = NAMES["filter_first"], NAMES["filter_last"], NAMES["filter_list"]
 ROUNDS = (UnknownMessages, UnknownRange, UnknownList)
 DEFINED = {"defined": True, "undefined": False}
 EQUALITIES = {"==": True, "eq": True, "equalto": True, "!=": False, "ne": False}
@@ -121,7 +126,7 @@ def run_start_loop(
 def run_length(
     recorder: Recorder, function: Any, rt: Runtime, value: Any, *more: Any, **named: Any
 ) -> Any:
-    if type(value) in (UnknownMessages, UnknownList):
+    if type(value) in ROUNDS:
         return measure(recorder, value), None
     if type(value) in (UnknownText, UnknownMapping):
         recorder.reads_contents = True  # whatever is asked about it
@@ -131,14 +136,17 @@ def run_length(
 
 def run_sequence_function(recorder: Recorder, function: Any, *args: Any, **more: Any) -> Any:
     value = take_messages(recorder, args[1])
-    if type(value) is UnknownMessages and function in (FIRST, LAST):
+    if type(value) is UnknownMessages and function in (FIRST, LAST, LIST):
+        if function is LIST:
+            return value, InTrail(value)
         if not value:
             raise NotRecordable
         return value.read(0 if function is FIRST else -1)
     if any(type(arg) in (*UNKNOWN, dict) for arg in args):
         return None
     check_stream(recorder, value)
-    return function(*args, **more)
+    found = function(*args, **more)
+    return (value, found[1]) if function is LIST and id(value) in recorder.sources else found
 
 
 def run_filter_by_role(
@@ -176,14 +184,6 @@ def take_messages(recorder: Recorder, value: Any) -> Any:
     return value.take_items()
 
 
-def run_filter_list(recorder: Recorder, function: Any, rt: Runtime, value: Any, trail: Any) -> Any:
-    value = take_messages(recorder, value)
-    if type(value) is UnknownMessages:
-        return value, InTrail(value)
-    found = run_sequence_function(recorder, function, rt, value, trail)
-    return (value, found[1]) if id(value) in recorder.sources else found
-
-
 def run_get_neighbour(
     recorder: Recorder, _: Any, items: Any, trails: Any, index: Any, no: Any
 ) -> Any:
@@ -201,10 +201,7 @@ def run_get_slice(
 ) -> Any:
     if type(value) is UnknownMessages:
         found = value.cut(*bounds)
-        if found.skipped is None:
-            return found, InTrail(found)
-        rest = InTrail(Sourced(recorder, f"range({found.skipped}, n)"))
-        return found, (PICK, MESSAGES, rest)
+        return found, InTrail(found)
     if type(value) is UnknownText:
         slot, (start, _, step) = value.slot, bounds
         # JSON without its first or its last bracket has all of its text.

@@ -35,7 +35,8 @@ from turnwise.engine.segments.symbols import (
     check_length,
 )
 
-IS_MADE = re.compile(r"_fields\[|\balign\(")  # in the source of what stands for a message
+# In the source of what stands for a message that the template made, and where such lists are read.
+IS_MADE = re.compile(r"_fields\[|\balign\(|f := S")
 KEY_PATH = re.compile(r"\['\w+'\]")
 
 UNTRACED = (object(),)
@@ -96,12 +97,6 @@ def write_fields(recorder: Any, value: Any) -> str:
     return "()"
 
 
-def write_place(place: str, key: str) -> str:
-    """Return the source of a field of a message, or of what a template made of several: with a comma after it."""
-    pair = f"({place}, {key!r})"
-    return f"*list_fields({pair}), " if IS_MADE.search(place) else f"{pair}, "
-
-
 def write_lists(recorder: Any) -> None:
     """Note the lists that namespaces have after this section."""
     for key, (value, trail) in recorder.lists.items():
@@ -127,7 +122,7 @@ def _write_field(part: str | TextSlot) -> str:
     if field.state:
         return field.state
     if KEY_PATH.fullmatch(field.path):
-        return f"({write_place(field.message, field.path[2:-2])})"
+        return f"(({field.message}, {field.path[2:-2]!r}),)"
     return f"({SOME_FIELD},)"
 
 

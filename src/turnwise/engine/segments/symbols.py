@@ -283,10 +283,11 @@ class UnknownMapping(Sourced):
 
     def __eq__(self, other: object) -> bool:
         if type(other) is UnknownMapping:
-            return bool(self.recorder.ask(f"{self.source} == {other.source}"))
-        if isinstance(other, dict):
-            raise NotRecordable
-        return False
+            self.recorder.reads_contents = True
+            source = f"{self.source} == {other.source}"
+            if not self.recorder.is_made and "B" not in source:  # or they may be very large
+                return bool(self.recorder.ask(source))
+        return refuse() if isinstance(other, dict) else False
 
     __hash__ = None  # type: ignore[assignment]  # as a dict has none
 
@@ -444,18 +445,13 @@ class UnknownList(UnknownElements, Sourced):
         trail: its trail, when a loop is over it.
     """
 
-    __slots__ = ("_fields", "are_marked", "trail")
+    __slots__ = ("are_marked", "fields", "trail")
 
     def __init__(self, recorder: Any, source: str, fields: str, are_marked: bool) -> None:
         super().__init__(recorder, source)
-        self._fields = check_length(fields)
+        self.fields = check_length(fields)
         self.are_marked = are_marked
         self.trail: Trail = None
-
-    @property
-    def fields(self) -> str:
-        """The expression of its fields."""
-        return str(self.recorder.check_section(self._fields, self._section))
 
     @property
     def count(self) -> str:
@@ -477,10 +473,10 @@ class UnknownList(UnknownElements, Sourced):
 
     def take(self, loop: Any, name: str, place: str) -> Pair:
         """Return the element of a round, with its trail."""
-        trail = StateTrail(f"S[{name + '@'!r}]")
-        return self._read(loop.taken, loop.index, trail, place)
+        return self._read(loop.taken, loop.index, StateTrail(f"S[{name + '@'!r}]"), place)
 
     def _read(self, source: str, fields: str, trail: Trail, place: str) -> Pair:
+        self.recorder.reads_contents = True  # what is in it may depend on them
         kind = self.recorder.ask(f"kind({source})")
         found = self.recorder.read_value(source, kind, MessageField(fields, ""))
         return found, (trail, InTrail(UnknownNumber(self.recorder, place)))
