@@ -292,7 +292,7 @@ class Template:
         results.note_changes(encoded, given.changes, given.positions)
         problems = results.renumber_turns(problems, given.positions)
         label_report.report_problems(self.name, problems, strict, label_report.REMEDY)
-        if shared and request.messages is messages:  # as they were given
+        if shared and request.messages == messages:  # as they were given
             batch.learn_layout(request, encoded, warnings_so_far())
         return encoded
 

@@ -102,7 +102,8 @@ def test_a_misspelt_role_is_never_silent(role: str, meant: str) -> None:
     template = load_entry("qwen3")
     warned = collect_warnings(template, [{"role": role, "content": "Hi"}])
     assert warned[0] == f"qwen3: messages[0] has the role '{role}'; did you mean '{meant}'?"
-    assert warned[1:] == ["qwen3: the template writes nothing of messages[0].content"]
+    [lost] = warned[1:]  # and how often, if that was told of before
+    assert lost.startswith("qwen3: the template writes nothing of messages[0].content")
     with pytest.raises(MessageError, match="did you mean"):
         template.render([{"role": role, "content": "Hi"}], strict=True)
 

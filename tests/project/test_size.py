@@ -39,7 +39,7 @@ BUDGETS = {
     "messages": 4_311,
     "shapes": 14_337,
     "engine": 62_879,
-    "analysis": 23_398,
+    "analysis": 23_400,
     "dialects": 22_187,
     "tokens": 33_397,
     "replies": 61_469,

@@ -112,7 +112,7 @@ def _name_unwritten(
         if [*message.values()].count(value) > 1 or type(message.get("content")) is list:
             return None  # it may be written as another field, or as a part
         kind, items = (dict, value) if type(value) is list else (str, [value])
-        is_text = all(type(item) is kind and _has_text(item) for item in items)
+        is_text = {type(item) is kind and _has_text(item) for item in items} == {True}
         if COUNTED.get(key) is not kind or not is_text or (key == "content" and index in removed):
             return None
         found.append((index, ORDER.index(key), key))
