@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 HISTORY = HERE / "history.jsonl"
+SHORT_ENTRIES = ["qwen3-coder", "llama-3.1"]
 SHORT_TEMPLATES = ["qwen3", "llama-3.1", "deepseek-v3.1", "glm-4.6"]
 Figures = Iterator[tuple[str, float]]
 
@@ -61,10 +62,15 @@ def read_growing(found: dict[str, Any]) -> Figures:
         yield "session : renderers", found["total"]["renderers"]
 
 
+def read_turns(found: dict[str, Any]) -> Figures:
+    yield "slowest, 44k : 4k ids", max(found["44k : 4k"].values())
+
+
 BENCHMARKS: dict[str, Callable[[dict[str, Any]], Figures]] = {
     "render": read_render,
     "encode": read_encode,
     "growing": read_growing,
+    "turns": read_turns,
 }
 
 
@@ -76,6 +82,8 @@ def run(name: str, short: bool) -> dict[str, Any]:
     if short and name == "render":
         peers = ["turnwise", "turnwise+pieces", "minijinja"]
         command += ["--templates", *SHORT_TEMPLATES, "--peers", *peers]
+    if short and name == "turns":
+        command += ["--entries", *SHORT_ENTRIES]
     done = subprocess.run(command, capture_output=True, text=True, cwd=HERE)
     if done.returncode:
         raise SystemExit(f"{name}.py failed:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")

@@ -550,6 +550,19 @@ def test_arguments_that_come_a_few_times_are_not_learnt(
     assert len(recorded) == 1 and last._output is None
 
 
+def test_a_long_conversation_is_learnt_when_it_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next turn of an agent takes ten times as long if the program runs."""
+    monkeypatch.setattr(renderer_module, "LEARNT_AFTER", LEARNT_AFTER)
+    recorded, template = count_recordings(monkeypatch), turnwise.load("llama-3.1")
+    tool = {"name": "f", "description": "", "parameters": {}}
+    chat = [MESSAGES[0], *MESSAGES[1:] * 80]
+    for turn in range(3):
+        chat = [*chat, *MESSAGES[1:]]
+        last = template.render(chat, tools=[{"type": "function", "function": tool}])
+        assert len(recorded) == min(turn, 1)
+    assert last._output is None
+
+
 def test_how_often_arguments_come_before_they_are_learnt() -> None:
     code = "from turnwise.engine.renderer import LEARNT_AFTER as after; print(after)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

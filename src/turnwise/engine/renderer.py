@@ -58,7 +58,7 @@ SCALARS = (str, bool, type(None), int)  # option values that need no copy
 ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
 MAX_SEGMENT_BYTES = 16 << 20  # of one template
 # Renderings with tools or options before their segments are learnt, which takes as long as 20 of them: they hold for no
-# others, and each row of a dataset may have its own.
+# others, and each row of a dataset may have its own. Ten messages count as one more rendering.
 LEARNT_AFTER = 16
 
 
@@ -290,17 +290,16 @@ class RenderCall(RenderingSource):
     def render(self, with_trails: bool = False) -> Rendering:
         """Write the segments that are known, or run the program and learn them."""
         table = self.renderer._segments
-        is_simple = self.documents is None and type(self.add_generation_prompt) is bool
-        if self.continue_final_message or not is_simple or table is None:
+        is_unusual = self.documents is not None or type(self.add_generation_prompt) is not bool
+        if self.continue_final_message or is_unusual or table is None:
             return self.run()
         key = self.add_generation_prompt, id(self.tools), self.options_key
         has_tools = self.tools is not NO_TOOLS
         known: Any = table.peek(key) or 0  # or how often this call came
-        if type(known) is int:
-            if not known or (known < LEARNT_AFTER and (has_tools or self.options)):
-                rendering = self.run()
-                table.keep(key, known + 1, 0)
-                return rendering
+        if isinstance(known, int):
+            if known < (LEARNT_AFTER if has_tools or self.options else 1):
+                table.keep(key, known + 1 + len(self.chat) // 10, 0)
+                return self.run()
             from turnwise.engine.segments.segments import Segments
 
             known = Segments(self.renderer._budgets, self.tools)
