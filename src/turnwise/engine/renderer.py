@@ -11,14 +11,15 @@ receives a Renderer, so nothing below `Template` knows the public object.
 from __future__ import annotations
 
 import marshal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from turnwise.engine.program import Program, mark_program
-from turnwise.engine.provenance.expressions import MarkReader, WrittenSpan
+from turnwise.engine.provenance.expressions import MarkReader, Position, WrittenSpan
 from turnwise.engine.provenance.rendering import Rendering, RenderingSource
 from turnwise.engine.provenance.splitting import Follower, QuietFollower
 from turnwise.engine.provenance.trails import Output
@@ -256,16 +257,13 @@ class RenderCall(RenderingSource):
         if documents is not None:
             documents = InputReader().read_documents(documents)
         self.renderer = renderer
-        self.program, self.tools = renderer.program, NO_TOOLS
+        self.tools = NO_TOOLS if tools is None else prepared_tools(tools)
         self.documents = documents
         self.add_generation_prompt = add_generation_prompt
         self.continue_final_message = continue_final_message
         self.now = now or NOW
         self.options, self.options_key = _read_call_options(options) if options else NO_OPTIONS
         self.memory = None
-        if tools is not None:
-            self.program = renderer._named.get(TOOL_USE, self.program)
-            self.tools = prepared_tools(tools)
         if type(messages) is ReadMessages:
             self.chat, self.aliases, self.plain_kind, has_parts, self.memory, _ = messages
             if has_parts:
@@ -277,9 +275,17 @@ class RenderCall(RenderingSource):
             reader = InputReader()
             self.chat = self.with_parts = reader.read_messages(messages)
             self.aliases, self.plain_kind = reader.aliases, ""
-        if options:
-            self.program = self.program.shadowing(self.options)
-        self.nodes = self.program.nodes
+
+    @cached_property
+    def program(self) -> Program:
+        """The program that the arguments choose."""
+        usual, named = self.renderer.program, self.renderer._named
+        program = usual if self.tools is NO_TOOLS else named.get(TOOL_USE, usual)
+        return program.shadowing(self.options)
+
+    @property
+    def nodes(self) -> Sequence[Position]:  # type: ignore[override]  # rarely asked for
+        return self.program.nodes
 
     def make_follower(self, is_quiet: bool = False) -> Follower:
         """Return what follows trails, within a budget; a quiet one issues no warnings."""
@@ -331,12 +337,7 @@ class RenderCall(RenderingSource):
 
     def make_runtime(self, context: JsonObject, allowance: Allowance | None = None) -> Runtime:
         """Return the state of a rendering."""
-        runtime = Runtime(self.renderer._budgets, context, self.now, allowance)
-        if self.tools is not NO_TOOLS:
-            runtime.json_cache = self.tools.json_cache
-            runtime.cacheable_ids = self.tools.cacheable_ids
-            runtime.tools_size = self.tools.size
-        return runtime
+        return Runtime(self.renderer._budgets, context, self.now, allowance, self.tools)
 
     def run(self) -> Rendering:
         """Run the program."""

@@ -81,14 +81,14 @@ def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
 
 def _to_repr(rt: Runtime, value: Any, trail: Trail) -> str:
     """Return Python's `repr` of a container; templates print some by mistake."""
-    is_cacheable = id(value) in rt.cacheable_ids
-    text: str | None = rt.json_cache.get((id(value), "repr")) if is_cacheable else None
+    is_cacheable = id(value) in rt.tools.cacheable_ids
+    text: str | None = rt.tools.json_cache.get((id(value), "repr")) if is_cacheable else None
     if text is None:
         if not is_from_input(trail):
             charge_value(rt, value, REPR_BYTES)
         text = repr(value)
         if is_cacheable:
-            rt.json_cache.add((id(value), "repr"), text, len(text))
+            rt.tools.json_cache.add((id(value), "repr"), text, len(text))
     rt.charge_bytes(len(text))
     return text
 
@@ -325,7 +325,7 @@ def to_json(
     Tools that were rendered before are not written again (`PreparedTools`).
     """
     rt.charge_bytes(4 * RESULT_BYTES)
-    cache = rt.json_cache if id(value) in rt.cacheable_ids else None
+    cache = rt.tools.json_cache if id(value) in rt.tools.cacheable_ids else None
     if cache is not None:
         known = cache.get((id(value), style))
         if known is not None:

@@ -40,8 +40,7 @@ from time import thread_time
 from typing import Any
 
 from turnwise.errors import MessageError, TemplateLimitError, TurnwiseError
-from turnwise.messages import JsonMapping, measure_input
-from turnwise.messages.tools_cache import JsonCache
+from turnwise.messages import NO_TOOLS, JsonMapping, PreparedTools, measure_input
 
 Amounts = Mapping[str, int]  # of budgets, by their names
 BUDGETS = ("steps", "bytes", "output")  # those that renderings of one call share
@@ -160,8 +159,6 @@ MAX_NESTING = 60  # blocks within blocks, brackets within brackets
 MAX_INTEGER_BITS = 1024  # the range of a float; such an integer is printed and hashed in no time
 
 
-NO_IDS: frozenset[int] = frozenset()
-NO_CACHE = JsonCache(0)  # nothing is put into it, since there are no tools
 NO_TRAILS_YET: dict[str, list[Any]] = {}  # nothing is put into it
 NO_SHARES: Amounts = dict.fromkeys(BUDGETS, 0)
 # Of what an allowance has: steps take most of the time, and output that is not encoded costs little.
@@ -241,16 +238,14 @@ class Runtime:
     __slots__ = (
         "_context",
         "bytes",
-        "cacheable_ids",
         "depth",
-        "json_cache",
         "ledger",
         "limits",
         "long_trails",
         "now",
         "output",
         "steps",
-        "tools_size",
+        "tools",
     )
 
     def __init__(
@@ -259,6 +254,7 @@ class Runtime:
         context: JsonMapping,
         now: datetime | Callable[[], datetime],
         allowance: Allowance | None = None,
+        tools: PreparedTools = NO_TOOLS,
     ) -> None:
         self.limits = limits
         self.steps = limits.steps
@@ -266,12 +262,7 @@ class Runtime:
         self.output = limits.output
         self.depth = limits.depth
         self.now = now
-        # JSON texts of tools and their identities, see `PreparedTools`
-        self.json_cache = NO_CACHE
-        self.cacheable_ids: frozenset[int] = NO_IDS
-        self.tools_size: tuple[int, int] | None = (
-            None  # containers and characters, if that is known
-        )
+        self.tools = tools
         self._context: JsonMapping | None = context
         self.long_trails = NO_TRAILS_YET  # of the elements of long inputs, see `start_loop`
         self.ledger: Ledger | None = None
@@ -319,10 +310,8 @@ class Runtime:
 
     def _measure(self, context: JsonMapping) -> tuple[int, int]:
         """Measure the input; tools come again with every prompt of a conversation, and are measured once."""
-        if self.tools_size is None:
-            return measure_input(context)
         containers, characters = measure_input({**context, "tools": ""})
-        return containers + self.tools_size[0], characters + self.tools_size[1]
+        return containers + self.tools.size[0], characters + self.tools.size[1]
 
     def _extend(self, budget: str) -> None:
         """Put more into a budget that ran out, the share of the input last, or raise an error."""

@@ -57,10 +57,10 @@ def _pays_alone(recorder: Any) -> Any:
 
 def find_price(recorder: Any) -> Any:
     """Return the share of the budgets that this section takes; for a round its message pays in part."""
-    limits, size = recorder.runtime.limits, recorder.runtime.tools_size
+    limits, tools = recorder.runtime.limits, recorder.runtime.tools
     written = len(recorder.constant.encode())
-    if not recorder.depth and size is not None:
-        written -= limits.share_of(*size)["output"]  # tools pay for their text
+    if not recorder.depth:
+        written -= limits.share_of(*tools.size)["output"]  # tools pay for their text
     amounts = (
         (recorder.paid[0], limits.steps_per_value, limits.steps),
         (recorder.paid[1], limits.bytes_per_value, limits.bytes),
