@@ -186,14 +186,14 @@ class Template:
             options, warned = self._inputs.read_options(options, "render", strict)
         others = (documents, add_generation_prompt, continue_final_message, now, options)
         if not normalise and not strict:
-            return RenderCall(self.renderer, messages, tools, *others).render()
+            return RenderCall(self.renderer, messages, tools, others).render()
         rendering = usual = refusal = None
         if normalise and documents is None and late_system is None:
             # Most conversations: deleting this costs a third of rendering one message.
             usual = self._inputs.read(messages, tools)
             if usual.read:
                 try:
-                    rendering = RenderCall(self.renderer, usual.read, usual.tools, *others).render()
+                    rendering = RenderCall(self.renderer, usual.read, usual.tools, others).render()
                 except TemplateRuntimeError as error:
                     refusal = error
                 else:
@@ -212,7 +212,7 @@ class Template:
             for given in attempt:
                 try:
                     chat = given.read or given.messages
-                    rendering = RenderCall(self.renderer, chat, given.tools, *others).render()
+                    rendering = RenderCall(self.renderer, chat, given.tools, others).render()
                     attempt.check(rendering)
                 except TemplateRuntimeError as error:
                     attempt.refuse(error, options)

@@ -63,6 +63,8 @@ MAX_SEGMENT_BYTES = 16 << 20  # of one template
 LEARNT_AFTER = 16
 
 
+OtherArguments = tuple[Any, bool, bool | str, datetime | None, JsonObject]
+"""Those of `render` from `documents` to `now`, and the options."""
 ReadOptions = tuple[JsonObject, bytes]
 """Options of a call as plain data, and what stands for them."""
 NO_OPTIONS: ReadOptions = ({}, b"")
@@ -166,8 +168,8 @@ class Renderer(Immutable):
             with_origins: whether the origins will be read: they are written with the text then, not after it. The text
                 is written from segments that are known (`engine/segments`).
         """
-        given = (documents, add_generation_prompt, continue_final_message, now, options)
-        return RenderCall(self, messages, tools, *given).render(with_origins)
+        others = (documents, add_generation_prompt, continue_final_message, now, options)
+        return RenderCall(self, messages, tools, others).render(with_origins)
 
     def with_options(self, options: JsonMapping) -> Renderer:
         """Return a copy with these options in addition, or instead of those with the same names."""
@@ -238,6 +240,7 @@ class RenderCall(RenderingSource):
     """One call of `render`: its arguments as plain data, and the program that they choose."""
 
     plain_kind: PlainKind
+    memory: dict[Any, Any] | None = None
     segments: Segments | None = None
     writers: tuple[str, list[WrittenSpan]] = ("", [])  # of the text that was asked for last
 
@@ -246,12 +249,9 @@ class RenderCall(RenderingSource):
         renderer: Renderer,
         messages: Any,
         tools: Any,
-        documents: Any,
-        add_generation_prompt: bool,
-        continue_final_message: bool | str,
-        now: datetime | None,
-        options: JsonObject,
+        others: OtherArguments,
     ) -> None:
+        documents, self.add_generation_prompt, self.continue_final_message, now, options = others
         if now is not None and not isinstance(now, datetime):
             raise MessageError(f"now is a datetime, not {type(now).__name__}", path="now")
         if documents is not None:
@@ -259,11 +259,8 @@ class RenderCall(RenderingSource):
         self.renderer = renderer
         self.tools = NO_TOOLS if tools is None else prepared_tools(tools)
         self.documents = documents
-        self.add_generation_prompt = add_generation_prompt
-        self.continue_final_message = continue_final_message
         self.now = now or NOW
         self.options, self.options_key = _read_call_options(options) if options else NO_OPTIONS
-        self.memory = None
         if type(messages) is ReadMessages:
             self.chat, self.aliases, self.plain_kind, has_parts, self.memory, _ = messages
             if has_parts:
