@@ -145,3 +145,16 @@ def test_lists_in_lists_are_no_way_around_the_budgets(name: str) -> None:
     for count in (16, 24, 40):
         assert answer(template, count) == answer(turnwise.compile(template.text), count)
     assert time.process_time() - start < MAX_SECONDS
+
+
+def test_elements_may_have_keys_that_no_message_has() -> None:
+    """What is known of plain messages says nothing of the dicts that a template makes of them."""
+    text = KEEP.replace("%s", "{'a': m.content} if loop.last else {'b': m.content, 'content': ''}")
+    text += "{% for m in n.l %}{{ m.a if 'a' in m else m.b }}{{ 'a' in m }}{{ m.content is string }};{% endfor %}"
+    template = turnwise.compile(text)
+    for count in (1, 3, 2, 4) * 3:
+        chat = [{"role": "user", "content": f"text {number}"} for number in range(count)]
+        rendering = template.render(chat)
+        last = f"text {count - 1}TrueFalse;"
+        assert str(rendering) == "".join(f"text {n}FalseTrue;" for n in range(count - 1)) + last
+    assert rendering._output is None  # written from segments

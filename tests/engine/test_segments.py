@@ -23,7 +23,7 @@ from turnwise.engine.renderer import Renderer
 from turnwise.engine.segments import segments
 from turnwise.engine.segments.functions import instrument
 from turnwise.errors import TurnwiseError
-from turnwise.messages import InputReader, ReadMessages
+from turnwise.messages import InputReader, ReadMessages, find_plain_kind
 
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 NOW = datetime(2024, 5, 17, 10, 30)
@@ -98,7 +98,8 @@ def check(renderer: Renderer, dice: random.Random, tries: int, make: Any = make_
     program = renderer.with_programs(lambda same: same)  # it always runs
     for _ in range(tries):
         reader = InputReader()
-        chat = ReadMessages(reader.read_messages(make(dice)), reader.aliases)
+        messages = reader.read_messages(make(dice))
+        chat = ReadMessages(messages, reader.aliases, find_plain_kind(messages))
         tools = TOOLS if dice.random() < 0.3 else None
         more = {"add_generation_prompt": dice.random() < 0.5, "now": NOW}
         try:
@@ -516,7 +517,7 @@ def test_no_thread_reads_what_another_learns(monkeypatch: pytest.MonkeyPatch) ->
     watch("instrument", MESSAGES[1:])
     watch("compile_walk", answered)
     texts = [str(template.render(chat)) for chat in (asked, answered, MESSAGES) for _ in "ab"]
-    assert [thread.name for thread in started] == ["instrument", "compile_walk"]
+    assert {thread.name for thread in started} == {"instrument", "compile_walk"}
     assert overlaps == []
     rendered = [turnwise.load("qwen3").render(chat) for chat in (asked, answered, MESSAGES)]
     assert texts == [str(one) for one in rendered for _ in "ab"]

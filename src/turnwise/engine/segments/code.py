@@ -37,7 +37,7 @@ from turnwise.engine.segments.facts import (
     LoopOverMessages,
     ProvenSegment,
 )
-from turnwise.engine.segments.sources import IS_MADE
+from turnwise.engine.segments.sources import HAS_WORDS, IS_MADE
 from turnwise.engine.segments.symbols import SOME_FIELD
 
 OF_ROUND = re.compile(r"\b[imMn]\b|\bselect\(")  # in a question about more than the state
@@ -47,6 +47,12 @@ OF_OTHERS = re.compile(r"\b[MNn]\b|\bselect\(|\bformat_now\(|\bBr*\d")
 # In the source of a trail about more than which message is at hand.
 OF_CONVERSATION = re.compile(r"\b(?:[ijmwMnS]|[LR]\d+|Br*\d+t|select|format_now)\b")
 TEXT = r"'(?:[^'\\]|\\.)*'"
+# What is known of messages that have a role and a content, both text, and nothing else.
+OF_PLAIN = re.compile(r"(?:m|M\[0\])\.get\('(?:role|content)'\)\.__class__ is str|'(\w+)' in m")
+PLAIN_KEYS = (None, "role", "content")
+PLAIN_WORDS = {
+    HAS_WORDS.format("m.get('content')"): "(c := m['content']) != '' and not c.isspace()"
+}
 UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
 OF_TEXT = re.compile(rf"\.get\(({TEXT})\)(\)?\.__class__ is str)")  # whether a field has text
 OWN_FIELD = re.compile(r"\bm(?:\[|\.get\()'(\w+)'[\])]")
@@ -144,6 +150,7 @@ def compile_walk(
     constants: Constants,
     with_trails: bool,
     with_memory: bool,
+    is_plain: bool,
 ) -> Walk:
     """Return the function of all sections.
 
@@ -152,14 +159,17 @@ def compile_walk(
         constants: the values that sources name.
         with_trails: whether it writes trails too.
         with_memory: whether it keeps checkpoints.
+        is_plain: whether each message has a role and a content, both text, and nothing else.
     """
-    code = _WalkCode(constants, with_trails, with_memory)
+    code = _WalkCode(constants, with_trails, with_memory, is_plain)
     try:
         code.write_tree(entry.root, 1, None)
         source = "\n".join(code.lines)
         if INNER_LOOP in source:  # the sections of a round are pieces of one text
             source = source.replace(WITH_SECTIONS, "    sections = []")
         if IS_MADE.search(source):  # then fields are in lists, too
+            if is_plain:  # of a list that the template made, a message may be any
+                return compile_walk(entry, constants, with_trails, with_memory, False)
             flat = ENDS[0].replace("others, carried", "list_fields((others, carried)), ()")
             source = source.replace(ENDS[0], flat)
         exec(source, code.scope)
@@ -170,7 +180,9 @@ def compile_walk(
 
 
 class _WalkCode:
-    def __init__(self, constants: Constants, with_trails: bool, with_memory: bool) -> None:
+    def __init__(
+        self, constants: Constants, with_trails: bool, with_memory: bool, is_plain: bool
+    ) -> None:
         self.lines = list(BEGIN)
         self._with_sections = with_trails and not with_memory
         if self._with_sections:
@@ -186,6 +198,7 @@ class _WalkCode:
         }
         self._with_trails = with_trails
         self._with_memory = with_memory
+        self._is_plain = is_plain
 
     def write_tree(
         self,
@@ -207,6 +220,12 @@ class _WalkCode:
         while isinstance(node, FactNode):
             *others, (last, following) = node.branches.items()
             name = node.source
+            if self._is_plain:
+                known = OF_PLAIN.fullmatch(name)
+                if known and (answer := known[1] in PLAIN_KEYS) in node.branches:
+                    node = node.branches[answer]
+                    continue
+                name = PLAIN_WORDS.get(name, name)
             is_of_state &= not of_round.search(name)
             if others:
                 name = f"v{len(lines)}"
@@ -320,6 +339,8 @@ class _WalkCode:
             self.scope[name] = UNCOUNTED.union(node.keys, zip(parts))
             is_whole = f"len(m) == {1 + len(node.keys)} and 'role' in m or {name}.issuperset(m)"
             lines = [f"if not ({is_whole}): left.append(({loop.index}, {name}))"]
+            if self._is_plain and "content" in node.keys:
+                lines = []
             parts &= {""}
         others += [SOME_FIELD] * bool(parts)
         pairs = [f"({place}, {key!r}), " for place, key in others]

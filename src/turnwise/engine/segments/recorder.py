@@ -28,6 +28,7 @@ from turnwise.engine.segments.facts import (
 )
 from turnwise.engine.segments.prices import find_price
 from turnwise.engine.segments.sources import (
+    HAS_WORDS,
     KEY_PATH,
     UNTRACED,
     write_fields,
@@ -69,7 +70,6 @@ CONTENT = "['content']"
 TEXT_PATHS = (CONTENT, *(f"[{key!r}]" for key in REASONING_KEYS))
 USUAL_FIELDS = NAMED_FIELDS | {"content"}
 IS_TEXT = "{}.__class__ is str"
-HAS_WORDS = "(c := {}).__class__ is str and c != '' and not c.isspace()"
 OF_STATE = "S["
 Resolved = list[str | TextSlot | None]  # parts of a text; None for a slot that is no field
 

@@ -36,6 +36,7 @@ from turnwise.engine.segments.symbols import (
 )
 
 # In the source of what stands for a message that the template made, and where such lists are read.
+HAS_WORDS = "(c := {}).__class__ is str and c != '' and not c.isspace()"
 IS_MADE = re.compile(r"_fields\[|\balign\(|f := S")
 KEY_PATH = re.compile(r"\['\w+'\]")
 
