@@ -200,7 +200,8 @@ class Template:
                     if rendering.unwritten == () and (
                         rendering.plain_kind or not self.translation.fuller
                     ):
-                        rendering.note_changes(usual.changes, usual.positions)
+                        if usual.changes:  # or nothing has moved
+                            rendering.note_changes(usual.changes, usual.positions)
                         rendering.warnings = warned
                         return rendering
         named = {"tools": tools, "documents": documents, "strict": strict}
