@@ -338,7 +338,7 @@ def _keep(
     if nodes is None:
         return None
     messages = _get_messages(request)
-    if messages is request.messages:  # the caller's
+    if request.read is None:  # the caller's
         messages = list(map(dict, messages))
     found: list[Checkpoint] = []
     ids: list[list[int]] = []
