@@ -200,3 +200,24 @@ def test_rows_that_are_written_as_json(body: str) -> None:
     for index, row in enumerate(rows):
         expected = turnwise.compile(source).encode(row, "turnwise").input_ids
         assert list(batch.input_ids[batch.offsets[index] : batch.offsets[index + 1]]) == expected
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "m.content[:5]|tojson",
+        "{'c': m.content[:5]}|tojson",
+        "{'a': {'b': m.content[0]}}|tojson",
+        "[m.content.split(' ')[0]]",
+        "[m.content.strip('t')]|string",
+        "m.tool_calls[0].function.arguments.a[:2]|tojson if m.tool_calls else m.content",
+    ],
+)
+def test_a_part_that_is_written_as_a_value_is_a_part(written: str) -> None:
+    """A template that was used before had said nothing of what it cuts off."""
+    chat = [user("two words"), call(a="one argument")]
+    template = turnwise.compile(LOOP.replace("%s", "{{ " + written + " }}"))
+    program = template.with_limits(turnwise.Limits(deadline=60))  # runs each time
+    warned = [template.render(chat).warnings for _ in range(4)]
+    expected = program.render(chat).warnings
+    assert "only a part of" in expected[0] and warned == [expected] * 4

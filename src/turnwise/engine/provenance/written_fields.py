@@ -158,7 +158,9 @@ class WrittenFields:
     def _add_value(self, value: Any, trail: Trail) -> None:
         """Note a value that was written with everything in it; one that the template made is taken apart."""
         source = self._follower.try_resolve(trail)
-        if type(source) is Field:
+        if type(source) is Field and isinstance(value, str):
+            self.add(value, source)  # it may be a part of the field
+        elif type(source) is Field:
             self.whole.add(source.path)
         elif isinstance(value, (dict, list, tuple)):
             entries = [*(value.items() if isinstance(value, dict) else enumerate(value))]
