@@ -632,3 +632,23 @@ def test_numbers_are_no_truth_values(count: int) -> None:
         chat = [{"role": "user", "content": parts}]
         for _ in range(3):
             assert str(template.render(chat, normalise=False)).count("[") == known
+
+
+@pytest.mark.parametrize("limits", [(100, 0), (100, 1), (1_000, 1), (3_000, 2), (100, 25)])
+def test_a_template_that_was_used_keeps_its_budgets(limits: tuple[int, int]) -> None:
+    """A conversation adds to a budget only so many times as much as that has."""
+    steps, growth = limits
+    few = turnwise.Limits(steps=steps, max_growth=growth)
+    text = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
+    used, refused = turnwise.compile(text).with_limits(few), []
+    for count in (1, 10, 50, 400, 1_600):
+        chat = [{"role": "user", "content": "Hi"}] * count
+        errors = []
+        for template in (used, used, used, turnwise.compile(text).with_limits(few)):
+            try:
+                errors.append(str(template.render(chat))[:0])
+            except TurnwiseError as error:
+                errors.append(str(error))
+        assert len(set(errors)) == 1
+        refused += errors[:1]
+    assert not refused[0] and refused[-1]

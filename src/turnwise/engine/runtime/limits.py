@@ -46,7 +46,9 @@ Amounts = Mapping[str, int]  # of budgets, by their names
 BUDGETS = ("steps", "bytes", "output")  # those that renderings of one call share
 CALL = "call"  # the name of the budget that they share
 MAX_CHARACTER_SIZE = 4  # bytes of a character in UTF-8
-MAX_SEGMENTED_LENGTH = 1_000_000  # characters of a conversation; a longer one is rendered
+# Of a conversation that is written from segments; for a longer one the program runs.
+MAX_SEGMENTED_MESSAGES = 10_000
+MAX_SEGMENTED_LENGTH = 1_000_000
 MAX_SOURCE_OUTPUT = (
     76_000  # with the output that is free: the longest prompt that no input pays for
 )
@@ -448,12 +450,14 @@ def limit_error(budget: str) -> TemplateLimitError:
 
 
 def pays_for_itself(limits: Limits) -> bool:
-    """Whether a text adds as much to the budgets as it may cost, however long it is."""
+    """Whether a conversation adds as much to the budgets as its messages and texts may cost, however long it is."""
     return (
         limits.deadline is None
         and limits.output_per_character >= MAX_CHARACTER_SIZE
+        and limits.steps * limits.max_growth >= limits.steps_per_value * MAX_SEGMENTED_MESSAGES
         and limits.bytes * limits.max_bytes_growth
         >= limits.bytes_per_character * MAX_SEGMENTED_LENGTH
+        + limits.bytes_per_value * MAX_SEGMENTED_MESSAGES
     )
 
 

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.sections import OutputSection, SectionedOutput
+from turnwise.engine.runtime.access import LOOP_START_COST
 from turnwise.engine.segments.facts import (
     HELPERS,
     Constants,
@@ -256,7 +257,7 @@ class _WalkCode:
         steps, size = loop.body.steps, loop.body.size
         begin = [
             *[f"{name} = {source}" for name, source in loop.named.items()],
-            f"rounds = {loop.count}; steps += rounds * {steps}; size += rounds * {size}",
+            f"rounds = {loop.count}; steps += rounds * {steps} + {LOOP_START_COST}; size += rounds * {size}",
             "pass" if loop.around else f"left = []; cost += {loop.body.cost}",
         ]
         self.lines += [f"{indent}{line}" for line in begin]

@@ -24,6 +24,7 @@ from turnwise.engine.provenance.trails import Output
 from turnwise.engine.runtime.limits import (
     MAX_CHARACTER_SIZE,
     MAX_SEGMENTED_LENGTH,
+    MAX_SEGMENTED_MESSAGES,
     Limits,
     Runtime,
 )
@@ -41,7 +42,6 @@ FREELY_LEARNED = 16  # recordings; then they become rarer
 MAX_DOUBLINGS = 16  # of the misses between two recordings that failed
 MAX_LEARNED = 256  # messages of a conversation that are recorded
 FEW_LEARNED = 48  # if those are too many rounds
-MAX_MESSAGES = 10_000
 CHECKED_ORIGINS = 10_000  # steps of following trails, when segments are compared with the program
 LEAF_BYTES = 4_000
 CONTAINER_BYTES = 400
@@ -112,7 +112,7 @@ class Segments:
             memory: what was kept of other beginnings of the same conversation; see `ReadMessages`.
             is_plain: whether each message has a role and a content, both text, and nothing else.
         """
-        if len(messages) > MAX_MESSAGES or (with_trails and not self._has_origins):
+        if len(messages) > MAX_SEGMENTED_MESSAGES or (with_trails and not self._has_origins):
             return None
         variant = (with_trails, memory is not None, is_plain)
         walk = self._walks.get(variant)
