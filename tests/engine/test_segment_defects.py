@@ -221,3 +221,28 @@ def test_a_part_that_is_written_as_a_value_is_a_part(written: str) -> None:
     warned = [template.render(chat).warnings for _ in range(4)]
     expected = program.render(chat).warnings
     assert "only a part of" in expected[0] and warned == [expected] * 4
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "{{ n['i'] }}{{ n['t'] }}",
+        "{% set key = 'i' %}{{ n[key] }}",
+        "{% for one in [n] %}{{ one.i }}{{ one['t'] }}{% endfor %}",
+        "{% macro show(one) %}{{ one.i }}{{ one.t }}{% endmacro %}{{ show(n) }}",
+        "{% set inner = namespace(n=n) %}{{ inner.n.i }}{{ inner['n']['t'] }}",
+        "{{ 'more' if n['i'] > 1 else 'one' }}{{ n['none']|default(n['i']) }}",
+    ],
+)
+def test_what_a_namespace_has_is_asked_however_it_is_read(read: str) -> None:
+    """Each round reads what an earlier one wrote."""
+    text = LOOP.replace(
+        "%s", read + "{% set n.i = n.i + 1 %}{% set n.t = n.t + m.content %}{{ m.content }}"
+    )
+    template = turnwise.compile("{% set n = namespace(i=0, t='') %}" + text)
+    program = template.with_limits(turnwise.Limits(deadline=60))  # runs each time
+    for count in (1, 3, 2, 5):
+        chat = [user(f"text {number}") for number in range(count)]
+        *_, last = [template.render(chat) for _ in range(3)]
+        assert str(last) == str(program.render(chat))
+        assert last._output is None  # written from segments
