@@ -164,20 +164,23 @@ def test_segments_of_published_templates() -> None:
     assert len(written) > 0.75 * len(names)
 
 
+STATE = ("ns.last", "ns['last']", "g(ns)", "ns.at", "ns['at']")  # what earlier rounds left
+
+
 @pytest.mark.once
 def test_random_expressions() -> None:
     dice, written = random.Random(5), 0
-    maker = ExpressionMaker(dice)
+    maker = ExpressionMaker(dice, STATE)
     for number in range(150):
         body = f"{{% set x = {maker.make(dice.randrange(4))} %}}"
         body += f"{{% if {maker.make_test('x')} %}}a{{{{ x }}}}{{% else %}}b{{% endif %}}"
-        body += "{% if loop.index0 > ns.at %}{{ ns.last }}{% endif %}"
+        body += f"{{% if loop.index0 > ns.at %}}{{{{ {dice.choice(STATE)} }}}}{{% endif %}}"
         body += f"{{% set ns.at = {dice.choice(('loop.index0', 'ns.at + 1', '0'))} %}}"
         body += (
             f"{{% set ns.last = {dice.choice(('m.role', 'm.content', 'x|string', 'ns.last'))} %}}"
         )
         source = (
-            "{% macro f(a, b) %}<{{ a }}{{ b|trim }}{% endmacro %}"
+            "{% macro f(a, b) %}<{{ a }}{{ b|trim }}{% endmacro %}{% macro g(n) %}{{ n.last }}{% endmacro %}"
             "{% set ns = namespace(at=1, last='-') %}"
             f"{{% for m in messages %}}{body}{{% endfor %}}{{{{ ns.last }}}}"
         )

@@ -13,14 +13,20 @@ FILTER_NAMES, METHOD_NAMES, TEST_NAMES = sorted(FILTERS), sorted(METHODS[str]), 
 
 
 class ExpressionMaker:
-    """Random expressions over a content, with all filters, methods, tests and operators that there are."""
+    """Random expressions over a content, with all filters, methods, tests and operators that there are.
 
-    def __init__(self, dice: random.Random) -> None:
+    Args:
+        dice: what decides.
+        more: other expressions that they are made of.
+    """
+
+    def __init__(self, dice: random.Random, more: tuple[str, ...] = ()) -> None:
         self.pick = dice.choice
+        self._leaves = ("m.content", "m.content", "m['content']", "m.role", "m", *more, *LITERALS)
 
     def make(self, depth: int) -> str:
         if depth == 0:
-            return self.pick(("m.content", "m.content", "m['content']", "m.role", "m", *LITERALS))
+            return self.pick(self._leaves)
         one, other = self.make(depth - 1), self.make(self.pick(range(depth)))
         return self.pick(
             (
