@@ -15,6 +15,7 @@ import corpus
 import turnwise
 from published_templates import compile_published
 from random_expressions import ExpressionMaker
+from random_templates import TemplateMaker
 from turnwise.analysis.losses import find_losses
 from turnwise.engine import renderer as renderer_module
 from turnwise.engine.program import Program
@@ -190,6 +191,16 @@ def test_random_expressions() -> None:
             continue
         written += bool(check(template.renderer, dice, 10))
     assert written > 20
+
+
+@pytest.mark.once
+def test_random_templates() -> None:
+    dice, written = random.Random(6), 0
+    maker = TemplateMaker(dice)
+    for number in range(250):
+        template = turnwise.compile(maker.make(), name=f"random {number}")
+        written += bool(check(template.renderer, dice, 12))
+    assert written > 60
 
 
 # Templates in which something gets from one round to the next other than in a namespace, or that look around.
