@@ -15,7 +15,7 @@ import corpus
 import turnwise
 from published_templates import compile_published
 from random_expressions import ExpressionMaker
-from random_templates import TemplateMaker
+from random_rounds import TemplateMaker
 from turnwise.analysis.losses import find_losses
 from turnwise.engine import renderer as renderer_module
 from turnwise.engine.program import Program

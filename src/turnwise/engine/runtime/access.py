@@ -74,8 +74,9 @@ def get_attribute(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
         return bind_method(rt, value, trail, name)
     if kind is dict:
         found = (value[name], (trail, name)) if name in value else None
-    elif kind is Namespace:  # not by `get`, which records nothing (`StatePairs`)
-        found = value.pairs[name] if name in value.pairs else None
+    elif kind is Namespace:
+        # By `get`, nothing would be recorded (`StatePairs`).
+        found = value.pairs[name] if name in value.pairs else None  # noqa: SIM401
     else:
         check_defined(value)
         found = _get_engine_attribute(value, trail, name)

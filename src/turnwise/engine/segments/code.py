@@ -70,6 +70,7 @@ OUTER_LOOP, INNER_LOOP = "for i in range(rounds):", "for j in range(rounds):"
 ENDS = ("return out, missing, others, carried, T, price, cost, steps, size", "continue", "break")
 LITERAL = re.compile(rf"""{TEXT}|"(?:[^"\\]|\\.)*\"""")
 STATE = re.compile(rf"S\[({TEXT})\]")
+IN_STATE = re.compile(rf"{TEXT} in S\b")
 # The number of a round beside one of the state, and the question whether that is one.
 ROUND_AND_END = re.compile(
     rf"i (?:[<>]=?|[!=]=) S\[{TEXT}\]|S\[{TEXT}\](?: (?:[<>]=?|[!=]=) i|\.__class__\.__name__)"
@@ -291,7 +292,7 @@ class _WalkCode:
         ends = [key for key in keys if key not in read and key not in map(repr, written)]
         values = [f"S.get({key})" for key in keys if key not in ends]
         fields = [value for value in values if value.endswith("#')")]  # pairs of index and key
-        counts = [*fields, *dict.fromkeys(COUNT.findall(source))]
+        counts = [*fields, *dict.fromkeys(COUNT.findall(source) + IN_STATE.findall(source))]
         lines = RESUMED.format(
             loop=name,
             ends="".join(f"S.get({key}), " for key in ends),

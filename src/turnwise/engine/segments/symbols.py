@@ -500,8 +500,15 @@ class StatePairs(dict[str, Pair]):
         self._recorder = recorder
         self._number = number
         self._depth = recorder.depth
+        self._fixed = {*pairs}  # rounds of loops may set others, or not
         for name, pair in pairs.items():
             self._note(name, pair)
+
+    def __contains__(self, name: object) -> bool:
+        key = f"{self._number}.{name}"
+        if name in self._fixed or key in self._recorder.state:
+            return True
+        return bool(self._recorder.ask(f"{key!r} in S"))
 
     def __getitem__(self, name: str) -> Pair:
         pair = super().__getitem__(name)
@@ -509,9 +516,9 @@ class StatePairs(dict[str, Pair]):
         return found
 
     def __setitem__(self, name: str, pair: Pair) -> None:
-        if name not in self and self._depth != self._recorder.depth:
-            raise NotRecordable  # which attributes there are would be a fact
         super().__setitem__(name, pair)
+        if self._depth == self._recorder.depth:
+            self._fixed.add(name)
         self._note(name, pair)
 
     def _note(self, name: str, pair: Pair) -> None:
