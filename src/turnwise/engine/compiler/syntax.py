@@ -67,10 +67,12 @@ TAG_END = {
 }
 COMMENT_END = re.compile(r"\+#}|-#}\s*+|#}\n?")
 RAW_END = re.compile(r"\{%([-+]?)\s*+endraw\s*+(?:\+%}|-%}\s*+|%}\n?)")
-OPENING = re.compile(r"\{(?:(%([-+]?)\s*+raw\s*+(?:-%}\s*+|%}))|(%[-+]?)|(\{[-+]?)|(#[-+]?))")
+OPENING = re.compile(
+    r"\{(?:(?P<raw>%([-+]?)\s*+raw\s*+(?:-%}\s*+|%}))"
+    r"|(?P<block>%[-+]?)|(?P<variable>\{[-+]?)|(?P<comment>#[-+]?))"
+)
 UNPARSED = frozenset(["whitespace", "comment", "comment_begin", "comment_end"])
 Token = tuple[int, str, str]  # its position, kind and text
-OPENING_NAMES = (None, "raw", None, "block", "variable", "comment")
 
 
 def pack_position(line: int, column: int) -> int:
@@ -144,7 +146,7 @@ class TokenScan:
             if opening is None:
                 self._add_token("data", text[self.offset :])
                 break
-            kind = OPENING_NAMES[opening.lastindex or 0] or ""
+            kind = opening.lastgroup or ""
             sign = opening[2] if kind == "raw" else opening[0][2:]
             self._add_data(text[self.offset : opening.start()], sign, kind != "variable")
             self._move_to(opening.start())
