@@ -267,8 +267,9 @@ class _Proof(NodeVisitor):
         for call in find_nodes(loop, nodes.Call):
             if isinstance(call.node, nodes.Getattr) and call.node.attr in MUTATING:
                 owner = call.node.node
-                self._require(isinstance(owner, nodes.Name) and owner.name not in inside)
-                state |= {name.name for name in find_nodes(owner, nodes.Name)}
+                if not isinstance(owner, nodes.Name) or owner.name in inside:
+                    raise _NotProven
+                state.add(owner.name)
         return state
 
     def _check_body(self, node: nodes.For, inside: _Place) -> None:
