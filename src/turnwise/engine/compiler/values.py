@@ -22,7 +22,6 @@ from turnwise.engine.runtime.values import Undefined
 from turnwise.errors import short_repr
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-FREE_KEYS = (Kind.LITERAL, Kind.TEXT)  # their hashes do not collide
 # the elements beside it: expressions over the variables of `LOOP_ATTRIBUTES`, and the trails o
 LOOP_NEIGHBOURS = {
     "previtem": "get_neighbour(t{0}, o{0}, i{0} - 1, NO_PREVIOUS)",
@@ -70,7 +69,7 @@ class ValueCompiler(CompilerPart):
         values, value_trails, key_trails = [], [], []
         for item in node.items:
             key = writer.name_value(self.compile(item.key))
-            if key.kind not in FREE_KEYS:
+            if not key.is_text:  # the hashes of others may collide
                 charged = f"charge_key(rt, {key.value}, {3 * len(node.items)})"  # three dicts
                 key = writer.store_value(Code(charged, key.trail))
             value = self.compile(item.value, trail)
