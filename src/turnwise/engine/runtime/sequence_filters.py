@@ -47,11 +47,6 @@ PASSED = (10, ELEMENT_BYTES)  # passed on with a trail of its own
 COMPARED = (14, ELEMENT_BYTES)  # listed, and its key looked up and folded; sorting is paid apart
 
 
-def _to_list(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    found, found_trail = to_sequence(rt, value, trail)
-    return list(found), found_trail
-
-
 # ---- sequences ----
 
 
@@ -66,7 +61,8 @@ def count_elements(rt: Runtime, value: Any, trail: Trail) -> Pair:
 @template_filter("list", cost=100)
 def to_list(rt: Runtime, value: Any, trail: Trail) -> Pair:
     charge_references(rt, value)
-    return _to_list(rt, value, trail)
+    found, found_trail = to_sequence(rt, value, trail)
+    return list(found), found_trail
 
 
 def make_end_filter(last: bool) -> Builtin:
@@ -88,10 +84,10 @@ template_filter("last", cost=0)(make_end_filter(last=True))
 
 @template_filter("reverse", cost=200)
 def reverse_elements(rt: Runtime, value: Any, trail: Trail) -> Pair:
-    charge_references(rt, value)
     if isinstance(value, str):
+        charge_references(rt, value)
         return value[::-1], (BLEND, value, trail)
-    found, found_trail = _to_list(rt, value, trail)
+    found, found_trail = to_list(rt, value, trail)
     return Stream(found[::-1], pick_trail(found_trail, range(len(found) - 1, -1, -1))), None
 
 
@@ -164,7 +160,7 @@ def sort_elements(
     case_sensitive: Pair = FALSE,
     attribute: Pair = NONE,
 ) -> Pair:
-    found, found_trail = _to_list(rt, value, trail)
+    found, found_trail = to_sequence(rt, value, trail)
     names = attribute[0].split(",", 16) if isinstance(attribute[0], str) else [attribute[0]]
     if len(names) > 16:
         raise Failure("sort: too many attributes")
@@ -186,7 +182,7 @@ def sort_elements(
 def drop_duplicates(
     rt: Runtime, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
 ) -> Pair:
-    found, found_trail = _to_list(rt, value, trail)
+    found, found_trail = to_sequence(rt, value, trail)
     keys = _fold_case(rt, _get_keys(rt, found, attribute), case_sensitive)
     charge_keys(rt, keys)
     first_indices: dict[Any, int] = {}
@@ -200,7 +196,7 @@ def make_extreme_filter(name: str) -> Builtin:
     def run(
         rt: Runtime, value: Any, trail: Trail, case_sensitive: Pair = FALSE, attribute: Pair = NONE
     ) -> Pair:
-        found, found_trail = _to_list(rt, value, trail)
+        found, found_trail = to_sequence(rt, value, trail)
         if not found:
             return Undefined("No aggregated item, sequence was empty."), None
         keys = _fold_case(rt, _get_keys(rt, found, attribute), case_sensitive)
@@ -220,7 +216,7 @@ for _name in ("max", "min"):
 def sum_elements(
     rt: Runtime, value: Any, trail: Trail, attribute: Pair = NONE, start: Pair = (0, None)
 ) -> Pair:
-    found, found_trail = _to_list(rt, value, trail)
+    found, found_trail = to_sequence(rt, value, trail)
     total, total_trail = start
     path = read_path(rt, attribute[0], len(found))
     for number, entry in enumerate(found):
@@ -235,7 +231,7 @@ def sum_elements(
 def split_into_batches(
     rt: Runtime, value: Any, trail: Trail, linecount: Pair, fill_with: Pair = NONE
 ) -> Pair:
-    found, found_trail = _to_list(rt, value, trail)
+    found, found_trail = to_sequence(rt, value, trail)
     size, count = require_integer(linecount), len(found)
     row_count = count // size + 1 if size > 0 else count
     rt.charge_bytes(ITEM_BYTES * max(size, 0) + 3 * ELEMENT_BYTES * row_count)
@@ -248,7 +244,7 @@ def split_into_batches(
 def split_into_slices(
     rt: Runtime, value: Any, trail: Trail, slices: Pair, fill_with: Pair = NONE
 ) -> Pair:
-    found, found_trail = _to_list(rt, value, trail)
+    found, found_trail = to_sequence(rt, value, trail)
     count = require_integer(slices)
     if count < 1:
         raise Failure("slice: the number of slices is at least 1")
@@ -280,7 +276,7 @@ def group_elements(
     default: Pair = NONE,
     case_sensitive: Pair = FALSE,
 ) -> Pair:
-    found, found_trail = _to_list(rt, value, trail)
+    found, found_trail = to_sequence(rt, value, trail)
     keys = _get_keys(rt, found, attribute, default)
     path = read_path(rt, attribute[0], len(found))
     compared = _fold_case(rt, keys, case_sensitive)
