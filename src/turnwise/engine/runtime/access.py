@@ -87,7 +87,7 @@ def get_attribute(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
     rt.charge_bytes(MISS_BYTES)
     kind = type(value)
     if name in METHODS.get(kind, ()):
-        return bind_method(rt, value, trail, name)
+        return bind_method(value, trail, name)
     if kind is dict:
         found = (value[name], (trail, name)) if name in value else None
     elif kind is Namespace:

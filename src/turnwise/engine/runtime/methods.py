@@ -7,7 +7,6 @@ list or dict only raise an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from turnwise.engine.provenance.container_rules import ITEMS, KEYS, PAIRS, SPLIT
@@ -147,7 +146,9 @@ def make_affix_remover(name: str) -> Builtin:
 # ---- strings: other text ----
 
 
-def make_case_change(change: Callable[[str], str]) -> Builtin:
+def make_case_change(name: str) -> Builtin:
+    change = getattr(str, name)
+
     def run(rt: Runtime, value: str, trail: Trail) -> Pair:
         # text that is not ASCII goes through a buffer of three wide characters for each
         rt.charge_bytes(len(value) * (2 if value.isascii() else 24))
@@ -367,7 +368,6 @@ def reset(rt: Runtime, cycler: Cycler, trail: Trail) -> Pair:
     return None, None
 
 
-CASE_CHANGES = ("capitalize", "casefold", "lower", "swapcase", "title", "upper")
 STRING_QUERIES = (
     "isalnum",
     "isalpha",
@@ -388,32 +388,27 @@ DICT_CHANGES = ("clear", "pop", "popitem", "setdefault", "update")
 LIST_CHANGES = ("append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort")
 LIST_SEARCHES = {name: charge_call(make_search(name), 100) for name in ("index", "count")}
 ENTRY = (0, ELEMENT_BYTES)  # a new pair or reference, and a trail
+# Methods of strings by the function that makes one of its name.
+NAMED = {
+    make_split: ("split", "rsplit"),
+    make_partition: ("partition", "rpartition"),
+    make_affix_remover: ("removeprefix", "removesuffix"),
+    make_padding: ("center", "ljust", "rjust", "zfill"),
+    make_case_change: ("capitalize", "casefold", "lower", "swapcase", "title", "upper"),
+    make_query: (*STRING_QUERIES, *AFFIX_QUERIES, *TEXT_SEARCHES),
+}
 METHODS: dict[type, dict[str, Builtin]] = {
     str: {
         "strip": charge_call(make_strip(True, True), 50),
         "lstrip": charge_call(make_strip(True, False), 50),
         "rstrip": charge_call(make_strip(False, True), 50),
-        "split": charge_call(make_split("split"), 100),
-        "rsplit": charge_call(make_split("rsplit"), 100),
         "splitlines": charge_call(splitlines, 200),
-        "partition": charge_call(make_partition("partition"), 100),
-        "rpartition": charge_call(make_partition("rpartition"), 100),
-        "removeprefix": charge_call(make_affix_remover("removeprefix"), 100),
-        "removesuffix": charge_call(make_affix_remover("removesuffix"), 100),
         "replace": charge_call(replace, 100),
         "format": charge_call(format_with_braces, 500),
         "format_map": charge_call(format_map, 500),
         "join": charge_call(join_texts, 200),
         "expandtabs": charge_call(expandtabs, 100),
-        **{
-            name: charge_call(make_padding(name), 100)
-            for name in ("center", "ljust", "rjust", "zfill")
-        },
-        **{name: charge_call(make_case_change(getattr(str, name)), 100) for name in CASE_CHANGES},
-        **{
-            name: charge_call(make_query(name), 100)
-            for name in (*STRING_QUERIES, *AFFIX_QUERIES, *TEXT_SEARCHES)
-        },
+        **{name: charge_call(make(name), 100) for make, names in NAMED.items() for name in names},
     },
     dict: {
         "get": get,
@@ -436,7 +431,7 @@ METHODS[Safe] = METHODS[str]
 """The methods that a template may call, by the type of their value: the function, and the bytes of one call."""
 
 
-def bind_method(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
+def bind_method(value: Any, trail: Trail, name: str) -> Pair:
     """Return a method as a value: what `content.strip` is before it is called."""
     run = METHODS[type(value)][name]
     return Function(
