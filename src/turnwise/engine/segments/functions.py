@@ -29,7 +29,6 @@ from turnwise.engine.runtime.values import (
     Macro,
     Namespace,
     Pair,
-    Safe,
     Undefined,
 )
 from turnwise.engine.segments.guards import keep_stream, run_guarded, run_handler
@@ -57,16 +56,13 @@ from turnwise.engine.segments.symbols import (
     InTrail,
     MessageField,
     NotRecordable,
-    RoundCounter,
     SafeText,
     Sourced,
     StatePairs,
-    UnknownFloat,
     UnknownList,
     UnknownMapping,
     UnknownMessages,
     UnknownNumber,
-    UnknownRange,
     UnknownText,
     holds_unknown,
     number_namespace,
@@ -85,18 +81,6 @@ FUNCTIONS_OF_TEXTS = {
     "filter_trim": "strip",
     "filter_replace": "replace",
     **{name: name.removeprefix("str_") for name in NAMES if name.startswith("str_")},
-}
-# For the tests that ask for the type of a value: a value of that type.
-SAMPLES: dict[type, Any] = {
-    UnknownText: "x",
-    SafeText: Safe("x"),
-    UnknownNumber: 2,
-    RoundCounter: 2,
-    UnknownFloat: 0.5,
-    UnknownMapping: {},
-    UnknownMessages: [],
-    UnknownRange: [],
-    UnknownList: [],
 }
 REMAINDERS = {"odd": 1, "even": 0}
 ORDERS = {"lt": lt, "lteq": le, "gt": gt, "gteq": ge}
@@ -124,7 +108,7 @@ def replace_test(recorder: Recorder, name: str, test: Any) -> Any:
         if name == "sameas":
             raise NotRecordable  # equal texts are not the same object
         if name in TYPE_TESTS:
-            return test(rt, SAMPLES.get(type(value), value), *args)
+            return test(rt, UNKNOWN.get(type(value), value), *args)
         if isinstance(value, UnknownNumber) and name in REMAINDERS and not args:
             return recorder.ask(f"{value.source} % 2 == {REMAINDERS[name]}")
         return run_guarded(recorder, test, rt, value, *args)

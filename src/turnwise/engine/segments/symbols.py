@@ -515,10 +515,18 @@ class StatePairs(dict[str, Pair]):
         self._recorder.write_state(f"{self._number}.{name}", *pair)
 
 
-UNKNOWN = (
-    *(UnknownText, SafeText, UnknownNumber, UnknownFloat, RoundCounter),
-    *(UnknownMapping, UnknownMessages, UnknownRange, UnknownList),
-)
+# The classes of unknown values, each with a value of the type that it stands for.
+UNKNOWN: dict[type, Any] = {
+    UnknownText: "x",
+    SafeText: Safe("x"),
+    UnknownNumber: 2,
+    RoundCounter: 2,
+    UnknownFloat: 0.5,
+    UnknownMapping: {},
+    UnknownMessages: [],
+    UnknownRange: [],
+    UnknownList: [],
+}
 
 
 def join_parts(texts: Sequence[Any]) -> Parts:
