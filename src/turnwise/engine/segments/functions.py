@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import ge, gt, le, lt
 from typing import Any
 
 from turnwise.engine.compiler.history_proof import MUTATING
@@ -23,7 +22,7 @@ from turnwise.engine.runtime.formatting import make_json_writer
 from turnwise.engine.runtime.jinja_tests import TYPE_TESTS
 from turnwise.engine.runtime.limits import Runtime
 from turnwise.engine.runtime.methods import METHODS
-from turnwise.engine.runtime.operations import match_arguments
+from turnwise.engine.runtime.operations import COMPARISONS, match_arguments
 from turnwise.engine.runtime.values import (
     Function,
     Macro,
@@ -83,7 +82,6 @@ FUNCTIONS_OF_TEXTS = {
     **{name: name.removeprefix("str_") for name in NAMES if name.startswith("str_")},
 }
 REMAINDERS = {"odd": 1, "even": 0}
-ORDERS = {"lt": lt, "lteq": le, "gt": gt, "gteq": ge}
 ARITHMETIC = {"do_Sub": "__sub__", "do_Mod": "__mod__", "do_FloorDiv": "__floordiv__"}
 
 
@@ -195,7 +193,7 @@ def _run_arithmetic(
 
 
 def _run_compare(recorder: Recorder, _: Any, rt: Runtime, name: str, left: Any, right: Any) -> Any:
-    return ORDERS[name](left, right) if holds_unknown(recorder, (left, right)) else None
+    return COMPARISONS[name](left, right) if holds_unknown(recorder, (left, right)) else None
 
 
 def _run_contains(recorder: Recorder, _: Any, rt: Runtime, value: Any, container: Any) -> Any:
