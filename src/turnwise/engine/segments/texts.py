@@ -14,6 +14,7 @@ from turnwise.engine.provenance.text_rules import JOINED, REPLACED, STRIPPED
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.provenance.written_fields import unwrap_trail
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE
+from turnwise.engine.runtime.methods import AFFIX_QUERIES
 from turnwise.engine.runtime.values import Pair, Safe
 from turnwise.engine.segments.prices import pay
 from turnwise.engine.segments.recorder import Recorder
@@ -27,7 +28,6 @@ from turnwise.engine.segments.symbols import (
     join_parts,
 )
 
-QUESTION_METHODS = frozenset(["startswith", "endswith"])
 SAFE = (Safe, SafeText)
 STRIPS = {"lstrip": ["lstrip"], "rstrip": ["rstrip"], "strip": ["lstrip", "rstrip"]}
 SEARCHES = ("replace", "split", "rsplit")
@@ -65,10 +65,10 @@ def call_text_method(
     if any(type(arg) not in (str, int, type(None)) for arg in args):
         raise NotRecordable
     wanted: Any = args[0] if name in SEARCHES and args and type(args[0]) is str else ""
-    if name not in QUESTION_METHODS:
+    if name not in AFFIX_QUERIES:
         pay(recorder, text, MAX_CHARACTER_SIZE + 2 * price_search(len(wanted)))
     source = f"{text.source}.{name}({', '.join(map(recorder.name, args))})"
-    if name in QUESTION_METHODS:
+    if name in AFFIX_QUERIES:
         return recorder.ask_text(text, source, args[0] if args else None), None
     if name in STRIPS:
         stripped = _strip(recorder, text, name, *args)
