@@ -36,17 +36,15 @@ from turnwise.engine.segments.symbols import (
     write_slice,
 )
 
-LENGTHS = frozenset(["filter_count", "filter_length", "length"])
+LENGTHS = ("filter_count", "filter_length", "length")
 # Functions that read the elements of a list, and nothing of what is in them.
-SEQUENCE_FUNCTIONS = frozenset(
-    [
-        "filter_first",
-        "filter_last",
-        "filter_list",
-        "filter_reverse",
-        "spread_arguments",
-        "unpack_values",
-    ]
+SEQUENCE_FUNCTIONS = (
+    "filter_first",
+    "filter_last",
+    "filter_list",
+    "filter_reverse",
+    "spread_arguments",
+    "unpack_values",
 )
 JSON_SLICES = ((None, -1, None), (1, None, None), (1, -1, None))
 REJECT = NAMES["filter_rejectattr"]

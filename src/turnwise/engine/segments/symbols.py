@@ -96,12 +96,17 @@ class TextSlot(NamedTuple):
 Parts = tuple[str | TextSlot, ...]
 
 # Attributes of `str` that Python needs to make an object, and to tell its type.
-HARMLESS = frozenset(
-    [
-        *("__class__", "__delattr__", "__doc__", "__getattribute__", "__init__"),
-        *("__init_subclass__", "__new__", "__setattr__", "__subclasshook__"),
-    ]
-)
+HARMLESS = {
+    "__class__",
+    "__delattr__",
+    "__doc__",
+    "__getattribute__",
+    "__init__",
+    "__init_subclass__",
+    "__new__",
+    "__setattr__",
+    "__subclasshook__",
+}
 
 
 class InTrail(NamedTuple):
