@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from jinja2 import nodes
 from jinja2.idtracking import VAR_LOAD_ALIAS, VAR_LOAD_PARAMETER, VAR_LOAD_RESOLVE, Symbols
 
-from turnwise.engine.compiler.codegen import NO_TRAIL, Code, CodeWriter, Kind, trail_of
+from turnwise.engine.compiler.codegen import Code, CodeWriter, Kind, trail_of
 from turnwise.engine.provenance.trails import root_trail
 from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.engine.runtime.values import Undefined
@@ -184,7 +184,7 @@ class Variables:
         variable = f"v_{name}" if name.isascii() else f"v_{len(self.inputs)}"
         writer = self.writer
         if name in FUNCTIONS and name not in self.shadowed:
-            code = Code(variable, NO_TRAIL)
+            code = Code(variable)
             self.functions[variable] = f"call_{name}"
             writer.constants[variable] = FUNCTIONS[name]
         else:

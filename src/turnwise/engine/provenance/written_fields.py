@@ -231,7 +231,7 @@ class WrittenFields:
 MIN_UNTRACED = 12  # characters of a text without a known origin in which fields are looked for
 
 
-def read_output(out: Output, follower: Follower, tools: int = 0) -> WrittenFields:
+def read_output(out: Output, follower: Follower, tools: int) -> WrittenFields:
     """Return the fields that a program wrote; of so many tools, if something of each is, nothing more."""
     written = WrittenFields(follower)
     if tools and find_written_tools(out, tools, None):

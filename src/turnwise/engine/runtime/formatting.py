@@ -317,9 +317,7 @@ JSON_BYTES = 6  # for each character: a control character is written as \u0000
 PLACEHOLDERS = (bytes, complex, set, frozenset)  # types that are written as their name
 
 
-def to_json(
-    rt: Runtime, value: Any, trail: Trail, style: JsonStyle = DEFAULT_STYLE, node: int | None = None
-) -> Pair:
+def to_json(rt: Runtime, value: Any, trail: Trail, style: JsonStyle, node: int | None) -> Pair:
     """Return `value|tojson`.
 
     Tools that were rendered before are not written again (`PreparedTools`).
