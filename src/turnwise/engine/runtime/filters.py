@@ -402,6 +402,8 @@ def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: P
 
 # ---- numbers and choices ----
 
+NUMBER_ERRORS = (TypeError, ValueError, OverflowError)  # of Python's own functions of numbers
+
 
 @template_filter("attr", cost=0)
 def get_attribute_only(rt: Runtime, value: Any, trail: Trail, name: Pair) -> Pair:
@@ -431,11 +433,11 @@ def as_integer(
             number = int(value, require_integer(base))
             return bound_integer(number), _number_trail(value, trail)
         return int(value), trail
-    except (TypeError, ValueError, OverflowError):
+    except NUMBER_ERRORS:
         pass
     try:
         return int(float(value)), _number_trail(value, trail)
-    except (TypeError, ValueError, OverflowError):
+    except NUMBER_ERRORS:
         return default
 
 
@@ -444,7 +446,7 @@ def as_float(rt: Runtime, value: Any, trail: Trail, default: Pair = (0.0, None))
     rt.charge_bytes(2 * text_bytes(value))
     try:
         return float(value), _number_trail(value, trail)
-    except (TypeError, ValueError, OverflowError):
+    except NUMBER_ERRORS:
         return default
 
 
@@ -470,7 +472,7 @@ def round_number(
         if method[0] == "common":
             return bound_integer(round(bound_integer(value), digits)), None
         return getattr(math, method[0])(value * 10**digits) / 10**digits, None
-    except (TypeError, OverflowError, ValueError) as error:
+    except NUMBER_ERRORS as error:
         raise ValueFailure(f"round: {error}", value) from None
 
 
