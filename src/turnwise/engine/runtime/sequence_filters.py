@@ -65,21 +65,23 @@ def to_list(rt: Runtime, value: Any, trail: Trail) -> Pair:
     return list(found), found_trail
 
 
-def make_end_filter(last: bool) -> Builtin:
+def make_end_filter(name: str) -> Builtin:
+    is_last = name == "last"
+
     def run(rt: Runtime, value: Any, trail: Trail) -> Pair:
-        if last and isinstance(value, Stream):
+        if is_last and isinstance(value, Stream):
             raise Failure("'generator' object is not reversible", "add |list before |last")
         found, found_trail = to_sequence(rt, value, trail)
         if not found:
-            return Undefined(f"No {'last' if last else 'first'} item, sequence was empty."), None
-        index = len(found) - 1 if last else 0
+            return Undefined(f"No {name} item, sequence was empty."), None
+        index = len(found) - 1 if is_last else 0
         return found[index], (found_trail, index)
 
     return run
 
 
-template_filter("first", cost=0)(make_end_filter(last=False))
-template_filter("last", cost=0)(make_end_filter(last=True))
+for _name in ("first", "last"):
+    template_filter(_name, cost=0)(make_end_filter(_name))
 
 
 @template_filter("reverse", cost=200)
