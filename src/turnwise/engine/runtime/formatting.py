@@ -213,9 +213,8 @@ def _trail_of_formatted(result: str, value: Any, trail: Trail) -> Pair:
     """Return the result with its trail: it is the value itself, padded, or changed."""
     if not isinstance(value, str) or result == value:
         return result, trail
-    if value in result:
-        return result, (PADDED, value, trail)
-    return result, (BLEND, value, trail)
+    rule = PADDED if value in result else BLEND
+    return result, (rule, value, trail)
 
 
 # ---- {} ----
