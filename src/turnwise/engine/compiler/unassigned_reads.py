@@ -15,9 +15,8 @@ from __future__ import annotations
 from jinja2 import nodes
 from jinja2.visitor import NodeVisitor
 
+from turnwise.engine.compiler.macros import SPECIAL_NAMES
 from turnwise.engine.compiler.tree import Body, child_nodes, find_assigned_names, walk
-
-MACRO_NAMES = frozenset(["caller", "varargs", "kwargs"])
 
 Names = frozenset[str]
 
@@ -104,7 +103,7 @@ class _UnassignedReads(NodeVisitor):
         return assigned
 
     def _run_macro(self, node: nodes.Macro | nodes.CallBlock, assigned: Names) -> None:
-        inner = assigned | _targets(*node.args) | MACRO_NAMES
+        inner = assigned.union(_targets(*node.args), SPECIAL_NAMES)
         self.read(inner, *node.defaults)
         self.run(node.body, inner)
 
