@@ -94,7 +94,6 @@ NAMES: dict[str, Any] = {
     **{f"str_{name}": run for name, run in METHODS[str].items()},
     **{f"call_{name}": function.run for name, function in FUNCTIONS.items()},
     "NUMBERS": range(1 << 40),
-    "length": FILTERS["length"],
     "tests": TESTS,
 }
 

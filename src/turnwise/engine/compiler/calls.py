@@ -44,7 +44,9 @@ class CallCompiler(CompilerPart):
         if name not in FILTERS:
             return self._compile_unknown(node, "filter", sorted(FILTERS))
         if name == "length" and not node.args and not node.kwargs:
-            return scalar(f"length(rt, {self.writer.store_value(value).value}, None)[0]", Kind.INT)
+            return scalar(
+                f"filter_length(rt, {self.writer.store_value(value).value}, None)[0]", Kind.INT
+            )
         source = self.compile_arguments(node)
         if name == "tojson":  # its punctuation counts as text of the template, at this position
             source += f", node={self.writer.add_text_position(node.lineno)}"

@@ -36,7 +36,7 @@ from turnwise.engine.segments.symbols import (
     write_slice,
 )
 
-LENGTHS = ("filter_count", "filter_length", "length")
+LENGTHS = ("filter_count", "filter_length")
 # Functions that read the elements of a list, and nothing of what is in them.
 SEQUENCE_FUNCTIONS = (
     "filter_first",
