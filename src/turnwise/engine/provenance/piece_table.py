@@ -59,7 +59,6 @@ from turnwise.engine.provenance.trails import (
 from turnwise.messages import Path
 
 MARK_COST = 2  # steps of the budget for a mark whose trail is followed
-WRITTEN_BY_TEMPLATE = {int}  # the types of trails of a block that only the template wrote
 new_tuple = tuple.__new__  # in half of the time of calling a named tuple
 BLOCK_COST = 2  # steps of the budget for a block within a block, beside those for its texts
 

@@ -21,7 +21,7 @@ from turnwise.engine.provenance.container_rules import (
     PICK,
     SPLIT,
 )
-from turnwise.engine.provenance.piece_table import WRITTEN_BY_TEMPLATE, is_message
+from turnwise.engine.provenance.piece_table import is_message
 from turnwise.engine.provenance.splitting import Follower, pairs_of
 from turnwise.engine.provenance.text_rules import (
     JOINED,
@@ -47,6 +47,7 @@ from turnwise.messages import Path
 
 MAX_WRITTEN = 100_000  # texts, with those of blocks, among which tools are looked for
 TOOLS = (ROOT, "tools")
+WRITTEN_BY_TEMPLATE = {int}  # the types of trails of a block that only the template wrote
 # Where trails have the one trail that their values were made of.
 PLACES_OF_SOURCE = {
     **dict.fromkeys([KEY, KEYS, PAIRS, PICK], 1),
