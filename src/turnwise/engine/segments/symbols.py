@@ -13,6 +13,7 @@ text was read past all guards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Self
 
 from turnwise.engine.provenance.trails import MESSAGES, Trail
@@ -353,37 +354,29 @@ class UnknownElements:
     __contains__ = refuse
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class UnknownMessages(UnknownElements):
     """The messages, or some of them.
 
-    Args:
+    Attributes:
         recorder: records the questions.
         index: the source of the index of the message at a place, which is `@`.
         count: the source of their number.
         skipped: how many there are before them, if they are all others.
         chosen: the source of a list that `index` reads, if there is one.
+        selection: how many there are before those that were tested, and the tests, if they passed some.
     """
 
-    __slots__ = ("chosen", "count", "index", "recorder", "selection", "skipped")
-
-    def __init__(
-        self,
-        recorder: Any,
-        index: str = "@",
-        count: str = "n",
-        skipped: int | None = None,
-        chosen: str = "",
-    ) -> None:
-        self.recorder = recorder
-        self.index = index
-        self.count = count
-        self.skipped = skipped
-        self.chosen = chosen
-        self.selection: tuple[int | None, tuple[Any, ...]] = skipped, ()
+    recorder: Any
+    index: str = "@"
+    count: str = "n"
+    skipped: int | None = None
+    chosen: str = ""
+    selection: tuple[int, Any] | None = None
 
     def select(self, test: tuple[Any, ...]) -> UnknownMessages:
         """Return those of them that pass a test."""
-        first, tests = self.selection
+        first, tests = self.selection or (self.skipped, ())
         if first is None:
             raise NotRecordable
         tests = *tests, test
