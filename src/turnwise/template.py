@@ -200,8 +200,7 @@ class Template:
                     if rendering.unwritten == () and (
                         rendering.plain_kind or not self.translation.fuller
                     ):
-                        if usual.changes:  # or nothing has moved
-                            rendering.note_changes(usual.changes, usual.positions)
+                        rendering.note_changes(usual.changes, usual.positions)
                         rendering.warnings = warned
                         return rendering
         named = {"tools": tools, "documents": documents, "strict": strict}

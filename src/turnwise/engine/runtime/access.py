@@ -64,22 +64,6 @@ TYPICAL_KEYS = {
 GROUP_ATTRIBUTES = {"grouper": 0, "list": 1}  # of the pairs that `groupby` makes
 NO_PREVIOUS = Undefined("there is no previous item")
 NO_NEXT = Undefined("there is no next item")
-# Attributes of `loop` as expressions over the counter i and the elements t; {0} is the number of the loop. The depth is
-# that of a loop that no `loop(...)` runs again.
-LOOP_ATTRIBUTES = {
-    "index0": "i{0}",
-    "index": "(i{0} + 1)",
-    "first": "(i{0} == 0)",
-    "last": "(i{0} + 1 == len(t{0}))",
-    "length": "len(t{0})",
-    "revindex": "(len(t{0}) - i{0})",
-    "revindex0": "(len(t{0}) - i{0} - 1)",
-    "depth": "1",
-    "depth0": "0",
-}
-COUNT_ROUNDS = {
-    name: eval(f"lambda i, t: {form.format('')}") for name, form in LOOP_ATTRIBUTES.items()
-}
 
 
 def get_attribute(rt: Runtime, value: Any, trail: Trail, name: str) -> Pair:
@@ -105,9 +89,9 @@ def _get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
     None if it has no such attribute.
     """
     if type(value) is Loop:
-        if name in COUNT_ROUNDS:
-            count = COUNT_ROUNDS[name](value.index0, value.items)
-            return count + value.depth0 if name.startswith("depth") else count, None
+        counts = _count_rounds(value)
+        if name in counts:
+            return counts[name], None
         if name == "previtem":
             return get_neighbour(value.items, value.trails, value.index0 - 1, NO_PREVIOUS)
         if name == "nextitem":
@@ -122,6 +106,22 @@ def _get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
         index = GROUP_ATTRIBUTES[name]
         return value[index], (trail, index)
     return None
+
+
+def _count_rounds(loop: Loop) -> dict[str, int]:
+    """Return the attributes of a loop that are numbers or booleans."""
+    index, length = loop.index0, len(loop.items)
+    return {
+        "index0": index,
+        "index": index + 1,
+        "revindex0": length - index - 1,
+        "revindex": length - index,
+        "first": index == 0,
+        "last": index == length - 1,
+        "length": length,
+        "depth0": loop.depth0,
+        "depth": loop.depth0 + 1,
+    }
 
 
 def _from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:

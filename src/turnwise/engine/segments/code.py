@@ -219,15 +219,9 @@ class _WalkCode:
         """
         lines, indent = self.lines, "    " * depth
         of_round = OF_INNER_ROUND if loop is not None and loop.around else OF_ROUND
-        while isinstance(node, FactNode):
+        while isinstance(node := self._skip_known(node), FactNode):
             *others, (last, following) = node.branches.items()
-            name = node.source
-            if self._is_plain:
-                known = OF_PLAIN.fullmatch(name)
-                if known and (answer := known[1] in PLAIN_KEYS) in node.branches:
-                    node = node.branches[answer]
-                    continue
-                name = PLAIN_WORDS.get(name, name)
+            name = PLAIN_WORDS.get(node.source, node.source) if self._is_plain else node.source
             is_of_state &= not of_round.search(name)
             if others:
                 name = f"v{len(lines)}"
@@ -252,6 +246,15 @@ class _WalkCode:
             self.write_tree(node.loop.after.root, depth, loop, False)
         else:
             lines.append(f"{indent}{ENDS[(loop is not None) + is_last]}")
+
+    def _skip_known(self, node: FactBranch) -> FactBranch:
+        """Return what comes after questions that plain messages answer."""
+        while self._is_plain and isinstance(node, FactNode):
+            known = OF_PLAIN.fullmatch(node.source)
+            if not known or (answer := known[1] in PLAIN_KEYS) not in node.branches:
+                break
+            node = node.branches[answer]
+        return node
 
     def _write_loop(self, loop: LoopOverMessages, depth: int) -> None:
         indent = "    " * depth
