@@ -38,7 +38,7 @@ BUDGETS = {
     "notebook": 394,
     "messages": 4_311,
     "shapes": 14_337,
-    "engine": 62_748,
+    "engine": 62_870,
     "analysis": 23_399,
     "dialects": 22_187,
     "tokens": 33_397,

@@ -68,9 +68,9 @@ WITH_SECTIONS = "    out = SectionedOutput(); sections = out.sections = []"
 OUTER_LOOP, INNER_LOOP = "for i in range(rounds):", "for j in range(rounds):"
 # Of the walk, of a round, and of a loop.
 ENDS = ("return out, missing, others, carried, T, price, cost, steps, size", "continue", "break")
-LITERAL = re.compile(rf"""{TEXT}|"(?:[^"\\]|\\.)*\"""")
+LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?""")
 STATE = re.compile(rf"S\[({TEXT})\]")
-IN_STATE = re.compile(rf"{TEXT} in S\b")
+IN_STATE = re.compile(r"'[^']+' in S\b")
 # The number of a round beside one of the state, and the question whether that is one.
 ROUND_AND_END = re.compile(
     rf"i (?:[<>]=?|[!=]=) S\[{TEXT}\]|S\[{TEXT}\](?: (?:[<>]=?|[!=]=) i|\.__class__\.__name__)"
