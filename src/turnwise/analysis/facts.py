@@ -32,7 +32,7 @@ from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import Allowance
 
 EOS = "eos_token"
-PROBING = 1.25  # times the budgets of one rendering, for all probes; the corpus needs half of it
+PROBING = 1.0  # times the budgets of one rendering, for all probes; the corpus needs half of it
 
 
 class Facts:
