@@ -31,6 +31,7 @@ from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from turnwise.analysis.losses import CALLS, find_missing, has_other_text
+from turnwise.engine.provenance.container_rules import PAIRS
 from turnwise.engine.provenance.piece_table import PieceTable, is_message, message_index
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import Field
@@ -195,17 +196,21 @@ class TurnCache:
         known = self.generation_prompt
         if is_proven and known is not None and text.startswith(known, start):
             return Opening(known, len(known))
-        try:
-            prompt = prompts.render(index)
-        except TurnwiseError as error:
-            raise_if_call_ended(error)
-            opening = Opening("", 0, "refused", error.message)
-        else:
-            if not text.startswith(prompt.text):
-                return _compare_endings(text, start, prompt)
-            if is_proven and len(prompt) >= start:
-                self.generation_prompt = prompt.text[start:]
-            opening = _opening_between(text, start, len(prompt))
+        end = prompts.ends.get(index)
+        if end is None:
+            try:
+                prompt = prompts.render(index)
+            except TurnwiseError as error:
+                raise_if_call_ended(error)
+                opening = Opening("", 0, "refused", error.message)
+            else:
+                if not text.startswith(prompt.text):
+                    return _compare_endings(text, start, prompt)
+                end = len(prompt)
+        if end is not None:
+            if is_proven and end >= start:
+                self.generation_prompt = text[start:end]
+            opening = _opening_between(text, start, end)
         if not index and (opening.status == "refused" or opening == Opening("", 0)):
             # Nobody serves an empty conversation, so its prompt may lack the opening (`if messages`).
             return _learn_from_probe(text, start, prompts) or opening
@@ -352,12 +357,12 @@ def _has_only_own_text(table: PieceTable, index: int, span: TextSpan) -> bool:
 
 def _is_field_of(trail: Any, index: int) -> bool:
     """Return whether a trail leads straight into a message, but not into the results of a call."""
-    if type(trail) is tuple and trail[0] is JSON:
-        trail = trail[2]  # of the value that is written as JSON
-        if type(trail) is tuple and is_message(trail):
-            return False  # all of the message
     while type(trail) is tuple and len(trail) >= 2:
-        if len(trail) > 2 or type(trail[0]) is not tuple or trail[1] in RESULT_FIELDS:
+        if trail[0] is JSON or trail[0] is PAIRS:  # written as JSON, or item by item
+            trail = trail[2 if trail[0] is JSON else 1]
+            if type(trail) is tuple and is_message(trail):
+                return False  # all of the message
+        elif len(trail) > 2 or type(trail[0]) is not tuple or trail[1] in RESULT_FIELDS:
             return False
         elif is_message(trail):
             return bool(trail[1] == index)

@@ -280,11 +280,15 @@ def find_turns(
     messages: Messages,
     specials: SpecialTokens,
     first: int = 0,
+    ends: Mapping[int, int] | None = None,
 ) -> tuple[list[Turn], list[Untrained]]:
-    """Return the assistant turns of a rendering from a message on, and those whose place could not be found."""
+    """Return the assistant turns of a rendering from a message on, and those whose place could not be found.
+
+    `ends` has what is known about prompts, see `TurnPrompts`.
+    """
     render = partial(request.render, arguments=request.prompt_arguments, with_origins=False)
     read = request.find_read(messages)
-    prompts = TurnPrompts(messages, render, read, request.prompts)
+    prompts = TurnPrompts(messages, render, read, request.prompts, ends)
     return request.turn_cache.find_turns(
         rendering, messages, specials.by_template, request.stops, prompts, first
     )

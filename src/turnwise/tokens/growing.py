@@ -56,7 +56,7 @@ from turnwise.tokens.text_encoder import SpanRow, encoder_for
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.truncation import EncodeWhole, encode_within_limit
 from turnwise.tokens.turn_ends import TextSpan, find_content_end
-from turnwise.tokens.turn_prompts import Messages
+from turnwise.tokens.turn_prompts import KnownPrompts, Messages
 
 MAX_TRAIL_NODES = 100_000  # of all trails that are new; more take too long to compare
 # What things take in memory, in bytes, about.
@@ -139,15 +139,17 @@ class EncodedPrefix:
             last, step = last - step, 2 * step  # history was rewritten, or messages were replaced
         return BEGINNING
 
-    def find_prompts(self, messages: Messages, text: str) -> Iterator[tuple[int, Rendering]]:
+    def find_prompts(self, messages: Messages, text: str) -> Iterator[tuple[int, Rendering | None]]:
         """Yield its prompts that are also those of another conversation, by the number of their messages.
 
-        One with which the other text does not begin must have a message and a field where its origins are not hidden.
+        None is one with which the other text begins. Others must have a message and a field where their origins are
+        not hidden.
         """
-        for count, (prompt, point) in self.prompts.items():
+        for count, (whole, point) in self.prompts.items():
             if self.messages[:count] == messages[:count]:
-                if not text.startswith(prompt.text):
-                    prompt = prompt.hide_before(point.item, point.start)
+                prompt = None
+                if not text.startswith(whole.text):
+                    prompt = whole.hide_before(point.item, point.start)
                     if not (
                         find_last_message_end(prompt.piece_table)
                         and find_content_end(prompt.piece_table, TextSpan(0, len(prompt)))
@@ -285,15 +287,18 @@ def _encode_from(
     if not specials.matches or specials.matches[0][:3:2] != (begin, token):
         return None  # the token strips white space before it
     first = bisect_left(earlier.turns, point.message, key=_get_first)
-    prompts = {
-        tuple(map(id, messages[:count])): prompt
-        for count, prompt in earlier.find_prompts(_get_messages(request), text)
-    }
+    prompts: KnownPrompts = {}
+    ends: dict[int, int] = {}
+    for count, prompt in earlier.find_prompts(_get_messages(request), text):
+        if prompt is None:
+            ends[count] = len(earlier.prompts[count][0])
+        else:
+            prompts[tuple(map(id, messages[:count]))] = prompt
     for turn in reversed(earlier.turns[first:]):  # the first of a message is the last here
         if text.startswith(earlier.text[point.start : turn.start], point.start):
-            prompts[tuple(map(id, messages[: turn.message]))] = Rendering(text[: turn.start])
+            ends[turn.message] = turn.start
     request = request._replace(prompts=prompts)
-    found, untrained = find_turns(request, rest, messages, specials, point.message)
+    found, untrained = find_turns(request, rest, messages, specials, point.message, ends)
     turns = [*earlier.turns[:first], *found]
     weights = weigh(messages)
     if turns and find_stop_to_add(request, text, turns, weights):

@@ -6,7 +6,7 @@ it. Mostly a prompt is written from segments (`engine/segments`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from turnwise.engine.provenance.rendering import Rendering
@@ -27,6 +27,7 @@ class TurnPrompts:
         render_other: renders the prompt of any messages.
         read: the messages as a renderer takes them, if they were read already.
         known: prompts that were rendered for other parts of the conversation; those of this one are added.
+        ends: of prompts with which the text of the conversation is known to begin, their lengths by index.
     """
 
     def __init__(
@@ -35,8 +36,10 @@ class TurnPrompts:
         render_other: RenderPrompt,
         read: ReadMessages | None = None,
         known: KnownPrompts | None = None,
+        ends: Mapping[int, int] | None = None,
     ) -> None:
         self.render_other = render_other
+        self.ends = ends or {}
         self._messages = messages
         self._known = known
         self._given = read
