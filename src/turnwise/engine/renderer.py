@@ -281,7 +281,8 @@ class RenderCall(RenderingSource):
         return program.shadowing(self.options)
 
     @property
-    def nodes(self) -> Sequence[Position]:  # type: ignore[override]  # rarely asked for
+    def nodes(self) -> Sequence[Position]:  # type: ignore[override]  # an attribute elsewhere
+        # Few ask for them, and then the program must be chosen.
         return self.program.nodes
 
     def make_follower(self, is_quiet: bool = False) -> Follower:

@@ -345,7 +345,7 @@ class _WalkCode:
             is_whole = f"len(m) == {1 + len(node.keys)} and 'role' in m or {name}.issuperset(m)"
             lines = [f"if not ({is_whole}): left.append(({loop.index}, {name}))"]
             if self._is_plain and "content" in node.keys:
-                lines = []
+                lines = []  # nothing else is there
             parts &= {""}
         others += [SOME_FIELD] * bool(parts)
         pairs = [f"({place}, {key!r}), " for place, key in others]

@@ -132,7 +132,7 @@ class UnknownText(str):
     is_full: bool  # known not to be empty
 
     # a string for templates that ask, but no `str` that generated code may read
-    __class__ = Safe  # type: ignore[assignment]
+    __class__ = Safe  # type: ignore[assignment]  # what a type test is told
 
     @property
     def source(self) -> str:
@@ -191,7 +191,7 @@ class UnknownNumber(Sourced):
 
     __slots__ = ()
 
-    __class__ = int  # type: ignore[assignment]
+    __class__ = int  # type: ignore[assignment]  # what a type test is told
 
     def __bool__(self) -> bool:
         return bool(self.recorder.ask(f"{self.source} != 0"))
@@ -243,7 +243,7 @@ class UnknownFloat(UnknownNumber):
 
     __slots__ = ()
 
-    __class__ = float  # type: ignore[assignment]
+    __class__ = float  # type: ignore[assignment]  # what a type test is told
 
 
 class UnknownMapping(Sourced):
@@ -266,7 +266,7 @@ class UnknownMapping(Sourced):
         """The trail of a message."""
         return MESSAGES, InTrail(UnknownNumber(self.recorder, self.field.message))
 
-    __class__ = dict  # type: ignore[assignment]
+    __class__ = dict  # type: ignore[assignment]  # what a type test is told
 
     def __contains__(self, key: object) -> bool:
         if type(key) is not str:
@@ -328,7 +328,7 @@ class UnknownElements:
     recorder: Any
     count: Any
 
-    __class__ = list  # type: ignore[assignment]
+    __class__ = list  # type: ignore[assignment]  # what a type test is told
 
     def __bool__(self) -> bool:
         return bool(self.recorder.ask(f"{self.count} > 0"))
