@@ -150,7 +150,7 @@ class TurnCache:
         for index in assistant:
             span, opening = message_spans.get(index), None
             if span is None and index + 1 == len(messages):
-                span, opening = _find_text_after_prompt(text, prompts, index)
+                span, opening = _find_text_after_prompt(text, prompts, index), Opening("", 0)
             if span is None:
                 reason = "the template leaves the message out, or hides where it writes it"
                 untrained.append(Untrained(index, reason, diverges=True))
@@ -177,9 +177,8 @@ class TurnCache:
 
     def is_proven(self, messages: Messages, index: int) -> bool:
         """Return whether the prompt before a turn is known to be the text up to it and a constant."""
-        if not 0 < self.least <= index or messages[index]["role"] != ASSISTANT:
-            return False
-        return messages[index - 1].get("role") != ASSISTANT
+        is_turn = 0 < self.least <= index and messages[index]["role"] == ASSISTANT
+        return is_turn and messages[index - 1].get("role") != ASSISTANT
 
     def _find_opening(
         self, text: str, start: int, prompts: TurnPrompts, index: int, is_proven: bool
@@ -196,18 +195,12 @@ class TurnCache:
         known = self.generation_prompt
         if is_proven and known is not None and text.startswith(known, start):
             return Opening(known, len(known))
-        end = prompts.ends.get(index)
-        if end is None:
-            try:
-                prompt = prompts.render(index)
-            except TurnwiseError as error:
-                raise_if_call_ended(error)
-                opening = Opening("", 0, "refused", error.message)
-            else:
-                if not text.startswith(prompt.text):
-                    return _compare_endings(text, start, prompt)
-                end = len(prompt)
-        if end is not None:
+        end = prompts.find_end(index, text)
+        if isinstance(end, Rendering):
+            return _compare_endings(text, start, end)
+        if isinstance(end, TurnwiseError):
+            opening = Opening("", 0, "refused", end.message)
+        else:
             if is_proven and end >= start:
                 self.generation_prompt = text[start:end]
             opening = _opening_between(text, start, end)
@@ -245,22 +238,16 @@ def _compare_endings(text: str, start: int, prompt: Rendering) -> Opening:
     return Opening(opening, 0, "diverges", closing or prompt.text[-20:])
 
 
-def _find_text_after_prompt(
-    text: str, prompts: TurnPrompts, index: int
-) -> tuple[TextSpan | None, Opening | None]:
+def _find_text_after_prompt(text: str, prompts: TurnPrompts, index: int) -> TextSpan | None:
     """Return what a conversation adds to the prompt before its last message, if it begins with that prompt.
 
     A template may write a message in a way that hides its origin: in a block, or joined with others. If it is the
     last, everything after the prompt is the message, and its opening is in the prompt.
     """
-    try:
-        prompt = prompts.render(index).text
-    except TurnwiseError as error:
-        raise_if_call_ended(error)
-        return None, None
-    if not text.startswith(prompt) or is_blank(text, len(prompt), len(text)):
-        return None, None
-    return TextSpan(len(prompt), len(text)), Opening("", 0)
+    end = prompts.find_end(index, text)
+    if not isinstance(end, int) or is_blank(text, end, len(text)):
+        return None
+    return TextSpan(end, len(text))
 
 
 def _opening_between(text: str, start: int, end: int) -> Opening:

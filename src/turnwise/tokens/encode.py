@@ -38,6 +38,7 @@ from turnwise.tokens.turn_ends import is_blank
 from turnwise.tokens.turn_prompts import (
     KnownPrompts,
     Messages,
+    PromptEnd,
     TurnPrompts,
 )
 
@@ -280,15 +281,11 @@ def find_turns(
     messages: Messages,
     specials: SpecialTokens,
     first: int = 0,
-    ends: Mapping[int, int] | None = None,
+    known: Mapping[int, PromptEnd] | None = None,
 ) -> tuple[list[Turn], list[Untrained]]:
-    """Return the assistant turns of a rendering from a message on, and those whose place could not be found.
-
-    `ends` has what is known about prompts, see `TurnPrompts`.
-    """
+    """Return the assistant turns of a rendering from a message on, and those whose place could not be found."""
     render = partial(request.render, arguments=request.prompt_arguments, with_origins=False)
-    read = request.find_read(messages)
-    prompts = TurnPrompts(messages, render, read, request.prompts, ends)
+    prompts = TurnPrompts(messages, render, request.find_read(messages), request.prompts, known)
     return request.turn_cache.find_turns(
         rendering, messages, specials.by_template, request.stops, prompts, first
     )

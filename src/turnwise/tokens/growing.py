@@ -56,7 +56,7 @@ from turnwise.tokens.text_encoder import SpanRow, encoder_for
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.truncation import EncodeWhole, encode_within_limit
 from turnwise.tokens.turn_ends import TextSpan, find_content_end
-from turnwise.tokens.turn_prompts import KnownPrompts, Messages
+from turnwise.tokens.turn_prompts import Messages, PromptEnd
 
 MAX_TRAIL_NODES = 100_000  # of all trails that are new; more take too long to compare
 # What things take in memory, in bytes, about.
@@ -139,23 +139,21 @@ class EncodedPrefix:
             last, step = last - step, 2 * step  # history was rewritten, or messages were replaced
         return BEGINNING
 
-    def find_prompts(self, messages: Messages, text: str) -> Iterator[tuple[int, Rendering | None]]:
+    def find_prompts(self, messages: Messages, text: str) -> Iterator[tuple[int, PromptEnd]]:
         """Yield its prompts that are also those of another conversation, by the number of their messages.
 
-        None is one with which the other text begins. Others must have a message and a field where their origins are
-        not hidden.
+        One with which the other text does not begin must have a message and a field where its origins are not hidden.
         """
-        for count, (whole, point) in self.prompts.items():
+        for count, (prompt, point) in self.prompts.items():
             if self.messages[:count] == messages[:count]:
-                prompt = None
-                if not text.startswith(whole.text):
-                    prompt = whole.hide_before(point.item, point.start)
-                    if not (
-                        find_last_message_end(prompt.piece_table)
-                        and find_content_end(prompt.piece_table, TextSpan(0, len(prompt)))
-                    ):
-                        continue
-                yield count, prompt
+                if text.startswith(prompt.text):
+                    yield count, len(prompt)
+                    continue
+                rest = prompt.hide_before(point.item, point.start)
+                if find_last_message_end(rest.piece_table) and find_content_end(
+                    rest.piece_table, TextSpan(0, len(rest))
+                ):
+                    yield count, rest
 
     def _is_equal_up_to(self, point: Checkpoint, messages: Messages, output: Output) -> bool:
         end = point.message + 1
@@ -287,36 +285,25 @@ def _encode_from(
     if not specials.matches or specials.matches[0][:3:2] != (begin, token):
         return None  # the token strips white space before it
     first = bisect_left(earlier.turns, point.message, key=_get_first)
-    prompts: KnownPrompts = {}
-    ends: dict[int, int] = {}
-    for count, prompt in earlier.find_prompts(_get_messages(request), text):
-        if prompt is None:
-            ends[count] = len(earlier.prompts[count][0])
-        else:
-            prompts[tuple(map(id, messages[:count]))] = prompt
+    known = dict(earlier.find_prompts(_get_messages(request), text))
     for turn in reversed(earlier.turns[first:]):  # the first of a message is the last here
         if text.startswith(earlier.text[point.start : turn.start], point.start):
-            ends[turn.message] = turn.start
-    request = request._replace(prompts=prompts)
-    found, untrained = find_turns(request, rest, messages, specials, point.message, ends)
+            known[turn.message] = turn.start
+    found, untrained = find_turns(request, rest, messages, specials, point.message, known)
     turns = [*earlier.turns[:first], *found]
     weights = weigh(messages)
     if turns and find_stop_to_add(request, text, turns, weights):
         return None
-    seams = [seam - begin for seam in find_seams(found, text) if seam > begin]
-    matches = [match.shift(-begin) for match in specials.matches]
-    ids, spans = encoder_for(request.tokenizer).encode_spans(text[begin:], matches, seams)
-    rows = [
-        (start + begin, first + first_id, position, added)
-        for start, first, position, added in spans
-    ]
-    all_ids: list[int] = []
-    for part in [*_take_ids(earlier.ids, first_id), ids]:
-        all_ids += part
+    before: list[int] = []
+    for part in _take_ids(earlier.ids, first_id):
+        before += part
+    ids, rows = encoder_for(request.tokenizer).encode_spans(
+        text, specials.matches, find_seams(found, text), before=(begin, before)
+    )
     return Encoded(
         rendering,
         request.tokenizer,
-        all_ids,
+        ids,
         [*earlier.rows[: point.row], *rows],
         turns,
         [one for one in earlier.untrained if one.message < point.message] + untrained,

@@ -66,6 +66,7 @@ class TextEncoder:
         matches: Sequence[TokenMatch],
         seams: Sequence[int] = (),
         position: int = START,
+        before: tuple[int, list[int]] | None = None,
     ) -> tuple[list[int], list[SpanRow]]:
         """Return the ids of the text and its spans.
 
@@ -74,14 +75,15 @@ class TextEncoder:
             matches: its added tokens that count, in order.
             seams: further characters at which the text is split, in order.
             position: START of everything, AFTER an added token, or WITHIN a text.
+            before: the character to start from, and the ids before it, to which the others are added.
         """
         if self.has_blank_tokens and seams:
             matches = self._split_blank_tokens(text, matches, seams)
-        ids: list[int] = []
+        done, ids = before or (0, [])
         rows: list[SpanRow] = []
         # Every encoded conversation passes here once per span, so names are local and calls few.
         add_row, cached = rows.append, self._cache.get
-        length, done, remaining_seams = len(text), 0, iter(seams)
+        length, remaining_seams = len(text), iter(seams)
         seam = next(remaining_seams, length)
         for start, end, token, _ in (*matches, (length, length, None, 0)):
             while done < start:
