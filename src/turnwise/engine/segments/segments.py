@@ -155,12 +155,13 @@ class Segments:
             return price <= 1
         containers, characters = self._tools_size
         shares = limits.share_of(len(messages) + containers, characters)
-        missing = most - limits.output - shares["output"]
+        missing, each = most - limits.output - shares["output"], limits.output_per_character
         for message in messages:  # mostly some of them are enough
             if missing <= 0:
                 break
-            texts = [len(value) for value in message.values() if type(value) is str]
-            missing -= limits.output_per_character * sum(texts)
+            for value in message.values():
+                if type(value) is str:
+                    missing -= each * len(value)
         # To encode a long text takes longer than to write it: only if its size decides.
         return missing <= 0 or missing <= most - len(text.encode())
 
