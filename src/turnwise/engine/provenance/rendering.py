@@ -61,6 +61,8 @@ COMPUTED = "\x1b[2;3m"
 PIECE_SIZE = 220  # bytes of a piece and its origin that are kept
 MAX_SECTIONS = 2_500  # of an output, of which the pieces are kept
 SMALL_BUDGET = 1000  # of a rendering that no template made
+# In what writing a conversation leaves (`ReadMessages.memory`): a text without halves of surrogate pairs.
+CHECKED_TEXT = "text"
 new_tuple = tuple.__new__  # in half of the time of calling a named tuple
 Suspects = tuple[tuple[int, str], ...]
 """The fields of which nothing is written, each as the index of its message and the key; the key is "" if that is in

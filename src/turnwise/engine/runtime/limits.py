@@ -177,41 +177,39 @@ class Allowance:
             spends less than a tenth of a budget, so there is room for ten times as many renderings.
     """
 
-    __slots__ = ("_input_share", "_limits", "_lock", "_renderings", "_spent", "seconds")
+    __slots__ = ("_limits", "_lock", "_renderings", "_spent", "_total", "seconds")
 
     def __init__(self, limits: Limits, renderings: float) -> None:
         self.seconds = 0.0  # of processor time, if there is a deadline
         self._limits = limits
         self._renderings = renderings
         self._spent = dict.fromkeys(BUDGETS, 0)
-        self._input_share = dict.fromkeys(BUDGETS, 0)  # of the largest input
+        self._total = dict.fromkeys(BUDGETS, 0)
         self._lock = Lock()
+        self.grow(NO_SHARES)
 
     def left(self, budget: str) -> int:
         """Return what is left of a budget."""
-        one_rendering = getattr(self._limits, budget) + self._input_share[budget]
-        return int(self._renderings * FACTORS[budget] * one_rendering) - self._spent[budget]
+        return self._total[budget] - self._spent[budget]
 
     @property
     def spent_share(self) -> float:
         """How much of the budget that is nearest to its end was spent, from 0 to 1."""
-        return max(
-            self._spent[budget] / max(1, self._spent[budget] + self.left(budget))
-            for budget in BUDGETS
-        )
+        return max(self._spent[budget] / max(1, self._total[budget]) for budget in BUDGETS)
 
     def grow(self, shares: Amounts) -> None:
         """Add what an input adds, unless a larger one did."""
         with self._lock:
             for budget, share in shares.items():
-                self._input_share[budget] = max(share, self._input_share[budget])
+                one_rendering = getattr(self._limits, budget) + share
+                total = int(self._renderings * FACTORS[budget] * one_rendering)
+                self._total[budget] = max(total, self._total[budget])
 
     def try_spend(self, steps: int, size: int, output: int) -> bool:
         """Subtract amounts if there is enough left; return whether there is."""
-        amounts = {"steps": steps, "bytes": size, "output": output}
-        if any(self.left(budget) < amount for budget, amount in amounts.items()):
+        if self.left("steps") < steps or self.left("bytes") < size or self.left("output") < output:
             return False
-        self.spend(amounts)
+        self.spend({"steps": steps, "bytes": size, "output": output})
         return True
 
     def spend(self, amounts: Amounts, seconds: float = 0.0) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from turnwise.engine.program import Program
 from turnwise.engine.provenance.piece_table import PieceTable
-from turnwise.engine.provenance.rendering import Rendering, Suspects, find_pieces
+from turnwise.engine.provenance.rendering import CHECKED_TEXT, Rendering, Suspects, find_pieces
 from turnwise.engine.provenance.splitting import QuietFollower
 from turnwise.engine.provenance.trails import Output
 from turnwise.engine.runtime.limits import (
@@ -228,13 +228,13 @@ class Segments:
 
 def _refuse_half_pairs(text: str, memory: dict[Any, Any]) -> None:
     """Raise a ValueError if a character is half of a surrogate pair; what was checked before is not checked again."""
-    new, checked = text, memory.get("text")
+    new, checked = text, memory.get(CHECKED_TEXT)
     if checked and text.startswith(checked):
         new = text[len(checked) :]
     elif checked and checked.startswith(text):
         return
     utf_32_le_encode(new)  # three times as fast as UTF-8
-    memory["text"] = text
+    memory[CHECKED_TEXT] = text
 
 
 def _find_unwritten(
