@@ -231,7 +231,7 @@ def _compare_endings(text: str, start: int, prompt: Rendering) -> Opening:
         prompt: the prompt.
     """
     opening = prompt.text[find_last_message_end(prompt.piece_table) :]
-    closing = prompt.text[find_content_end(prompt.piece_table, TextSpan(0, len(prompt.text))) :]
+    closing = prompt.text[find_content_end(prompt.piece_table, TextSpan(0, len(prompt))) :]
     end = start + len(opening)
     if closing and text.endswith(closing, 0, end):
         return _opening_between(text, start, end)  # earlier messages differ, the opening does not

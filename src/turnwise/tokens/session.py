@@ -443,8 +443,7 @@ class Session:
     def _find_seams(self, rendering: Rendering, chat: Chat) -> list[int]:
         """Return where assistant turns begin and end, if some of the new messages are an assistant's."""
         first_new = self._trajectory.stretch.prompt_length + 1
-        new_roles = [message.get("role") for message in chat[first_new:]]
-        if not any(role in ASSISTANT_ROLES for role in new_roles):
+        if not any(message.get("role") in ASSISTANT_ROLES for message in chat[first_new:]):
             return []
         specials = find_specials(self.request, rendering, chat)
         turns, _ = find_turns(self.request, rendering, chat, specials)

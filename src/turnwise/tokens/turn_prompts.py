@@ -7,9 +7,8 @@ it. Mostly a prompt is written from segments (`engine/segments`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 
-from turnwise.engine.provenance.rendering import Rendering
+from turnwise.engine.provenance.rendering import CHECKED_TEXT, Rendering
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError
 from turnwise.messages import JsonMapping, ReadMessages
@@ -47,27 +46,29 @@ class TurnPrompts:
         self._found = found or {}
         self._messages = messages
         self._known = known
-        self._given = read
-
-    @cached_property
-    def _read(self) -> ReadMessages:
-        read = self._given or read_more(self._messages, None)
-        return read._replace(memory={}) if read.memory is None else read
+        self._read = read
 
     def find_end(self, index: int, text: str) -> PromptEnd:
         """Return where the prompt before a message ends in the text of the conversation."""
         found = self._found.get(index)
         if found is None:
-            known = {} if self._known is None else self._known
-            key = tuple(map(id, self._messages[:index]))
             try:
-                if key not in known:
-                    read = self._read._replace(messages=self._read.messages[:index])
-                    known[key] = self.render_other(read)
+                found = self._render(index, text)
             except TurnwiseError as error:
                 raise_if_call_ended(error)
                 return error
-            found = known[key]
             if text.startswith(found.text):
                 return len(found)
         return found
+
+    def _render(self, count: int, text: str) -> Rendering:
+        if self._read is None or self._read.memory is None:
+            read = self._read or read_more(self._messages, None)
+            self._read = read._replace(memory={CHECKED_TEXT: text})
+        read = self._read._replace(messages=self._read.messages[:count])
+        if self._known is None:
+            return self.render_other(read)
+        key = tuple(map(id, self._messages[:count]))
+        if key not in self._known:
+            self._known[key] = self.render_other(read)
+        return self._known[key]
