@@ -63,8 +63,11 @@ def _find_changed_message(prompt: Rendering, now: Rendering, place: int, reply: 
     if place >= find_last_message_end(table):
         return reply  # its opening, or its own text
     changed = _message_at(table, place)
-    is_at_reply = changed == reply - 1 and _message_at(now.piece_table, place) == reply
-    if is_at_reply and place >= find_content_end(table, TextSpan(0, len(prompt))):
+    if (
+        changed == reply - 1
+        and _message_at(now.piece_table, place) == reply
+        and place >= find_content_end(table, TextSpan(0, len(prompt)))
+    ):
         return reply  # the template writes its opening with the message before
     return changed
 
