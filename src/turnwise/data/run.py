@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import count, repeat
@@ -329,18 +329,15 @@ class _Run:
         self.kept = len(done)
         chunks = self._list_chunks(surveys, done)
         size = sum(file.size for file in self.found.files)
-        outcomes, progress = self._run_stage(chunks, done, Progress(bytes_total=size))
         total = Tally()
-        for outcome in outcomes.values():
-            total.add(outcome.tally)
-        shards = [shard for name in sorted(outcomes) for shard in outcomes[name].shards]
-        rejected = [
-            file for name in sorted(outcomes) for file in outcomes[name].files if "rejected" in file
-        ]
+        outcomes, progress = self._run_stage(chunks, done, Progress(bytes_total=size), total)
+        rejected = [file for one in outcomes for file in one.files if "rejected" in file]
         if self.job.has_two_stages:
             if self.job.recipe.deduplicate:
                 self._drop_duplicates(total)
-            shards = self._assemble(sorted(outcomes), done, total, progress)
+            names = [outcome.name for outcome in outcomes]
+            outcomes = self._assemble(names, done, total, progress)
+        shards = [shard for outcome in outcomes for shard in outcome.shards]
         total.check("the whole run")
         moves = _name_shards(shards, self.job.recipe.shard_format)
         published = [replace(shard, path=name) for shard, name in moves]
@@ -372,12 +369,10 @@ class _Run:
         self, surveys: Sequence[Survey], done: Mapping[str, Outcome]
     ) -> Iterator[Task]:
         for survey in surveys:
-            chunks: Iterator[InputChunk]
-            if survey.chunks is None:
+            chunks: Iterable[InputChunk] | None = survey.chunks
+            if chunks is None:
                 unpacked = self.job.work / UNPACKED
                 chunks = unpack_file(survey.file, survey.number, self.chunk_bytes, unpacked)
-            else:
-                chunks = iter(survey.chunks)
             for chunk in chunks:
                 if chunk.name not in done:
                     yield chunk
@@ -385,9 +380,13 @@ class _Run:
                     Path(chunk.path).unlink()
 
     def _run_stage(
-        self, tasks: Iterator[Task], done: Mapping[str, Outcome], progress: Progress
-    ) -> tuple[dict[str, Outcome], Progress]:
-        """Let the engine do the tasks of one stage; return the outcomes, with those of before, and how far it is."""
+        self, tasks: Iterator[Task], done: Mapping[str, Outcome], progress: Progress, total: Tally
+    ) -> tuple[list[Outcome], Progress]:
+        """Let the engine do the tasks of one stage, and count what is in them.
+
+        Returns:
+            The outcomes, with those of before, in the order of their names; and how far the run is.
+        """
         is_encoding = progress.stage == "encode"
         outcomes = {
             name: one for name, one in done.items() if name.startswith("shard") != is_encoding
@@ -400,7 +399,10 @@ class _Run:
             outcomes[outcome.name] = outcome
             progress = _advance(progress, outcome)
             report(progress)
-        return outcomes, progress
+        ordered = [outcomes[name] for name in sorted(outcomes)]
+        for outcome in ordered:
+            total.add(outcome.tally)
+        return ordered, progress
 
     def _drop_duplicates(self, total: Tally) -> None:
         """Find duplicates among all samples: the same as an earlier run has found, if there was one.
@@ -423,7 +425,7 @@ class _Run:
         done: Mapping[str, Outcome],
         total: Tally,
         progress: Progress,
-    ) -> list[Shard]:
+    ) -> list[Outcome]:
         """Make the shards of the second stage, and add what is in them to the tally."""
         if self.job.recipe.shuffle is not None:
             partitions = [Partition(number) for number in range(self.job.partitions)]
@@ -436,10 +438,7 @@ class _Run:
             stage="assemble",
             shards_total=len(partitions),
         )
-        outcomes, _ = self._run_stage(tasks, done, progress)
-        for outcome in outcomes.values():
-            total.add(outcome.tally)
-        return [shard for name in sorted(outcomes) for shard in outcomes[name].shards]
+        return self._run_stage(tasks, done, progress, total)[0]
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -479,8 +478,7 @@ def _name_shards(shards: Sequence[Shard], format: str) -> list[tuple[Shard, str]
     for split in sorted({shard.split for shard in shards}):
         chosen = [shard for shard in shards if shard.split == split]
         for number, shard in enumerate(chosen):
-            name = f"{split}-{number:05d}-of-{len(chosen):05d}{SUFFIXES[format]}"
-            named.append((shard, name))
+            named.append((shard, f"{split}-{number:05d}-of-{len(chosen):05d}{SUFFIXES[format]}"))
     return named
 
 
