@@ -421,6 +421,46 @@ def test_a_high_id_is_not_given_to_fastokens(high: int) -> None:
     assert own.backend == "tokenizers"
 
 
+@pytest.mark.parametrize(
+    ("change", "is_early"),
+    [
+        ({}, True),
+        ({"truncation": {"max_length": 1 << 22}}, False),
+        ({"added_tokens": [[1 << 22, "<s>", False, False, False, False, True]]}, False),
+        ({"pre_tokenizer": metaspace("always")}, False),
+        ({"normalizer": PREPEND}, False),
+    ],
+)
+def test_fastokens_does_not_wait_for_the_reference_unless_that_must_judge_the_file(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], is_early: bool
+) -> None:
+    given = json.dumps(json.loads(SHIPPED.read_text()) | change)
+    read: list[str] = []
+
+    def fail(*arguments: Any) -> Any:
+        raise ValueError("not read")
+
+    monkeypatch.setattr(fast, "load", read.append)
+    monkeypatch.setattr(huggingface, "ReferenceBackend", fail)
+    with pytest.raises(TokenizerError, match="not read"):
+        huggingface.HuggingFace(given, backend="eager")
+    assert read == [given] * is_early
+
+
+def test_what_fastokens_read_early_is_not_used_if_the_reference_changes_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = json.loads(SHIPPED.read_text())
+    data["model"]["dropout"] = 0.5
+    given = json.dumps(data)
+    read: list[str] = []
+    load_text = fast.load
+    monkeypatch.setattr(fast, "load", lambda text: (read.append(text), load_text(text))[1])
+    own = huggingface.HuggingFace(given, backend="eager")
+    assert read[0] == given and len(read) == 2 and '"dropout":null' in read[1]
+    assert own.backend == "fastokens"
+
+
 def test_a_process_without_threads_loads_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(self: Thread) -> None:
         raise RuntimeError("can't start new thread")

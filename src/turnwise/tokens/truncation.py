@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Literal, get_args
 
 from turnwise.errors import MessageError
@@ -54,10 +55,8 @@ def encode_within_limit(request: EncodeRequest) -> Encoded:
     encoded = encode_newest_rounds(request, encode_once)
     if len(encoded) <= limit:
         return encoded
-    if request.overflow == "truncate":
-        cut = cut_last_turn(encoded, limit)
-        if cut is not None:
-            return cut
+    if request.overflow == "truncate" and (cut := cut_last_turn(encoded, limit)):
+        return cut
     raise too_long(encoded, request)
 
 
@@ -81,8 +80,9 @@ def encode_newest_rounds(
 
     def fits(count: int) -> bool:
         encoded = encode_whole(_keep_newest_rounds(request, rounds, system, count))
-        found[len(encoded) <= limit] = encoded
-        return len(encoded) <= limit
+        is_short = len(encoded) <= limit
+        found[is_short] = encoded
+        return is_short
 
     most = len(rounds)
     if first_try is None or first_try >= most:
@@ -139,8 +139,7 @@ def split_rounds(messages: Messages) -> tuple[list[list[int]], list[int]]:
         if role in SYSTEM_ROLES:
             system.append(index)
             continue
-        is_question = role == "user"
-        if not rounds or (is_question and messages[rounds[-1][-1]].get("role") != "user"):
+        if not rounds or (role == "user" and messages[rounds[-1][-1]].get("role") != "user"):
             rounds.append([])
         rounds[-1].append(index)
     return rounds, system
@@ -152,10 +151,7 @@ def _keep_newest_rounds(
     """Return the request with its system messages and so many of its newest rounds."""
     if count == len(rounds):
         return request
-    indices = list(system)
-    for kept in rounds[-count:]:
-        indices += kept
-    indices.sort()
+    indices = sorted(chain(system, *rounds[-count:]))
     messages = [request.messages[index] for index in indices]
     return request._replace(messages=messages, kept_messages=indices)
 

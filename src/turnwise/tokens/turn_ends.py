@@ -57,18 +57,15 @@ def find_turn_end(
     first = bisect_left(specials, turn.start, key=_get_start)
     after = bisect_left(specials, turn.end, first, key=_get_start)
     inside = specials[first:after]
-    stop = _find_stop_after_content(table, text, turn, inside, stops)
-    if stop is not None:
+    if stop := _find_stop_after_content(table, text, turn, inside, stops):
         return _without_stripped_space(text, stop)
-    spelled = _find_spelled_stop(table, text, turn, stops)
-    if spelled is not None:
+    if spelled := _find_spelled_stop(table, text, turn, stops):
         return spelled
     if after < len(specials):
         following = specials[after]
         if following.token.text in stops and is_blank(text, turn.end, following.start):
             return _without_stripped_space(text, following)
-    spelled = _find_spelled_opening(table, text, turn.end, stops)
-    if spelled is not None:
+    if spelled := _find_spelled_opening(table, text, turn.end, stops):
         return spelled
     if inside and is_blank(text, inside[-1].end, turn.end):
         return _without_stripped_space(text, inside[-1])
@@ -150,12 +147,11 @@ def _find_reply_end(table: PieceTable, turn: TextSpan) -> int:
 
 def _find_first_ends(table: PieceTable, turn: TextSpan) -> dict[Path, int]:
     """Return where the first text of each field of a message in a turn ends."""
-    first_ends: dict[Path, int] = {}
-    for _, end, leaf in origins_in(table, turn):
-        path = _field_of_message(leaf)
-        if path is not None:
-            first_ends.setdefault(path, end)
-    return first_ends
+    return {
+        path: end  # the first one comes last
+        for _, end, leaf in origins_in(table, turn, backwards=True)
+        if (path := _field_of_message(leaf)) is not None
+    }
 
 
 def _field_of_message(leaf: Any) -> Path | None:

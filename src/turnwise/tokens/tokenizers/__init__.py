@@ -131,8 +131,7 @@ def _not_a_tokenizer(source: object) -> TokenizerError:
 
 def _state_of(source: object) -> Hashable:
     """Return a value that changes when tokens are added to an object, or get another name."""
-    count: Callable[[], int] | None = getattr(source, "get_vocab_size", None)
-    count = count or getattr(source, "__len__", None)
+    count = getattr(source, "get_vocab_size", None) or getattr(source, "__len__", None)
     return count() if count else None, str(getattr(source, "special_tokens_map", None))
 
 
@@ -140,7 +139,7 @@ def _get_or_make(key: Hashable, source: object, make: Callable[[], Tokenizer]) -
     """Return the cached tokenizer that was made from this very object, else make it."""
     with _lock:
         get_source, cached = _cache.get(key, (None, None))
-        if get_source is not None and cached is not None and get_source() is source:
+        if get_source and cached and get_source() is source:
             _cache.move_to_end(key)
             return cached
     made = make()

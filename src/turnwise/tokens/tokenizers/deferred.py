@@ -65,7 +65,7 @@ class DeferredBackend:
             return
         with self._lock:
             self._start_loading()
-        if self._thread is not None and self._thread.is_alive():
+        if self._thread and self._thread.is_alive():
             self._thread.join()
         if self._loaded is not None:
             self._adopt(self._loaded)
@@ -86,7 +86,7 @@ class DeferredBackend:
     def _start_loading(self) -> None:
         """Load the fast back end in a thread, unless one is at it."""
         # A thread that was loading when the process was forked does not live in the child.
-        if self._loaded is None and (self._thread is None or not self._thread.is_alive()):
+        if self._loaded is None and not (self._thread and self._thread.is_alive()):
             thread = Thread(target=self._run, name="turnwise loads fastokens")
             try:
                 thread.start()

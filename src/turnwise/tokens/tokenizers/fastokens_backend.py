@@ -20,6 +20,8 @@ from turnwise.tokens.tokenizers.normalization import rewrite_without_prefix
 MIN_PARALLEL = 64  # texts: to hand fewer to other threads takes longer than to encode them
 ID_SIZE = 4  # bytes
 
+load = fastokens.Tokenizer.from_json_str
+
 
 class FastokensBackend:
     """The fastokens library on what the reference has loaded."""
@@ -29,11 +31,11 @@ class FastokensBackend:
         self.pipeline = reference.pipeline
         components = rewrite_without_prefix(reference.normalizer, reference.pre_tokenizer)
         self.is_rewritten = components != (reference.normalizer, reference.pre_tokenizer)
-        text = reference.to_text()
+        text, early = reference.to_text(), reference.early
         if self.is_rewritten:
             parts = dict(zip(("normalizer", "pre_tokenizer"), components, strict=True))
-            text = json.dumps({**json.loads(text), **parts})
-        self.full = fastokens.Tokenizer.from_json_str(text)
+            text, early = json.dumps({**json.loads(text), **parts}), None
+        self.full = early.result() if early else load(text)
         self.full.no_truncation()
         self.full.no_padding()
         self.full.add_tokens(reference.extra)

@@ -46,17 +46,21 @@ _HIDDEN_NAME = re.compile(r"\\u00(?:4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9a])", re.I
 _AFTER_MODEL = re.compile(f'"(?:{"|".join(PARTS)})"[ \t\r\n]*:[ \t\r\n]*[^-0-9 \t\r\n]')
 
 
-def check_tokenizer_file(text: str) -> None:
-    """Raise a TokenizerError for a file that a library must not read.
+def check_tokenizer_file(text: str) -> list[tuple[str, Any]]:
+    """Return the parts of a file that say how text is changed.
 
     A text that is not JSON is left to the library, which says what is wrong with it.
+
+    Raises:
+        TokenizerError: a library must not read it.
     """
     try:
         parts = list(_read_parts(text))
     except (ValueError, RecursionError):
-        return  # the libraries refuse it too
+        return []  # the libraries refuse it too
     for name, part in parts:
         _check_part(name, part)
+    return parts
 
 
 def _read_parts(text: str) -> Iterator[tuple[str, Any]]:

@@ -35,10 +35,17 @@ class ReferenceBackend:
     Args:
         source: the text of the file, which was checked, or a tokenizer of the library, which is not changed.
         declared: the tokens that are declared beside the file.
+        early: the file as fastokens reads it, which may be loading.
     """
 
-    def __init__(self, source: str | library.Tokenizer, declared: DeclaredTokens) -> None:
+    def __init__(
+        self,
+        source: str | library.Tokenizer,
+        declared: DeclaredTokens,
+        early: Any = None,
+    ) -> None:
         self._source = source
+        self.early = early
         if isinstance(source, str):
             self.full = library.Tokenizer.from_str(source)
         else:
@@ -48,7 +55,7 @@ class ReferenceBackend:
         self.full.post_processor = None  # it adds bos and eos, and moves offsets
         if getattr(self.full.model, "dropout", None):
             self.full.model.dropout = None  # the same text must have the same ids
-            self._source = self.full
+            self._source, self.early = self.full, None
         self.extra = self._find_missing(declared)
         self.full.add_tokens(self.extra)
         self.normalizer = _to_json(self.full.normalizer)
@@ -61,21 +68,15 @@ class ReferenceBackend:
         # Writing it anew takes a sixth of a second.
         return self._source if isinstance(self._source, str) else self.full.to_str()
 
-    def find_highest_id(self) -> int:
-        """Return the highest id of all tokens."""
-        return max(self.full.get_vocab().values(), default=0)
-
     def _find_missing(self, declared: DeclaredTokens) -> list[library.AddedToken]:
         """Return the declared tokens that the file does not have, or has with other flags."""
         table = self.full.get_added_tokens_decoder().values()
         rows = [library.AddedToken(**row) for row in declared.rows]
-        present = {repr(token) for token in table}
+        present = set(map(repr, table))
         texts = {token.content for token in (*table, *rows)}
         missing = [token for token in rows if repr(token) not in present]
-        for row in declared.specials:
-            if row["content"] not in texts:
-                missing.append(library.AddedToken(**row))
-        return missing
+        specials = [row for row in declared.specials if row["content"] not in texts]
+        return missing + [library.AddedToken(**row) for row in specials]
 
     def _with_same_model(self, normalizer: Any, pre_tokenizer: Any) -> library.Tokenizer:
         """Return a tokenizer with the same model and no added tokens."""
@@ -133,13 +134,11 @@ class ReferenceBackend:
 
     def find_normalised(self) -> frozenset[str]:
         """Return the added tokens that the library matches in the normalised text, under another spelling."""
-        normalizer = self.full.normalizer
-        if not normalizer:
-            return frozenset()
+        normalize = getattr(self.full.normalizer, "normalize_str", str)
         return frozenset(
             token.content
             for token in self.full.get_added_tokens_decoder().values()
-            if token.normalized and normalizer.normalize_str(token.content) != token.content
+            if token.normalized and normalize(token.content) != token.content
         )
 
     def find_native(self) -> frozenset[int]:
@@ -148,8 +147,11 @@ class ReferenceBackend:
         Merges give a token for no text if they do not give it for its own: they are the same inside of any word.
         """
         model = self.full.model
-        ids = [token.id for token in self.list_added() if token.control]
-        known = {id: text for id in ids if (text := model.id_to_token(id)) is not None}
+        known = {
+            token.id: text
+            for token in self.list_added()
+            if token.control and (text := model.id_to_token(token.id)) is not None
+        }
         affixes = ("continuing_subword_prefix", "end_of_word_suffix")
         if isinstance(model, library.models.BPE) and not any(getattr(model, a) for a in affixes):
             return frozenset(
@@ -186,13 +188,10 @@ def share_model(given: library.Tokenizer) -> library.Tokenizer | None:
         component = getattr(given, part)
         if component is not None:
             setattr(made, part, component)
-    table = given.get_added_tokens_decoder()
-    made.add_tokens([token for _, token in sorted(table.items())])
-    copied = made.get_added_tokens_decoder()
-    is_same = {id: repr(token) for id, token in copied.items()} == {
-        id: repr(token) for id, token in table.items()
-    }
-    return made if is_same else None
+    rows = sorted(given.get_added_tokens_decoder().items())
+    made.add_tokens([token for _, token in rows])
+    copied = sorted(made.get_added_tokens_decoder().items())
+    return made if repr(copied) == repr(rows) else None
 
 
 def _to_json(component: Any) -> Component | None:

@@ -3,14 +3,18 @@
 `tokenizers` is the reference (`hf_backend.py`). fastokens reads the same file (`fastokens_backend.py`), is many times
 faster, and is used after it gave the same ids on a fixed set of texts (`selfcheck.py`). Where it does not, a warning
 says so, once. It takes long to load, so that is done when enough text has been encoded (`deferred.py`), or at once if
-the caller asks for it by name or knows that there will be much text ("eager").
+the caller asks for it by name or knows that there will be much text ("eager"): then both libraries read the file at the
+same time, if fastokens may read it as it is.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -43,6 +47,9 @@ from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 NOTHING_DECLARED = DeclaredTokens()
 # fastokens has one row for each id up to the highest, and ends the process without memory.
 MAX_FAST_ID = 1 << 22
+# Files that fastokens must not read before `tokenizers` has: an id may be too high, or the file must be rewritten.
+MAYBE_HIGH = re.compile(r":\s*\d{7}")
+NOT_PLAIN = re.compile(r"'(?:Metaspace|Prepend)'|\[\d{7}")
 MAX_UNPICKLED = 8  # tokenizers that were pickled whole and are kept
 
 _warned: set[str] = set()  # names of tokenizers that fastokens cannot encode
@@ -63,11 +70,23 @@ class HuggingFace(LoadedTokenizer):
         backend: str | None = None,
     ) -> None:
         self._wanted = choose_backend(backend)
-        hint = "It should be the tokenizer.json of a model."
-        with wrap_errors(f"{name} is not a tokenizer that `tokenizers` can read", hint):
+        early = None
+        with (
+            wrap_errors(
+                f"{name} is not a tokenizer that `tokenizers` can read",
+                "It should be the tokenizer.json of a model.",
+            ),
+            ThreadPoolExecutor(1) as thread,
+        ):
             if isinstance(source, str):
-                check_tokenizer_file(source)
-            self._reference = reference = ReferenceBackend(source, declared)
+                parts = check_tokenizer_file(source)
+                if self._wanted == EAGER and not (
+                    NOT_PLAIN.search(repr(parts)) or MAYBE_HIGH.search(source)
+                ):
+                    # fastokens lets other threads run while it loads, and `tokenizers` does not.
+                    with suppress(TokenizerError, RuntimeError):  # no fastokens, or no threads
+                        early = thread.submit(import_adapter("fastokens_backend").load, source)
+            self._reference = reference = ReferenceBackend(source, declared, early)
             self.normalised = reference.find_normalised()
             super().__init__(name, reference.list_added(), declared.named, reference.find_native())
         self._encoder: Backend = reference
@@ -83,7 +102,8 @@ class HuggingFace(LoadedTokenizer):
     def _load_fastokens(self) -> FastBackend:
         reference = self._reference
         positions = (START, AFTER, WITHIN) if reference.pipeline.prefixed else (START,)
-        if (highest := reference.find_highest_id()) > MAX_FAST_ID:
+        highest = 0 if reference.early else max(reference.full.get_vocab().values(), default=0)
+        if highest > MAX_FAST_ID:
             return FastBackend(None, f"it has an id of {highest}, too high for a table of all ids")
         try:
             fast: Backend = import_adapter("fastokens_backend").FastokensBackend(reference)
@@ -97,7 +117,7 @@ class HuggingFace(LoadedTokenizer):
 
     def _use_fastokens(self, fast: FastBackend) -> None:
         """Encode with fastokens from now on, if it agrees with the reference."""
-        if fast.backend is not None and fast.problem is None:
+        if fast.backend and not fast.problem:
             self._encoder, self.backend = fast.backend, "fastokens"
             if fast.decodes_alike:
                 self._decoder = fast.backend

@@ -36,13 +36,12 @@ class SentencePiece(BaseTokenizer):
     def __init__(self, processor: Any, name: str) -> None:
         self._processor = processor
         self._model: bytes = processor.serialized_model_proto()
-        rows = []
-        native = []
-        for id, kind in enumerate(_piece_types(self._model)):
-            if kind in (CONTROL, USER_DEFINED):
-                rows.append(Added(processor.id_to_piece(id), id, kind == CONTROL))
-            if kind == USER_DEFINED:
-                native.append(id)
+        rows = [
+            Added(processor.id_to_piece(id), id, kind == CONTROL)
+            for id, kind in enumerate(_piece_types(self._model))
+            if kind in (CONTROL, USER_DEFINED)
+        ]
+        native = [row.id for row in rows if not row.special]
         named = {
             f"{name}_token": processor.id_to_piece(id)
             for name in NAMES

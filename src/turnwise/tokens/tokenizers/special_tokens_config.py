@@ -55,8 +55,11 @@ def _named_tokens(config: JsonMapping) -> dict[str, str]:
     """Return the texts of all keys such as `bos_token`."""
     extra = config.get("extra_special_tokens")
     tokens = {**(extra if isinstance(extra, dict) else {}), **config}
-    texts = {key: _content(value) for key, value in tokens.items() if key.endswith("_token")}
-    return {key: text for key, text in texts.items() if text}
+    return {
+        key: text
+        for key, value in tokens.items()
+        if key.endswith("_token") and (text := _content(value))
+    }
 
 
 def _content(token: object) -> str | None:
@@ -99,8 +102,9 @@ def _special_rows(config: JsonMapping) -> list[TokenRow]:
             tokens += value.values()
         elif isinstance(value, list):
             tokens += value
-    flags = {_content(token): _flags(token) for token in tokens if _content(token)}
+    flags = {_content(token): _flags(token) for token in tokens}
     return [
         {"content": text, "normalized": False, **given, "special": True}
         for text, given in flags.items()
+        if text
     ]

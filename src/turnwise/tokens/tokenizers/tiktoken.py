@@ -49,7 +49,7 @@ class Tiktoken(BaseTokenizer):
         ids = {text: encoding.encode_single_token(text) for text in encoding.special_tokens_set}
         rows = [
             Added(text, ids[text], ids[text] not in plain_ids)
-            for text in sorted(ids, key=lambda text: ids[text])
+            for text in sorted(ids, key=ids.__getitem__)
         ]
         super().__init__(name, rows, named)
 
