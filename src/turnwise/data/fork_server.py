@@ -26,6 +26,7 @@ import os
 import pickle
 import select
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -73,11 +74,10 @@ def _load(connection: Connection[Any, Any]) -> Job | None:
     problem: TurnwiseError
     try:
         with ThreadPoolExecutor(1) as thread:
-            backend = choose_backend(None) or EAGER
-            loading = thread.submit(tokenizers.tokenizer, connection.recv(), backend=backend)
-            import_module("turnwise.data.job")  # with all that a job needs,
-            import_module("turnwise.batch")  # which a template imports when it encodes
-            given: Job = connection.recv()
+            loading = thread.submit(
+                tokenizers.tokenizer, connection.recv(), backend=choose_backend(None) or EAGER
+            )
+            given: Job = connection.recv()  # which imports all that a job needs
             job = given.load(loading.result)
         digests = job.describe()
     except TurnwiseError as error:
@@ -86,7 +86,12 @@ def _load(connection: Connection[Any, Any]) -> Job | None:
         reason = f"{type(error).__name__}: {error}"
         problem = DataError(f"the recipe cannot be sent to worker processes: {reason}", hint=REMEDY)
     else:
-        import_module("pyarrow").set_cpu_count(1)  # other workers have the other processors
+        arrow = import_module("pyarrow")
+        arrow.set_cpu_count(1)  # other workers have the other processors
+        # For its first list, pyarrow imports pandas if it finds it: a quarter of a second in each worker.
+        path, sys.path = sys.path, []
+        arrow.array([])
+        sys.path = path
         # What is here now is never garbage, and must not be copied by a collector that marks it.
         gc.freeze()
         connection.send((READY, digests))

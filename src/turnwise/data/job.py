@@ -16,6 +16,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import turnwise.batch  # noqa: F401  # which a template imports when it encodes: here before workers are forked
 from turnwise.data import exchange
 from turnwise.data.chunks import InputChunk, Survey
 from turnwise.data.finish import finish
@@ -131,6 +133,8 @@ class Job:
             TurnwiseError: one of them cannot be loaded.
         """
         template = Kernel(self.recipe).template
+        with suppress(TurnwiseError):  # comes again when the kernel is loaded
+            template.grammar  # noqa: B018  # is derived while the tokenizer loads
         recipe = replace(self.recipe, template=template, tokenizer=load_tokenizer())
         return replace(self, recipe=recipe)
 
@@ -267,8 +271,7 @@ def _write_rejected(record: JsonMapping) -> bytes:
 
 def digest_tokenizer(tokenizer: Tokenizer) -> str:
     """Return a digest of the files of a tokenizer; for one given as an object, of its ids for some texts."""
-    source = getattr(tokenizer, "source", None)
-    name = getattr(source, "name", None)
+    name = getattr(getattr(tokenizer, "source", None), "name", None)
     if not isinstance(name, str):
         return _digest([compute_fingerprint(tokenizer)])
     path = files.SHIPPED if name == "turnwise" else files.resolve(name)
