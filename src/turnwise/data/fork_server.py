@@ -58,6 +58,7 @@ def main(descriptor: int, count: int) -> None:
         descriptor: the file descriptor of this end of the connection.
         count: the most workers.
     """
+    gc.set_threshold(100_000)  # imports and rows make many objects, and hardly any garbage
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it cannot wait for workers
     engine: Connection[Any, Any] = Connection(descriptor)
     try:
@@ -126,9 +127,9 @@ def _serve(engine: Connection[Any, Any], job: Job, count: int) -> None:
                 tasks.append(message)
             while tasks:
                 idle = next((worker for worker in workers if not worker.task), None)
-                if idle is None and len(workers) == count:
-                    break
                 if idle is None:
+                    if len(workers) == count:
+                        break
                     idle = _fork(job, [engine, *(worker.connection for worker in workers)])
                     workers.append(idle)
                 task = tasks.popleft()
