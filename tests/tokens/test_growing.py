@@ -229,6 +229,27 @@ def test_two_conversations_may_be_encoded_at_once(monkeypatch: pytest.MonkeyPatc
         assert encoded.input_ids == template.encode(chat, "turnwise").input_ids
 
 
+@pytest.mark.parametrize("days", [1, 1.0, True])
+def test_prompts_of_equal_numbers_are_others(days: object) -> None:
+    """A generation prompt in the loop over messages is found by comparing the whole prompt."""
+    in_loop = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for call in m.tool_calls or [] %}"
+        "{{ call.function.name }}{{ call.function.arguments.days }}{% endfor %}<|im_end|>\n"
+        "{% if loop.last and add_generation_prompt %}<|im_start|>assistant\n{% endif %}{% endfor %}"
+    )
+    template, growing = turnwise.compile(in_loop), GrowingPrompt()
+    chat: list[Any] = [{"role": "user", "content": "Tides?"}]
+    for number in (1, days):
+        call = {"type": "function", "function": {"name": "tide", "arguments": {"days": number}}}
+        called = {"role": "assistant", "content": "", "tool_calls": [call]}
+        chat = [*chat[:1], called, {"role": "tool", "content": "High"}, *chat[3:]]
+        chat += [{"role": "assistant", "content": "High."}, {"role": "user", "content": "Bye"}]
+        found = template.encode(chat[:-2], "turnwise", add_generation_prompt=True, growing=growing)
+        assert (
+            found.turns == template.encode(chat[:-2], "turnwise", add_generation_prompt=True).turns
+        )
+
+
 def test_losses_before_the_first_written_message_are_told() -> None:
     only_replies = (
         "{% for m in messages %}<|im_start|>{{ m.role }}\n"

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from operator import itemgetter
@@ -233,6 +233,10 @@ class GrowingPrompt:
         rendering = request.render(request.messages)
         encoded, earlier = None, self.prefix
         if earlier is not None:
+            known = earlier.chat.given
+            if not (known and chat.given.startswith(known)):
+                # Messages may be equal and written in other ways: 1, 1.0 and True.
+                earlier = replace(earlier, prompts={})
             point = earlier.find_checkpoint(request, rendering.output)
             encoded = _encode_from(request, rendering, earlier, point)
         if encoded is None:
