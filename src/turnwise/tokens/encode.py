@@ -311,5 +311,5 @@ def find_turn_delimiters(request: EncodeRequest) -> frozenset[str]:
         attribution = Attribution(rendering.piece_table, probe, get_option=request.get_option)
         matches = attribution.find_allowed_tokens(matcher, rendering.text)
         delimiters |= attribution.turn_delimiters(matches)
-    cache[request.tokenizer] = frozenset(delimiters)
-    return cache[request.tokenizer]
+    known = cache[request.tokenizer] = frozenset(delimiters)
+    return known

@@ -95,8 +95,7 @@ def find_pad(ids: Sequence[int], texts: Mapping[int, str]) -> TokenSpan | None:
     names = {texts[id] for id in added}
     unpaired = [id for id in added if not find_partner(texts[id], names)]
     counts = Counter(unpaired)
-    single = [id for id in unpaired if counts[id] == 1]
-    chosen = single or unpaired
+    chosen = [id for id in unpaired if counts[id] == 1] or unpaired
     return find_run(ids, chosen[-1]) if chosen else None
 
 

@@ -91,8 +91,7 @@ class ReplyTokens:
     def as_text_or_ids(self, text: str, ids: list[int]) -> str | list[int]:
         """Return the text if all special tokens that it spells are real: it is parsed alike, and faster than ids."""
         spelled = [match.token.id for match in encoder_for(self._tokenizer).matcher.find(text)]
-        real = [id for id in ids if id in self.added_ids]
-        return text if spelled == real else ids
+        return text if spelled == [id for id in ids if id in self.added_ids] else ids
 
     def is_finished(self, text: str, ids: Sequence[int]) -> bool:
         """Return whether a reply ends with a stop, which is a token if the tokenizer has one for it."""
@@ -121,8 +120,7 @@ def find_token_ends(tokenizer: Tokenizer, before: Sequence[int], ids: Sequence[i
     end = 0
     for index in range(len(before), len(window)):
         text = tokenizer.decode(window[start : index + 1])
-        is_whole = not text.endswith(INCOMPLETE) or index - done >= MAX_WINDOW
-        if is_whole:
+        if not text.endswith(INCOMPLETE) or index - done >= MAX_WINDOW:
             end += max(0, len(text) - length)
             start, done = done, index + 1
             length = len(tokenizer.decode(window[start:done]))

@@ -179,8 +179,8 @@ class TokenMatcher:
         """Return the first place before `limit` where a token begins, and the longest token there."""
         if not self.added:
             return None
-        end = limit + self.longest  # a token may reach beyond the limit
-        candidate = self.pattern.search(text, position, end)
+        # A token may reach beyond the limit.
+        candidate = self.pattern.search(text, position, limit + self.longest)
         if candidate is None or candidate.start() >= limit:
             return None
         start = candidate.start()

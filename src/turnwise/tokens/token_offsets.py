@@ -96,8 +96,8 @@ class TokenOffsets:
         end, end_id = self._span_end(index)
         if character == end or token is not None:
             return end_id
-        inside = bisect_left(self._ends_in_span(index), character) + 1
-        return min(first + inside, end_id)  # a span may have no tokens at all
+        # A span may have no tokens at all.
+        return min(first + bisect_left(self._ends_in_span(index), character) + 1, end_id)
 
     def _ends_in_span(self, index: int) -> list[int]:
         """Return where each token of a span ends, and the next one starts."""
