@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.sections import OutputSection, SectionedOutput
@@ -38,6 +39,7 @@ from turnwise.engine.segments.facts import (
     LoopOverMessages,
     ProvenSegment,
 )
+from turnwise.engine.segments.names import INDEX, LITERAL, TEXT, PathNames, find_subject
 from turnwise.engine.segments.sources import HAS_WORDS, IS_MADE
 from turnwise.engine.segments.symbols import SOME_FIELD
 
@@ -47,7 +49,6 @@ OF_INNER_ROUND = re.compile(r"\b[jwM]\b|\bselect\(")  # the same, of a loop in a
 OF_OTHERS = re.compile(r"\b[MNn]\b|\bselect\(|\bformat_now\(|\bBr*\d")
 # In the source of a trail about more than which message is at hand.
 OF_CONVERSATION = re.compile(r"\b(?:[ijmwMnS]|[LR]\d+|Br*\d+t|select|format_now)\b")
-TEXT = r"'(?:[^'\\]|\\.)*'"
 # What is known of messages that have a role and a content, both text, and nothing else.
 OF_PLAIN = re.compile(r"(?:m|M\[0\])\.get\('(?:role|content)'\)\.__class__ is str|'(\w+)' in m")
 PLAIN_KEYS = (None, "role", "content")
@@ -68,7 +69,9 @@ WITH_SECTIONS = "    out = SectionedOutput(); sections = out.sections = []"
 OUTER_LOOP, INNER_LOOP = "for i in range(rounds):", "for j in range(rounds):"
 # Of the walk, of a round, and of a loop.
 ENDS = ("return out, missing, others, carried, T, price, cost, steps, size", "continue", "break")
-LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?""")
+OF_LITERAL = re.compile(LITERAL)
+GET = re.compile(rf"\.get\(({TEXT})\)")
+HAS_CLASS = re.compile(r"kind\((\(.*\))\) == '(list|dict|int|float)'")
 STATE = re.compile(rf"S\[({TEXT})\]")
 IN_STATE = re.compile(r"'[^']+' in S\b")
 # The number of a round beside one of the state, and the question whether that is one.
@@ -81,7 +84,7 @@ COUNT = re.compile(r"len\(select\(S, M, \d+, K\d+\)\)")
 OWN_INDEX = re.compile(r"(?:\(\d+ \+ )*i\)*")
 # What a round that is not the last finds the same with more messages; N is the number of rounds.
 SAME = re.compile(
-    rf"M\[(?:\(\d+ \+ )*(?:\d+|i|{NEIGHBOUR})\)*\]|0 <= (?:0|i|{NEIGHBOUR}) < N"
+    rf"M\[{INDEX}\]|0 <= (?:0|i|{NEIGHBOUR}) < N"
     rf"|\(i \+ 1\) (?:==|<) N|\(i - 1\) < N|\(-[nN]\) <= {NEIGHBOUR}|[nN] > 0|[nN] >= 1"
 )
 
@@ -165,7 +168,7 @@ def compile_walk(
     """
     code = _WalkCode(constants, with_trails, with_memory, is_plain)
     try:
-        code.write_tree(entry.root, 1, None)
+        code.write_tree(entry.root, 1, None, PathNames({}, count(1)))
         source = "\n".join(code.lines)
         if INNER_LOOP in source:  # the sections of a round are pieces of one text
             source = source.replace(WITH_SECTIONS, "    sections = []")
@@ -207,6 +210,7 @@ class _WalkCode:
         node: FactBranch,
         depth: int,
         loop: LoopOverMessages | None,
+        names: PathNames,
         is_of_state: bool = True,
     ) -> None:
         """Write the code of a tree. Each branch leaves the round or the function, so the last is not indented further.
@@ -215,48 +219,56 @@ class _WalkCode:
             node: the tree.
             depth: of its indentation.
             loop: the loop of which this is a round, if it is one.
+            names: those of the path so far.
             is_of_state: whether nothing but the state decided so far.
         """
         lines, indent = self.lines, "    " * depth
         of_round = OF_INNER_ROUND if loop is not None and loop.around else OF_ROUND
         while isinstance(node := self._skip_known(node), FactNode):
             *others, (last, following) = node.branches.items()
-            name = PLAIN_WORDS.get(node.source, node.source) if self._is_plain else node.source
-            is_of_state &= not of_round.search(name)
+            asked = PLAIN_WORDS.get(node.source, node.source) if self._is_plain else node.source
+            is_of_state &= not of_round.search(asked)
+            if last is True and not others:  # a subscript fails without the field, and is faster
+                asked = OF_TEXT.sub(r"[\1]\2", asked)
+            asked = names.name_subject(asked)
             if others:
                 name = f"v{len(lines)}"
-                lines.append(f"{indent}{name} = {node.source}")
+                lines.append(f"{indent}{name} = {asked}")
                 for answer, branch in others:
                     lines.append(f"{indent}if {_compare(name, answer)}:")
-                    self.write_tree(branch, depth + 1, loop, is_of_state)
+                    self.write_tree(branch, depth + 1, loop, names.fork(), is_of_state)
+                asked = name
             if set(map(repr, node.branches)) != BOTH:
-                asked = _compare(name, last)
-                if last is True:  # a subscript fails without the field, and is faster
-                    asked = OF_TEXT.sub(r"[\1]\2", asked)
-                lines.append(f"{indent}if not ({asked}): return None")
+                lines.append(f"{indent}if not ({_compare(asked, last)}): return None")
             node = following
         if node is None or (self._with_trails and node.output is None):
             lines.append(f"{indent}return None")
             return
         # If only the state decided, and it stays, all rounds that follow do the same: nothing.
         is_last = loop is not None and is_of_state and _does_nothing(node, loop)
-        self._write_segment(node, indent, loop, is_last)
+        self._write_segment(node, indent, loop, names, is_last)
         if node.loop is not None:
-            self._write_loop(node.loop, depth)
-            self.write_tree(node.loop.after.root, depth, loop, False)
+            self._write_loop(node.loop, depth, names)
+            self.write_tree(node.loop.after.root, depth, loop, names, False)
         else:
             lines.append(f"{indent}{ENDS[(loop is not None) + is_last]}")
 
     def _skip_known(self, node: FactBranch) -> FactBranch:
-        """Return what comes after questions that plain messages answer."""
-        while self._is_plain and isinstance(node, FactNode):
-            known = OF_PLAIN.fullmatch(node.source)
-            if not known or (answer := known[1] in PLAIN_KEYS) not in node.branches:
+        """Return what comes after questions that plain messages answer, or that the next question answers, too."""
+        while isinstance(node, FactNode):
+            known = OF_PLAIN.fullmatch(node.source) if self._is_plain else None
+            if known and (answer := known[1] in PLAIN_KEYS) in node.branches:
+                node = node.branches[answer]
+                continue
+            if len(node.branches) > 1:
                 break
-            node = node.branches[answer]
+            ((answer, following),) = node.branches.items()
+            if not _is_implied(node.source, answer, following):
+                break
+            node = following
         return node
 
-    def _write_loop(self, loop: LoopOverMessages, depth: int) -> None:
+    def _write_loop(self, loop: LoopOverMessages, depth: int, names: PathNames) -> None:
         indent = "    " * depth
         steps, size = loop.body.steps, loop.body.size
         begin = [
@@ -264,13 +276,13 @@ class _WalkCode:
             f"rounds = {loop.count}; steps += rounds * {steps} + {LOOP_START_COST}; size += rounds * {size}",
             "pass" if loop.around else f"left = []; cost += {loop.body.cost}",
         ]
-        self.lines += [f"{indent}{line}" for line in begin]
+        self.lines += [f"{indent}{names.use(line)}" for line in begin]
         is_resumed = self._with_memory and not loop.around and self._resume_loop(loop, indent)
         if not is_resumed:
             self.lines.append(f"{indent}{INNER_LOOP if loop.around else OUTER_LOOP}")
         if loop.taken:
             self.lines.append(f"{indent}    {loop.taken} = {loop.element}")
-        self.write_tree(loop.body.root, depth + 1, loop)
+        self.write_tree(loop.body.root, depth + 1, loop, names.fork())
         if _counts(loop):
             if loop.skipped:
                 skipped = f"range(min({loop.skipped}, n))"
@@ -307,7 +319,12 @@ class _WalkCode:
         return True
 
     def _write_segment(
-        self, node: ProvenSegment, indent: str, loop: LoopOverMessages | None, is_last: bool
+        self,
+        node: ProvenSegment,
+        indent: str,
+        loop: LoopOverMessages | None,
+        names: PathNames,
+        is_last: bool,
     ) -> None:
         lines = self._note_fields(node, loop)
         if node.writes_tools is not False:
@@ -329,7 +346,7 @@ class _WalkCode:
         if state:
             targets = ", ".join(f"S[{key!r}]" for key in state)
             lines.append(f"{targets}, = {', '.join(state.values())},")
-        self.lines += [f"{indent}{line}" for line in lines]
+        self.lines += [f"{indent}{names.use(line)}" for line in lines]
 
     def _note_fields(self, node: ProvenSegment, loop: LoopOverMessages | None) -> list[str]:
         """Return the lines that note which fields are written: whole ones of other messages, and the own message if
@@ -362,10 +379,10 @@ class _WalkCode:
             if source.startswith("*"):
                 item += len(self.scope[source[1:]])
             else:
-                trail = LITERAL.sub("", next(rest)).replace(index, "")
+                trail = OF_LITERAL.sub("", next(rest)).replace(index, "")
                 is_known = OF_CONVERSATION.search(trail) is None
                 # A text that is constant may be a mark.
-                if not is_known or (source not in self.scope and LITERAL.sub("", source)):
+                if not is_known or (source not in self.scope and OF_LITERAL.sub("", source)):
                     section.slots[item] = is_known
                 item += 2
         return [f"sections.append((({name}, {index}), len(out)))"]
@@ -395,7 +412,7 @@ def _looks_at_neighbours(loop: LoopOverMessages, sources: list[str]) -> bool:
     """Whether more messages change no round but the last: the others look at most one message ahead."""
     if not OWN_INDEX.fullmatch(loop.index):
         return False
-    plain = [COUNT.sub("", LITERAL.sub("", one)).replace(loop.count, "N") for one in sources]
+    plain = [COUNT.sub("", OF_LITERAL.sub("", one)).replace(loop.count, "N") for one in sources]
     return not any(OF_OTHERS.search(SAME.sub(" ", source)) for source in plain)
 
 
@@ -438,11 +455,32 @@ def _find_parts(node: ProvenSegment) -> set[str]:
     for written in (*whole, *node.carried):
         source = source.replace(written, "")
     found = set(OWN_FIELD.findall(source)) - node.keys
-    rest = LITERAL.sub("", OWN_FIELD.sub("", source))
+    rest = OF_LITERAL.sub("", OWN_FIELD.sub("", source))
     return found | {""} if OF_MESSAGES.search(rest) else found
 
 
 def _compare(name: str, answer: Any) -> str:
     if type(answer) is bool:
         return name if answer else f"not ({name})"
-    return f"{name} == {answer!r}"
+    return HAS_CLASS.sub(r"\1.__class__ is \2", f"{name} == {answer!r}")
+
+
+def _is_implied(question: str, answer: Any, following: FactBranch) -> bool:
+    """Whether the next question fails, or has none of its answers, where this one has another answer."""
+    if not isinstance(following, FactNode):
+        return False
+    source, answers = following.source, following.branches
+    if answer is True and len(answers) == 1:
+        ((next_answer, after),) = answers.items()
+        if next_answer is True:
+            source = OF_TEXT.sub(r"[\1]\2", source)
+        elif isinstance(after, FactNode) and _is_implied(source, next_answer, after):
+            source = after.source
+    subject = find_subject(source)
+    owner, _, key = subject.rpartition("[")
+    if answer is True and subject:
+        if source == subject and OF_TEXT.sub(r"[\1]\2", question) == f"{subject}.__class__ is str":
+            return set(map(type, answers)) == {str}
+        return question == f"{key[:-1]} in {owner}"
+    has_words = GET.sub(r"[\1]", question) == HAS_WORDS.format(subject)
+    return answer is False and has_words and source == f"kind({subject})" and "text" not in answers

@@ -124,6 +124,9 @@ def format_day(day: date, form: str) -> str:
 
 HELPERS = {
     "kind": kind_of,
+    "list": list,
+    "int": int,
+    "float": float,
     "str": str,
     "format_now": format_now,
     "select": select_messages,

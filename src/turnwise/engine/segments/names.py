@@ -1,0 +1,67 @@
+"""Names for the values that a walk looks up, so that each is looked up once on its path.
+
+    if not (kind(m['tool_calls']) == 'list'): return None    if not (kind(t1 := m['tool_calls']) == 'list'): return None
+    if not (len(m['tool_calls']) == 1): return None          if not (len(t1) == 1): return None
+    out += (m['tool_calls'][0]['name'],)                     out += (t1[0]['name'],)
+
+A question looks its subject up whatever the answer is, so the name holds for all that follows on the path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import count
+
+TEXT = r"'(?:[^'\\]|\\.)*'"
+LITERAL = r"""'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?"""
+INDEX = r"(?:\(\d+ \+ )*(?:\d+|i|\(i [-+] 1\))\)*"
+LOOKUP = rf"\b(?:[mw]|M\[{INDEX}\])(?:\[(?:{TEXT}|\d+)\])+"
+LOOKUP_OR_LITERAL = re.compile(f"({LOOKUP})|{LITERAL}")
+SUBJECT = re.compile(rf"(\(c := |(?:kind|len|bool|tuple)\(|(?:{TEXT}|K\d+) in |)({LOOKUP})")
+OF_SUBJECT = re.compile(r"\bc\b")
+
+
+class PathNames(dict[str, str]):
+    """The names of values on one path of a walk, by what was looked up.
+
+    Args:
+        known: those of the path so far.
+        numbers: of the names of all paths.
+    """
+
+    def __init__(self, known: dict[str, str], numbers: Iterator[int]) -> None:
+        super().__init__(known)
+        self._numbers = numbers
+
+    def fork(self) -> PathNames:
+        """Return the names for a path that leaves this one."""
+        return PathNames(self, self._numbers)
+
+    def use(self, source: str) -> str:
+        """Return a source with names for what it looks up."""
+        return LOOKUP_OR_LITERAL.sub(self._replace, source) if self else source
+
+    def _replace(self, found: re.Match[str]) -> str:
+        if (lookup := found[1]) is None:
+            return found[0]
+        known = max(filter(lookup.startswith, self), key=len, default="")
+        return self.get(known, "") + lookup[len(known) :]
+
+    def name_subject(self, question: str) -> str:
+        """Return a question with names for what it looks up, one of them for its subject."""
+        found = SUBJECT.match(question)
+        if found is None or found[2] in self:
+            return self.use(question)
+        start, lookup = found.groups()
+        value, rest = self.use(lookup), question[found.end() :]
+        name = self[lookup] = f"t{next(self._numbers)}"
+        if start == "(c := ":  # which is a name only for the question
+            return f"({name} := {value}{OF_SUBJECT.sub(name, rest)}"
+        return f"{start}({name} := {value}){self.use(rest)}"
+
+
+def find_subject(question: str) -> str:
+    """Return what a question looks up whatever its answer is; "" if that is not known."""
+    found = SUBJECT.match(question)
+    return found[2] if found else ""
