@@ -30,12 +30,17 @@ class SizedTable(Generic[T]):
 
     Args:
         max_bytes: the bytes of all entries together.
+
+    Attributes:
+        peek: returns what was kept, as `find` does, at less cost: it does not count as used.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._entries: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, T] = OrderedDict()
+        self._sizes: dict[Hashable, int] = {}
+        self.peek = self._entries.get
         self.bytes = 0
         _TABLES.add(self)
 
@@ -44,12 +49,7 @@ class SizedTable(Generic[T]):
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
-            return self.peek(key)
-
-    def peek(self, key: Hashable) -> T | None:
-        """Return what was kept, at less cost: it does not count as used."""
-        entry = self._entries.get(key)
-        return None if entry is None else entry[0]
+            return self._entries.get(key)
 
     def keep(self, key: Hashable, value: T, size: int) -> None:
         """Keep a value in the place of an earlier one, unless it is too large.
@@ -61,14 +61,14 @@ class SizedTable(Generic[T]):
         """
         size += ENTRY_BYTES
         with self._lock:
-            self.bytes -= self._entries.pop(key, (None, 0))[1]
+            self._entries.pop(key, None)
+            self.bytes -= self._sizes.pop(key, 0)
             if size > self._max_bytes // LARGEST_SHARE:
                 return
-            self._entries[key] = value, size
+            self._entries[key], self._sizes[key] = value, size
             self.bytes += size
             while self.bytes > self._max_bytes:
-                _, (_, dropped) = self._entries.popitem(last=False)
-                self.bytes -= dropped
+                self.bytes -= self._sizes.pop(self._entries.popitem(last=False)[0])
 
 
 _TABLES: WeakSet[SizedTable[Any]] = WeakSet()

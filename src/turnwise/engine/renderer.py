@@ -308,8 +308,7 @@ class RenderCall(RenderingSource):
 
             known = Segments(self.renderer._budgets, self.tools)
         self.segments = known
-        is_plain = self.plain_kind != ""
-        written = known.write(self.chat, self.now, has_tools, with_trails, self.memory, is_plain)
+        written = known.write(self.chat, self.now, has_tools, with_trails, self.memory)
         if written is not None:
             text, out, unwritten, steps, size = written
             allowance = self.renderer.allowance

@@ -161,9 +161,8 @@ class KeptStreams(SizedTable[ChunkStream]):
     def take(self, key: bytes) -> ChunkStream | None:
         """Return the stream that has read exactly this, for this call alone."""
         with self._lock:
-            stream, size = self._entries.pop(key, (None, 0))
-            self.bytes -= size
-        return stream
+            self.bytes -= self._sizes.pop(key, 0)
+            return self._entries.pop(key, None)
 
 
 def _make_key(body: DerenderBody, model: ServedModel, index: int) -> bytes:

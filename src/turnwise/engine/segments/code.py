@@ -25,7 +25,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.sections import OutputSection, SectionedOutput
@@ -49,12 +48,6 @@ OF_INNER_ROUND = re.compile(r"\b[jwM]\b|\bselect\(")  # the same, of a loop in a
 OF_OTHERS = re.compile(r"\b[MNn]\b|\bselect\(|\bformat_now\(|\bBr*\d")
 # In the source of a trail about more than which message is at hand.
 OF_CONVERSATION = re.compile(r"\b(?:[ijmwMnS]|[LR]\d+|Br*\d+t|select|format_now)\b")
-# What is known of messages that have a role and a content, both text, and nothing else.
-OF_PLAIN = re.compile(r"(?:m|M\[0\])\.get\('(?:role|content)'\)\.__class__ is str|'(\w+)' in m")
-PLAIN_KEYS = (None, "role", "content")
-PLAIN_WORDS = {
-    HAS_WORDS.format("m.get('content')"): "(c := m['content']) != '' and not c.isspace()"
-}
 UNCOUNTED = frozenset(["role", "name", "tool_call_id"])  # fields that are no loss
 OF_TEXT = re.compile(rf"\.get\(({TEXT})\)(\)?\.__class__ is str)")  # whether a field has text
 OWN_FIELD = re.compile(r"\bm(?:\[|\.get\()'(\w+)'[\])]")
@@ -70,8 +63,9 @@ OUTER_LOOP, INNER_LOOP = "for i in range(rounds):", "for j in range(rounds):"
 # Of the walk, of a round, and of a loop.
 ENDS = ("return out, missing, others, carried, T, price, cost, steps, size", "continue", "break")
 OF_LITERAL = re.compile(LITERAL)
-GET = re.compile(rf"\.get\(({TEXT})\)")
-HAS_CLASS = re.compile(r"kind\((\(.*\))\) == '(list|dict|int|float)'")
+HAS_CLASS = re.compile(
+    rf"(?:kind\((.*)\)|(S\[{TEXT}\])\.__class__\.__name__) == '(list|dict|int|float|text)'"
+)
 STATE = re.compile(rf"S\[({TEXT})\]")
 IN_STATE = re.compile(r"'[^']+' in S\b")
 # The number of a round beside one of the state, and the question whether that is one.
@@ -155,7 +149,6 @@ def compile_walk(
     constants: Constants,
     with_trails: bool,
     with_memory: bool,
-    is_plain: bool,
 ) -> Walk:
     """Return the function of all sections.
 
@@ -164,17 +157,14 @@ def compile_walk(
         constants: the values that sources name.
         with_trails: whether it writes trails too.
         with_memory: whether it keeps checkpoints.
-        is_plain: whether each message has a role and a content, both text, and nothing else.
     """
-    code = _WalkCode(constants, with_trails, with_memory, is_plain)
+    code = _WalkCode(constants, with_trails, with_memory)
     try:
-        code.write_tree(entry.root, 1, None, PathNames({}, count(1)))
+        code.write_tree(entry.root, 1, None, PathNames())
         source = "\n".join(code.lines)
         if INNER_LOOP in source:  # the sections of a round are pieces of one text
             source = source.replace(WITH_SECTIONS, "    sections = []")
         if IS_MADE.search(source):  # then fields are in lists, too
-            if is_plain:  # of a list that the template made, a message may be any
-                return compile_walk(entry, constants, with_trails, with_memory, False)
             flat = ENDS[0].replace("others, carried", "list_fields((others, carried)), ()")
             source = source.replace(ENDS[0], flat)
         exec(source, code.scope)
@@ -185,9 +175,7 @@ def compile_walk(
 
 
 class _WalkCode:
-    def __init__(
-        self, constants: Constants, with_trails: bool, with_memory: bool, is_plain: bool
-    ) -> None:
+    def __init__(self, constants: Constants, with_trails: bool, with_memory: bool) -> None:
         self.lines = list(BEGIN)
         self._with_sections = with_trails and not with_memory
         if self._with_sections:
@@ -203,7 +191,6 @@ class _WalkCode:
         }
         self._with_trails = with_trails
         self._with_memory = with_memory
-        self._is_plain = is_plain
 
     def write_tree(
         self,
@@ -224,16 +211,16 @@ class _WalkCode:
         """
         lines, indent = self.lines, "    " * depth
         of_round = OF_INNER_ROUND if loop is not None and loop.around else OF_ROUND
-        while isinstance(node := self._skip_known(node), FactNode):
+        while isinstance(node := _skip_implied(node), FactNode):
+            question = node.source
+            is_of_state &= not of_round.search(question)
+            if [*node.branches] == [True]:  # a subscript fails without the field, and is faster
+                question = OF_TEXT.sub(r"[\1]\2", question)
+            asked = names.name_subject(question)
             *others, (last, following) = node.branches.items()
-            asked = PLAIN_WORDS.get(node.source, node.source) if self._is_plain else node.source
-            is_of_state &= not of_round.search(asked)
-            if last is True and not others:  # a subscript fails without the field, and is faster
-                asked = OF_TEXT.sub(r"[\1]\2", asked)
-            asked = names.name_subject(asked)
             if others:
-                name = f"v{len(lines)}"
-                lines.append(f"{indent}{name} = {asked}")
+                name = names.get(question) or f"v{len(lines)}"
+                lines.append(f"{indent}{asked if question in names else f'{name} = {asked}'}")
                 for answer, branch in others:
                     lines.append(f"{indent}if {_compare(name, answer)}:")
                     self.write_tree(branch, depth + 1, loop, names.fork(), is_of_state)
@@ -248,25 +235,11 @@ class _WalkCode:
         is_last = loop is not None and is_of_state and _does_nothing(node, loop)
         self._write_segment(node, indent, loop, names, is_last)
         if node.loop is not None:
+            names.first_keys = [key for place, key in node.others if place == "0"]
             self._write_loop(node.loop, depth, names)
             self.write_tree(node.loop.after.root, depth, loop, names, False)
         else:
             lines.append(f"{indent}{ENDS[(loop is not None) + is_last]}")
-
-    def _skip_known(self, node: FactBranch) -> FactBranch:
-        """Return what comes after questions that plain messages answer, or that the next question answers, too."""
-        while isinstance(node, FactNode):
-            known = OF_PLAIN.fullmatch(node.source) if self._is_plain else None
-            if known and (answer := known[1] in PLAIN_KEYS) in node.branches:
-                node = node.branches[answer]
-                continue
-            if len(node.branches) > 1:
-                break
-            ((answer, following),) = node.branches.items()
-            if not _is_implied(node.source, answer, following):
-                break
-            node = following
-        return node
 
     def _write_loop(self, loop: LoopOverMessages, depth: int, names: PathNames) -> None:
         indent = "    " * depth
@@ -326,7 +299,7 @@ class _WalkCode:
         names: PathNames,
         is_last: bool,
     ) -> None:
-        lines = self._note_fields(node, loop)
+        lines = self._note_fields(node, loop, names)
         if node.writes_tools is not False:
             lines.append("T = False" if node.writes_tools else "T = T and None")
         if node.price or node.per_character:
@@ -340,15 +313,17 @@ class _WalkCode:
         if texts:
             lines.append(f"out += ({', '.join(texts)},)")
             lines += self._note_section(texts, loop)
-        paid = f"steps += {node.steps}; size += {node.size}"
-        lines += [paid] * (loop is None)  # a loop pays for its rounds
+        if loop is None and (node.steps or node.size):  # a loop pays for its rounds
+            lines.append(f"steps += {node.steps}; size += {node.size}")
         lines += [f"carried += {fields}" for fields in node.carried.values()]
         if state:
             targets = ", ".join(f"S[{key!r}]" for key in state)
             lines.append(f"{targets}, = {', '.join(state.values())},")
         self.lines += [f"{indent}{names.use(line)}" for line in lines]
 
-    def _note_fields(self, node: ProvenSegment, loop: LoopOverMessages | None) -> list[str]:
+    def _note_fields(
+        self, node: ProvenSegment, loop: LoopOverMessages | None, names: PathNames
+    ) -> list[str]:
         """Return the lines that note which fields are written: whole ones of other messages, and the own message if
         not all of it is."""
         parts = _find_parts(node)
@@ -359,10 +334,13 @@ class _WalkCode:
         elif loop is not None and node.loop is None:
             name = f"keys{len(self.scope)}"
             self.scope[name] = UNCOUNTED.union(node.keys, zip(parts))
-            is_whole = f"len(m) == {1 + len(node.keys)} and 'role' in m or {name}.issuperset(m)"
+            has_role = "" if "m['role']" in names else " and 'role' in m"
+            is_whole = f"len(m) == {1 + len(node.keys)}{has_role} or {name}.issuperset(m)"
+            if names.first_keys:  # nothing else of the first message may be missing
+                is_whole += (
+                    f" or {loop.index} == 0 and {name}.union({names.first_keys}).issuperset(m)"
+                )
             lines = [f"if not ({is_whole}): left.append(({loop.index}, {name}))"]
-            if self._is_plain and "content" in node.keys:
-                lines = []  # nothing else is there
             parts &= {""}
         others += [SOME_FIELD] * bool(parts)
         pairs = [f"({place}, {key!r}), " for place, key in others]
@@ -462,25 +440,27 @@ def _find_parts(node: ProvenSegment) -> set[str]:
 def _compare(name: str, answer: Any) -> str:
     if type(answer) is bool:
         return name if answer else f"not ({name})"
-    return HAS_CLASS.sub(r"\1.__class__ is \2", f"{name} == {answer!r}")
+    found = HAS_CLASS.fullmatch(asked := f"{name} == {answer!r}")
+    if found is None:
+        return asked
+    return (
+        HAS_WORDS.format(found[1])
+        if found[3] == "text"
+        else f"{found[1] or found[2]}.__class__ is {found[3]}"
+    )
 
 
-def _is_implied(question: str, answer: Any, following: FactBranch) -> bool:
-    """Whether the next question fails, or has none of its answers, where this one has another answer."""
-    if not isinstance(following, FactNode):
-        return False
-    source, answers = following.source, following.branches
-    if answer is True and len(answers) == 1:
-        ((next_answer, after),) = answers.items()
-        if next_answer is True:
-            source = OF_TEXT.sub(r"[\1]\2", source)
-        elif isinstance(after, FactNode) and _is_implied(source, next_answer, after):
-            source = after.source
-    subject = find_subject(source)
-    owner, _, key = subject.rpartition("[")
-    if answer is True and subject:
-        if source == subject and OF_TEXT.sub(r"[\1]\2", question) == f"{subject}.__class__ is str":
-            return set(map(type, answers)) == {str}
-        return question == f"{key[:-1]} in {owner}"
-    has_words = GET.sub(r"[\1]", question) == HAS_WORDS.format(subject)
-    return answer is False and has_words and source == f"kind({subject})" and "text" not in answers
+def _skip_implied(node: FactBranch) -> FactBranch:
+    """Return what comes after questions that are true wherever the next one has an answer that is known."""
+    while isinstance(node, FactNode) and [*node.branches] == [True]:
+        following = node.branches[True]
+        if not isinstance(following, FactNode):
+            break
+        subject = find_subject(following.source)
+        owner, _, key = subject.rpartition("[")
+        if node.source != f"{key[:-1]} in {owner}":
+            is_text = OF_TEXT.sub(r"[\1]\2", node.source) == f"{following.source}.__class__ is str"
+            if not is_text or set(map(type, following.branches)) != {str}:
+                break
+        node = following
+    return node

@@ -10,8 +10,7 @@ A question looks its subject up whatever the answer is, so the name holds for al
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Sequence
 
 TEXT = r"'(?:[^'\\]|\\.)*'"
 LITERAL = r"""'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?"""
@@ -25,18 +24,17 @@ OF_SUBJECT = re.compile(r"\bc\b")
 class PathNames(dict[str, str]):
     """The names of values on one path of a walk, by what was looked up.
 
-    Args:
-        known: those of the path so far.
-        numbers: of the names of all paths.
+    Attributes:
+        first_keys: the fields of the first message that were written before a loop.
     """
 
-    def __init__(self, known: dict[str, str], numbers: Iterator[int]) -> None:
-        super().__init__(known)
-        self._numbers = numbers
+    first_keys: Sequence[str] = ()
 
     def fork(self) -> PathNames:
         """Return the names for a path that leaves this one."""
-        return PathNames(self, self._numbers)
+        names = PathNames(self)
+        names.first_keys = self.first_keys
+        return names
 
     def use(self, source: str) -> str:
         """Return a source with names for what it looks up."""
@@ -55,7 +53,7 @@ class PathNames(dict[str, str]):
             return self.use(question)
         start, lookup = found.groups()
         value, rest = self.use(lookup), question[found.end() :]
-        name = self[lookup] = f"t{next(self._numbers)}"
+        name = self[lookup] = f"t{len(self)}"
         if start == "(c := ":  # which is a name only for the question
             return f"({name} := {value}{OF_SUBJECT.sub(name, rest)}"
         return f"{start}({name} := {value}){self.use(rest)}"

@@ -371,16 +371,15 @@ class Recorder:
 
     def ask_kind(self, owner: UnknownMapping, key: str) -> str:
         """Return the kind of a field; first the questions that are answered soonest."""
-        is_there, value = f"{key!r} in {owner.source}", f"{owner.source}.get({key!r})"
         question = IS_TEXT if key in NAMED_FIELDS else HAS_WORDS
         # Nearly every message has a role and a content: whether it does is asked only if there is no text.
-        if key not in USUAL_FIELDS and not self.ask(is_there):
-            return "absent"
-        if self.ask(question.format(value), True):
+        if key in USUAL_FIELDS and self.ask(question.format(f"{owner.source}.get({key!r})"), True):
             return "text"
-        if not self.ask(is_there):
+        if not self.ask(f"{key!r} in {owner.source}"):
             return "absent"
-        return str(self.ask(f"kind({owner.source}[{key!r}])"))
+        kind = str(self.ask(source := f"kind({owner.source}[{key!r}])", True))
+        self.reads_contents |= kind != "text" and any([path in source for path in TEXT_PATHS])
+        return kind
 
     def read_field(self, owner: UnknownMapping, key: str) -> Any:
         """Return a field as a value that records what is asked about it."""

@@ -75,7 +75,7 @@ class Segments:
         self._tools_size = getattr(tools, "size", (0, 0))
         self._constants = Constants()
         self._entry = FactTree()
-        self._walks: dict[tuple[bool, bool, bool], Walk] = {}  # by variant, see `compile_walk`
+        self._walks: dict[tuple[bool, bool], Walk] = {}  # by variant, see `compile_walk`
         self._lock = RLock()  # of all above: no thread compiles a walk while another records
         self._misses = 0
         self._failures = 0
@@ -100,7 +100,6 @@ class Segments:
         has_tools: bool,
         with_trails: bool = False,
         memory: dict[Any, Any] | None = None,
-        is_plain: bool = False,
     ) -> SegmentedText | None:
         """Return the text of a conversation, in which no character is half of a pair; None if the program has to run.
 
@@ -110,11 +109,10 @@ class Segments:
             has_tools: whether there are tools to write.
             with_trails: whether the output is wanted too.
             memory: what was kept of other beginnings of the same conversation; see `ReadMessages`.
-            is_plain: whether each message has a role and a content, both text, and nothing else.
         """
         if len(messages) > MAX_SEGMENTED_MESSAGES or (with_trails and not self._has_origins):
             return None
-        variant = (with_trails, memory is not None, is_plain)
+        variant = (with_trails, memory is not None)
         walk = self._walks.get(variant)
         if walk is None:
             if not (lock := self._lock).acquire(blocking=False):
@@ -201,7 +199,7 @@ class Segments:
             self._questions += recorder.questions
             trial = copy(self)
             trial._walks = {}  # no other thread has them before they are compared
-            written = trial.write(*call, is_plain=rendering.plain_kind != "")
+            written = trial.write(*call)
             traced = trial.write(*call, with_trails=True)
             if written is None:
                 self._failures += 1
