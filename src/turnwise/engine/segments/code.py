@@ -220,7 +220,7 @@ class _WalkCode:
             *others, (last, following) = node.branches.items()
             if others:
                 name = names.get(question) or f"v{len(lines)}"
-                lines.append(f"{indent}{asked if question in names else f'{name} = {asked}'}")
+                lines.append(f"{indent}{name} = {asked}")
                 for answer, branch in others:
                     lines.append(f"{indent}if {_compare(name, answer)}:")
                     self.write_tree(branch, depth + 1, loop, names.fork(), is_of_state)
