@@ -238,30 +238,15 @@ NO_TRAILS = repeat(None)
 NO_MESSAGES = (PAIRS, KEYS, LETTERS, SPLIT)  # rules whose elements are neither messages nor parts
 MISS_BYTES = 24  # of an attribute that is not a field of a dict; most of those do not exist
 LOOP_START_COST = 24  # steps for starting a loop
-# Of all inputs together; for a longer one they are made for each rendering.
-MAX_CACHED_TRAILS = 1 << 16
-ROOT_TRAILS: dict[str, list[Trail]] = {}
 
 
 def _root_trails(rt: Runtime, name: str, count: int) -> list[Trail]:
-    """Return the trails of an input's elements.
-
-    They are the same in every rendering, so they are cached; those of a long input as long as the rendering lasts,
-    since a loop may be in another.
-    """
-    trails = ROOT_TRAILS.get(name, [])
-    if len(trails) >= count:
-        return trails
-    if 2 * count > MAX_CACHED_TRAILS:
-        long_trails = rt.long_trails
-        if len(long_trails.get(name, ())) < count:
-            # a new dict: that of other renderings is shared, and stays empty
-            made = list(zip(repeat(root_trail(name)), range(count), strict=False))
-            long_trails = rt.long_trails = {**long_trails, name: made}
-        return long_trails[name]
-    if sum(map(len, list(ROOT_TRAILS.values()))) + 2 * count > MAX_CACHED_TRAILS:
-        ROOT_TRAILS.clear()
-    trails = ROOT_TRAILS[name] = list(zip(repeat(root_trail(name)), range(2 * count), strict=False))
+    """Return the trails of an input's elements: one list for all loops of a rendering, as one may be in another."""
+    trails = rt.root_trails.get(name, [])
+    if len(trails) < count:
+        trails = rt.root_trails[name] = list(
+            zip(repeat(root_trail(name)), range(count), strict=False)
+        )
     return trails
 
 

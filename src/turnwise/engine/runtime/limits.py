@@ -161,7 +161,6 @@ MAX_NESTING = 60  # blocks within blocks, brackets within brackets
 MAX_INTEGER_BITS = 1024  # the range of a float; such an integer is printed and hashed in no time
 
 
-NO_TRAILS_YET: dict[str, list[Any]] = {}  # nothing is put into it
 NO_SHARES: Amounts = dict.fromkeys(BUDGETS, 0)
 # Of what an allowance has: steps take most of the time, and output that is not encoded costs little.
 FACTORS = {"steps": 1.0, "bytes": 1.33, "output": 25.0}
@@ -241,9 +240,9 @@ class Runtime:
         "depth",
         "ledger",
         "limits",
-        "long_trails",
         "now",
         "output",
+        "root_trails",
         "steps",
         "tools",
     )
@@ -264,7 +263,7 @@ class Runtime:
         self.now = now
         self.tools = tools
         self._context: JsonMapping | None = context
-        self.long_trails = NO_TRAILS_YET  # of the elements of long inputs, see `start_loop`
+        self.root_trails: dict[str, list[Any]] = {}  # of the elements of inputs, see `start_loop`
         self.ledger: Ledger | None = None
         if allowance is not None or limits.deadline is not None:
             self.ledger = Ledger(self, allowance)
