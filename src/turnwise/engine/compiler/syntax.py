@@ -367,22 +367,9 @@ def locate_error(
 
 @lru_cache(maxsize=1)  # a template that is probed fails dozens of times at one place
 def _find_line(text: str, line: int) -> str | None:
-    """Return a line of the text, counted from 1; its start is found by bisection, as there may be a million lines."""
-    text = normalise_newlines(text)
-    newlines = line - 1
-    if newlines > text.count("\n"):
-        return None
-    start, stop = 0, len(text)
-    while newlines and stop - start > 1:
-        middle = (start + stop) // 2
-        before = text.count("\n", start, middle)
-        if before < newlines:
-            start, newlines = middle, newlines - before
-        else:
-            stop = middle
-    start = stop if newlines else 0
-    end = text.find("\n", start)
-    return text[start:] if end < 0 else text[start:end]
+    """Return a line of the text, counted from 1."""
+    found = re.match(rf"(?:.*\n){{{line - 1}}}+(.*)", normalise_newlines(text))
+    return found[1] if found else None
 
 
 def _refuse_surrogates(text: str, name: str) -> None:
