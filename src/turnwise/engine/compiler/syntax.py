@@ -65,8 +65,17 @@ TAG_END = {
     "block": re.compile(r"\+%}|-%}\s*|%}\n?"),
     "variable": re.compile(r"-}}\s*|}}"),
 }
-COMMENT_END = re.compile(r"\+#}|-#}\s*+|#}\n?")
-RAW_END = re.compile(r"\{%([-+]?)\s*+endraw\s*+(?:\+%}|-%}\s*+|%}\n?)")
+# The ends of what is not scanned as a tag, and what is wrong if there is none.
+UNREAD = {
+    "comment": (
+        re.compile(r"\+#}|-#}\s*+|#}\n?"),
+        "this comment has no end: '#}' is missing",
+    ),
+    "raw": (
+        re.compile(r"\{%([-+]?)\s*+endraw\s*+(?:\+%}|-%}\s*+|%}\n?)"),
+        "this raw block has no end: '{% endraw %}' is missing",
+    ),
+}
 OPENING = re.compile(
     r"\{(?:(?P<raw>%([-+]?)\s*+raw\s*+(?:-%}\s*+|%}))"
     r"|(?P<block>%[-+]?)|(?P<variable>\{[-+]?)|(?P<comment>#[-+]?))"
@@ -140,7 +149,6 @@ class TokenScan:
 
     def scan(self) -> list[Token]:
         text = self.text
-        scan_rest = {"raw": self._scan_raw, "comment": self._scan_comment}
         while self.offset < len(text):
             opening = OPENING.search(text, self.offset)
             if opening is None:
@@ -151,8 +159,8 @@ class TokenScan:
             self._add_data(text[self.offset : opening.start()], sign, kind != "variable")
             self._move_to(opening.start())
             self._add_token(f"{kind}_begin", opening[0])
-            if kind in scan_rest:
-                scan_rest[kind]()
+            if kind in UNREAD:
+                self._scan_unread(kind)
             else:
                 self._scan_tag(kind)
         self._check_size()
@@ -262,23 +270,20 @@ class TokenScan:
         message = f"a name of more than {MAX_NAME_LENGTH} characters"
         raise TemplateTooLarge(message, self._lineno())
 
-    def _scan_comment(self) -> None:
-        end = COMMENT_END.search(self.text, self.offset)
-        if end:
-            if end.start() > self.offset:
-                self._add_token("comment", self.text[self.offset : end.start()])
-            self._add_token("comment_end", end[0])
-        elif self.offset < len(self.text):
-            self._fail("this comment has no end: '#}' is missing")
-
-    def _scan_raw(self) -> None:
-        end = RAW_END.search(self.text, self.offset)
-        if end:
-            self._add_data(self.text[self.offset : end.start()], end[1], strip_line=True)
+    def _scan_unread(self, kind: str) -> None:
+        """Scan the text of a comment or of a raw block, and its end."""
+        pattern, problem = UNREAD[kind]
+        end = pattern.search(self.text, self.offset)
+        if end is not None:
+            text = self.text[self.offset : end.start()]
+            if kind == "raw":
+                self._add_data(text, end[1], strip_line=True)
+            elif text:
+                self._add_token(kind, text)
             self._move_to(end.start())
-            self._add_token("raw_end", end[0])
+            self._add_token(f"{kind}_end", end[0])
         elif self.offset < len(self.text):
-            self._fail("this raw block has no end: '{% endraw %}' is missing")
+            self._fail(problem)
 
     def _fail(self, message: str) -> NoReturn:
         raise jinja2.TemplateSyntaxError(message, self._lineno())
