@@ -9,6 +9,7 @@ The functions return a pair: the value and its trail.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Any
 
@@ -43,6 +44,7 @@ from turnwise.engine.runtime.values import (
     Function,
     Loop,
     Macro,
+    NamedPairs,
     Namespace,
     Pair,
     Stream,
@@ -336,6 +338,17 @@ def to_sequence(rt: Runtime, value: Any, trail: Trail) -> Pair:
         trails = value.trails if type(value.trails) is list else None
         return value.items[start:], (ITEMS, trails[start:]) if trails else None
     raise ValueFailure(f"{type_name(value)!r} object is not iterable", value)
+
+
+def list_pairs(pairs: Sequence[Pair]) -> Pair:
+    """Return a list of values that are given with their trails, with its own trail."""
+    return [pair[0] for pair in pairs], (ITEMS, [pair[1] for pair in pairs])
+
+
+def name_pairs(pairs: NamedPairs) -> Pair:
+    """Return a dict of values that are given with their trails, with its own trail."""
+    trails = {key: pair[1] for key, pair in pairs.items()}
+    return {key: pair[0] for key, pair in pairs.items()}, (ITEMS, trails, {})
 
 
 def type_name(value: Any) -> str:

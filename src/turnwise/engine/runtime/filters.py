@@ -23,11 +23,18 @@ from urllib.parse import quote, quote_plus
 
 from markupsafe import Markup
 
-from turnwise.engine.provenance.container_rules import EACH, ITEMS
+from turnwise.engine.provenance.container_rules import EACH
 from turnwise.engine.provenance.text_rules import BLEND, INDENTED, PART, RECASED
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.provenance.written_values import JsonStyle
-from turnwise.engine.runtime.access import get_attribute, make_undefined, to_sequence, type_name
+from turnwise.engine.runtime.access import (
+    get_attribute,
+    list_pairs,
+    make_undefined,
+    name_pairs,
+    to_sequence,
+    type_name,
+)
 from turnwise.engine.runtime.costs import FILTERS, template_filter
 from turnwise.engine.runtime.formatting import (
     DEFAULT_STYLE,
@@ -265,18 +272,14 @@ def join_elements(
     separator, separator_trail = to_text(rt, *d)
     if attribute[0] is not None:
         path = read_path(rt, attribute[0], len(found))
-        found, found_trail = _list_pairs(
+        found, found_trail = list_pairs(
             [get_by_path(rt, entry, (found_trail, i), path) for i, entry in enumerate(found)]
         )
     if not all([type(entry) is str for entry in found]):
-        found, found_trail = _list_pairs(
+        found, found_trail = list_pairs(
             [to_text(rt, entry, (found_trail, i)) for i, entry in enumerate(found)]
         )
     return join_with_separator(rt, found, found_trail, separator, separator_trail)
-
-
-def _list_pairs(pairs: list[Pair]) -> Pair:
-    return [pair[0] for pair in pairs], (ITEMS, [pair[1] for pair in pairs])
 
 
 @template_filter("format", cost=500, text=True)
@@ -285,12 +288,8 @@ def format_with_percent(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kw
         raise Failure("can't handle positional and keyword arguments at the same time")
     rt.charge_bytes(FIELD_BYTES * (len(args) + len(kwargs)))
     written, source = to_text(rt, value, trail)
-    values: Any = tuple(pair[0] for pair in args)
-    trails: Any = [pair[1] for pair in args]
-    if kwargs:
-        values = {key: pair[0] for key, pair in kwargs.items()}
-        trails = {key: pair[1] for key, pair in kwargs.items()}
-    return format_percent(rt, written, source, values, (ITEMS, trails))
+    values, trails = name_pairs(kwargs) if kwargs else list_pairs(args)
+    return format_percent(rt, written, source, values if kwargs else tuple(values), trails)
 
 
 @template_filter("wordcount", cost=250)
@@ -397,7 +396,7 @@ def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: P
         pairs = [
             run(rt, entry, (found_trail, i), *args[1:], **kwargs) for i, entry in enumerate(found)
         ]
-    return Stream(*_list_pairs(pairs)), None
+    return Stream(*list_pairs(pairs)), None
 
 
 # ---- numbers and choices ----

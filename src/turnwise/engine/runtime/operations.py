@@ -12,10 +12,16 @@ from typing import Any
 
 from markupsafe import escape
 
-from turnwise.engine.provenance.container_rules import ITEMS, TIMES, chain_trails
+from turnwise.engine.provenance.container_rules import TIMES, chain_trails
 from turnwise.engine.provenance.text_rules import RECASED, REPEATED
 from turnwise.engine.provenance.trails import Trail
-from turnwise.engine.runtime.access import get_attribute, to_sequence, type_name
+from turnwise.engine.runtime.access import (
+    get_attribute,
+    list_pairs,
+    name_pairs,
+    to_sequence,
+    type_name,
+)
 from turnwise.engine.runtime.costs import charge_call
 from turnwise.engine.runtime.formatting import format_percent, join_parts
 from turnwise.engine.runtime.limits import MAX_INTEGER_BITS, Runtime, limit_error
@@ -268,15 +274,13 @@ def match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: NamedPairs) ->
     if macro.caller and not has_caller:
         given.append(kwargs.pop("caller", (Undefined("No caller defined"), None)))
     if macro.catch_kwargs:
-        entries = {key: pair[0] for key, pair in kwargs.items()}
-        trails = {key: pair[1] for key, pair in kwargs.items()}
-        given.append((entries, (ITEMS, trails, {})))
+        given.append(name_pairs(kwargs))
     elif kwargs:
         name = short_repr(next(iter(kwargs)))
         raise Failure(f"macro {macro.name!r} takes no keyword argument {name}")
     if macro.catch_varargs:
-        rest = args[len(names) :]
-        given.append((tuple(pair[0] for pair in rest), (ITEMS, [pair[1] for pair in rest])))
+        rest, trail = list_pairs(args[len(names) :])
+        given.append((tuple(rest), trail))
     elif len(args) > len(names):
         raise Failure(f"macro {macro.name!r} takes not more than {len(names)} argument(s)")
     return given
