@@ -295,8 +295,7 @@ def spread_arguments(rt: Runtime, value: Any, trail: Trail) -> list[Pair]:
         value, trail = to_sequence(rt, value, trail)
     if not isinstance(value, (list, tuple, range)):
         raise Failure(f"argument after * must be an iterable, not {type_name(value)}")
-    rt.charge_bytes(ELEMENT_BYTES * len(value))
-    rt.charge_steps(8 * len(value))
+    rt.charge_each(len(value), 8, ELEMENT_BYTES)
     return [(item, (trail, number)) for number, item in enumerate(value)]
 
 
@@ -304,8 +303,7 @@ def spread_keywords(rt: Runtime, value: Any, trail: Trail) -> NamedPairs:
     """Return the arguments of `**value` in a call."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise Failure(f"argument after ** must be a mapping, not {type_name(value)}")
-    rt.charge_bytes(ELEMENT_BYTES * len(value))
-    rt.charge_steps(8 * len(value))
+    rt.charge_each(len(value), 8, ELEMENT_BYTES)
     return {key: (item, (trail, key)) for key, item in value.items()}
 
 
