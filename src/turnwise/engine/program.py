@@ -29,7 +29,6 @@ from turnwise.engine.runtime.filters import FILTERS
 from turnwise.engine.runtime.functions import FUNCTIONS
 from turnwise.engine.runtime.jinja_tests import TESTS
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE, Runtime, limit_error
-from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Denied, Failure, Raised, UndefinedFailure
 from turnwise.errors import (
     TemplateError,
@@ -91,7 +90,6 @@ NAMES: dict[str, Any] = {
     **_select(values, "ABSENT, MISSING, Failure, Loop, Macro, Namespace, Safe, Undefined"),
     **{f"do_{name}": run for name, run in operations.OPERATORS.items()},
     **{f"filter_{name}": run for name, run in FILTERS.items()},
-    **{f"str_{name}": run for name, run in METHODS[str].items()},
     **{f"call_{name}": function.run for name, function in FUNCTIONS.items()},
     "NUMBERS": range(1 << 40),
     "tests": TESTS,

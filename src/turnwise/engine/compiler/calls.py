@@ -17,7 +17,6 @@ from turnwise.engine.compiler.values import ValueCompiler
 from turnwise.engine.runtime.costs import TEXT_FILTERS
 from turnwise.engine.runtime.filters import FILTERS, WITHHELD
 from turnwise.engine.runtime.jinja_tests import INLINE, TESTS
-from turnwise.engine.runtime.methods import METHODS
 from turnwise.errors import did_you_mean
 
 
@@ -117,12 +116,9 @@ class CallCompiler(CompilerPart):
             and self.values.find_loop(callee_node.node) is None
         ):
             owner = self.writer.store_value(self.compile(callee_node.node))
-            name, source = callee_node.attr, self.compile_arguments(node)
+            source = self.compile_arguments(node)
             self.writer.lineno = callee_node.lineno
-            call = f"call_method(rt, {owner.pair}, {name!r}{source})"
-            if name in METHODS[str] and name not in METHODS[dict]:
-                guard = f"{owner.value}.__class__ is str"
-                call = f"str_{name}(rt, {owner.pair}{source}) if {guard} else {call}"
+            call = f"call_method(rt, {owner.pair}, {callee_node.attr!r}{source})"
             return self.writer.store_pair(call)
         callee = self.compile(callee_node)
         function = self.variables.functions.get(callee.value)

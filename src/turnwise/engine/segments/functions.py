@@ -76,11 +76,7 @@ from turnwise.engine.segments.texts import (
 # Code whose rounds share more than namespaces: `{% for %}` with `else`, and recursive loops.
 SHARING_ROUNDS = re.compile(r"^ *(?:e\d+ = True|def again\d+)", re.M)
 JSON_COST = 12  # bytes for each character of a text that is written as JSON
-FUNCTIONS_OF_TEXTS = {
-    "filter_trim": "strip",
-    "filter_replace": "replace",
-    **{name: name.removeprefix("str_") for name in NAMES if name.startswith("str_")},
-}
+FILTERS_OF_TEXTS = {"filter_trim": "strip", "filter_replace": "replace"}
 REMAINDERS = {"odd": 1, "even": 0}
 ARITHMETIC = {"do_Sub": "__sub__", "do_Mod": "__mod__", "do_FloorDiv": "__floordiv__"}
 
@@ -412,7 +408,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(LENGTHS, run_length),
     **dict.fromkeys(SEQUENCE_FUNCTIONS, run_sequence_function),
     **{name: partial(_run_arithmetic, method) for name, method in ARITHMETIC.items()},
-    **{name: partial(_run_as_method, method) for name, method in FUNCTIONS_OF_TEXTS.items()},
+    **{name: partial(_run_as_method, method) for name, method in FILTERS_OF_TEXTS.items()},
     "add_values": _run_add_values,
     "call_method": _run_call_method,
     "call_range": run_call_range,
