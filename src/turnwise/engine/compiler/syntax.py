@@ -169,7 +169,8 @@ class TokenScan:
     def _add_token(self, kind: str, value: str) -> None:
         """Add the token that starts here, and move to its end."""
         self.tokens.append((self._lineno(), kind, value))
-        self._check_token_count()
+        if len(self.tokens) > MAX_SCANNED_TOKENS:
+            raise TemplateTooLarge(f"more than {MAX_SCANNED_TOKENS} tokens", self._lineno())
         self._move_to(self.offset + len(value))
 
     def _add_data(self, data: str, sign: str, strip_line: bool) -> None:
@@ -187,10 +188,6 @@ class TokenScan:
                 data = data[:line]
         if data:
             self._add_token("data", data)
-
-    def _check_token_count(self) -> None:
-        if len(self.tokens) > MAX_SCANNED_TOKENS:
-            raise TemplateTooLarge(f"more than {MAX_SCANNED_TOKENS} tokens", self._lineno())
 
     def _check_size(self) -> None:
         """Refuse what the parser would take long for."""
@@ -224,19 +221,15 @@ class TokenScan:
                     self._add_token(f"{kind}_end", end[0])
                     return
             token = match_token(text, self.offset)
-            name = token.lastgroup if token else None
             if token is None:
                 self._scan_rare_token()
-            elif name == "name" or name == "operator":
-                # Fast path: these hold no newline, so only the offset changes.
-                if name == "operator":
-                    self._match_bracket(token[0], open_brackets)
-                elif token.end() - self.offset > MAX_NAME_LENGTH:
-                    self._refuse_name()
-                self.tokens.append((self._lineno(), name, token[0]))
-                self.offset = token.end()
-            else:
-                self._add_token(name or "", token[0])
+                continue
+            name = token.lastgroup or ""
+            if name == "operator":
+                self._match_bracket(token[0], open_brackets)
+            elif name == "name":
+                self._check_name(token[0])
+            self._add_token(name, token[0])
 
     def _match_bracket(self, operator: str, open_brackets: list[str]) -> None:
         """Keep the list of brackets that are still to be closed."""
@@ -250,7 +243,6 @@ class TokenScan:
             if expected != operator:
                 wanted = f", expected {expected!r}" if expected else ""
                 self._fail(f"unexpected {operator!r}{wanted}")
-        self._check_token_count()
 
     def _scan_rare_token(self) -> None:
         """Scan a number, or a name with letters beyond ASCII."""
@@ -260,15 +252,15 @@ class TokenScan:
         for name, pattern in RARE_TOKENS:
             token = pattern.match(text, offset)
             if token:
-                if len(token[0]) > MAX_NAME_LENGTH:
-                    self._refuse_name()
+                self._check_name(token[0])
                 self._add_token(name, token[0])
                 return
         self._fail(f"unexpected character {text[offset]!r}")
 
-    def _refuse_name(self) -> NoReturn:
-        message = f"a name of more than {MAX_NAME_LENGTH} characters"
-        raise TemplateTooLarge(message, self._lineno())
+    def _check_name(self, name: str) -> None:
+        if len(name) > MAX_NAME_LENGTH:
+            message = f"a name of more than {MAX_NAME_LENGTH} characters"
+            raise TemplateTooLarge(message, self._lineno())
 
     def _scan_unread(self, kind: str) -> None:
         """Scan the text of a comment or of a raw block, and its end."""
