@@ -38,7 +38,7 @@ from turnwise.engine.segments.facts import (
     LoopOverMessages,
     ProvenSegment,
 )
-from turnwise.engine.segments.names import INDEX, LITERAL, TEXT, PathNames, find_subject
+from turnwise.engine.segments.names import INDEX, LITERAL, SUBJECT, TEXT, PathNames
 from turnwise.engine.segments.sources import HAS_WORDS, IS_MADE
 from turnwise.engine.segments.symbols import SOME_FIELD
 
@@ -63,9 +63,7 @@ OUTER_LOOP, INNER_LOOP = "for i in range(rounds):", "for j in range(rounds):"
 # Of the walk, of a round, and of a loop.
 ENDS = ("return out, missing, others, carried, T, price, cost, steps, size", "continue", "break")
 OF_LITERAL = re.compile(LITERAL)
-HAS_CLASS = re.compile(
-    rf"(?:kind\((.*)\)|(S\[{TEXT}\])\.__class__\.__name__) == '(list|dict|int|float|text)'"
-)
+HAS_CLASS = re.compile(r"kind\((.*)\) == '(list|dict|int|float|text)'")
 STATE = re.compile(rf"S\[({TEXT})\]")
 IN_STATE = re.compile(r"'[^']+' in S\b")
 # The number of a round beside one of the state, and the question whether that is one.
@@ -443,11 +441,8 @@ def _compare(name: str, answer: Any) -> str:
     found = HAS_CLASS.fullmatch(asked := f"{name} == {answer!r}")
     if found is None:
         return asked
-    return (
-        HAS_WORDS.format(found[1])
-        if found[3] == "text"
-        else f"{found[1] or found[2]}.__class__ is {found[3]}"
-    )
+    value, kind = found.groups()
+    return HAS_WORDS.format(value) if kind == "text" else f"{value}.__class__ is {kind}"
 
 
 def _skip_implied(node: FactBranch) -> FactBranch:
@@ -456,8 +451,8 @@ def _skip_implied(node: FactBranch) -> FactBranch:
         following = node.branches[True]
         if not isinstance(following, FactNode):
             break
-        subject = find_subject(following.source)
-        owner, _, key = subject.rpartition("[")
+        found = SUBJECT.match(following.source)
+        owner, _, key = found[2].rpartition("[") if found else ("", "", "")
         if node.source != f"{key[:-1]} in {owner}":
             is_text = OF_TEXT.sub(r"[\1]\2", node.source) == f"{following.source}.__class__ is str"
             if not is_text or set(map(type, following.branches)) != {str}:

@@ -17,8 +17,8 @@ LITERAL = r"""'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?"""
 INDEX = r"(?:\(\d+ \+ )*(?:\d+|i|\(i [-+] 1\))\)*"
 LOOKUP = rf"\b(?:[mw]|M\[{INDEX}\])(?:\[(?:{TEXT}|\d+)\])+"
 LOOKUP_OR_LITERAL = re.compile(f"({LOOKUP})|{LITERAL}")
+# What a question looks up first, after what it does with it.
 SUBJECT = re.compile(rf"(\(c := |(?:kind|len|bool|tuple)\(|(?:{TEXT}|K\d+) in |)({LOOKUP})")
-OF_SUBJECT = re.compile(r"\bc\b")
 
 
 class PathNames(dict[str, str]):
@@ -52,14 +52,6 @@ class PathNames(dict[str, str]):
         if found is None or found[2] in self:
             return self.use(question)
         start, lookup = found.groups()
-        value, rest = self.use(lookup), question[found.end() :]
+        value = self.use(lookup)
         name = self[lookup] = f"t{len(self)}"
-        if start == "(c := ":  # which is a name only for the question
-            return f"({name} := {value}{OF_SUBJECT.sub(name, rest)}"
-        return f"{start}({name} := {value}){self.use(rest)}"
-
-
-def find_subject(question: str) -> str:
-    """Return what a question looks up whatever its answer is; "" if that is not known."""
-    found = SUBJECT.match(question)
-    return found[2] if found else ""
+        return f"{start}({name} := {value}){self.use(question[found.end() :])}"
