@@ -31,9 +31,6 @@ NINE = 9  # letters and digits of an id, where a template wants so many
 
 MessageDict = dict[str, Any]
 Note = Callable[[str, str, str], None]  # of the path, what was done and why
-SHORTENED = ("became an id of nine letters and digits", "the template takes no other")
-DUMPED = ("a mapping became JSON text", "the template takes text only")
-PARSED = ("JSON text became a mapping", "the template would quote it again")
 
 
 class CallForms:
@@ -108,25 +105,26 @@ class CallForms:
         Raises:
             Exception: a call is unusual.
         """
-        takes = self._capabilities
-        if type(given) is not list or takes.shape.bare or takes.shape.single:
+        _, takes_text, is_bare, is_single = self._capabilities.shape
+        if type(given) is not list or is_bare or is_single:
             raise UnusualMessage
-        calls = []
-        for number, call in enumerate(given):
+        takes_any_id = self._capabilities.takes_any_id
+        calls: list[MessageDict] = []
+        for call in given:
             call = {**call}
-            for key, value in call.items():
-                if type(value) is not CALL_TYPES.get(key):
+            for key in call:
+                if type(call[key]) is not CALL_TYPES.get(key):
                     raise UnusualMessage
             function = call["function"] = {**call["function"]}
             name, arguments = function["name"], function["arguments"]
-            is_odd = len(function) != 2 or type(name) is not str or not name
-            if is_odd or type(arguments) not in (str, dict):
+            is_named = len(function) == 2 and type(name) is str and name
+            if not is_named or type(arguments) not in (str, dict):
                 raise UnusualMessage
             function["arguments"] = self.copy_value(arguments, CALL_DEPTH)
-            if not takes.takes_any_id:
-                self._fit_id(call, "id", f"{path}.tool_calls[{number}]")
-            if type(arguments) is str or takes.shape.as_text or None in arguments.values():
-                self._normalise_arguments(function, f"{path}.tool_calls[{number}].function")
+            if not takes_any_id:
+                self._fit_id(call, "id", f"{path}.tool_calls[{len(calls)}]")
+            if takes_text or type(arguments) is str or None in arguments.values():
+                self._normalise_arguments(function, f"{path}.tool_calls[{len(calls)}].function")
                 self.copy_value(function["arguments"], CALL_DEPTH)
             calls.append(call)
         return calls
@@ -155,8 +153,8 @@ class CallForms:
             return call
         if is_bare:
             return self._normalise_function(call, path)
-        own = {key: value for key, value in call.items() if key not in CALL_KEYS}
-        rest = {key: value for key, value in call.items() if key in CALL_KEYS}
+        own = dict(call)
+        rest = {key: own.pop(key) for key in call if key in CALL_KEYS}
         return {**rest, "type": "function", "function": self._normalise_function(own, path)}
 
     def _normalise_function(self, function: JsonMapping, path: str) -> MessageDict:
@@ -181,7 +179,7 @@ class CallForms:
             function["arguments"] = arguments
             if not self._capabilities.takes_argument_mapping:
                 function["arguments"] = json.dumps(arguments, ensure_ascii=False)
-                self._note(where, *DUMPED)
+                self._note(where, "a mapping became JSON text", "the template takes text only")
         else:
             found = short_repr(arguments)
             problem = f"{where} is {found}, and arguments are a mapping or its JSON text"
@@ -201,7 +199,7 @@ class CallForms:
         else:
             if not takes_text:
                 function["arguments"] = parsed
-                self._note(where, *PARSED)
+                self._note(where, "JSON text became a mapping", "the template would quote it again")
 
     def _drop_padding(self, name: Any, arguments: JsonMapping, where: str) -> MessageDict:
         """Drop null arguments that the tool does not have: tables give every call the arguments of all tools."""
@@ -224,7 +222,11 @@ class CallForms:
         given = fields.get(key)
         if not isinstance(given, str) or self.takes_id(given):
             return
-        self._note(f"{path}.{key}", *SHORTENED)
+        self._note(
+            f"{path}.{key}",
+            "became an id of nine letters and digits",
+            "the template takes no other",
+        )
         letters = "".join(filter(str.isalnum, given))[-NINE:]
         if len(letters) != NINE:
             letters = f"{crc32(given.encode(errors='replace')):0{NINE}x}"

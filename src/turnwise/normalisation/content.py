@@ -18,7 +18,6 @@ from turnwise.normalisation.calls import MessageDict, Note, has_calls
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.replies.input_format import IN_PARTS
 
-JOINED = ("text parts were joined", "the template takes text only")
 PLAIN_TYPES = TEXT_TYPES[:3]  # of parts that are a text and no more
 THINKING_TYPES = ("thinking", "reasoning")  # of parts that hold what a model thought
 
@@ -120,7 +119,7 @@ class ContentForms:
                 self._note(f"{where}[{number}]", "was left out", "the template takes text only")
                 self.lost.append(f"{where}[{number}]")
         message["content"] = "\n".join(texts)
-        self._note(where, *JOINED)
+        self._note(where, "text parts were joined", "the template takes text only")
 
     def _read_parts(self, message: MessageDict, parts: list[Any], where: str) -> list[Any]:
         """Return the parts that stay in a content, each under the type that the template knows."""
@@ -176,7 +175,7 @@ class ContentForms:
     def place_reasoning(self, message: MessageDict, path: str) -> None:
         """Put reasoning where the template looks for it, if that is none of its usual keys."""
         names = [name for name in REASONING_KEYS if isinstance(message.get(name), str)]
-        if len(names) > 1 and len({message[name] for name in names} - {""}) > 1:
+        if len({message[name] for name in names} - {""}) > 1:
             problem = "with different texts, of which templates write one"
             self.problems.append(f"{path} has {' and '.join(names)} {problem}")
         if not names or message.get("role") != "assistant":

@@ -147,12 +147,14 @@ class Normaliser:
             if foreign:
                 work = _Conversation(capabilities, tools, first, reply, None)
                 work.add_foreign(*foreign)
-            problems = [
-                describe_role(work.chat[place], link.message, self._facts.renderer.texts)
-                for place, link in work.links.items()
-            ]
-            problems += work.calls.problems.values()
-            problems += [*work.content.problems, *work.order_results(messages)]
+            problems = []
+            for place, link in work.links.items():
+                if problem := describe_role(
+                    work.chat[place], link.message, self._facts.renderer.texts
+                ):
+                    problems.append(problem)
+            problems += [*work.calls.problems.values(), *work.content.problems]
+            problems += work.order_results(messages)
             hoisted = work.place_systems(policy)
         except TemplateLimitError:
             # The probes cost more than probes may; rendering has other limits, and says what is wrong.
@@ -160,17 +162,19 @@ class Normaliser:
         positions = work.indices
         if positions and positions == tuple(range(first, first + len(messages))):
             positions = None
-        result = (
-            work.chat,
-            work.found.tools or tools,
-            (*work.found.changes, *work.changes),
-            positions,
-            tuple(filter(None, problems)),
-            tuple(work.lost),
-            None if first or any(problems) else work.make_read(),
-            hoisted,
+        return new_tuple(
+            Normalised,
+            (
+                work.chat,
+                work.found.tools or tools,
+                (*work.found.changes, *work.changes),
+                positions,
+                tuple(problems),
+                tuple(work.content.lost),
+                None if first or problems else work.make_read(),
+                hoisted,
+            ),
         )
-        return new_tuple(Normalised, result)
 
 
 class _Conversation:
@@ -191,7 +195,6 @@ class _Conversation:
         calls, content: change these, and know what is wrong with them.
         links: what unusual messages say about calls, by their places.
         order: whether results come in the order of their calls.
-        lost: the paths of parts that had to be left out.
     """
 
     _start: list[MessageDict] = []  # the first messages, if they were read before
@@ -222,43 +225,57 @@ class _Conversation:
         self.links: dict[int, CallLink] = {}
         self.calls = CallForms(capabilities, self.found.parameters, self._note)
         self.content = ContentForms(capabilities, self._note)
-        self.lost = self.content.lost
         self.order = CallOrder()
         if self._reply:
             self.order.follow(self._reply)
-        self._conditions = capabilities, self.found.parameters
-        if earlier and earlier.reading and earlier.reading._conditions == self._conditions:
-            known = earlier.reading
+        rules = capabilities, self.found.parameters
+        known = earlier.reading if earlier else None
+        if earlier and known and rules == (known._capabilities, known.found.parameters):
             self._start, self._aliases = earlier.messages, earlier.aliases
             self.chat += known.chat
             self.changes += known.changes
             self._systems += known._systems
-            self.order = CallOrder(known.order.waiting, known.order.is_answered)
+            self.order.waiting = [*known.order.waiting]
+            self.order.is_answered = known.order.is_answered
             self._reasoning += known._reasoning
             self._has_parts = earlier.has_parts
 
     def add_all(self, messages: Sequence[Any]) -> tuple[list[Numbered], str] | None:
         """Add the messages that are not known yet; if one of them is a turn of another API, return them all instead."""
-        chat, order, takes = self.chat, self.order, self._capabilities
+        chat, order, texts = self.chat, self.order, self._capabilities.text_roles
         for given in messages[len(chat) :]:
-            if type(given) is dict and type(given.get("content")) is str:
-                role, id = given.get("role"), given.get("tool_call_id")
-                if type(role) is str and role in takes.text_roles:
-                    size = 2 if role in TURN_ROLES and not order.waiting else 0  # of a plain text
-                    if role == "tool" and type(id) is str and self.calls.takes_id(id):
-                        size = 3 + (type(given.get("name")) is str)
-                    if len(given) == size:
-                        if role == "tool":
-                            order.follow_result(id)
-                        chat.append(given.copy())
-                        continue
-            message = self._read_usual(given, self._first + len(chat))
-            if message is None:
+            role = given.get("role") if type(given) is dict else None
+            is_text = type(role) is str and role in texts and type(given.get("content")) is str
+            if is_text and len(given) == 2 and role in TURN_ROLES and not order.waiting:
+                chat.append(given.copy())
+                continue
+            index, noted = self._first + len(chat), len(self.changes)
+            try:
+                if type(role) is not str:  # or the message is no dictionary
+                    raise UnusualMessage
+                message = self._read_text(given, role, index) if is_text else None
+                message = message or self._read_usual(given, role, f"messages[{index}]")
+            except Exception:
+                # Also of the caller's objects, whose code the long way names in an error.
+                del self.changes[noted:]
                 foreign = None if self.links else read_foreign(messages)  # one look is enough
                 if foreign:
                     return foreign
-                message = self._read_unusual(given, self._first + len(chat))
+                message = self._read_unusual(given, index)
             chat.append(message)
+        return None
+
+    def _read_text(self, given: MessageDict, role: str, index: int) -> MessageDict | None:
+        """Return a message whose text stays as it is, if it is a result or has calls and nothing else; else None."""
+        if role == "tool":
+            id, size = given.get("tool_call_id"), 3 + (type(given.get("name")) is str)
+            if type(id) is str and len(given) == size and self.calls.takes_id(id):
+                self.order.follow_result(id)
+                return given.copy()
+        elif len(given) == 3 and role in TURN_ROLES and (calls := given.get("tool_calls")):
+            copies = self.calls.read_calls(calls, f"messages[{index}]")
+            self.order.follow_calls(calls)  # with the ids that the results name
+            return {**given, "tool_calls": copies}
         return None
 
     def add_foreign(self, given: Sequence[Numbered], api: str) -> None:
@@ -268,21 +285,31 @@ class _Conversation:
         for index, (_, message) in zip(self.indices, given, strict=True):
             self.chat.append(self._read_unusual(message, index))
 
-    def _read_usual(self, given: Any, index: int) -> MessageDict | None:
-        """Return a message in the form that the template takes; None if it is unusual."""
-        noted, path = len(self.changes), f"messages[{index}]"
-        try:
-            message = self._copy_usual(given, path)
-            role, content, calls = message["role"], given.get("content"), given.get("tool_calls")
-            if type(content) is not str or not self._keeps_text(role):
-                self.content.normalise(message, path)
-                kind = type(message.get("content", ""))
-                self._has_parts |= kind is list
-                # Of null beside calls it is known that it is not printed.
-                self._can_be_read &= bool(calls) or kind in (str, list)
-        except Exception:  # also of the caller's objects, whose code the long way names in an error
-            del self.changes[noted:]
-            return None
+    def _read_usual(self, given: MessageDict, role: str, path: str) -> MessageDict:
+        """Return a message in the form that the template takes.
+
+        Raises:
+            Exception: it is unusual.
+        """
+        message = given.copy()
+        content, calls = given.get("content"), given.get("tool_calls")
+        has_values = calls or "tool_calls" not in given
+        if not (has_values and role in USUAL_ROLES and PLAIN_KEYS.issuperset(given)):
+            self._clean(message, path)
+            role = message["role"]
+            if role not in USUAL_ROLES:
+                raise UnusualMessage
+            self.calls.read_others(message, path)
+        if type(content) is not str and content is not None:
+            message["content"] = self._copy_content(given, content)
+        if "tool_calls" in message:
+            message["tool_calls"] = self.calls.read_calls(calls, path)
+        if type(content) is not str or not self._keeps_text(role):
+            self.content.normalise(message, path)
+            kind = type(message.get("content", ""))
+            self._has_parts |= kind is list
+            # Of null beside calls it is known that it is not printed.
+            self._can_be_read &= bool(calls) or kind in (str, list)
         if not has_no_reasoning(message):
             self._reasoning.append(len(self.chat))
             self.content.place_reasoning(message, path)
@@ -290,37 +317,16 @@ class _Conversation:
             self._systems.append(len(self.chat))
         if role == "tool":
             self.order.follow_result(given.get("tool_call_id"))
-        elif calls or self.order.waiting:
-            self.order.follow_calls(calls or ())
+        else:
+            self.order.follow_calls(calls or [])
         return message
 
-    def _copy_usual(self, given: Any, path: str) -> MessageDict:
-        """Return a copy of a message, its ids and calls in the form that the template takes.
-
-        Raises:
-            Exception: it is unusual.
-        """
-        if type(given) is not dict or type(given.get("role")) is not str:
-            raise UnusualMessage
-        message: MessageDict = given.copy()
-        content, calls = given.get("content"), given.get("tool_calls")
-        nulls = [*given.values()].count(None)
-        has_nulls = nulls > (content is None and "content" in given)
-        if has_nulls or not (calls or calls is None) or given["role"] not in USUAL_ROLES:
-            self._clean(message, path)
-            if message["role"] not in USUAL_ROLES:
-                raise UnusualMessage
-        if not PLAIN_KEYS.issuperset(message):
-            self.calls.read_others(message, path)
+    def _copy_content(self, given: MessageDict, content: Any) -> Any:
         if type(content) is list and all(map(is_text_part, content)):
-            message["content"] = list(map(dict.copy, content))
-        elif type(content) is not str and content is not None:
-            if has_own_block(given):
-                raise UnusualMessage
-            message["content"] = self.calls.copy_value(content, CALL_DEPTH)
-        if "tool_calls" in message:
-            message["tool_calls"] = self.calls.read_calls(calls, path)
-        return message
+            return list(map(dict.copy, content))
+        if has_own_block(given):
+            raise UnusualMessage
+        return self.calls.copy_value(content, CALL_DEPTH)
 
     def _keeps_text(self, role: str) -> bool:
         """Whether a text of a role stays a text in its place, which is remembered."""
@@ -413,7 +419,7 @@ class _Conversation:
         numbered = self._number()
         systems = SystemTexts(self._capabilities, numbered, self._note)
         systems.place(places, self._first > 0, policy)
-        self.lost += systems.lost
+        self.content.lost += systems.lost
         if systems.messages is not numbered:
             self._renumber(systems.messages)
         return tuple(systems.hoisted)
@@ -429,7 +435,7 @@ class _Conversation:
 
     def make_read(self) -> ReadMessages | None:
         """Return the messages as a renderer takes them; None if that is in doubt."""
-        if self.lost or not self._can_be_read:
+        if self.content.lost or not self._can_be_read:
             return None
         chat, aliases = self.chat, {**self._aliases}
         if self._reasoning:
@@ -442,5 +448,7 @@ class _Conversation:
             for place in places:
                 if place >= len(start):
                     chat[place] = reader.with_reasoning_aliases(chat[place], place)
-        reading = self if self._can_grow else None
-        return new_tuple(ReadMessages, (chat, aliases, "", self._has_parts, None, reading))
+        return new_tuple(
+            ReadMessages,
+            (chat, aliases, "", self._has_parts, None, self if self._can_grow else None),
+        )

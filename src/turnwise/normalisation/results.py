@@ -110,26 +110,28 @@ class CallOrder:
 
     Fast path: where `is_kept` stays true, `pair_results` leaves all messages as they are, and reports nothing.
 
-    Args:
+    Attributes:
         waiting: the calls that have no result yet, the next one last.
         is_answered: whether other calls of the same message have one.
     """
 
-    def __init__(self, waiting: Iterable[JsonMapping] = (), is_answered: bool = False) -> None:
-        self.waiting = list(waiting)
-        self.is_answered = is_answered
-        self._is_followed = True
+    is_answered = False
+    _is_followed = True
+
+    def __init__(self) -> None:
+        self.waiting: list[JsonMapping] = []
 
     def follow_result(self, id: str | None) -> None:
         """Go on with a result, which names the id of a call."""
-        self._is_followed &= bool(self.waiting) and self.waiting.pop().get("id") == id
+        if not self.waiting or self.waiting.pop().get("id") != id:
+            self._is_followed = False
         self.is_answered = True
 
-    def follow_calls(self, calls: Iterable[JsonMapping]) -> None:
+    def follow_calls(self, calls: list[JsonMapping]) -> None:
         """Go on with a message that is no result, and its calls."""
-        self._is_followed &= not self.waiting
-        self.waiting, self.is_answered = [*calls], False
-        self.waiting.reverse()
+        if self.waiting:
+            self._is_followed = False
+        self.waiting, self.is_answered = calls[::-1], False
 
     @property
     def is_kept(self) -> bool:

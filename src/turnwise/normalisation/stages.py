@@ -47,8 +47,7 @@ def split_stages(normaliser: Normaliser, messages: Any, given: Normalised) -> li
         part = given
         if not is_whole:
             part = normaliser.normalise(messages[:end], given.tools, late_system="front")
-        positions = part.positions or range(len(part.messages))
-        replies = [place for place in find_replies(part) if positions[place] >= start]
+        replies = [place for place, index in find_replies(part) if index >= start]
         if replies or is_whole:
             stages.append(Stage(part, replies[0] if replies else len(part.messages)))
     return stages
@@ -61,18 +60,17 @@ def find_early_reply(given: Normalised, only_last: bool) -> tuple[int, int] | No
         given: the conversation, normalised.
         only_last: look at the last reply only.
     """
-    positions = given.positions or range(len(given.messages))
-    replies = [positions[place] for place in find_replies(given)] if given.hoisted else []
+    replies = [index for _, index in find_replies(given)] if given.hoisted else []
     if not replies:
         return None
     reply = replies[-1] if only_last else min(replies)
     return next(((index, reply) for index in given.hoisted if index > reply), None)
 
 
-def find_replies(given: Normalised) -> list[int]:
-    """Return the places of the replies in a conversation."""
+def find_replies(given: Normalised) -> list[tuple[int, int]]:
+    """Return the places of the replies in a conversation, each with its index in the caller's list."""
     return [
-        place
+        (place, given.positions[place] if given.positions else place)
         for place, message in enumerate(given.messages)
         if message.get("role") in ASSISTANT_ROLES
     ]
