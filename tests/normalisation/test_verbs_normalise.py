@@ -48,6 +48,46 @@ def test_plain_turns_are_rendered_as_they_are() -> None:
     assert rendering == template.render([RULE, HI, YES], normalise=False)
 
 
+def test_plain_turns_beside_tools_that_are_known_are_rendered_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    template = load_entry("qwen3")
+    tools = [{**TOOLS[0], "cache_control": {"type": "ephemeral"}}]
+    first = template.render([RULE, HI, YES], tools=tools)
+    assert [change.path for change in first.changes] == ["tools[0]"]
+    monkeypatch.setattr(turnwise.Normaliser, "normalise", None)
+    again = template.render([RULE, HI, YES], tools=tools)
+    assert again == first and again.changes == first.changes
+
+
+@pytest.mark.parametrize("refusal", ["", "{{ raise_exception('no') }}"])
+def test_a_system_text_that_tools_replace_is_put_before_the_users(refusal: str) -> None:
+    source = (
+        "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}"
+        "{% if tools and m.role == 'system' %}" + refusal + "{% else %}"
+        "<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}"
+    )
+    template = turnwise.compile(source, "jinja")
+    for _ in range(3):
+        assert template.render([HI, YES], tools=TOOLS).changes == ()
+        rendering = template.render([RULE, HI, YES], tools=TOOLS)
+        assert rendering.text.endswith("<user>Be brief.\n\nHi<assistant>Yes.")
+        assert [change.path for change in rendering.changes] == ["messages[0]"]
+        assert template.render([RULE, HI, YES]).changes == ()
+
+
+def test_turns_beside_tools_become_parts_where_only_parts_are_taken() -> None:
+    source = (
+        "{{ tools | tojson }}{% for m in messages %}<{{ m.role }}>"
+        "{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
+    )
+    template = turnwise.compile(source, "jinja")
+    for _ in range(3):
+        rendering = template.render([HI, YES], tools=TOOLS)
+        assert rendering.text.endswith("<user>Hi<assistant>Yes.")
+        assert len(rendering.changes) == 2
+
+
 def test_pieces_number_messages_as_the_caller_does() -> None:
     template = load_entry("gemma-2")
     rendering = template.render([RULE, HI, YES, {**HI, "content": "More?"}])
@@ -226,7 +266,9 @@ ROUND = [
 ]
 
 
-@pytest.mark.parametrize(("chat", "tools"), [([HI, YES] * 10, None), (ROUND * 5, TOOLS)])
+@pytest.mark.parametrize(
+    ("chat", "tools"), [([HI, YES] * 10, None), (ROUND * 5, TOOLS), ([HI, YES] * 10, TOOLS)]
+)
 def test_what_needs_nothing_costs_little_more_than_rendering(chat: Any, tools: Any) -> None:
     """The figures are those of `benchmarks/normalise.py`; the bound leaves room for a busy machine.
 

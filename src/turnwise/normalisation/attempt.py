@@ -193,7 +193,7 @@ class InputAttempt:
                     return
                 self._reporter.report(
                     [f"the template writes {', '.join(misprints)} as Python prints it"],
-                    misprints[0],
+                    next(iter(misprints)),
                 )
             lost = self.find_losses(rendering, kept)
         if lost or not is_complete:
@@ -211,10 +211,11 @@ class InputAttempt:
         if not self._is_plain:
             return None
         self._is_plain = False
-        normaliser, messages = self._find_normaliser(), self.given.messages
-        if normaliser.capabilities(False).text_roles.issuperset([one["role"] for one in messages]):
+        normaliser, given = self._find_normaliser(), self.given
+        keeps_texts = normaliser.capabilities(bool(given.tools)).text_roles.issuperset
+        if keeps_texts([one["role"] for one in given.messages]):
             return None
-        other = normaliser.normalise(messages)
+        other = normaliser.normalise(given.messages, given.tools)
         return other if other.changes else None
 
     def _fill_tools(self) -> Normalised | None:
@@ -252,46 +253,45 @@ class InputAttempt:
         except TemplateLimitError:
             return []  # what the template does with reasoning could not be found out
 
-    def _find_misprints(self, rendering: Rendering, kept: Sequence[int] | None) -> list[str]:
-        """Return the paths of contents that are written as Python prints them: a list, a mapping or None.
+    def _find_misprints(self, rendering: Rendering, kept: Sequence[int] | None) -> dict[str, int]:
+        """Return the paths of contents that are written as Python prints them, with the places of their messages.
 
         Pieces are looked at only if some content may be printed, and the text has the signs of it.
         """
         given = self.given
         is_part = kept and len(kept) < len(given.messages)  # with other indices
         if rendering.plain_kind or not self._normalise or is_part:
-            return []
+            return {}
         if given.read is not None and (rendering.unwritten == () or not given.read.has_parts):
-            return []  # usual contents: texts, or all of them are written
+            return {}  # usual contents: texts, or all of them are written
         is_plain = all(
             isinstance(message.get("content", ""), (str, int, float))
             for message in given.messages
             if isinstance(message, Mapping)
         )
         if is_plain or not any(sign in rendering.text for sign in ("None", "{'", "['")):
-            return []
+            return {}
         indices = {
             found.path[1]: None
             for found in find_misprints(rendering, given.messages)
             if found.notation == "python" and found.path[2:3] == ("content",)
         }
-        return [
-            f"messages[{given.positions[index] if given.positions else index}].content"
+        return {
+            f"messages[{given.positions[index] if given.positions else index}].content": index
             for index in indices
             if isinstance(index, int)
-        ]
+        }
 
 
-def join_parts(given: Normalised, paths: Sequence[str]) -> Normalised | None:
-    """Return a conversation with the text parts at these paths joined; None if there are none."""
+def join_parts(given: Normalised, paths: Mapping[str, int]) -> Normalised | None:
+    """Return a conversation with the text parts at these paths, in these places, joined; None if there are none."""
     from turnwise.normalisation.content import join_texts
 
     messages, changes = list(given.messages), list(given.changes)
-    for place, message in enumerate(messages):
-        path = f"messages[{given.positions[place] if given.positions else place}].content"
-        text = join_texts(message.get("content")) if path in paths else None
+    for path, place in paths.items():
+        text = join_texts(messages[place].get("content"))
         if text is not None:
-            messages[place] = {**message, "content": text}
+            messages[place] = {**messages[place], "content": text}
             changes.append(
                 Change(path, "text parts were joined", "the template prints the list here")
             )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from turnwise.tokens.loss import TrainOn
 
 OPENAI_DIALECT = "jinja"
+get_role = itemgetter("role")
 new_tuple = tuple.__new__  # in half of the time of calling a named tuple
 
 
@@ -123,14 +125,20 @@ class Preprocessor:
             earlier: what was read of messages with which the conversation begins.
             policy: where system texts after other messages are put.
         """
-        if tools is None and find_plain_kind(messages) == "turns":
+        is_plain = find_plain_kind(messages) == "turns"
+        changes = ()
+        if tools is not None and self._is_openai:
+            tools = prepared_tools(tools)
+            known, takes = tools.normalised, self.normaliser.capabilities(True)
+            is_plain = is_plain and known and takes.text_roles.issuperset(map(get_role, messages))
+            if is_plain:
+                tools, changes = known.tools or tools, known.changes
+        if is_plain:
             copies = list(map(dict.copy, messages))
             turns = new_tuple(ReadMessages, (copies, {}, "turns", False, None, None))
-            return new_tuple(Normalised, (messages, None, (), None, (), (), turns, ()))
+            return new_tuple(Normalised, (messages, tools, changes, None, (), (), turns, ()))
         if not self._is_openai:
             return Normalised(self._codec.to_input(messages), tools)
-        if tools is not None:
-            tools = prepared_tools(tools)
         return self.normaliser.normalise(messages, tools, 0, None, policy, earlier)
 
     def begin(
@@ -156,11 +164,11 @@ class Preprocessor:
         tools, strict = arguments.get("tools"), bool(arguments.get("strict"))
         policy = check_late_system(arguments.get("late_system"))
         wanted = arguments.get("normalise", True)
+        if usual is None and wanted:
+            usual = self.read(messages, tools, earlier, policy)
         given = usual or Normalised(messages, tools)
-        if wanted and usual is None:
-            given = self.read(messages, tools, earlier, policy)
         self.report_to(strict).report(given.problems)
-        is_plain = given.read is not None and bool(given.read.plain_kind)
+        is_plain = bool(given.read and given.read.plain_kind)
         return InputAttempt(
             lambda: self.normaliser,
             self.report_to(strict),
