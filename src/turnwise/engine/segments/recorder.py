@@ -68,8 +68,8 @@ CAPTURE = re.compile(r"out\d+")  # a list of texts that are not yet written
 MAX_SECTIONS = 1_500  # of a recording: rounds in rounds take long
 CONTENT = "['content']"
 TEXT_PATHS = (CONTENT, *(f"[{key!r}]" for key in REASONING_KEYS))
-USUAL_FIELDS = NAMED_FIELDS | {"content"}
-IS_TEXT = "{}.__class__ is str"
+# What is asked first of a field that nearly every message has.
+USUAL_FIELDS = {**dict.fromkeys(NAMED_FIELDS, "{}.__class__ is str"), "content": HAS_WORDS}
 OF_STATE = "S["
 Resolved = list[str | TextSlot | None]  # parts of a text; None for a slot that is no field
 
@@ -371,9 +371,9 @@ class Recorder:
 
     def ask_kind(self, owner: UnknownMapping, key: str) -> str:
         """Return the kind of a field; first the questions that are answered soonest."""
-        question = IS_TEXT if key in NAMED_FIELDS else HAS_WORDS
-        # Nearly every message has a role and a content: whether it does is asked only if there is no text.
-        if key in USUAL_FIELDS and self.ask(question.format(f"{owner.source}.get({key!r})"), True):
+        question = USUAL_FIELDS.get(key)
+        # Whether there is such a field is asked only if there is no text.
+        if question and self.ask(question.format(f"{owner.source}.get({key!r})"), True):
             return "text"
         if not self.ask(f"{key!r} in {owner.source}"):
             return "absent"
