@@ -278,7 +278,7 @@ class _Proof(NodeVisitor):
         self.check_statements(node.body, inside)
 
     def visit_Assign(self, node: nodes.Assign, place: _Place) -> None:
-        name = getattr(node.target, "name", "") if isinstance(node.target, nodes.Name) else ""
+        name = node.target.name if isinstance(node.target, nodes.Name) else ""
         skipped = self._count_skipped(node.node, place)
         if skipped is not None and name and place.is_outside:
             self._skipped[name] = max(skipped, self._skipped.get(name, 0))
