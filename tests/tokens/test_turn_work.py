@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 import turnwise
 from label_law import full_tokenizer, tokenizer_of
 from loaded import load_entry
+from operations import count_operations
 from turnwise.engine.program import Program
 from turnwise.registry import entries
 from turnwise.tokens.growing import GrowingPrompt
@@ -75,24 +74,6 @@ MISSES = {
         "solar-open": LOOKS,
     },
 }
-
-
-def count_operations(run: Callable[[], object]) -> int:
-    """Return how many operations of Python a function takes."""
-    count = 0
-
-    def trace(frame: Any, event: str, argument: object) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        count += event == "opcode"
-        return trace
-
-    sys.settrace(trace)
-    try:
-        run()
-    finally:
-        sys.settrace(None)
-    return count
 
 
 def make_chat(count: int, has_calls: bool) -> list[dict[str, Any]]:
