@@ -21,32 +21,38 @@ from typing import Any, NamedTuple, TypeAlias
 
 from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.engine.renderer import SCALARS
-from turnwise.engine.segments.rows import MAX_TRACED_LENGTH, trace_contents
+from turnwise.engine.segments.rows import MAX_TRACED_LENGTH
 from turnwise.errors import MessageError, TurnwiseError
-from turnwise.messages import REASONING_KEYS, JsonMapping, PreparedTools, find_lone_surrogate
+from turnwise.messages import Change, JsonMapping, PreparedTools, find_lone_surrogate
 from turnwise.schema import check_name
 from turnwise.tokens.encode import EncodeRequest
-from turnwise.tokens.encoded import Encoded, make_laid_out
+from turnwise.tokens.encoded import Encoded, make_laid_out, note_changes
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
 from turnwise.tokens.growing import GrowingPrompt
 from turnwise.tokens.loss import IGNORED, TrainOn
 from turnwise.tokens.request_builder import RequestBuilder
-from turnwise.tokens.row_layout import RowLayout, can_have_layouts, encode_flat, make_layout
+from turnwise.tokens.row_form import Form, has_known_keys, has_plain_turns, read_form
+from turnwise.tokens.row_layout import (
+    RowLayout,
+    can_have_layouts,
+    encode_flat,
+    make_layout,
+    write_all,
+)
 from turnwise.tokens.text_encoder import encoder_for
 
 ON_ERROR = ("raise", "collect")
 MAX_FORMS = 1_000  # of rows whose layouts are remembered
 MAX_SIZE = 1_000_000  # characters of these rows: tools are long
 MIN_ROWS = 3  # of a form, before its layout is looked for
-ROWS_PER_MESSAGE = 1  # in addition
+ROWS_PER_MESSAGE = 0.5  # in addition
 MAX_FAILURES = 8
 MAX_COMPLETED = 8  # one of so many conversations may be encoded in full after all
 
 SHARED_TYPES = {*SCALARS, datetime, PreparedTools}  # of options with which a layout may be used
 NO_ARGUMENTS: JsonMapping = {}
-TURN_ROLES = ("user", "assistant")
-TEXT_KEYS = {"role", "content"}
-WORDS = {"system", *TURN_ROLES, *REASONING_KEYS}
+# What writing arguments may raise: such a row is encoded in full, which says what is wrong.
+UNWRITABLE = (TypeError, ValueError, RecursionError)
 SEPARATOR = "\0"  # between contents that are searched together
 
 EncodeRow = Callable[[Any, JsonMapping], Encoded]  # messages and the arguments of this row
@@ -54,17 +60,17 @@ EncodeRow = Callable[[Any, JsonMapping], Encoded]  # messages and the arguments 
 
 @dataclass
 class _Form:
-    """What is known about rows with the same roles."""
+    """What is known about rows of one form."""
 
     rows: int = 0  # that were encoded in full
     layout: RowLayout | None = None
 
 
 class _Forms(dict[Any, _Form]):
-    """The forms of rows that are encoded alike, by their roles.
+    """The forms of rows that are encoded alike.
 
-    To look for a layout takes as long as to encode as many rows as the form has messages, or some more. So it is looked
-    for when so many have come, and after each failure only when four times as many have.
+    To look for a layout takes as long as to encode half as many rows as the form has messages, or some more. So it is
+    looked for when so many have come, and after each failure only when four times as many have.
     """
 
     size = 0  # characters of rows with these layouts
@@ -74,21 +80,21 @@ class _Forms(dict[Any, _Form]):
         0  # conversations whose layout was known, and those that were encoded in full later
     )
 
-    def may_learn(self, roles: Sequence[str], now: datetime) -> bool:
+    def may_learn(self, kind: Form, messages: int, now: datetime) -> bool:
         """Count a row that was encoded in full, and return whether to look for the layout of its form."""
-        if roles not in self and (len(self) >= MAX_FORMS or self.size > MAX_SIZE):
+        if kind not in self and (len(self) >= MAX_FORMS or self.size > MAX_SIZE):
             self.clear()
             self.size = 0
-        form = self.setdefault(roles, _Form())
+        form = self.setdefault(kind, _Form())
         if form.layout is not None and form.layout.trace.is_on_time(now):
             return False  # it is not that of this row
         form.rows += 1
         self.waiting -= 1
-        return form.rows >= MIN_ROWS + ROWS_PER_MESSAGE * len(roles) and self.waiting <= 0
+        return form.rows >= MIN_ROWS + ROWS_PER_MESSAGE * messages and self.waiting <= 0
 
-    def learn(self, roles: Sequence[str], layout: RowLayout | None) -> None:
+    def learn(self, kind: Form, layout: RowLayout | None) -> None:
         """Remember the layout of a form, or that it has none."""
-        self.setdefault(roles, _Form()).layout = layout  # other threads may have cleared it
+        self.setdefault(kind, _Form()).layout = layout  # other threads may have cleared it
         self.failures = 0 if layout is not None else min(self.failures + 1, MAX_FAILURES)
         self.waiting = MIN_ROWS * 4**self.failures if self.failures else 0
 
@@ -145,8 +151,9 @@ class BatchEncoder:
         self._absent: set[str] = set()  # the texts that one of these layouts excludes
         self._ready: dict[
             Any, RowLayout
-        ] = {}  # by roles: layouts that apply, until a row is encoded in full
+        ] = {}  # by form: layouts that apply, until a row is encoded in full
         self._errors: dict[int, TurnwiseError] = {}
+        self.trained: list[slice] = []  # of the ids of rows that have a layout
         self.forms = _Forms() if request is None else _find_forms(request)
 
     def encode(self, rows: Iterable[Any]) -> EncodedBatch:
@@ -189,20 +196,31 @@ class BatchEncoder:
         laid_out = None if arguments else self.lay_out(messages)
         return laid_out or _EncodedRow.of(self._encode_in_full(messages, arguments))
 
-    def lay_out(self, messages: Any) -> _LaidOutRow | None:
-        """Return a row with its layout, if that is known."""
-        turns = _read_plain_turns(messages)
-        if turns is None:
+    def lay_out(self, messages: Any, is_plain: bool = True) -> _LaidOutRow | None:
+        """Return a row with its layout, if that is known.
+
+        Args:
+            messages: the row.
+            is_plain: whether it is as the caller gave it; else it is in the form that the template takes.
+        """
+        found = read_form(messages)
+        if found is None:
             return None
-        roles, contents = turns
-        layout = self._ready.get(roles)
+        kind, contents = found
+        layout = self._ready.get(kind)
         if layout is None:
-            form = self.forms.get(roles)
+            form = self.forms.get(kind)
             layout = form.layout if form else None  # read once: other threads share the form
             if layout is None or not layout.trace.is_on_time(self._now):
                 return None
             self._absent.update(layout.absent)
-            self._ready[roles] = layout
+            self._ready[kind] = layout
+        if layout.is_plain < is_plain:
+            return None
+        try:
+            write_all(layout.writers, contents)
+        except UNWRITABLE:
+            return None
         self._contents += contents
         # Faster than calling the class, which happens for every row.
         return tuple.__new__(_LaidOutRow, (messages, contents, layout))
@@ -261,13 +279,15 @@ class BatchEncoder:
         labels = array(ID_TYPE, [IGNORED]) * len(ids)
         source, target = memoryview(ids), memoryview(labels)
         offsets = array(OFFSET_TYPE, [0])
+        self.trained = trained = []
         first = 0
         for row in self.rows:
             if type(row) is _LaidOutRow:
                 layout = row.layout
                 for number, rest in layout.trained:
-                    start, end = bounds[first + number], bounds[first + number + 1] - rest
-                    target[start:end] = source[start:end]
+                    span = slice(bounds[first + number], bounds[first + number + 1] - rest)
+                    target[span] = source[span]
+                    trained.append(span)
                 first += layout.count
             offsets.append(bounds[first])
         return ids, labels, offsets
@@ -332,32 +352,38 @@ def _find_forms(request: EncodeRequest) -> _Forms:
 
 
 def learn_layout(request: EncodeRequest, encoded: Encoded, warnings: tuple[str, ...]) -> None:
-    """Remember the layout of a row of plain turns that was encoded in full, if it has one.
+    """Remember the layout of a row that was encoded in full, if it has one.
 
     Args:
         request: how it was encoded.
         encoded: the row.
         warnings: what was warned of.
     """
-    turns = _read_plain_turns(request.messages)
-    if turns is None or not can_have_layouts(request):
+    found = read_form(request.messages)
+    if found is None or not has_known_keys(found[0]) or not can_have_layouts(request):
         return
-    roles, contents = turns
-    forms = _find_forms(request)
-    if not forms.may_learn(roles, request.arguments["now"]):
+    (kind, contents), forms = found, _find_forms(request)
+    is_plain = has_plain_turns(request.messages)
+    has_tools = request.arguments.get("tools") is not None
+    if (has_tools or not is_plain) and encoded.rendering.unwritten != ():
+        return  # it is not known yet that all is written, or something is not, of which nobody may have warned
+    if not forms.may_learn(kind, len(request.messages), request.arguments["now"]):
         return
-    if encoder_for(request.tokenizer).matcher.is_in(SEPARATOR.join(contents)):
+    texts = SEPARATOR.join([content for content in contents if type(content) is str])
+    if encoder_for(request.tokenizer).matcher.is_in(texts):
         return  # such a row never has a layout
-    trace = trace_contents(request.renderer, request.messages, request.arguments)
-    layout = None if trace is None else make_layout(request, encoded, trace)
+    layout = make_layout(request, encoded, is_plain)
     if layout is not None:
         layout.warnings = warnings
-        forms.size += len(encoded.text)
-    forms.learn(roles, layout)
+        forms.size += len(encoded.text) - len(texts)
+    forms.learn(kind, layout)
 
 
 def encode_laid_out(
-    request: EncodeRequest, encode: Callable[..., Encoded], arguments: JsonMapping
+    request: EncodeRequest,
+    encode: Callable[..., Encoded],
+    arguments: JsonMapping,
+    changes: tuple[Change, ...] | None = None,
 ) -> Encoded | None:
     """Return a conversation whose layout is known, and of which there is nothing to warn.
 
@@ -368,11 +394,12 @@ def encode_laid_out(
         request: the conversation.
         encode: encodes messages with the other arguments.
         arguments: those of `render`.
+        changes: what was changed in it, if it was normalised.
     """
     if not can_have_layouts(request):
         return None
     encoder = BatchEncoder(request, _refuse_row, "collect")
-    row, forms = encoder.lay_out(request.messages), encoder.forms
+    row, forms = encoder.lay_out(request.messages, changes is None), encoder.forms
     if row is None:
         return None
     forms.used += 1
@@ -387,11 +414,18 @@ def encode_laid_out(
 
     def encode_in_full() -> Encoded:
         forms.completed += 1
-        return encode(chat, growing=GrowingPrompt(), **again)  # which has no layout
+        encoded = encode(chat, growing=GrowingPrompt(), **again)  # which has no layout
+        if changes is not None:
+            note_changes(encoded, changes, None)
+        return encoded
 
+    ids = found.input_ids.tolist()
+    labels = [IGNORED] * len(ids)  # in a tenth of the time of making a list of the array
+    for span in encoder.trained:
+        labels[span] = ids[span]
     return make_laid_out(
-        found.input_ids.tolist(),
-        found.labels.tolist(),
+        ids,
+        labels,
         len(chat),
         request.tokenizer,
         request.train_on,
@@ -403,13 +437,12 @@ def _refuse_row(messages: Any, arguments: JsonMapping) -> Encoded:
     raise MessageError("the layout of this row is not known")
 
 
-def can_share_layout(messages: Any, arguments: JsonMapping) -> bool:
-    """Return whether a conversation consists of plain turns, and is encoded as such rows are."""
+def can_share_layout(arguments: JsonMapping) -> bool:
+    """Return whether a conversation is encoded as rows of a form are."""
     return (
         arguments.get("documents") is arguments.get("late_system") is None
         # What the caller can change later would have to be copied, too.
         and SHARED_TYPES.issuperset(map(type, arguments.values()))
-        and _read_plain_turns(messages) is not None
     )
 
 
@@ -443,29 +476,6 @@ def encode_batch(
 
     shared = request if given.get("documents") is None and can_have_layouts(request) else None
     return BatchEncoder(shared, encode_row, on_error).encode(rows)
-
-
-def _read_plain_turns(messages: Any) -> tuple[tuple[str, ...], list[str]] | None:
-    """Return the roles and texts of plain turns; None for messages that have more, or blank texts.
-
-    A message may have reasoning: its key follows the role, and its text the content.
-    """
-    roles: list[str] = []
-    texts: list[str] = []
-    for message in messages if type(messages) is list else ():
-        if type(message) is not dict or len(message) > 3 or "content" not in message:
-            return None
-        role = message.get("role")
-        if role not in TURN_ROLES and (role != "system" or roles):
-            return None
-        roles.append(role)
-        texts.append(message["content"])
-        for key in () if len(message) == 2 else message.keys() - TEXT_KEYS:
-            roles.append(key)
-            texts.append(message[key])
-    if {*map(type, roles), *map(type, texts)} != {str} or not all(map(str.strip, texts)):
-        return None
-    return (tuple(roles), texts) if WORDS.issuperset(roles) else None
 
 
 def _is_not_unicode(index: int, row: _LaidOutRow) -> bool:

@@ -31,7 +31,14 @@ from turnwise.errors import (
     keep_warnings,
     warnings_so_far,
 )
-from turnwise.messages import JsonMapping, JsonObject, Messages, Tools, prepared_tools
+from turnwise.messages import (
+    JsonMapping,
+    JsonObject,
+    Messages,
+    Tools,
+    find_plain_kind,
+    prepared_tools,
+)
 from turnwise.normalisation.normalised import LateSystem
 from turnwise.normalisation.preprocessor import Preprocessor
 from turnwise.replies.codec import ReplyCodec
@@ -266,9 +273,10 @@ class Template:
         more: JsonObject = {"max_length": max_length, "overflow": overflow, "trust": trust}
         more |= {"compatible": compatible, "add_stop": add_stop}
         shared = None
-        if growing is None and batch.can_share_layout(messages, arguments):
+        has_layout = growing is None and batch.can_share_layout(arguments)
+        in_full = partial(self.encode, tokenizer=tokenizer, train_on=train_on, **more)
+        if has_layout and find_plain_kind(messages) == "turns":
             shared = self._requests.build(messages, tokenizer, train_on, arguments, **more)
-            in_full = partial(self.encode, tokenizer=tokenizer, train_on=train_on, **more)
             if laid_out := batch.encode_laid_out(shared, in_full, arguments):
                 return laid_out
         from turnwise.tokens import encoded as results
@@ -283,6 +291,11 @@ class Template:
                 request = self._requests.build(
                     given.messages, tokenizer, train_on, arguments, shared, given.read, **more
                 )
+                is_whole = has_layout and not shared and given.is_whole and not warnings_so_far()
+                if is_whole and (
+                    laid_out := batch.encode_laid_out(request, in_full, arguments, given.changes)
+                ):
+                    return laid_out
                 encoded = encode_whole(request.for_one_call())
                 attempt.check(encoded.rendering, encoded.kept)
             except TemplateRuntimeError as error:
@@ -292,7 +305,7 @@ class Template:
         results.note_changes(encoded, given.changes, given.positions)
         problems = results.renumber_turns(problems, given.positions)
         label_report.report_problems(self.name, problems, strict, label_report.REMEDY)
-        if shared and request.messages == messages:  # as they were given
+        if request.messages == messages if shared else is_whole and not warnings_so_far():
             batch.learn_layout(request, encoded, warnings_so_far())
         return encoded
 

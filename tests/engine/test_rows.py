@@ -13,7 +13,7 @@ import corpus
 import turnwise
 from published_templates import compile_published
 from random_expressions import ExpressionMaker
-from turnwise.engine.segments.rows import ContentTrace, trace_contents
+from turnwise.engine.segments.rows import ContentTrace, ContentTracer
 from turnwise.errors import TurnwiseError
 
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
@@ -84,7 +84,12 @@ def make_messages(roles: Sequence[str], contents: Sequence[str]) -> list[dict[st
 
 def trace(template: turnwise.Template, roles: Sequence[str], **more: Any) -> ContentTrace | None:
     messages = make_messages(roles, ["x"] * len(roles))
-    return trace_contents(template.renderer, messages, {"now": NOW, **more})
+    return ContentTracer(template.renderer).trace(messages, {"now": NOW, **more})
+
+
+def write(found: ContentTrace, contents: Sequence[str]) -> str:
+    places = {f"[{index}]['content']": content for index, content in enumerate(contents)}
+    return "".join(found.write(places))
 
 
 def check_trace(template: turnwise.Template, dice: random.Random, tries: int) -> int:
@@ -103,7 +108,7 @@ def check_trace(template: turnwise.Template, dice: random.Random, tries: int) ->
                 rendering = template.renderer.render(
                     make_messages(roles, contents), now=NOW, **more
                 )
-                assert rendering.text == "".join(found.write(contents)), contents
+                assert rendering.text == write(found, contents), contents
     return count
 
 
@@ -128,7 +133,7 @@ def test_a_namespace_is_read_before_it_is_written() -> None:
         "{% set ns.text = ns.text ~ '<' ~ m.role ~ '>' %}{% endfor %}"
     )
     found = trace(template, ("user", "assistant", "user"))
-    assert found is not None and "".join(found.write("abc")) == "a<user>b<user><assistant>c"
+    assert found is not None and write(found, "abc") == "a<user>b<user><assistant>c"
 
 
 # What a namespace has of contents decides.
@@ -188,7 +193,7 @@ def test_questions_that_have_an_answer(body: str, absent: set[str]) -> None:
         contents = dice.choices(CONTENTS, k=2)
         if not any(text in content for text in absent for content in contents):
             rendering = template.renderer.render(make_messages(("user", "assistant"), contents))
-            assert rendering.text == "".join(found.write(contents))
+            assert rendering.text == write(found, contents)
 
 
 @pytest.mark.once
@@ -213,7 +218,7 @@ def test_random_expressions() -> None:
             if any(text in content for text in found.absent for content in contents):
                 continue
             messages = make_messages(("user", "assistant"), contents)
-            assert template.renderer.render(messages).text == "".join(found.write(contents)), source
+            assert template.renderer.render(messages).text == write(found, contents), source
     assert traced > 60
 
 

@@ -7,9 +7,9 @@ is encoded: one ends where a turn of the model begins or ends, so each is traine
     <|im_start|>user\n{content[0]}<|im_end|>\n<|im_start|>assistant\n   {content[1]}<|im_end|>   \n
 
 Another row has this layout if the program writes the same texts beside the contents, and each content as it was given,
-which is proven for all contents at once (`engine/segments/rows.py`). Then its special tokens, its turns and its labels
-are where they are in the first row, because nothing that decides about them looks at a content. `make_layout` makes
-sure of that, and returns None otherwise:
+or arguments as JSON. That is proven for all contents at once (`engine/segments/rows.py`). Then its special tokens, its
+turns and its labels are where they are in the first row, because nothing that decides about them looks at a content.
+`make_layout` makes sure of that, and returns None otherwise:
 
 * added tokens can neither overlap nor look at their surroundings, so a look-alike is found by a search in one span;
 * the opening of each turn was learned from its kind, and is the template's text;
@@ -27,22 +27,24 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from turnwise.engine.segments.rows import ContentSlot, ContentTrace, list_texts, trace_contents
+from turnwise.engine.segments.rows import ContentSlot, ContentTrace, ContentTracer
 from turnwise.engine.segments.symbols import Trim
 from turnwise.tokens.boundaries import Turn, find_message_spans
 from turnwise.tokens.encode import RENDERINGS, RENDERINGS_PER_TURN, EncodeRequest
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.encoded_batch import ID_TYPE
 from turnwise.tokens.loss import IGNORED
+from turnwise.tokens.row_form import number_places, read_form
 from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatcher
 from turnwise.tokens.tokenizers.backends import FlatIds
 from turnwise.tokens.tokenizers.protocol import START, Tokenizer
 from turnwise.tokens.turn_ends import TextSpan, is_blank
 
-MAX_TRACED_PROMPTS = 12  # of one conversation; each is one more run of the template
+MAX_TRACED_PROMPTS = 32  # of one conversation; each is one more run of the template
 SPAN_POLICIES = ("assistant", "last", "all")  # they train whole turns
 PROBES = ("a", "1", "é", "中")  # one of which a vocabulary knows
 
@@ -63,19 +65,59 @@ class RowSegment(NamedTuple):
     rest: int = 0
 
 
+class RowContents:
+    """The contents of a row, as the template writes them.
+
+    Args:
+        trace: shows where it does.
+        messages: the row.
+
+    Attributes:
+        numbers: of the contents, by their places.
+        writers: what writes arguments, by their numbers.
+        texts: the contents, by their places.
+    """
+
+    def __init__(self, trace: ContentTrace, messages: Sequence[Any]) -> None:
+        _, contents = read_form(messages) or ((), [])
+        self.numbers = number_places(messages)
+        self.writers: dict[int, Callable[[Any], str]] = {
+            number: _leave_out for number, content in enumerate(contents) if type(content) is dict
+        }
+        for part in trace.parts:
+            if isinstance(part, ContentSlot) and part.write is not None:
+                self.writers[self.numbers[part.place]] = part.write
+        write_all(self.writers, contents)
+        self.texts = {place: contents[number] for place, number in self.numbers.items()}
+
+
+def write_all(writers: Mapping[int, Callable[[Any], str]], contents: list[Any]) -> None:
+    """Put arguments as they are written into the place of the arguments."""
+    for number, write in writers.items():
+        contents[number] = write(contents[number])
+
+
+def _leave_out(arguments: Any) -> str:
+    """Write nothing, for arguments of which the template writes nothing."""
+    return ""
+
+
 class RowLayout:
-    """The layout of conversations with these roles, but for those with certain texts in their contents.
+    """The layout of conversations of one form, but for those with certain texts in their contents.
 
     Args:
         trace: shows how the template writes contents that it does not know.
         matcher: finds added tokens.
         text: the text of the first of them.
-        contents: where its contents are.
+        contents: its contents.
+        spans: where they are, by their numbers.
         segments: of which its ids are made.
         controls: its control ids, which are those of every row.
+        is_plain: whether such conversations are encoded as the caller gives them.
 
     Attributes:
         absent: the texts that must not be in a content, beside the added tokens.
+        writers: what writes arguments, by the numbers of the contents.
         fill: returns the segments of a row, given its contents.
         count: how many segments there are.
         trained: the numbers of those that are trained, and how many ids at the end of each are not.
@@ -89,11 +131,15 @@ class RowLayout:
         trace: ContentTrace,
         matcher: TokenMatcher,
         text: str,
-        contents: Sequence[TextSpan],
+        contents: RowContents,
+        spans: Mapping[int, TextSpan],
         segments: Sequence[RowSegment],
         controls: Sequence[int],
+        is_plain: bool,
     ) -> None:
         self.trace = trace
+        self.is_plain = is_plain
+        self.writers = contents.writers
         # a text with an added token in it is absent where there are no added tokens
         self.absent = [text for text in trace.absent if not matcher.pattern.search(text)]
         self.controls = controls
@@ -101,13 +147,19 @@ class RowLayout:
             (number, segment.rest) for number, segment in enumerate(segments) if segment.is_trained
         ]
         self.count = len(segments)
-        trims = {part.number: part.trims for part in trace.parts if isinstance(part, ContentSlot)}
-        self.fill = _compile_fill(text, contents, segments, trims)
+        trims = {
+            contents.numbers[part.place]: part.trims
+            for part in trace.parts
+            if isinstance(part, ContentSlot)
+        }
+        count = len({*contents.numbers.values()})
+        self.fill = _compile_fill(text, count, spans, segments, trims)
 
 
 def _compile_fill(
     text: str,
-    contents: Sequence[TextSpan],
+    count: int,
+    contents: Mapping[int, TextSpan],
     segments: Sequence[RowSegment],
     trims: Mapping[int, Sequence[Trim]],
 ) -> Callable[[Sequence[str]], Sequence[str]]:
@@ -127,7 +179,7 @@ def _compile_fill(
         names[f"k{len(names)}"] = constant
         return f"k{len(names) - 1}"
 
-    order = sorted(range(len(contents)), key=contents.__getitem__)
+    order = sorted(contents, key=contents.__getitem__)
     results = ""
     for segment in segments:
         done, parts = segment.start, ""
@@ -140,7 +192,7 @@ def _compile_fill(
                 parts += f"{{c{number}{''.join(calls)}}}"
                 done = contents[number].end
         results += f'f"{parts}{{{name_text(text[done : segment.end])}}}", '
-    given = "".join(f"c{number}, " for number in range(len(contents)))
+    given = "".join(f"c{number}, " for number in range(count))
     scope: dict[str, Any] = dict(names)
     exec(f"def fill(contents):\n    {given}= contents\n    return {results}", scope)
     fill: Callable[[Sequence[str]], Sequence[str]] = scope.pop("fill")
@@ -157,33 +209,39 @@ def can_have_layouts(request: EncodeRequest) -> bool:
     return not encoder.has_blank_tokens and encoder.matcher.is_separable
 
 
-def make_layout(request: EncodeRequest, encoded: Encoded, trace: ContentTrace) -> RowLayout | None:
-    """Return the layout of a conversation of plain turns that was encoded, None if it decides about its ids.
+def make_layout(request: EncodeRequest, encoded: Encoded, is_plain: bool) -> RowLayout | None:
+    """Return the layout of a conversation that has a form and was encoded, None if it decides about its ids.
 
     Args:
         request: how it was encoded.
-        encoded: the conversation; its contents are not blank.
-        trace: how the template writes such conversations.
+        encoded: the conversation.
+        is_plain: whether such conversations are encoded as the caller gives them.
     """
-    if encoded.untrained or encoded.incomplete or encoded.added_stop or encoded.rendering.changes:
+    if encoded.untrained or encoded.incomplete or encoded.added_stop:
         return None
     if type(encoded.kept) is not range:  # messages were left out
         return None
-    if request.arguments.get("tools") is not None and encoded.rendering.unwritten != ():
-        return None  # tools may not be written, which is not warned of without normalising
-    contents = _fill_slots(trace, list_texts(request.messages), encoded.text)
-    if contents is None:
+    if is_plain and encoded.rendering.changes:
         return None
-    row = _FirstRow(request, encoded, contents)
+    tracer = ContentTracer(request.renderer)
+    trace = tracer.trace(request.messages, request.arguments)
+    contents = RowContents(trace, request.messages) if trace else None
+    spans = _fill_slots(trace, contents, encoded.text) if trace and contents else None
+    if trace is None or contents is None or spans is None:
+        return None
+    row = _FirstRow(request, encoded, contents, spans)
     segments = row.find_segments() if row.has_plain_turns() else None
     if segments is None:
         return None
-    with_prompts = _add_prompts(request, encoded, trace) if _has_own_prompts(request) else trace
-    if with_prompts is None:
+    if _has_own_prompts(request):
+        trace = _add_prompts(request, encoded, trace, tracer, contents)
+    if trace is None:
         return None
     encoder = encoder_for(request.tokenizer)
     controls = encoder.controls.select(encoded.input_ids)
-    return RowLayout(with_prompts, encoder.matcher, encoded.text, contents, segments, controls)
+    return RowLayout(
+        trace, encoder.matcher, encoded.text, contents, spans, segments, controls, is_plain
+    )
 
 
 def _has_own_prompts(request: EncodeRequest) -> bool:
@@ -195,23 +253,28 @@ def _has_own_prompts(request: EncodeRequest) -> bool:
     )
 
 
-def _fill_slots(trace: ContentTrace, contents: Sequence[str], text: str) -> list[TextSpan] | None:
-    """Return where a trace says that contents are in a text; None if the text is another, or one is not there once."""
+def _fill_slots(
+    trace: ContentTrace, contents: RowContents, text: str
+) -> dict[int, TextSpan] | None:
+    """Return where a trace says that contents are in a text; None if the text is another, or one is there twice."""
     spans: dict[int, TextSpan] = {}
-    parts, end = trace.write(contents), 0
+    parts, end = trace.write(contents.texts), 0
     for part, written in zip(trace.parts, parts, strict=True):
         start, end = end, end + len(written)
         if isinstance(part, ContentSlot):
-            if part.number in spans:
+            number = contents.numbers[part.place]
+            if number in spans:
                 return None
-            spans[part.number] = TextSpan(start, end)
-    if len(spans) != len(contents) or "".join(parts) != text:
-        return None
-    return [spans[index] for index in range(len(contents))]
+            spans[number] = TextSpan(start, end)
+    return spans if "".join(parts) == text else None
 
 
 def _add_prompts(
-    request: EncodeRequest, encoded: Encoded, trace: ContentTrace
+    request: EncodeRequest,
+    encoded: Encoded,
+    trace: ContentTrace,
+    tracer: ContentTracer,
+    contents: RowContents,
 ) -> ContentTrace | None:
     """Return a trace with what the prompts before all turns need too; None if a turn does not follow its prompt."""
     turns = encoded.turns
@@ -219,16 +282,15 @@ def _add_prompts(
     budget = renderings * request.renderer.limits.bytes_per_character
     if len(turns) > MAX_TRACED_PROMPTS or trace.cost * (len(turns) + 1) > budget:
         return None
-    contents = list_texts(request.messages)
     absent, clock = set(trace.absent), dict(trace.clock)
     for turn in turns:
         before = request.messages[: turn.message]
         if not before:
             return None
-        prompt = trace_contents(request.renderer, before, request.prompt_arguments)
+        prompt = tracer.trace(before, request.prompt_arguments)
         if prompt is None or not trace.starts_with(prompt):
             return None
-        if sum(map(len, prompt.write(contents))) != turn.start:
+        if sum(map(len, prompt.write(contents.texts))) != turn.start:
             return None
         absent |= prompt.absent
         clock |= dict(prompt.clock)
@@ -241,15 +303,25 @@ class _FirstRow:
     Args:
         request: how it was encoded.
         encoded: the conversation.
-        contents: where its contents are, by the numbers of their messages.
+        contents: its contents.
+        spans: where they are, by their numbers.
     """
 
     def __init__(
-        self, request: EncodeRequest, encoded: Encoded, contents: Sequence[TextSpan]
+        self,
+        request: EncodeRequest,
+        encoded: Encoded,
+        contents: RowContents,
+        spans: Mapping[int, TextSpan],
     ) -> None:
         self.request = request
         self.encoded = encoded
-        self.contents = contents
+        self.contents = sorted(spans.values())
+        self._of_message: dict[int, list[TextSpan]] = {}
+        for place, number in contents.numbers.items():
+            if number in spans:
+                message = int(place[1 : place.index("]")])
+                self._of_message.setdefault(message, []).append(spans[number])
         # Of each span: its first character and id, its position, and its token, None for a plain span.
         columns = tuple(zip(*encoded.token_offsets.spans, strict=True)) or ((),) * 4
         self._starts, self._first_ids, self._positions, self._tokens = columns
@@ -278,9 +350,8 @@ class _FirstRow:
             turn: the turn.
             end: that of its message.
         """
-        text, stops, messages = self.encoded.text, self.request.stops, self.request.messages
-        first, last = [len(list_texts(messages[: turn.message + more])) for more in (0, 1)]
-        own = self.contents[first:last]
+        text, stops = self.encoded.text, self.request.stops
+        own = self._of_message.get(turn.message, [])
         if turn.missing or not all(turn.start <= one.start <= one.end <= turn.stop for one in own):
             return False
         if any(other.start == turn.end for other in self.contents):
@@ -366,20 +437,25 @@ class _FirstRow:
     def _may_complete_token(self) -> bool:
         """Return whether a content could spell an added token together with the template's text beside it.
 
-        It cannot together with an added token, since these never overlap. So only plain text counts, and that of
-        another content counts as any text.
+        It cannot together with an added token, since these never overlap. So only plain text counts, and two contents
+        with no more between them than there may be inside of a token count as one that could.
         """
-        text, contents = self.encoded.text, self.contents
+        text, matcher = self.encoded.text, encoder_for(self.request.tokenizer).matcher
         edges = [*self._starts, len(text)]
-        spans = [bisect_right(edges, content.start) - 1 for content in contents]
-        if len(set(spans)) < len(spans) or any(self._tokens[span] is not None for span in spans):
-            return True
-        can_join = encoder_for(self.request.tokenizer).matcher.can_join
-        surroundings = {
-            (text[edges[span] : content.start], text[content.end : edges[span + 1]])
-            for span, content in zip(spans, contents, strict=True)
-        }
-        return any(can_join(before, after) for before, after in surroundings)
+        gaps: set[tuple[str, str]] = set()
+        done = 0
+        for content, following in zip_longest(self.contents, self.contents[1:]):
+            span = bisect_right(edges, content.start) - 1
+            if self._tokens[span] is not None:
+                return True
+            end = edges[span + 1]
+            if following is not None and following.start < end:
+                end = following.start
+                if matcher.is_inside(text[content.end : end]):
+                    return True
+            gaps.add((text[max(done, edges[span]) : content.start], text[content.end : end]))
+            done = content.end
+        return any(matcher.can_join(before, after) for before, after in gaps)
 
 
 def encode_flat(tokenizer: Tokenizer, texts: Sequence[str]) -> FlatIds:

@@ -105,6 +105,10 @@ class TokenMatcher:
             for cut in range(1, len(text))
         )
 
+    def is_inside(self, text: str) -> bool:
+        """Return whether a text may be in a token, between what is before and after it."""
+        return any(text in token for token in self._texts)
+
     @cached_property
     def blank(self) -> TokenMatcher:
         """A matcher of the tokens that are only white space: they can steer nothing, so anybody may write them."""

@@ -56,7 +56,6 @@ from turnwise.engine.segments.symbols import (
     number_namespace,
     refuse,
 )
-from turnwise.messages import REASONING_KEYS
 
 MAX_ANSWER = 200  # characters of a role, or of all keys of a mapping
 MAX_LOOPS = 24  # over messages, one after another; each has trees of its own
@@ -67,7 +66,9 @@ IS_OF_ROUND = re.compile(r"\b[im]\b|\bBr\d")
 CAPTURE = re.compile(r"out\d+")  # a list of texts that are not yet written
 MAX_SECTIONS = 1_500  # of a recording: rounds in rounds take long
 CONTENT = "['content']"
-TEXT_PATHS = (CONTENT, *(f"[{key!r}]" for key in REASONING_KEYS))
+# A question about a content, and not about the form of a row: its roles, keys, and kinds of values.
+OF_CONTENT = re.compile(r"(?<!\bS)\[(?!'(?:role|type|tool_calls|function)'\]|[^'\"])")
+KIND = re.compile(r"(?:kind|bool)\((.*)\['\w+'\]\)")
 # What is asked first of a field that nearly every message has.
 USUAL_FIELDS = {**dict.fromkeys(NAMED_FIELDS, "{}.__class__ is str"), "content": HAS_WORDS}
 OF_STATE = "S["
@@ -80,9 +81,15 @@ class Recorder:
     Args:
         entry: the section with which the program begins.
         constants: the texts of the template that were named before.
+        compiled: questions that were compiled before.
     """
 
-    def __init__(self, entry: FactTree, constants: Constants) -> None:
+    def __init__(
+        self,
+        entry: FactTree,
+        constants: Constants,
+        compiled: dict[str, CodeType] | None = None,
+    ) -> None:
         self.depth = 0  # of rounds in rounds
         self.learned = 0  # leaves
         self.questions = 0  # on the paths to them
@@ -110,7 +117,7 @@ class Recorder:
         self.sources: dict[int, tuple[Any, TextSlot]] = {}  # of lists in messages, by identity
         self.numbers: dict[str, MessageField] = {}  # fields with numbers, by their sources
         self.streams: dict[int, tuple[Any, int]] = {}
-        self._compiled: dict[str, CodeType] = {}  # rounds ask the same questions
+        self._compiled = {} if compiled is None else compiled  # rounds ask the same questions
         self.weight = 0  # steps of a round of the loop that is about to begin
         self._done = 0  # items of the output that belong to earlier sections
         self._output: list[Any] | None = None
@@ -226,7 +233,7 @@ class Recorder:
         for part in parts:
             if isinstance(part, str):
                 found.append(part)
-            elif part.field is None or part.is_json:
+            elif part.field is None:
                 found.append(None)
             elif part.field.state:
                 found += self._state_parts.get(part.field.state, [None])
@@ -333,7 +340,9 @@ class Recorder:
             source: the question.
             is_answered: no content decides about it, though it is about one.
         """
-        self.reads_contents |= not is_answered and any([path in source for path in TEXT_PATHS])
+        kind = KIND.fullmatch(source)
+        is_read = not is_answered and OF_CONTENT.search(kind[1] if kind else source)
+        self.reads_contents |= bool(is_read)
         if source not in self._answers:
             if len(self._path) >= MAX_PATH:
                 raise NotRecordable
@@ -377,9 +386,7 @@ class Recorder:
             return "text"
         if not self.ask(f"{key!r} in {owner.source}"):
             return "absent"
-        kind = str(self.ask(source := f"kind({owner.source}[{key!r}])", True))
-        self.reads_contents |= kind != "text" and any([path in source for path in TEXT_PATHS])
-        return kind
+        return str(self.ask(f"kind({owner.source}[{key!r}])"))
 
     def read_field(self, owner: UnknownMapping, key: str) -> Any:
         """Return a field as a value that records what is asked about it."""

@@ -1,46 +1,51 @@
-"""What a template writes for plain turns with the same roles, whatever their contents are.
+"""What a template writes for conversations of one form, whatever their contents are.
 
 Rows of a data set mostly have one of a few forms. A row is recorded (`recorder.py`); if no content decided about
-anything, but for texts that are in none of them, all rows with the same roles are written alike: the same constants,
-and slots for the contents, and for the reasoning of replies that have some.
+anything, but for texts that are in none of them, all rows with the same roles and keys are written alike: the same
+constants, and slots for the contents: texts, and the arguments of calls as JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from types import CodeType
 from typing import Any, NamedTuple
 
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import MAX_SEGMENTED_LENGTH, pays_for_itself
 from turnwise.engine.segments.facts import Constants, FactTree
 from turnwise.engine.segments.functions import instrument
-from turnwise.engine.segments.recorder import CONTENT, TEXT_PATHS, Recorder
+from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.symbols import NotRecordable, TextSlot, Trim
 from turnwise.errors import TurnwiseError
 
-MAX_TRACED_LENGTH = (
-    MAX_SEGMENTED_LENGTH  # characters of all contents; a longer conversation is rendered
-)
+# Characters of all contents; a longer conversation is rendered.
+MAX_TRACED_LENGTH = MAX_SEGMENTED_LENGTH
+# The source of arguments as JSON: the name of the writer, and the way from the message.
+JSON_SOURCE = re.compile(r"(K\d+)\((?:[mw]|M\[[^]]*\])(\['tool_calls'\].*)\)")
 
 
 class ContentSlot(NamedTuple):
-    """Where a text is written."""
+    """Where a content is written.
 
-    number: int  # that of the text, see `list_texts`
-    trims: tuple[Trim, ...] = ()  # that it went through, first to last
+    Attributes:
+        place: the source of the way to it: `[2]['content']`.
+        trims: the methods that it went through, first to last.
+        write: writes it as JSON; None if it is a text.
+    """
+
+    place: str
+    trims: tuple[Trim, ...] = ()
+    write: Callable[[Any], str] | None = None
 
     def fill(self, content: str) -> str:
         """Return a text as it is written here."""
         for method, letters in self.trims:
             content = getattr(content, method)(letters)
         return content
-
-
-def list_texts(messages: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the texts of messages: the content of each, and then its reasoning, if there is some."""
-    return [message[key] for message in messages for key in sorted(message) if key != "role"]
 
 
 class ContentTrace(NamedTuple):
@@ -62,10 +67,11 @@ class ContentTrace(NamedTuple):
         """Return whether the template would write the same time."""
         return all([now.strftime(form) == text for form, text in self.clock])
 
-    def write(self, texts: Sequence[str]) -> list[str]:
-        """Return the parts with these texts in the slots."""
+    def write(self, contents: Mapping[str, str]) -> list[str]:
+        """Return the parts with contents in the slots, given by their places; arguments are JSON already."""
         return [
-            part if isinstance(part, str) else part.fill(texts[part.number]) for part in self.parts
+            part if isinstance(part, str) else part.fill(contents[part.place])
+            for part in self.parts
         ]
 
     def starts_with(self, other: ContentTrace) -> bool:
@@ -77,38 +83,65 @@ class ContentTrace(NamedTuple):
         return (own, following) == (before, last)
 
 
-def trace_contents(
-    renderer: Renderer, messages: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
-) -> ContentTrace | None:
-    """Return what a template writes for messages like these, whatever their contents are; None if they decide.
-
-    It holds for contents that are not blank, and have at most `MAX_TRACED_LENGTH` characters together.
+class ContentTracer:
+    """Traces conversations, of which many begin alike: what one shares with an earlier one is not written again.
 
     Args:
         renderer: the template.
-        messages: messages with a role, a content that is text, and perhaps reasoning.
-        arguments: those of `Renderer.render`.
     """
-    if not pays_for_itself(renderer.limits):
-        return None
-    recorder = Recorder(FactTree(), Constants())
-    try:
-        renderer.with_programs(partial(instrument, recorder)).render(list(messages), **arguments)
-    except (NotRecordable, TurnwiseError):
-        return None
-    cost = recorder.total_cost + recorder.round_cost
-    if recorder.reads_contents or cost > renderer.limits.bytes_per_character:
-        return None
-    parts: list[str | ContentSlot] = []
-    for part in recorder.parts:
-        if isinstance(part, TextSlot) and part.field and part.field.path in TEXT_PATHS:
-            before = list_texts(messages[: int(part.field.message)])
-            parts.append(ContentSlot(len(before) + (part.field.path != CONTENT), part.trims))
-        elif not isinstance(part, str):
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self._entry, self._constants = FactTree(), Constants()
+        self._compiled: dict[str, CodeType] = {}
+
+    def trace(
+        self, messages: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
+    ) -> ContentTrace | None:
+        """Return what a template writes for messages like these, whatever their contents are; None if they decide.
+
+        Messages are like these if their forms are equal (`tokens/row_form.py`), and they have at most
+        `MAX_TRACED_LENGTH` characters together.
+
+        Args:
+            messages: the messages.
+            arguments: those of `Renderer.render`.
+        """
+        renderer = self._renderer
+        if not pays_for_itself(renderer.limits):
             return None
-        elif parts and isinstance(parts[-1], str):
-            parts[-1] += part
-        else:
-            parts.append(part)
-    clock = tuple(recorder.clock.items())
-    return ContentTrace(tuple(parts), frozenset(recorder.absent), clock, cost)
+        recorder = Recorder(self._entry, self._constants, self._compiled)
+        try:
+            renderer.with_programs(partial(instrument, recorder)).render(
+                list(messages), **arguments
+            )
+        except (NotRecordable, TurnwiseError):
+            return None
+        cost = recorder.total_cost + recorder.round_cost
+        if recorder.reads_contents or cost > renderer.limits.bytes_per_character:
+            return None
+        parts: list[str | ContentSlot] = []
+        for part in recorder.parts:
+            if not isinstance(part, str):
+                slot = self._make_slot(part)
+                if slot is None:
+                    return None
+                parts.append(slot)
+            elif parts and isinstance(parts[-1], str):
+                parts[-1] += part
+            else:
+                parts.append(part)
+        clock = tuple(recorder.clock.items())
+        return ContentTrace(tuple(parts), frozenset(recorder.absent), clock, cost)
+
+    def _make_slot(self, part: TextSlot | None) -> ContentSlot | None:
+        """Return where a content is written; None if it is not known what is written there."""
+        if part is None or part.field is None:
+            return None
+        path, write = part.field.path, None
+        if part.is_json:
+            found = JSON_SOURCE.fullmatch(part.source)
+            if found is None or found[2] != path:
+                return None
+            write = self._constants.values[found[1]]
+        return ContentSlot(f"[{part.field.message}]{path}", part.trims, write)
