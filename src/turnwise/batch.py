@@ -21,9 +21,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from turnwise.engine.option_names import ENCODE_ARGUMENTS
 from turnwise.engine.renderer import SCALARS
-from turnwise.engine.segments.rows import MAX_TRACED_LENGTH
+from turnwise.engine.runtime.limits import MAX_SEGMENTED_LENGTH
 from turnwise.errors import MessageError, TurnwiseError
-from turnwise.messages import Change, JsonMapping, PreparedTools, find_lone_surrogate
+from turnwise.messages import JsonMapping, PreparedTools, find_lone_surrogate
+from turnwise.normalisation.normalised import Normalised
 from turnwise.schema import check_name
 from turnwise.tokens.encode import EncodeRequest
 from turnwise.tokens.encoded import Encoded, make_laid_out, note_changes
@@ -31,7 +32,7 @@ from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
 from turnwise.tokens.growing import GrowingPrompt
 from turnwise.tokens.loss import IGNORED, TrainOn
 from turnwise.tokens.request_builder import RequestBuilder
-from turnwise.tokens.row_form import Form, has_known_keys, has_plain_turns, read_form
+from turnwise.tokens.row_form import Form, has_plain_turns, read_form
 from turnwise.tokens.row_layout import (
     RowLayout,
     can_have_layouts,
@@ -299,7 +300,7 @@ class BatchEncoder:
         def is_special(contents: Sequence[str], absent: Iterable[str]) -> bool:
             text = SEPARATOR.join(contents)
             is_found = matcher.is_in(text) or any([wanted in text for wanted in absent])
-            return is_found or len(text) > MAX_TRACED_LENGTH
+            return is_found or len(text) > MAX_SEGMENTED_LENGTH
 
         if is_special(self._contents, self._absent):  # mostly one search is enough for all rows
             self._encode_again(lambda _, row: is_special(row.contents, row.layout.absent))
@@ -360,7 +361,7 @@ def learn_layout(request: EncodeRequest, encoded: Encoded, warnings: tuple[str, 
         warnings: what was warned of.
     """
     found = read_form(request.messages)
-    if found is None or not has_known_keys(found[0]) or not can_have_layouts(request):
+    if found is None or not can_have_layouts(request):
         return
     (kind, contents), forms = found, _find_forms(request)
     is_plain = has_plain_turns(request.messages)
@@ -383,7 +384,7 @@ def encode_laid_out(
     request: EncodeRequest,
     encode: Callable[..., Encoded],
     arguments: JsonMapping,
-    changes: tuple[Change, ...] | None = None,
+    given: Normalised,
 ) -> Encoded | None:
     """Return a conversation whose layout is known, and of which there is nothing to warn.
 
@@ -394,12 +395,12 @@ def encode_laid_out(
         request: the conversation.
         encode: encodes messages with the other arguments.
         arguments: those of `render`.
-        changes: what was changed in it, if it was normalised.
+        given: the conversation, with what was changed in it.
     """
     if not can_have_layouts(request):
         return None
     encoder = BatchEncoder(request, _refuse_row, "collect")
-    row, forms = encoder.lay_out(request.messages, changes is None), encoder.forms
+    row, forms = encoder.lay_out(request.messages, False), encoder.forms
     if row is None:
         return None
     forms.used += 1
@@ -415,8 +416,7 @@ def encode_laid_out(
     def encode_in_full() -> Encoded:
         forms.completed += 1
         encoded = encode(chat, growing=GrowingPrompt(), **again)  # which has no layout
-        if changes is not None:
-            note_changes(encoded, changes, None)
+        note_changes(encoded, given.changes, None)
         return encoded
 
     ids = found.input_ids.tolist()
@@ -437,10 +437,12 @@ def _refuse_row(messages: Any, arguments: JsonMapping) -> Encoded:
     raise MessageError("the layout of this row is not known")
 
 
-def can_share_layout(arguments: JsonMapping) -> bool:
-    """Return whether a conversation is encoded as rows of a form are."""
+def can_share_layout(given: Normalised, arguments: JsonMapping) -> bool:
+    """Return whether a conversation is encoded as rows of a form are: all of its messages, in order."""
     return (
-        arguments.get("documents") is arguments.get("late_system") is None
+        given.read is not None
+        and not (given.positions or given.lost or given.hoisted)
+        and arguments.get("documents") is arguments.get("late_system") is None
         # What the caller can change later would have to be copied, too.
         and SHARED_TYPES.issuperset(map(type, arguments.values()))
     )

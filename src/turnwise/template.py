@@ -31,14 +31,7 @@ from turnwise.errors import (
     keep_warnings,
     warnings_so_far,
 )
-from turnwise.messages import (
-    JsonMapping,
-    JsonObject,
-    Messages,
-    Tools,
-    find_plain_kind,
-    prepared_tools,
-)
+from turnwise.messages import JsonMapping, JsonObject, Messages, Tools, prepared_tools
 from turnwise.normalisation.normalised import LateSystem
 from turnwise.normalisation.preprocessor import Preprocessor
 from turnwise.replies.codec import ReplyCodec
@@ -272,13 +265,7 @@ class Template:
         arguments |= {"tools": offered, "late_system": late_system}
         more: JsonObject = {"max_length": max_length, "overflow": overflow, "trust": trust}
         more |= {"compatible": compatible, "add_stop": add_stop}
-        shared = None
-        has_layout = growing is None and batch.can_share_layout(arguments)
         in_full = partial(self.encode, tokenizer=tokenizer, train_on=train_on, **more)
-        if has_layout and find_plain_kind(messages) == "turns":
-            shared = self._requests.build(messages, tokenizer, train_on, arguments, **more)
-            if laid_out := batch.encode_laid_out(shared, in_full, arguments):
-                return laid_out
         from turnwise.tokens import encoded as results
         from turnwise.tokens import growing as prompts
         from turnwise.tokens import label_report
@@ -289,13 +276,13 @@ class Template:
             try:
                 arguments["tools"] = given.tools
                 request = self._requests.build(
-                    given.messages, tokenizer, train_on, arguments, shared, given.read, **more
+                    given.messages, tokenizer, train_on, arguments, given.read, **more
                 )
-                is_whole = has_layout and not shared and given.is_whole and not warnings_so_far()
-                if is_whole and (
-                    laid_out := batch.encode_laid_out(request, in_full, arguments, given.changes)
+                has_layout = growing is None and batch.can_share_layout(given, arguments)
+                if has_layout and (
+                    found := batch.encode_laid_out(request, in_full, arguments, given)
                 ):
-                    return laid_out
+                    return found
                 encoded = encode_whole(request.for_one_call())
                 attempt.check(encoded.rendering, encoded.kept)
             except TemplateRuntimeError as error:
@@ -305,7 +292,7 @@ class Template:
         results.note_changes(encoded, given.changes, given.positions)
         problems = results.renumber_turns(problems, given.positions)
         label_report.report_problems(self.name, problems, strict, label_report.REMEDY)
-        if request.messages == messages if shared else is_whole and not warnings_so_far():
+        if has_layout:
             batch.learn_layout(request, encoded, warnings_so_far())
         return encoded
 

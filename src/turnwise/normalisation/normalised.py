@@ -41,11 +41,6 @@ class Normalised(NamedTuple):
     read: ReadMessages | None = None
     hoisted: tuple[int, ...] = ()
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all messages are read, in their order."""
-        return self.read is not None and not (self.positions or self.lost or self.hoisted)
-
 
 def check_late_system(given: Any) -> LateSystem | None:
     """Return a policy for late system texts; None for the one that fits the template.

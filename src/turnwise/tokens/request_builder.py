@@ -79,7 +79,6 @@ class RequestBuilder:
         tokenizer: Any,
         train_on: TrainOn,
         arguments: JsonMapping,
-        shared_request: EncodeRequest | None = None,
         read: ReadMessages | None = None,
         *,
         max_length: int | None = None,
@@ -90,15 +89,12 @@ class RequestBuilder:
     ) -> EncodeRequest:
         """Build a request; `arguments` are those of `render`, and the others those of `encode`.
 
-        `shared_request` is a request with the same arguments, perhaps with other tools, if there is one. `read` are the
-        messages as a renderer takes them, if they were read already.
+        `read` are the messages as a renderer takes them, if they were read already.
 
         Raises:
             MessageError: an argument is malformed.
             TokenizerError: with `strict`, the template and the tokenizer do not fit together.
         """
-        if shared_request and shared_request.arguments["tools"] is arguments["tools"]:
-            return shared_request._replace(messages=messages)
         check_limit(max_length, overflow)
         if not isinstance(add_stop, bool):
             raise MessageError(f"add_stop is True or False, not {add_stop!r}", path="add_stop")

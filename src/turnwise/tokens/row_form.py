@@ -20,6 +20,7 @@ from turnwise.messages.input_reader import FIRST_ROLES, TURN_ROLES
 Form = tuple[Any, ...]
 NAMED_FIELDS = ("role", "type")  # fields with few values, which templates look at
 PLAIN_KEYS = {"role", "content", *REASONING_KEYS}
+# No option of `encode` is about one of these.
 KEYS = PLAIN_KEYS | {"tool_calls", "tool_call_id", "name", "id", "type", "function", "arguments"}
 
 
@@ -40,7 +41,7 @@ def read_form(messages: Any) -> tuple[Form, list[Any]] | None:
 
 
 def _read_fields(fields: Any, form: list[Any], contents: list[Any]) -> None:
-    if type(fields) is not dict:
+    if type(fields) is not dict or not KEYS.issuperset(fields):
         raise UnusualRow
     form.append((*fields,))
     for key, value in fields.items():
@@ -65,11 +66,6 @@ def _read_fields(fields: Any, form: list[Any], contents: list[Any]) -> None:
             _read_fields(value, form, contents)
         else:
             raise UnusualRow
-
-
-def has_known_keys(form: Form) -> bool:
-    """Return whether rows of a form have only keys that no option of `encode` is about."""
-    return all(KEYS.issuperset(part) for part in form if type(part) is tuple)
 
 
 def has_plain_turns(messages: Sequence[Any]) -> bool:

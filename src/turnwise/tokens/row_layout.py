@@ -31,7 +31,6 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from turnwise.engine.segments.rows import ContentSlot, ContentTrace, ContentTracer
-from turnwise.engine.segments.symbols import Trim
 from turnwise.tokens.boundaries import Turn, find_message_spans
 from turnwise.tokens.encode import RENDERINGS, RENDERINGS_PER_TURN, EncodeRequest
 from turnwise.tokens.encoded import Encoded
@@ -108,9 +107,7 @@ class RowLayout:
     Args:
         trace: shows how the template writes contents that it does not know.
         matcher: finds added tokens.
-        text: the text of the first of them.
-        contents: its contents.
-        spans: where they are, by their numbers.
+        contents: the contents of the first of them.
         segments: of which its ids are made.
         controls: its control ids, which are those of every row.
         is_plain: whether such conversations are encoded as the caller gives them.
@@ -118,7 +115,6 @@ class RowLayout:
     Attributes:
         absent: the texts that must not be in a content, beside the added tokens.
         writers: what writes arguments, by the numbers of the contents.
-        fill: returns the segments of a row, given its contents.
         count: how many segments there are.
         trained: the numbers of those that are trained, and how many ids at the end of each are not.
         warnings: what was warned of for the first row.
@@ -130,9 +126,7 @@ class RowLayout:
         self,
         trace: ContentTrace,
         matcher: TokenMatcher,
-        text: str,
         contents: RowContents,
-        spans: Mapping[int, TextSpan],
         segments: Sequence[RowSegment],
         controls: Sequence[int],
         is_plain: bool,
@@ -147,56 +141,31 @@ class RowLayout:
             (number, segment.rest) for number, segment in enumerate(segments) if segment.is_trained
         ]
         self.count = len(segments)
-        trims = {
-            contents.numbers[part.place]: part.trims
-            for part in trace.parts
-            if isinstance(part, ContentSlot)
-        }
-        count = len({*contents.numbers.values()})
-        self.fill = _compile_fill(text, count, spans, segments, trims)
+        self._parts = _split_parts(trace, contents, [segment.start for segment in segments[1:]])
+
+    def fill(self, contents: Sequence[str]) -> list[str]:
+        """Return the segments of a row, given its contents."""
+        return [
+            "".join(
+                [part if type(part) is str else part[1].fill(contents[part[0]]) for part in parts]
+            )
+            for parts in self._parts
+        ]
 
 
-def _compile_fill(
-    text: str,
-    count: int,
-    contents: Mapping[int, TextSpan],
-    segments: Sequence[RowSegment],
-    trims: Mapping[int, Sequence[Trim]],
-) -> Callable[[Sequence[str]], Sequence[str]]:
-    """Return a function that returns the segments of a text with other contents.
-
-    It is compiled, which takes two thirds of the time that joining lists of parts does, for every row:
-
-        def fill(contents):
-            c0, c1, = contents
-            return f"{k0}{c0}{k1}", f"{c1.strip(k2)}{k3}",
-
-    Its source has names and numbers in it, and no text.
-    """
-    names: dict[str, str | None] = {}
-
-    def name_text(constant: str | None) -> str:
-        names[f"k{len(names)}"] = constant
-        return f"k{len(names) - 1}"
-
-    order = sorted(contents, key=contents.__getitem__)
-    results = ""
-    for segment in segments:
-        done, parts = segment.start, ""
-        for number in order:
-            if segment.start <= contents[number].start < segment.end:
-                calls = [
-                    f".{method}({name_text(letters)})" for method, letters in trims.get(number, ())
-                ]
-                parts += f"{{{name_text(text[done : contents[number].start])}}}"
-                parts += f"{{c{number}{''.join(calls)}}}"
-                done = contents[number].end
-        results += f'f"{parts}{{{name_text(text[done : segment.end])}}}", '
-    given = "".join(f"c{number}, " for number in range(count))
-    scope: dict[str, Any] = dict(names)
-    exec(f"def fill(contents):\n    {given}= contents\n    return {results}", scope)
-    fill: Callable[[Sequence[str]], Sequence[str]] = scope.pop("fill")
-    return fill
+def _split_parts(trace: ContentTrace, contents: RowContents, edges: list[int]) -> list[list[Any]]:
+    """Return the parts of each segment: texts, and slots with the numbers of their contents."""
+    found: list[list[Any]] = [[]]
+    done = 0
+    for part, text in zip(trace.parts, trace.write(contents.texts), strict=True):
+        end = done + len(text)
+        while edges and edges[0] < end:  # never inside of a content
+            found[-1].append(text[: edges[0] - done])
+            text, done = text[edges[0] - done :], edges.pop(0)
+            found.append([])
+        found[-1].append(text if isinstance(part, str) else (contents.numbers[part.place], part))
+        done = end
+    return found
 
 
 def can_have_layouts(request: EncodeRequest) -> bool:
@@ -219,29 +188,22 @@ def make_layout(request: EncodeRequest, encoded: Encoded, is_plain: bool) -> Row
     """
     if encoded.untrained or encoded.incomplete or encoded.added_stop:
         return None
-    if type(encoded.kept) is not range:  # messages were left out
-        return None
-    if is_plain and encoded.rendering.changes:
-        return None
+    if type(encoded.kept) is not range or (is_plain and encoded.rendering.changes):
+        return None  # messages were left out, or changed
     tracer = ContentTracer(request.renderer)
     trace = tracer.trace(request.messages, request.arguments)
-    contents = RowContents(trace, request.messages) if trace else None
-    spans = _fill_slots(trace, contents, encoded.text) if trace and contents else None
-    if trace is None or contents is None or spans is None:
-        return None
-    row = _FirstRow(request, encoded, contents, spans)
-    segments = row.find_segments() if row.has_plain_turns() else None
-    if segments is None:
-        return None
-    if _has_own_prompts(request):
-        trace = _add_prompts(request, encoded, trace, tracer, contents)
     if trace is None:
+        return None
+    contents = RowContents(trace, request.messages)
+    spans = _fill_slots(trace, contents, encoded.text)
+    segments = spans and _FirstRow(request, encoded, contents, spans).find_segments()
+    if segments and _has_own_prompts(request):
+        trace = _add_prompts(request, encoded, trace, tracer, contents)
+    if not segments or trace is None:
         return None
     encoder = encoder_for(request.tokenizer)
     controls = encoder.controls.select(encoded.input_ids)
-    return RowLayout(
-        trace, encoder.matcher, encoded.text, contents, spans, segments, controls, is_plain
-    )
+    return RowLayout(trace, encoder.matcher, contents, segments, controls, is_plain)
 
 
 def _has_own_prompts(request: EncodeRequest) -> bool:
@@ -373,7 +335,7 @@ class _FirstRow:
 
     def find_segments(self) -> list[RowSegment] | None:
         """Return the parts of which the ids are made; None if they depend on more than the text of each part."""
-        segments = self._make_segments()
+        segments = self._make_segments() if self.has_plain_turns() else None
         if segments is None or self._may_complete_token():
             return None
         if not all(map(self._can_stand_alone, segments)):

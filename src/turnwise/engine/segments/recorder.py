@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from types import CodeType
 from typing import Any
 
@@ -68,7 +69,7 @@ MAX_SECTIONS = 1_500  # of a recording: rounds in rounds take long
 CONTENT = "['content']"
 # A question about a content, and not about the form of a row: its roles, keys, and kinds of values.
 OF_CONTENT = re.compile(r"(?<!\bS)\[(?!'(?:role|type|tool_calls|function)'\]|[^'\"])")
-KIND = re.compile(r"(?:kind|bool)\((.*)\['\w+'\]\)")
+KIND = re.compile(r"^(?:kind|bool)\((.*)\['\w+'\]\)$")
 # What is asked first of a field that nearly every message has.
 USUAL_FIELDS = {**dict.fromkeys(NAMED_FIELDS, "{}.__class__ is str"), "content": HAS_WORDS}
 OF_STATE = "S["
@@ -81,15 +82,9 @@ class Recorder:
     Args:
         entry: the section with which the program begins.
         constants: the texts of the template that were named before.
-        compiled: questions that were compiled before.
     """
 
-    def __init__(
-        self,
-        entry: FactTree,
-        constants: Constants,
-        compiled: dict[str, CodeType] | None = None,
-    ) -> None:
+    def __init__(self, entry: FactTree, constants: Constants) -> None:
         self.depth = 0  # of rounds in rounds
         self.learned = 0  # leaves
         self.questions = 0  # on the paths to them
@@ -117,7 +112,6 @@ class Recorder:
         self.sources: dict[int, tuple[Any, TextSlot]] = {}  # of lists in messages, by identity
         self.numbers: dict[str, MessageField] = {}  # fields with numbers, by their sources
         self.streams: dict[int, tuple[Any, int]] = {}
-        self._compiled = {} if compiled is None else compiled  # rounds ask the same questions
         self.weight = 0  # steps of a round of the loop that is about to begin
         self._done = 0  # items of the output that belong to earlier sections
         self._output: list[Any] | None = None
@@ -340,9 +334,7 @@ class Recorder:
             source: the question.
             is_answered: no content decides about it, though it is about one.
         """
-        kind = KIND.fullmatch(source)
-        is_read = not is_answered and OF_CONTENT.search(kind[1] if kind else source)
-        self.reads_contents |= bool(is_read)
+        self.reads_contents |= not is_answered and bool(OF_CONTENT.search(KIND.sub(r"\1", source)))
         if source not in self._answers:
             if len(self._path) >= MAX_PATH:
                 raise NotRecordable
@@ -354,10 +346,7 @@ class Recorder:
         return self._answers[source]
 
     def _evaluate(self, source: str) -> Any:
-        code = self._compiled.get(source)
-        if code is None:
-            code = self._compiled[source] = compile(source, "<question>", "eval")
-        return eval(code, self.constants.values, self._scope)
+        return eval(_compile_question(source), self.constants.values, self._scope)
 
     def ask_text(self, text: UnknownText, source: str, wanted: Any = None) -> Any:
         """Record a question about a text; with `wanted`, whether that is there, or at one of its ends, or all of it."""
@@ -513,6 +502,11 @@ class Recorder:
         if isinstance(part, TextSlot):
             return self.check_section(part.source, part.section)
         return self.name(part)
+
+
+@lru_cache(maxsize=2_000)  # rounds, and other templates, ask the same questions
+def _compile_question(source: str) -> CodeType:
+    return compile(source, "<question>", "eval")
 
 
 def _find_keys(owner: str, paths: set[str], answers: dict[str, Any], constant: str) -> set[str]:

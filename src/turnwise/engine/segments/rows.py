@@ -11,21 +11,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from types import CodeType
 from typing import Any, NamedTuple
 
 from turnwise.engine.renderer import Renderer
-from turnwise.engine.runtime.limits import MAX_SEGMENTED_LENGTH, pays_for_itself
+from turnwise.engine.runtime.limits import pays_for_itself
 from turnwise.engine.segments.facts import Constants, FactTree
 from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.symbols import NotRecordable, TextSlot, Trim
 from turnwise.errors import TurnwiseError
 
-# Characters of all contents; a longer conversation is rendered.
-MAX_TRACED_LENGTH = MAX_SEGMENTED_LENGTH
-# The source of arguments as JSON: the name of the writer, and the way from the message.
-JSON_SOURCE = re.compile(r"(K\d+)\((?:[mw]|M\[[^]]*\])(\['tool_calls'\].*)\)")
+# The source of arguments as JSON, with the name of the writer.
+ARGUMENTS = r"\['tool_calls'\]\[\d+\]\['function'\]\['arguments'\]"
+JSON_SOURCE = re.compile(rf"(K\d+)\((?:[mw]|M\[[^]]*\]){ARGUMENTS}\)")
 
 
 class ContentSlot(NamedTuple):
@@ -93,7 +91,6 @@ class ContentTracer:
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
         self._entry, self._constants = FactTree(), Constants()
-        self._compiled: dict[str, CodeType] = {}
 
     def trace(
         self, messages: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
@@ -101,7 +98,7 @@ class ContentTracer:
         """Return what a template writes for messages like these, whatever their contents are; None if they decide.
 
         Messages are like these if their forms are equal (`tokens/row_form.py`), and they have at most
-        `MAX_TRACED_LENGTH` characters together.
+        `MAX_SEGMENTED_LENGTH` characters together.
 
         Args:
             messages: the messages.
@@ -110,11 +107,9 @@ class ContentTracer:
         renderer = self._renderer
         if not pays_for_itself(renderer.limits):
             return None
-        recorder = Recorder(self._entry, self._constants, self._compiled)
+        recorder = Recorder(self._entry, self._constants)
         try:
-            renderer.with_programs(partial(instrument, recorder)).render(
-                list(messages), **arguments
-            )
+            renderer.with_programs(partial(instrument, recorder)).render(messages, **arguments)
         except (NotRecordable, TurnwiseError):
             return None
         cost = recorder.total_cost + recorder.round_cost
@@ -122,26 +117,23 @@ class ContentTracer:
             return None
         parts: list[str | ContentSlot] = []
         for part in recorder.parts:
-            if not isinstance(part, str):
-                slot = self._make_slot(part)
-                if slot is None:
-                    return None
-                parts.append(slot)
-            elif parts and isinstance(parts[-1], str):
-                parts[-1] += part
+            slot = part if isinstance(part, str) else self._make_slot(part)
+            if slot is None:
+                return None
+            if parts and isinstance(slot, str) and isinstance(parts[-1], str):
+                parts[-1] += slot
             else:
-                parts.append(part)
-        clock = tuple(recorder.clock.items())
-        return ContentTrace(tuple(parts), frozenset(recorder.absent), clock, cost)
+                parts.append(slot)
+        return ContentTrace(
+            tuple(parts), frozenset(recorder.absent), (*recorder.clock.items(),), cost
+        )
 
     def _make_slot(self, part: TextSlot | None) -> ContentSlot | None:
         """Return where a content is written; None if it is not known what is written there."""
         if part is None or part.field is None:
             return None
-        path, write = part.field.path, None
-        if part.is_json:
-            found = JSON_SOURCE.fullmatch(part.source)
-            if found is None or found[2] != path:
-                return None
-            write = self._constants.values[found[1]]
-        return ContentSlot(f"[{part.field.message}]{path}", part.trims, write)
+        place = f"[{part.field.message}]{part.field.path}"
+        if not part.is_json:
+            return ContentSlot(place, part.trims)
+        found = JSON_SOURCE.fullmatch(part.source)
+        return found and ContentSlot(place, (), self._constants.values[found[1]])
