@@ -30,6 +30,7 @@ from turnwise.engine.provenance.written_values import JSON_PUNCTUATION, json_sou
 from turnwise.errors import MessageError, did_you_mean
 from turnwise.messages import REASONING_KEYS, JsonMapping
 from turnwise.messages.roles import ASSISTANT_ROLES, RESULT_ROLES, SYSTEM_ROLES
+from turnwise.schema import check_name
 from turnwise.tokens.token_matcher import TokenMatch, TokenMatcher, make_match
 from turnwise.tokens.tokenizers.protocol import Added
 
@@ -43,7 +44,7 @@ class Trust(IntEnum):
 
 
 LEVELS = {"none": Trust.NONE, "ordinary": Trust.ORDINARY, "all": Trust.ALL}
-OLD_LEVELS = {"words": Trust.ORDINARY}  # names that earlier versions documented
+OLD_ORDINARY = "words"  # the name that earlier versions documented
 ROLES = frozenset(["user", *SYSTEM_ROLES, *RESULT_ROLES, *ASSISTANT_ROLES])
 INPUTS = ("tools", "documents")
 OPTION_PREFIX = "option "
@@ -308,15 +309,10 @@ def parse_trust(trust: JsonMapping | None) -> Mapping[AuthorKey, Trust]:
             path="trust",
         )
     table = dict(DEFAULT_TRUST)
-    known_levels = LEVELS | OLD_LEVELS
-    for name, level in trust.items():
-        if not isinstance(level, str) or level not in known_levels:
-            raise MessageError(
-                f"unknown trust level {level!r}",
-                path=f"trust[{name!r}]",
-                hint=did_you_mean(str(level), LEVELS, "Levels"),
-            )
-        table[_parse_author(name)] = known_levels[level]
+    for name, given in trust.items():
+        level = "ordinary" if given == OLD_ORDINARY else given
+        check_name(level, LEVELS, "unknown trust level", "Levels", path=f"trust[{name!r}]")
+        table[_parse_author(name)] = LEVELS[level]
     return table
 
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from turnwise.engine.provenance.rendering import Origin, Rendering
-from turnwise.errors import MessageError, did_you_mean
+from turnwise.errors import MessageError
 from turnwise.messages import REASONING_KEYS
+from turnwise.schema import check_name
 from turnwise.tokens.boundaries import Turn
 
 IGNORED = -100  # the label of a token that is not trained
@@ -126,11 +127,10 @@ def check_policy(train_on: Any, template: str) -> TrainOn:
             path="train_on",
             hint='train_on="assistant" needs none',
         )
-    if callable(train_on) or (isinstance(train_on, str) and train_on in POLICIES):
-        policy: TrainOn = train_on
-        return policy
-    hint = did_you_mean(str(train_on), POLICIES, "Policies")
-    raise MessageError(f"unknown loss policy {train_on!r}", path="train_on", hint=hint)
+    if not callable(train_on):
+        check_name(train_on, POLICIES, "unknown loss policy", "Policies", path="train_on")
+    policy: TrainOn = train_on
+    return policy
 
 
 def weigh(messages: Sequence[Any]) -> list[float]:

@@ -28,9 +28,10 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 from turnwise.engine.provenance.piece_table import read_texts_after
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import raise_if_call_ended
-from turnwise.errors import MessageError, TurnwiseError, did_you_mean, short_repr
+from turnwise.errors import MessageError, TurnwiseError, short_repr
 from turnwise.messages import Change, InputReader, Messages
 from turnwise.messages.roles import ASSISTANT_ROLES
+from turnwise.schema import check_name
 from turnwise.tokens.attribution import find_template_tokens
 from turnwise.tokens.boundaries import find_message_spans, find_seams
 from turnwise.tokens.encode import EncodeRequest, encode_once, find_specials, find_turns
@@ -270,9 +271,7 @@ class Session:
             Unstable: earlier text is rendered differently now.
             MessageError: there is no reply yet, or the messages are malformed.
         """
-        if history not in HISTORY:
-            hint = did_you_mean(str(history), HISTORY, "One of")
-            raise MessageError(f"unknown history {history!r}", path="history", hint=hint)
+        check_name(history, HISTORY, "unknown history", "One of", path="history")
         if self._trajectory.stretch.reply is None:
             raise MessageError(
                 "messages follow a reply, and there is none yet", hint="call add_reply first"
