@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from turnwise.engine.provenance.rendering import Origin, Rendering
 from turnwise.errors import MessageError
@@ -35,38 +35,6 @@ class TrainedSpan(NamedTuple):
 
 
 TrainedSpans = list[TrainedSpan]
-Policy = Callable[[Rendering, Sequence[Turn], Weights], TrainedSpans]
-
-
-def _train_turns(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> TrainedSpans:
-    """Select every assistant turn with its stop token."""
-    return [TrainedSpan(turn.start, turn.end, weights[turn.message]) for turn in turns]
-
-
-def _train_last(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> TrainedSpans:
-    last = [turn for turn in turns if turn.message == turns[-1].message]
-    return _train_turns(rendering, last, weights)
-
-
-def _train_content(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> TrainedSpans:
-    """Select the content of assistant turns and their stop tokens; no reasoning, tool calls or markers."""
-    stops = [TrainedSpan(turn.stop, turn.end, weights[turn.message]) for turn in turns]
-    return _select_fields(rendering, turns, weights, ("content",)) + stops
-
-
-def _train_reasoning(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> TrainedSpans:
-    """Select the reasoning of assistant turns without the markers around it."""
-    return _select_fields(rendering, turns, weights, REASONING_KEYS)
-
-
-def _train_marked(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> TrainedSpans:
-    """Select the text in `{% generation %}` blocks."""
-    return _select_pieces(rendering, weights, lambda origin: origin.generation)
-
-
-def _train_all(rendering: Rendering, turns: Sequence[Turn], weights: Weights) -> TrainedSpans:
-    """Select every character."""
-    return _select_pieces(rendering, weights, lambda origin: True)
 
 
 def train_nothing(origin: Origin) -> bool:
@@ -74,13 +42,13 @@ def train_nothing(origin: Origin) -> bool:
     return False
 
 
-POLICIES: Mapping[str, Policy] = {
-    "assistant": _train_turns,
-    "last": _train_last,
-    "content": _train_content,
-    "reasoning": _train_reasoning,
-    "marked": _train_marked,
-    "all": _train_all,
+POLICIES = get_args(LossPolicy)
+# Those that train fields of assistant turns: which ones.
+FIELDS: Mapping[str, Sequence[str]] = {"content": ("content",), "reasoning": REASONING_KEYS}
+# Those that train pieces, whoever wrote them: the text in `{% generation %}` blocks, or every character.
+PIECES: Mapping[str, Callable[[Origin], bool]] = {
+    "marked": lambda origin: origin.generation,
+    "all": lambda origin: True,
 }
 
 
@@ -92,10 +60,11 @@ def select_trained(
     only_turns: bool,
 ) -> TrainedSpans:
     """Return the trained spans in order, without those of weight 0; with `only_turns`, only text of these turns."""
-    if isinstance(train_on, str):
-        spans = POLICIES[train_on](rendering, turns, weights)
+    is_trained = PIECES.get(train_on) if isinstance(train_on, str) else train_on
+    if is_trained is None:
+        spans = _select_in_turns(str(train_on), rendering, turns, weights)
     else:
-        spans = _select_pieces(rendering, weights, train_on)
+        spans = _select_pieces(rendering, weights, is_trained)
     if only_turns and train_on not in ("assistant", "last"):
         spans = [
             TrainedSpan(max(span.start, turn.start), min(span.end, turn.end), span.weight)
@@ -103,6 +72,20 @@ def select_trained(
             for turn in turns
         ]
     return sorted(span for span in spans if span.start < span.end and span.weight)
+
+
+def _select_in_turns(
+    policy: str, rendering: Rendering, turns: Sequence[Turn], weights: Weights
+) -> TrainedSpans:
+    """Select assistant turns with their stop tokens: whole ones, or their fields without the markers around these."""
+    if policy == "last":
+        turns = [turn for turn in turns if turn.message == turns[-1].message]
+    if policy not in FIELDS:
+        return [TrainedSpan(turn.start, turn.end, weights[turn.message]) for turn in turns]
+    spans = _select_fields(rendering, turns, weights, FIELDS[policy])
+    if policy in STOP_POLICIES:
+        spans += [TrainedSpan(turn.stop, turn.end, weights[turn.message]) for turn in turns]
+    return spans
 
 
 # The policies that train stops, and which fields of a reply each of them is meant to train.
