@@ -16,7 +16,7 @@ is an option like the others, so two of them cannot spell a token together.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Container, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
@@ -149,20 +149,15 @@ class Attribution:
         """Return the trust in the author of characters `start` to `end`; NONE if there are several."""
         table = self.table
         index = table.index_at(start)
-        if end > table.starts[index + 1]:
-            authors = {self._author_of(*fragment) for fragment in table.split_between(start, end)}
-            return self._level_of(*authors)
-        if type(table.trails[index]) is int:
-            return Trust.ALL
-        if self._is_foreign_json(index):
-            offset = table.starts[index]
-            if not JSON_PUNCTUATION.issuperset(table.texts[index][start - offset : end - offset]):
+        offset, text_end = table.starts[index : index + 2]
+        if end <= text_end:
+            if type(table.trails[index]) is int:
+                return Trust.ALL
+            text = table.texts[index][start - offset : end - offset]
+            if self._is_foreign_json(index) and not JSON_PUNCTUATION.issuperset(text):
                 return Trust.NONE
-        starts, runs = self._find_authors(index)
-        if len(runs) == 1:
-            return self._level_of(*runs)
-        first = bisect_right(starts, start) - 1
-        return self._level_of(*set(runs[first : bisect_left(starts, end)]))
+        authors = {self._author_of(*fragment) for fragment in table.split_between(start, end)}
+        return self._level_of(*authors)
 
     def _narrow(self, matcher: TokenMatcher, start: int) -> tuple[TokenMatcher, int] | None:
         """Return the tokens that the author at `start` may write, and where that author's text ends; None if all."""
