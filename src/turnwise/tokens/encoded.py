@@ -170,17 +170,16 @@ class Encoded:
     @property
     def turns(self) -> tuple[Turn, ...]:
         """The assistant turns, as spans of characters."""
-        return self._number_as_given(self._turns)
+        return tuple(renumber_turns(self._turns, self._positions))
 
     @property
     def untrained(self) -> tuple[Untrained, ...]:
         """The assistant turns whose place could not be found, with the reasons."""
-        return self._number_as_given(self._untrained)
+        return tuple(renumber_turns(self._untrained, self._positions))
 
-    def _number_as_given(self, turns: Sequence[Any]) -> tuple[Any, ...]:
-        if type(self.kept) is range:  # all messages were encoded
-            return tuple(turns)
-        return tuple(turn._replace(message=self.kept[turn.message]) for turn in turns)
+    @property
+    def _positions(self) -> Sequence[int] | None:
+        return None if type(self.kept) is range else self.kept  # all messages were encoded
 
     # ---- text and offsets ----
 
@@ -353,9 +352,7 @@ def note_changes(
     if positions is not None:
         encoded.kept = [positions[index] for index in encoded.kept]
         encoded.incomplete = tuple(renumber_turns(encoded.incomplete, positions))
-        encoded.rewritten = tuple(
-            one._replace(message=positions[one.message]) for one in encoded.rewritten
-        )
+        encoded.rewritten = tuple(renumber_turns(encoded.rewritten, positions))
         encoded._owners = encoded._media = None
 
 
@@ -369,7 +366,7 @@ def restrict_to(encoded: Encoded, messages: Collection[int]) -> Encoded:
     return copy
 
 
-def renumber_turns(turns: Iterable[Untrained], positions: Sequence[int] | None) -> list[Untrained]:
+def renumber_turns(turns: Iterable[Any], positions: Sequence[int] | None) -> list[Any]:
     """Return turns with the numbers that their messages have in the caller's list."""
     if positions is None:
         return list(turns)
