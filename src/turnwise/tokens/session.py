@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from turnwise.engine.provenance.piece_table import read_texts_after
 from turnwise.engine.provenance.rendering import Rendering
@@ -87,19 +87,6 @@ class ReplyReader(ReplySplitter, Protocol):
     ) -> None:
         """Warn of text of the messages from `first` on that is not in a rendering."""
         ...
-
-
-class Extension(NamedTuple):
-    """What the template writes after a reply."""
-
-    chat: Chat
-    prompt: str  # the whole rendered prompt
-    end: int  # the character of the prompt at which the reply ends
-    start: int  # the character at which the text of the ids begins
-    ids: list[int]
-    spans: list[SpanRow]
-    diverges: bool  # the earlier text is rendered differently now
-    read: ReadChat  # the conversation as it was rendered
 
 
 class Session:
@@ -204,10 +191,10 @@ class Session:
         converted, changes = self._reader.to_input(messages, self._tools, 0)
         chat = to_plain_messages(converted)
         self.request = self._every_call.for_one_call(len(chat))
-        ids = self._start(chat)
+        self._start(chat)
         self._finished = []
         self.changes = changes
-        return ids
+        return list(self.ids)
 
     def add_reply(
         self, reply: str | Sequence[int], message: Any = None, logprobs: Any = None
@@ -281,23 +268,10 @@ class Session:
         following = to_plain_messages(converted)
         self.request = self._every_call.for_one_call(len(before) + len(following))
         if history == "rewrite":
-            ids = self._rewrite(following)
-            self.changes += changes
-            return ids
-        extension = self._extend_by_best_reading(following, history)
-        self.changes += changes
-        prompt = extension.prompt
-        if self.diverged or extension.diverges:
-            # The earlier ids do not encode the new prompt, so the text of the session is continued instead.
-            self.diverged = True
-            self._text = self.text + prompt[extension.end :]
+            self._rewrite(following)
         else:
-            self._text = prompt
-        self._read = extension.read
-        self._trajectory.set_prompt(extension.chat, prompt, is_rewritten=extension.diverges)
-        self._trajectory.add_encoded(
-            extension.ids, extension.start, prompt[extension.start :], extension.spans
-        )
+            self._add_by_best_reading(following, history)
+        self.changes += changes
         return list(self.ids)
 
     @property
@@ -337,7 +311,7 @@ class Session:
 
     # ---- prompts ----
 
-    def _start(self, chat: Chat) -> list[int]:
+    def _start(self, chat: Chat) -> None:
         """Encode a whole conversation as the next prompt, in a trajectory of its own."""
         request = self.request
         encoded = encode_once(request._replace(messages=chat, arguments=request.prompt_arguments))
@@ -348,25 +322,23 @@ class Session:
         stretch = Stretch(chat, encoded.text, len(chat))
         self._trajectory = Trajectory(self._every_call, self._reader, stretch)
         spans = encoded.token_offsets.spans
-        self._trajectory.add_encoded(encoded.input_ids, 0, encoded.text, spans)
-        return list(self.ids)
+        self._trajectory.add_ids(encoded.input_ids, 0, encoded.text, spans)
 
-    def _rewrite(self, following: Chat) -> list[int]:
+    def _rewrite(self, following: Chat) -> None:
         """Re-encode everything; with the reply as plain content, if the template refuses what was parsed."""
         finished = self._trajectory
         parsed, *others = finished.stretch.find_readings(following)
         try:
-            ids = self._start(parsed)
+            self._start(parsed)
         except TurnwiseError as error:
             raise_if_call_ended(error)
             if not others:
                 raise
-            ids = self._start(others[0])
+            self._start(others[0])
         self._finished.append(finished)
-        return ids
 
-    def _extend_by_best_reading(self, following: Chat, history: str) -> Extension:
-        """Return the extension with the first reading of the reply that leaves the earlier text unchanged.
+    def _add_by_best_reading(self, following: Chat, history: str) -> None:
+        """Add messages, with the first reading of the reply that leaves the earlier text unchanged.
 
         If none does and `history` is "keep", it is the first one in which the end of the reply is found.
 
@@ -378,17 +350,17 @@ class Session:
             errors: list[TurnwiseError] = []
             for chat in readings:
                 try:
-                    return self._render_extension(chat, may_diverge)
+                    return self._add_following(chat, may_diverge)
                 except TurnwiseError as error:
                     raise_if_call_ended(error)
                     errors.append(error)
         raise errors[0]
 
-    def _render_extension(self, chat: Chat, may_diverge: bool) -> Extension:
-        """Render the conversation and encode what follows the reply.
+    def _add_following(self, chat: Chat, may_diverge: bool) -> None:
+        """Render the conversation, encode what follows the reply, and go on from there.
 
         Raises:
-            Unstable: the earlier text is rendered differently now, and it may not.
+            Unstable: the earlier text is rendered differently now, and it may not; nothing has changed then.
         """
         stretch = self._trajectory.stretch
         before = f"{stretch.prompt}{stretch.reply}"
@@ -398,15 +370,20 @@ class Session:
         diverges = not rendering.text.startswith(before)
         reply_end = len(before)
         if diverges and not may_diverge:
-            prompt = self.request.render_prompt(self.messages[: stretch.prompt_length])
-            raise make_unstable(prompt, rendering, before, stretch.prompt_length)
+            earlier = self.request.render_prompt(self.messages[: stretch.prompt_length])
+            raise make_unstable(earlier, rendering, before, stretch.prompt_length)
         if diverges:
             stops = self.request.stops.union(self.stops)
             reply_end = find_reply_end(self.request, stretch, stops, rendering, chat)
         start, ids, spans = self._encode_after(reply_end, rendering, chat)
         self._reader.check_losses(rendering, chat, self._tools, stretch.prompt_length + 1)
-        kept = ReadChat(known.given, read)
-        return Extension(chat, rendering.text, reply_end, start, ids, spans, diverges, kept)
+        prompt = rendering.text
+        # Once earlier ids do not encode the new prompt, the text of the session is continued instead.
+        self.diverged = self.diverged or diverges
+        self._text = self.text + prompt[reply_end:] if self.diverged else prompt
+        self._read = ReadChat(known.given, read)
+        self._trajectory.set_prompt(chat, prompt, is_rewritten=diverges)
+        self._trajectory.add_ids(ids, start, prompt[start:], spans)
 
     def _encode_after(
         self, place: int, rendering: Rendering, chat: Chat

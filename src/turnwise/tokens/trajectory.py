@@ -197,29 +197,34 @@ class Trajectory:
 
     # ---- growing ----
 
-    def add_encoded(self, ids: Sequence[int], start: int, text: str, rows: list[SpanRow]) -> None:
-        """Add ids that were encoded from a text, which begins at a character of the last prompt."""
+    def add_ids(
+        self,
+        ids: Sequence[int],
+        start: int,
+        text: str,
+        rows: list[SpanRow],
+        reply: int | None = None,
+    ) -> None:
+        """Add ids whose text begins at a character of the stretch's rendering; the others as in `Chunk`."""
         first = len(self.ids)
         self.ids += ids
         self.logprobs += [None] * len(ids)
-        self.stretch.chunks.append(Chunk(first, len(self.ids), start, text, rows))
+        self.stretch.chunks.append(Chunk(first, len(self.ids), start, text, rows, reply))
 
     def add_sampled(
         self, ids: Sequence[int], text: str, finished: bool, logprobs: Sequence[float | None]
     ) -> None:
         """Add the ids of a reply to the last prompt."""
-        stretch, first = self.stretch, len(self.ids)
-        self.ids += ids
-        self.logprobs += logprobs
-        end, message = len(self.ids), stretch.prompt_length
-        stretch.chunks.append(Chunk(first, end, len(stretch.prompt), text, [], message))
-        self.sampled.append(SampledSpan(first, end, message, finished))
+        first, message = len(self.ids), self.stretch.prompt_length
+        self.add_ids(ids, len(self.stretch.prompt), text, [], message)
+        self.logprobs[first:] = logprobs
+        self.sampled.append(SampledSpan(first, len(self.ids), message, finished))
 
     def replace_ids(self, ids: Sequence[int]) -> None:
         """Take other ids for the prompt."""
         self.ids, self.sampled, self.logprobs = [], [], []
         self.stretch.chunks = []
-        self.add_encoded(ids, 0, "", [])
+        self.add_ids(ids, 0, "", [])
 
     def set_prompt(self, messages: Chat, text: str, is_rewritten: bool) -> None:
         """Go on with the next prompt; if the template rewrote earlier text, that of the earlier ids is not in it."""
