@@ -94,18 +94,17 @@ class ReferenceBackend:
         donor = library.Tokenizer.from_str(json.dumps({**EMPTY, **parts}))
         return self._with_same_model(donor.normalizer, donor.pre_tokenizer)
 
-    def plain_at(self, position: int) -> library.Tokenizer:
-        """Return the tokenizer of plain text at this position (START, AFTER, WITHIN)."""
-        prefixed = self.pipeline.prefixed
-        return self._without_prefix if prefixed and position not in prefixed else self.plain
-
     def encode(self, text: str, position: int) -> list[int]:
-        ids: list[int] = self.plain_at(position).encode(text, add_special_tokens=False).ids
+        ids: list[int] = self.encode_with_offsets(text, position).ids
         return ids
 
     def encode_with_offsets(self, text: str, position: int) -> library.Encoding:
         """Return ids and offsets of the text at this position, or with its added tokens (WHOLE)."""
-        used = self.full if position == WHOLE else self.plain_at(position)
+        prefixed, used = self.pipeline.prefixed, self.plain
+        if position == WHOLE:
+            used = self.full
+        elif prefixed and position not in prefixed:
+            used = self._without_prefix
         return used.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -113,8 +112,7 @@ class ReferenceBackend:
         return text
 
     def whole(self, text: str) -> list[int]:
-        ids: list[int] = self.full.encode(text, add_special_tokens=False).ids
-        return ids
+        return self.encode(text, WHOLE)
 
     def list_added(self) -> list[Added]:
         """Return the added tokens in the order of ids."""
@@ -196,7 +194,5 @@ def share_model(given: library.Tokenizer) -> library.Tokenizer | None:
 
 def _to_json(component: Any) -> Component | None:
     """Return a component of the library as the JSON that it was read from."""
-    if not component:
-        return None
-    state: Component = json.loads(component.__getstate__())
+    state: Component | None = json.loads(component.__getstate__()) if component else None
     return state
