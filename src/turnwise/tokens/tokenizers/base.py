@@ -80,13 +80,12 @@ class BaseTokenizer(LoadedTokenizer):
         check_text(text)
         ids: list[int] = []
         done = 0
-        for match in self._matcher.find(text):
-            if match.start > done:
-                ids += self.encode(text[done : match.start], AFTER if ids else START)
-            ids.append(match.token.id)
-            done = match.end
-        if done < len(text):
-            ids += self.encode(text[done:], AFTER if ids else START)
+        for start, end, token, _ in (*self._matcher.find(text), (len(text), 0, None, 0)):
+            if start > done:
+                ids += self.encode(text[done:start], AFTER if ids else START)
+            if token is not None:
+                ids.append(token.id)
+            done = end
         return ids
 
     def offsets(self, text: str, ids: Sequence[int], position: int = START) -> list[Offsets]:
