@@ -160,25 +160,25 @@ class HuggingFace(LoadedTokenizer):
         text: str = self._ask(self._decoder, "decode", ids)
         return text
 
-    def load_fast_backend(self) -> None:
-        """Load the fast back end now, and not behind the first texts: loading holds up the threads of a server."""
+    def load_fast_backend(self, characters: int = sys.maxsize) -> None:
+        """Load the fast back end now, and not behind the first texts: loading holds up the threads of a server.
+
+        With a number of characters that are about to be encoded, only if that pays.
+        """
         if isinstance(self._encoder, DeferredBackend):
-            self._encoder.load_for(sys.maxsize)
+            self._encoder.load_for(characters)
 
     def whole_flat(self, texts: Sequence[str]) -> FlatIds | None:
         """Return the ids that `whole` gives for many texts, by one call; None if each must be encoded by itself."""
-        if isinstance(self._encoder, DeferredBackend):
-            self._encoder.load_for(sum(map(len, texts)))
+        self.load_fast_backend(sum(map(len, texts)))
         encode = getattr(self._encoder, "whole_flat", None)
         if encode is None:
             return None
-        try:
-            found: FlatIds | None = encode(texts)
-            return found
-        except NOT_WRAPPED:
-            raise
-        except BaseException:  # a panic in Rust is not an Exception
-            return None  # the text that cannot be encoded is found one by one
+        found: FlatIds | None = None
+        # A text that cannot be encoded is found one by one.
+        with suppress(TokenizerError), wrap_errors(f"{self.name} cannot encode many texts"):
+            found = encode(texts)
+        return found
 
     def offsets(self, text: str, ids: Sequence[int], position: int = START) -> list[Offsets]:
         pipeline = self._reference.pipeline
