@@ -45,9 +45,14 @@ def read_declarations(folder: Path) -> DeclaredTokens:
             except (OSError, ValueError) as problem:
                 reason = error_reason(problem)
                 raise TokenizerError(f"{folder / name} cannot be read: {reason}") from None
-    table = _added_table(config)
-    rows = [{"content": text, **_flags(token)} for text, _, token in table]
-    ids = {text: id for text, id, _ in table}
+    declared = config.get("added_tokens_decoder")
+    table = declared if isinstance(declared, dict) else {}
+    rows: list[TokenRow] = []
+    ids: dict[str, int] = {}
+    for id in sorted(filter(ID.fullmatch, table), key=int):
+        if text := _content(table[id]):
+            rows.append({"content": text, **_flags(table[id])})
+            ids[text] = int(id)
     return DeclaredTokens(_named_tokens(config), rows, _special_rows(config), ids)
 
 
@@ -82,15 +87,6 @@ def check_token_length(text: str) -> None:
 def _flags(token: object) -> dict[str, bool]:
     given = token if isinstance(token, dict) else {}
     return {flag: given[flag] for flag in FLAGS if isinstance(given.get(flag), bool)}
-
-
-def _added_table(config: JsonMapping) -> list[tuple[str, int, object]]:
-    """Return the texts of the added tokens, their ids, and what is declared of them, in the order of ids."""
-    table = config.get("added_tokens_decoder")
-    if not isinstance(table, dict):
-        return []
-    ids = sorted(filter(ID.fullmatch, table), key=int)
-    return [(text, int(id), table[id]) for id in ids if (text := _content(table[id]))]
 
 
 def _special_rows(config: JsonMapping) -> list[TokenRow]:
