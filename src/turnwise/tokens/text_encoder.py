@@ -42,10 +42,6 @@ EncodedSpan = tuple[list[int], Sequence[tuple[int, int]]]
 _get_start = attrgetter("start")  # of a TokenMatch
 
 
-def _is_blank_token(token: Added, start: int, end: int) -> bool:
-    return not token.control
-
-
 class TextEncoder:
     """A tokenizer with the matcher of its added tokens and a cache of encoded plain spans."""
 
@@ -115,7 +111,7 @@ class TextEncoder:
             found = [
                 match.shift(start)
                 for start, end in ((matches[index].start, seam), (seam, after))
-                for match in self.matcher.find(text[start:end], _is_blank_token)
+                for match in self.matcher.blank.find(text[start:end])
             ]
             matches = [*matches[:index], *found, *matches[index + 1 :]]
         return matches
