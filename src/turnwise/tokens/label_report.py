@@ -44,8 +44,7 @@ def _find_flawed_turns(request: EncodeRequest, encoded: Encoded) -> Iterator[Unt
     cut = {turn.message for turn in encoded.incomplete}
     text, last_message = encoded.text, encoded.kept[-1] if encoded.kept else None
     for turn in encoded.turns:
-        is_whole = not turn.missing and text[turn.stop : turn.end] in request.stops
-        if is_whole or turn.message in cut:
+        if turn.message in cut:
             continue
         is_last = turn.message == last_message
         reasons = list(_find_reasons(request, text, turn, is_last))
@@ -59,13 +58,13 @@ def _find_reasons(request: EncodeRequest, text: str, turn: Turn, is_last: bool) 
     missing = [name for name in turn.missing if name in TRAINED_FIELDS[policy]]
     if missing:
         yield f"the template does not write its {' and '.join(missing)}, or not all of it"
-    if policy not in STOP_POLICIES:
-        return
     stop = text[turn.stop : turn.end]
-    if not stop and not (is_last and request.final_stops is None):
-        yield "no stop ends it"
-    elif stop and stop not in request.stops:
+    if policy not in STOP_POLICIES or stop in request.stops:
+        return
+    if stop:
         yield f"it ends with {short_repr(stop)}, which is not one of the stops"
+    elif not (is_last and request.final_stops is None):
+        yield "no stop ends it"
 
 
 def report_problems(
