@@ -88,10 +88,7 @@ def _find_stop_after_content(
     if len(candidates) == 1 and is_blank(text, candidates[0].end, turn.end):
         return candidates[0]  # the usual case: nothing but white space is left
     content_end = _find_reply_end(table, turn)
-    for match in candidates:
-        if match.start >= content_end:
-            return match
-    return None
+    return next((match for match in candidates if match.start >= content_end), None)
 
 
 def _find_spelled_stop(
@@ -132,26 +129,21 @@ def _find_reply_end(table: PieceTable, turn: TextSpan) -> int:
     A tool result may repeat the name and the id of its call. So a name counts once, and an id not at all: no stop is
     written between the rest of a call and its id.
     """
-    first_ends: dict[Path, int] = {}
+    first_ends: dict[Path, int] = {}  # of the first text of each field
     for _, end, leaf in origins_in(table, turn, backwards=True):
         path = _field_of_message(leaf)
         if path is None or path[-1] == "id":
             continue
         if path[-1] == "name":
-            first_ends = first_ends or _find_first_ends(table, turn)
+            first_ends = first_ends or {
+                name: place  # the first one comes last
+                for _, place, one in origins_in(table, turn, backwards=True)
+                if (name := _field_of_message(one)) is not None
+            }
             if end != first_ends[path]:
                 continue
         return min(end, turn.end)
     return turn.start
-
-
-def _find_first_ends(table: PieceTable, turn: TextSpan) -> dict[Path, int]:
-    """Return where the first text of each field of a message in a turn ends."""
-    return {
-        path: end  # the first one comes last
-        for _, end, leaf in origins_in(table, turn, backwards=True)
-        if (path := _field_of_message(leaf)) is not None
-    }
 
 
 def _field_of_message(leaf: Any) -> Path | None:
