@@ -38,14 +38,11 @@ def locate_media(
         part = part._replace(message=message, path=path)
         if part.span is not None:
             first, last = offsets.first_at(part.span[0]), offsets.last_at(part.span[1])
-            pad = find_pad(offsets.ids[first:last], _added_texts(offsets))
+            added = {token.id: token.text for _, _, _, token in offsets.spans if token is not None}
+            pad = find_pad(offsets.ids[first:last], added)
             part = part._replace(tokens=(first, last), pad=pad and _shift(pad, first))
         located.append(part)
     return tuple(located)
-
-
-def _added_texts(offsets: TokenOffsets) -> dict[int, str]:
-    return {token.id: token.text for _, _, _, token in offsets.spans if token is not None}
 
 
 def _shift(span: TokenSpan, by: int) -> TokenSpan:
@@ -79,8 +76,7 @@ def _find_named_pad(part: MediaPart, token: str | int, offsets: TokenOffsets) ->
         if offsets.tokenizer is not None:
             names.append(offsets.tokenizer.token(id))
         if token in names:
-            found = find_run(ids, id)
-            return found and _shift(found, first)
+            return _shift(find_run(ids, id), first)
     return None
 
 
@@ -99,10 +95,8 @@ def find_pad(ids: Sequence[int], texts: Mapping[int, str]) -> TokenSpan | None:
     return find_run(ids, chosen[-1]) if chosen else None
 
 
-def find_run(ids: Sequence[int], token: int) -> TokenSpan | None:
-    """Return where a token is in a placeholder, together with those right behind it that are the same."""
-    if token not in ids:
-        return None
+def find_run(ids: Sequence[int], token: int) -> TokenSpan:
+    """Return where a token of a placeholder is, together with those right behind it that are the same."""
     first = last = ids.index(token)
     while last < len(ids) and ids[last] == token:
         last += 1
