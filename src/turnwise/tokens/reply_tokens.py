@@ -27,7 +27,11 @@ class ReplyTokens:
 
     Args:
         request: the tokenizer and who may write which tokens.
-        stops: the texts that end a reply, the longest first.
+        stops: the texts that end a reply.
+
+    Attributes:
+        added_ids: those of added tokens.
+        stop_ids: those of the stops that are tokens, in the same order.
     """
 
     def __init__(self, request: EncodeRequest, stops: Sequence[str]) -> None:
