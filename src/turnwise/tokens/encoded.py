@@ -288,13 +288,11 @@ class Encoded:
     @property
     def weights(self) -> list[float]:
         """How much each token counts in training; 0 for those that are not trained."""
-        if (
-            self._weights is None
-            and self._labels is not None
-            and set(self._message_weights) == {1.0}
-        ):
-            self._weights = [float(label != IGNORED) for label in self._labels]
-        if self._weights is None:
+        if self._weights is not None:
+            return self._weights
+        if self._labels is not None and set(self._message_weights) == {1.0}:
+            self._weights = list(map(float, self.mask))
+        else:
             self._weights = [0.0] * len(self.input_ids)
             for first, last, weight in _trained_tokens(self):
                 self._weights[first:last] = [weight] * (last - first)

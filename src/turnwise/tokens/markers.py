@@ -125,18 +125,13 @@ def tokenize_markers(facts: Facts, source: object) -> Markers:
     ]
     special = {text for text, token in tokenizer.added.items() if token.special}
     special.update(facts.special_tokens(tokenizer.named).values())
-    ordinary = [
+    ordinary = [  # a word, a word in square brackets or an XML tag
         _tokenize_marker(text, tokenizer, True, text in stops)
         for text in turn_markers
-        if text not in special and _is_ordinary(text)
+        if text not in special
+        and (not MARKER.search(text) or _XML_TAG.fullmatch(text) or BRACKETED.fullmatch(text))
     ]
     return Markers(found, find_problems(facts, tokenizer), ordinary)
-
-
-def _is_ordinary(text: str) -> bool:
-    """Return whether a marker is a word, a word in square brackets or an XML tag."""
-    is_word = MARKER.search(text) is None
-    return is_word or bool(_XML_TAG.fullmatch(text) or BRACKETED.fullmatch(text))
 
 
 def find_problems(facts: Facts, tokenizer: Tokenizer) -> Iterator[str]:

@@ -36,17 +36,14 @@ class PythonTokenizer(BaseTokenizer):
         # Its code may give any of them.
         super().__init__(name, rows, _named_tokens(given), native=[row.id for row in rows])
 
-    def _tokenize(self, text: str) -> list[int]:
-        ids: list[int] = self._given.convert_tokens_to_ids(self._given._tokenize(text))
-        return ids
-
     def encode_plain(self, text: str, position: int) -> list[int]:
         if position == WITHIN and self.prefix_length:
             raise TokenizerError(
                 f"{self.name} puts a space before every text, and this text was split",
                 hint="Use the fast version of this tokenizer, or its file (tokenizer.json, tokenizer.model).",
             )
-        return self._tokenize(text)
+        ids: list[int] = self._given.convert_tokens_to_ids(self._given._tokenize(text))
+        return ids
 
     def whole(self, text: str) -> list[int]:
         check_text(text)
