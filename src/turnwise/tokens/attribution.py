@@ -94,7 +94,7 @@ class Attribution:
         """Return the added tokens from `begin` on whose authors may write them.
 
         Ordinary tokens written by assistants are included and listed in `assistant_tokens`. Those that delimit
-        turns must still be removed, with `remove_delimiters`.
+        turns must still be removed.
         """
         matches = find_template_tokens(matcher, text, self.table.starts, self.table.trails, begin)
         self._added = matcher.added
@@ -111,22 +111,6 @@ class Attribution:
             self.assistant_tokens.add(start)
             return True
         return level == Trust.ALL
-
-    def remove_delimiters(
-        self, matches: list[TokenMatch], delimiters: Container[str]
-    ) -> list[TokenMatch]:
-        """Return the matches without the turn delimiters that an assistant wrote."""
-        return [
-            match
-            for match in matches
-            if match.text_start not in self.assistant_tokens or match.token.text not in delimiters
-        ]
-
-    def template_tokens(self, matches: list[TokenMatch]) -> list[TokenMatch]:
-        """Return the matches that the template wrote, or an author who is trusted like it."""
-        if not self.assistant_tokens:
-            return matches
-        return [match for match in matches if match.text_start not in self.assistant_tokens]
 
     def turn_delimiters(self, matches: list[TokenMatch]) -> set[str]:
         """Return the tokens by which the template delimits turns.

@@ -270,9 +270,18 @@ def find_specials(
     matcher = encoder_for(request.tokenizer).matcher
     attribution = Attribution(rendering.piece_table, messages, request.trust, request.get_option)
     matches = attribution.find_allowed_tokens(matcher, rendering.text, begin)
-    if attribution.assistant_tokens:
-        matches = attribution.remove_delimiters(matches, find_turn_delimiters(request))
-    return SpecialTokens(matches, attribution.template_tokens(matches))
+    assistant = attribution.assistant_tokens
+    if not assistant:
+        return SpecialTokens(matches, matches)
+    delimiters = find_turn_delimiters(request)
+    return SpecialTokens(
+        [
+            match
+            for match in matches
+            if match.text_start not in assistant or match.token.text not in delimiters
+        ],
+        [match for match in matches if match.text_start not in assistant],
+    )
 
 
 def find_turns(
