@@ -70,18 +70,13 @@ def _find_reasons(request: EncodeRequest, text: str, turn: Turn, is_last: bool) 
 def report_problems(
     name: str, problems: Sequence[Untrained], strict: bool, remedy: str = ""
 ) -> None:
-    """Warn of turns that are not trained as they should be; with `strict`, raise an error."""
+    """Warn of turns that are not trained as they should be, with the remedy if it helps; `strict` raises an error."""
     if not problems:
         return
-    description = describe_problems(name, problems, remedy)
-    if strict:
-        raise MessageError(description, path=f"messages[{problems[0].message}]")
-    warn_caller(description)
-
-
-def describe_problems(name: str, problems: Sequence[Untrained], remedy: str = "") -> str:
-    """Return one sentence about all of these turns, and the remedy if it helps."""
     listed = "; ".join(map(str, problems))
     if remedy and any(problem.diverges for problem in problems):
         listed += f". {remedy}"
-    return f"{name}: not every turn is trained as it should be: {listed}"
+    description = f"{name}: not every turn is trained as it should be: {listed}"
+    if strict:
+        raise MessageError(description, path=f"messages[{problems[0].message}]")
+    warn_caller(description)
