@@ -168,8 +168,8 @@ class TurnCache:
                 untrained.append(Untrained(index, reason, opening.status == "diverges"))
                 continue
             spans[0] = TextSpan(span.start + opening.offset, spans[0].end)
-            stops_found = [find_turn_end(table, text, own, specials, stops) for own in spans]
-            found, reason = _make_turns(index, messages[index], table, spans, stops_found)
+            pairs = [(own, find_turn_end(table, text, own, specials, stops)) for own in spans]
+            found, reason = _make_turns(index, messages[index], table, pairs)
             turns += found
             if reason:
                 untrained.append(Untrained(index, reason))
@@ -271,12 +271,9 @@ def find_seams(turns: Sequence[Turn], text: str) -> list[int]:
     The first one never merges with the prompt, and the last one of a stop not with the next turn; white space after
     the stop may merge with it.
     """
-    seams = []
-    for turn in turns:
-        seams.append(turn.start)
-        if turn.stop < turn.end and not text[turn.end : turn.end + 1].isspace():
-            seams.append(turn.end)
-    return sorted(seams)
+    ends = [turn.end for turn in turns if turn.stop < turn.end]
+    closed = [end for end in ends if not text[end : end + 1].isspace()]
+    return sorted([turn.start for turn in turns] + closed)
 
 
 # ---- the place of a message ----
@@ -362,13 +359,12 @@ def _make_turns(
     index: int,
     message: Mapping[str, Any],
     table: PieceTable,
-    spans: Sequence[TextSpan],
-    stops: Sequence[TextSpan],
+    pairs: Sequence[tuple[TextSpan, TextSpan]],
 ) -> tuple[list[Turn], str]:
-    """Return the turns of one message, or why it has none; `stops` are those of its spans."""
-    if stops[0].end <= spans[0].start:
+    """Return the turns of one message, or why it has none; `pairs` are its spans and the stop of each."""
+    first, first_stop = pairs[0]
+    if first_stop.end <= first.start:
         return [], "the template writes nothing of it"
-    pairs = list(zip(spans, stops, strict=True))
     missing = find_missing(table, index, message, [(own.start, stop.start) for own, stop in pairs])
     if CALLS in missing:
         return [], "the template does not write its calls, or not all of them"
