@@ -440,10 +440,8 @@ def _repeat_tokens(encoded: Encoded, repeated: Sequence[RepeatedTokens]) -> Enco
         rows,
         repeat_values(encoded.offsets, repeated),
     )
-    copy._owners = repeat_values(encoded.owners, repeated)
-    copy._labels = repeat_values(encoded.labels, repeated)
-    copy._weights = repeat_values(encoded.weights, repeated)
-    copy._tokens = repeat_values(encoded.tokens, repeated)
+    for name in ("owners", "labels", "weights", "tokens"):
+        setattr(copy, f"_{name}", repeat_values(getattr(encoded, name), repeated))
     copy._media = None
     return copy
 

@@ -121,8 +121,15 @@ class TextEncoder:
         encoded: EncodedSpan = self.tokenizer.encode(text, position), ()
         if self.controls.may_come_from_text and not self.controls.are_exactly((), encoded[0]):
             encoded = self._encode_in_parts(text, position)
-        if len(text) <= MAX_CACHED_LENGTH:
-            self._add_to_cache((position, text), encoded)
+        if len(text) > MAX_CACHED_LENGTH:
+            return encoded
+        key = position, text
+        with self._lock:
+            if self._size > CACHE_SIZE:
+                for old in list(self._cache)[: len(self._cache) // 2 + 1]:  # the older half
+                    self._size -= _size_of(old, self._cache.pop(old))
+            if self._cache.setdefault(key, encoded) is encoded:  # no other thread was first
+                self._size += _size_of(key, encoded)
         return encoded
 
     def _encode_in_parts(self, text: str, position: int) -> EncodedSpan:
@@ -172,14 +179,6 @@ class TextEncoder:
         if not middles:  # it is not known which letters these are, or it is a single one
             return list(text)
         return [text[start:end] for start, end in pairwise(edges)]
-
-    def _add_to_cache(self, key: SpanKey, encoded: EncodedSpan) -> None:
-        with self._lock:
-            if self._size > CACHE_SIZE:
-                for old in list(self._cache)[: len(self._cache) // 2 + 1]:  # the older half
-                    self._size -= _size_of(old, self._cache.pop(old))
-            if self._cache.setdefault(key, encoded) is encoded:  # no other thread was first
-                self._size += _size_of(key, encoded)
 
 
 def _size_of(key: SpanKey, encoded: EncodedSpan) -> int:

@@ -177,10 +177,8 @@ class Trajectory:
         Pieces are numbered as in the rendering of the conversation, or as they were when the ids were sent, if the
         template writes them differently now.
         """
-        owners: list[Owner] = []
-        for stretch in (*self._earlier, self.stretch):
-            owners += self._find_owners(stretch)
-        return owners
+        stretches = (*self._earlier, self.stretch)
+        return [owner for stretch in stretches for owner in self._find_owners(stretch)]
 
     def copy(self) -> Trajectory:
         """Return a trajectory that goes on from here; neither changes the other."""
@@ -275,8 +273,7 @@ def read_logprobs(given: Any, count: int) -> list[float | None]:
     """
     if given is None:
         return [None] * count
-    to_list = getattr(given, "tolist", None)  # of arrays and tensors
-    values = to_list() if callable(to_list) else given
+    values = given.tolist() if hasattr(given, "tolist") else given  # of an array or a tensor
     if not isinstance(values, (list, tuple)):
         raise MessageError(
             f"logprobs is a list with one number for each id, not {short_repr(given)}",
