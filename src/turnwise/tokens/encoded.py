@@ -451,10 +451,10 @@ def cut_encoded(encoded: Encoded, length: int, reason: str) -> Encoded:
 
     A character of which a part would be left is left out.
     """
-    ends, kept = encoded.ends, encoded.kept
-    while length and ends[length - 1] == (ends[length - 2] if length > 1 else 0):
+    ends, kept = [0, *encoded.ends], encoded.kept
+    while length and ends[length] == ends[length - 1]:
         length -= 1  # the last token holds a part of a character
-    end = ends[length - 1] if length else 0
+    end = ends[length]
     turns, lost = [], list(encoded._untrained)
     incomplete = []
     for turn in encoded._turns:

@@ -48,12 +48,6 @@ def bytes_of_piece(spelling: str) -> bytes:
     return bytes([int(byte[1], 16)]) if byte else spelling.encode("utf-8", "replace")
 
 
-def _measure(data: bytes) -> Width:
-    """Return the width of a token with these bytes."""
-    begun = sum(map(_begins_character, data))
-    return begun, bool(data) and not _begins_character(data[0])
-
-
 def _begins_character(byte: int) -> bool:
     return byte & 0xC0 != 0x80  # not a continuation byte of UTF-8
 
@@ -66,8 +60,11 @@ class TokenWidths(dict[int, Width | None]):
         self.token_bytes = token_bytes
 
     def __missing__(self, id: int) -> Width | None:
-        data = self.token_bytes(id)
-        width = self[id] = None if data is None else _measure(data)
+        data, width = self.token_bytes(id), None
+        if data is not None:
+            begins = list(map(_begins_character, data))
+            width = sum(begins), not all(begins[:1])
+        self[id] = width
         return width
 
     def offsets(
