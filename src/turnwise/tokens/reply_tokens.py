@@ -53,8 +53,6 @@ class ReplyTokens:
             TokenizerError: they are not ids, or the tokenizer does not have one of them.
         """
         numbers = to_token_ids(ids, "a reply is text or a list of ids")
-        if self._valid_ids.issuperset(numbers):
-            return numbers
         new = set(numbers) - self._valid_ids
         for number in new:
             if self._tokenizer.token(number) is None:
@@ -99,9 +97,8 @@ class ReplyTokens:
 
     def is_finished(self, text: str, ids: Sequence[int]) -> bool:
         """Return whether a reply ends with a stop, which is a token if the tokenizer has one for it."""
-        if ids and ids[-1] in self.stop_ids:
-            return True
-        return bool(self._spelled_stops) and text.endswith(self._spelled_stops)
+        has_token = bool(ids) and ids[-1] in self.stop_ids
+        return has_token or text.endswith(self._spelled_stops)
 
 
 def find_token_ends(tokenizer: Tokenizer, before: Sequence[int], ids: Sequence[int]) -> list[int]:
