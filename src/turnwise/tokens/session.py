@@ -71,7 +71,6 @@ class ReplyReader(ReplySplitter, Protocol):
 
         Its calls get ids that are not those of calls in `messages`, the conversation so far.
         """
-        ...
 
     def to_input(
         self, messages: Any, tools: Any, first: int, reply: Any = None
@@ -80,13 +79,11 @@ class ReplyReader(ReplySplitter, Protocol):
 
         `first` is how many messages are before them, `reply` the last of those.
         """
-        ...
 
     def check_losses(
         self, rendering: Rendering, messages: Sequence[Any], tools: Any, first: int
     ) -> None:
         """Warn of text of the messages from `first` on that is not in a rendering."""
-        ...
 
 
 class Session:

@@ -43,7 +43,6 @@ class ReplySplitter(Protocol):
         self, reply: str, prompt: str, tools: Any, tokenizer: Any
     ) -> list[tuple[str, str | None]]:
         """Return a reply in parts: a text and the field of the message that it belongs to, None for a marker."""
-        ...
 
 
 class SampledSpan(NamedTuple):

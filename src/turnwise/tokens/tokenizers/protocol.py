@@ -41,35 +41,28 @@ class Tokenizer(Protocol):
     @property
     def name(self) -> str:
         """A path or a name, for messages."""
-        ...
 
     @property
     def backend(self) -> str:
         """The library that encodes: "fastokens", "tokenizers", ..."""
-        ...
 
     @property
     def added(self) -> Mapping[str, Added]:
         """The added tokens by their texts."""
-        ...
 
     @property
     def named(self) -> Mapping[str, str]:
         """The texts of bos_token, eos_token, pad_token, unk_token, as far as known."""
-        ...
 
     @property
     def native(self) -> frozenset[int]:
         """Added ids that `encode` may return all the same, because the model has them too, under any spelling."""
-        ...
 
     def encode(self, text: str, position: int = START) -> list[int]:
         """Return the ids of plain text: added tokens in it are not recognised."""
-        ...
 
     def whole(self, text: str) -> list[int]:
         """Return the ids that the library itself gives, added tokens recognised, without bos and eos."""
-        ...
 
     def offsets(
         self, text: str, ids: Sequence[int], position: int = START
@@ -78,16 +71,12 @@ class Tokenizer(Protocol):
 
         `ids` are those of `encode(text, position)`, or of `whole(text)` if the position is WHOLE.
         """
-        ...
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of these ids, added tokens written out."""
-        ...
 
     def token(self, id: int) -> str | None:
         """Return the vocabulary's own spelling of an id; None if there is no such id."""
-        ...
 
     def id(self, text: str) -> int | None:
         """Return the id of a token by its spelling; None if there is no such token."""
-        ...
