@@ -53,10 +53,10 @@ def read_declarations(folder: Path) -> DeclaredTokens:
         if text := _content(table[id]):
             rows.append({"content": text, **_flags(table[id])})
             ids[text] = int(id)
-    return DeclaredTokens(_named_tokens(config), rows, _special_rows(config), ids)
+    return DeclaredTokens(named_tokens(config), rows, _special_rows(config), ids)
 
 
-def _named_tokens(config: JsonMapping) -> dict[str, str]:
+def named_tokens(config: JsonMapping) -> dict[str, str]:
     """Return the texts of all keys such as `bos_token`."""
     extra = config.get("extra_special_tokens")
     tokens = {**(extra if isinstance(extra, dict) else {}), **config}

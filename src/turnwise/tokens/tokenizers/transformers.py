@@ -15,7 +15,7 @@ from turnwise.tokens.tokenizers.foreign_errors import check_text, wrap_errors
 from turnwise.tokens.tokenizers.lazy import import_adapter
 from turnwise.tokens.tokenizers.offsets import bytes_of_alphabet, bytes_of_piece
 from turnwise.tokens.tokenizers.protocol import WITHIN, Added, Tokenizer
-from turnwise.tokens.tokenizers.special_tokens_config import FLAGS, DeclaredTokens
+from turnwise.tokens.tokenizers.special_tokens_config import FLAGS, DeclaredTokens, named_tokens
 
 SPACE = "▁"
 
@@ -34,7 +34,9 @@ class PythonTokenizer(BaseTokenizer):
         ]
         self.prefix_length = int("".join(given._tokenize("a")).startswith(SPACE))
         # Its code may give any of them.
-        super().__init__(name, rows, _named_tokens(given), native=[row.id for row in rows])
+        super().__init__(
+            name, rows, named_tokens(given.special_tokens_map), native=[row.id for row in rows]
+        )
 
     def encode_plain(self, text: str, position: int) -> list[int]:
         if position == WITHIN and self.prefix_length:
@@ -80,15 +82,6 @@ class PythonTokenizer(BaseTokenizer):
         return self._vocabulary.get(text)
 
 
-def _named_tokens(given: Any) -> dict[str, str]:
-    """Return the texts of bos_token, eos_token and the like."""
-    return {
-        key: str(text)
-        for key, text in given.special_tokens_map.items()
-        if key.endswith("_token") and text
-    }
-
-
 def adapt(given: Any, backend: str | None) -> Tokenizer | None:
     """Wrap a tokenizer."""
     name = str(getattr(given, "name_or_path", "") or f"a {type(given).__name__}")
@@ -97,7 +90,7 @@ def adapt(given: Any, backend: str | None) -> Tokenizer | None:
         huggingface = import_adapter("huggingface")
         is_original = isinstance(inner, huggingface.library.Tokenizer)  # no stand-in of fastokens
         source = inner if is_original else inner.to_str()
-        declared = DeclaredTokens(_named_tokens(given))
+        declared = DeclaredTokens(named_tokens(given.special_tokens_map))
         fast: Tokenizer = huggingface.HuggingFace(
             source, name=name, declared=declared, backend=backend
         )
