@@ -373,7 +373,7 @@ def learn_layout(request: EncodeRequest, encoded: Encoded, warnings: tuple[str, 
     texts = SEPARATOR.join([content for content in contents if type(content) is str])
     if encoder_for(request.tokenizer).matcher.is_in(texts):
         return  # such a row never has a layout
-    layout = make_layout(request, encoded, is_plain)
+    layout = make_layout(request, encoded, contents, is_plain)
     if layout is not None:
         layout.warnings = warnings
         forms.size += len(encoded.text) - len(texts)

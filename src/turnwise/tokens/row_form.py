@@ -72,7 +72,7 @@ def has_plain_turns(messages: Sequence[Any]) -> bool:
     """Return whether a conversation with a form has turns that are encoded as the caller gives them."""
     if not all(map(PLAIN_KEYS.issuperset, messages)):
         return False
-    first, *others = [message.get("role") for message in messages] or [None]
+    first, *others = [message.get("role") for message in messages]
     return first in FIRST_ROLES and TURN_ROLES.issuperset(others)
 
 

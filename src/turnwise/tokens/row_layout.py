@@ -36,7 +36,7 @@ from turnwise.tokens.encode import RENDERINGS, RENDERINGS_PER_TURN, EncodeReques
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.encoded_batch import ID_TYPE
 from turnwise.tokens.loss import IGNORED
-from turnwise.tokens.row_form import number_places, read_form
+from turnwise.tokens.row_form import number_places
 from turnwise.tokens.text_encoder import encoder_for
 from turnwise.tokens.token_matcher import TokenMatcher
 from turnwise.tokens.tokenizers.backends import FlatIds
@@ -70,6 +70,7 @@ class RowContents:
     Args:
         trace: shows where it does.
         messages: the row.
+        contents: its contents; arguments are written in their places.
 
     Attributes:
         numbers: of the contents, by their places.
@@ -77,8 +78,7 @@ class RowContents:
         texts: the contents, by their places.
     """
 
-    def __init__(self, trace: ContentTrace, messages: Sequence[Any]) -> None:
-        _, contents = read_form(messages) or ((), [])
+    def __init__(self, trace: ContentTrace, messages: Sequence[Any], contents: list[Any]) -> None:
         self.numbers = number_places(messages)
         self.writers: dict[int, Callable[[Any], str]] = {
             number: _leave_out for number, content in enumerate(contents) if type(content) is dict
@@ -178,12 +178,15 @@ def can_have_layouts(request: EncodeRequest) -> bool:
     return not encoder.has_blank_tokens and encoder.matcher.is_separable
 
 
-def make_layout(request: EncodeRequest, encoded: Encoded, is_plain: bool) -> RowLayout | None:
+def make_layout(
+    request: EncodeRequest, encoded: Encoded, values: list[Any], is_plain: bool
+) -> RowLayout | None:
     """Return the layout of a conversation that has a form and was encoded, None if it decides about its ids.
 
     Args:
         request: how it was encoded.
         encoded: the conversation.
+        values: its contents.
         is_plain: whether such conversations are encoded as the caller gives them.
     """
     if encoded.untrained or encoded.incomplete or encoded.added_stop:
@@ -194,7 +197,7 @@ def make_layout(request: EncodeRequest, encoded: Encoded, is_plain: bool) -> Row
     trace = tracer.trace(request.messages, request.arguments)
     if trace is None:
         return None
-    contents = RowContents(trace, request.messages)
+    contents = RowContents(trace, request.messages, values)
     spans = _fill_slots(trace, contents, encoded.text)
     segments = spans and _FirstRow(request, encoded, contents, spans).find_segments()
     if segments and _has_own_prompts(request):

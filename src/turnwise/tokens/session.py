@@ -369,7 +369,8 @@ class Session:
             earlier = self.request.render_prompt(self.messages[: stretch.prompt_length])
             raise make_unstable(earlier, rendering, before, stretch.prompt_length)
         if diverges:
-            reply_end = self._find_reply_end(rendering, chat)
+            stops = self.request.stops.union(self.stops)
+            reply_end = find_reply_end(self.request, stretch, stops, rendering, chat)
         start, ids, spans = self._encode_after(reply_end, rendering, chat)
         self._reader.check_losses(rendering, chat, self._tools, stretch.prompt_length + 1)
         prompt = rendering.text
@@ -379,22 +380,6 @@ class Session:
         self._read = ReadChat(known.given, read)
         self._trajectory.set_prompt(chat, prompt, is_rewritten=diverges)
         self._trajectory.add_ids(ids, start, prompt[start:], spans)
-
-    def _find_reply_end(self, rendering: Rendering, chat: Chat) -> int:
-        """Return where the reply ends in a rendering that diverges from it: after its stop, if the model wrote one.
-
-        Raises:
-            Unstable: the template leaves the reply out.
-        """
-        stretch, table = self._trajectory.stretch, rendering.piece_table
-        reply, index = str(stretch.reply), stretch.prompt_length
-        span = find_message_spans(table).get(index)
-        if span is None:
-            raise make_omitted(reply, rendering.text, index)
-        stops = self.request.stops.union(self.stops)
-        own = find_specials(self.request, rendering, chat).by_template
-        stop = find_turn_end(table, rendering.text, span, own, stops)
-        return stop.end if reply.endswith(tuple(stops)) else stop.start
 
     def _encode_after(
         self, place: int, rendering: Rendering, chat: Chat
@@ -458,6 +443,27 @@ class Session:
         if parsed is None or parsed in (plain, {**plain, "content": text}):
             return plain, None
         return parsed, plain
+
+
+def find_reply_end(
+    request: EncodeRequest,
+    stretch: Stretch,
+    stops: frozenset[str],
+    rendering: Rendering,
+    chat: Chat,
+) -> int:
+    """Return where a reply ends in a rendering that diverges from it: after its stop, if the model wrote one.
+
+    Raises:
+        Unstable: the template leaves the reply out.
+    """
+    reply, index, table = str(stretch.reply), stretch.prompt_length, rendering.piece_table
+    span = find_message_spans(table).get(index)
+    if span is None:
+        raise make_omitted(reply, rendering.text, index)
+    own = find_specials(request, rendering, chat).by_template
+    stop = find_turn_end(table, rendering.text, span, own, stops)
+    return stop.end if reply.endswith(tuple(stops)) else stop.start
 
 
 # ---- input ----
