@@ -3,9 +3,10 @@
 Rows of a data set mostly have one of a few forms. The first rows of each form are encoded in full. Where the template
 provably writes all rows of a form alike (`engine/segments/rows.py`), they show the layout of its ids
 (`tokens/row_layout.py`), and the others are not even rendered: their contents are put into the layout. Their text is
-encoded all together, by the batch interface of the tokenizer's library, in the segments that the layout shows. A row
-without a layout (calls, options of its own, a content that spells a control token) is encoded as `Template.encode` does
-it. So the ids and labels of every row are those of `encode`.
+encoded all together, by the batch interface of the tokenizer's library, in the segments that the layout shows. Any
+other row is encoded as `Template.encode` does it: one without a layout (options of its own, a content that spells a
+control token), and one that has to be normalised first (calls), which then mostly has one. So the ids and labels of
+every row are those of `encode`.
 
 A row that cannot be encoded is an error in its place, and costs no other row anything.
 """
@@ -388,7 +389,8 @@ def encode_laid_out(
 ) -> Encoded | None:
     """Return a conversation whose layout is known, and of which there is nothing to warn.
 
-    Fast path: without it, `encode` of plain turns takes four times as long (`benchmarks/encode.py` (b)).
+    Fast path: without it, `encode` of plain turns takes four times as long, with calls three times
+    (`benchmarks/encode.py` (b) and (c)).
     A caller who mostly wants more than ids and labels would pay twice, so layouts are then used for few conversations.
 
     Args:
