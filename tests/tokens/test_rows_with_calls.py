@@ -177,6 +177,7 @@ def test_a_conversation_with_calls_is_encoded_as_in_full(name: str) -> None:
         check_law(template, "turnwise", dice, 25, **more)
 
 
+@corpus.needs_corpus
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 @pytest.mark.parametrize("name", ["qwen3", "qwen2.5", "qwen3-instruct-2507"])
 def test_many_conversations_with_calls_have_a_layout(name: str) -> None:

@@ -352,7 +352,8 @@ class Recorder:
         """Record a question about a text; with `wanted`, whether that is there, or at one of its ends, or all of it."""
         answer = self.ask(source, True)
         parts = self._resolve(text.parts)
-        is_content = len(parts) == 1 and isinstance(parts[0], TextSlot)
+        # What is not in a content may be in its JSON, or the other way round.
+        is_content = len(parts) == 1 and isinstance(parts[0], TextSlot) and not parts[0].is_json
         if is_content and type(wanted) is str and wanted and not answer:
             self.absent.add(wanted)
         else:
