@@ -319,6 +319,7 @@ def test_mistral_common(file: str) -> None:
 
 def test_pickles() -> None:
     for name in ("turnwise", mistral("tokenizer.model.v1")):
+        clear_cache()  # one that encoded much text has another back end
         own = tokenizer(name)
         data = pickle.dumps(own)
         assert len(data) < 1000 and pickle.loads(data) is own
