@@ -12,8 +12,9 @@ same text and does not look at the tags. Nobody sees a text twice: every call of
 of its own, cut from the sources of Python's standard library, which are prose and code of many kinds. All contestants
 get the same conversations, some at a time, in turns, in an order that rotates; two are compared turn by turn, and the
 median ratio counts. Each has encoded forty conversations of the kind before, as in the middle of a data set whose rows
-have few forms; turnwise has learned the layout of the form then. Ids and mask are compared with transformers' before
-the clock runs (the mask up to the line break behind a stop, which TRL trains and turnwise does not).
+have few forms; turnwise has learned the layout of the form then. No two of (d) have one form: it is (c), with calls in
+other rounds of each conversation. Ids and mask are compared with transformers' before the clock runs (the mask up to
+the line break behind a stop, which TRL trains and turnwise does not).
 
 The goals are in `goals.toml`.
 """
@@ -36,7 +37,7 @@ import workloads
 
 TEMPLATE, TOKENIZER = "trl-qwen3_training", "qwen3"
 TURNS, QUICK = 15, 5
-AT_ONCE = {"a": 40, "b": 12, "c": 3}  # conversations in one turn of a contestant
+AT_ONCE = {"a": 40, "b": 12, "c": 3, "d": 3}  # conversations in one turn of a contestant
 BEFORE = 40  # conversations that each encodes before the clock runs, as many rows of a data set have one form
 Contestant = Callable[[workloads.Conversation, str], Any]
 
@@ -59,11 +60,20 @@ class Pages:
 
     def __init__(self) -> None:
         self.at = 0
+        self.forms = 0
 
     def prose(self, dice: workloads.Dice, length: int) -> str:
         text = library()
         self.at = (self.at + length) % (len(text) - 100_000)
         return text[self.at : self.at + length - 1].strip().ljust(length - 1, "x") + "."
+
+
+def remove_calls(messages: list[dict[str, Any]], form: int) -> list[dict[str, Any]]:
+    """Return a conversation without the calls of some rounds, which are the bits of a number."""
+    first, *rest = messages
+    rounds = [rest[start : start + 4] for start in range(0, len(rest), 4)]
+    kept = [one[::3] if form >> index & 1 else one for index, one in enumerate(rounds)]
+    return [first, *(message for one in kept for message in one)]
 
 
 def conversations(kind: str, count: int, pages: Pages) -> Iterator[workloads.Conversation]:
@@ -72,12 +82,14 @@ def conversations(kind: str, count: int, pages: Pages) -> Iterator[workloads.Con
     for seed in range(count):
         workloads.prose = pages.prose
         try:
-            made = workloads.WORKLOADS[kind](seed)
+            made = workloads.WORKLOADS["c" if kind == "d" else kind](seed)
         finally:
             workloads.prose = before
-        yield workloads.Conversation(
-            made.messages, made.tools and tools(), made.add_generation_prompt
-        )
+        messages = made.messages
+        if kind == "d":
+            pages.forms += 1
+            messages = remove_calls(messages, pages.forms)
+        yield workloads.Conversation(messages, made.tools and tools(), made.add_generation_prompt)
 
 
 def tools() -> list[dict[str, Any]]:
