@@ -28,6 +28,7 @@ from turnwise.messages import (
     InputReader,
     JsonMapping,
     JsonObject,
+    PreparedTools,
     ReadMessages,
     prepared_tools,
 )
@@ -44,6 +45,7 @@ from turnwise.tokens.truncation import check_limit
 TURN_CACHE_BYTES = 2_000
 MAX_TURN_CACHE_BYTES = 160_000  # of all: one for each set of options
 PROBED_ARGUMENTS = ("tools", "documents")
+SHARED_TYPES = {*SCALARS, datetime, PreparedTools}  # of arguments that nobody changes later
 
 
 class _TokenizerFit(NamedTuple):
@@ -72,6 +74,7 @@ class RequestBuilder:
         self._fits: WeakKeyDictionary[Tokenizer, _TokenizerFit] = WeakKeyDictionary()
         self._turn_caches: SizedTable[TurnCache] = SizedTable(MAX_TURN_CACHE_BYTES)
         self._needs_tokens: SizedTable[bool] = SizedTable(MAX_TURN_CACHE_BYTES)
+        self._last: tuple[Any, EncodeRequest] | None = None  # and for which arguments it was
 
     def build(
         self,
@@ -80,43 +83,70 @@ class RequestBuilder:
         train_on: TrainOn,
         arguments: JsonMapping,
         read: ReadMessages | None = None,
-        *,
-        max_length: int | None = None,
-        overflow: str = "drop_rounds",
-        trust: Mapping[str, str] | None = None,
-        compatible: bool = False,
-        add_stop: bool = True,
+        **more: Any,
     ) -> EncodeRequest:
-        """Build a request; `arguments` are those of `render`, and the others those of `encode`.
+        """Build a request. Most are like the last one, but for the conversation and the time.
 
-        `read` are the messages as a renderer takes them, if they were read already.
+        Args:
+            messages: the conversation.
+            tokenizer: the tokenizer.
+            train_on: the loss policy.
+            arguments: those of `render`.
+            read: the messages as a renderer takes them, if they were read already.
+            more: those of `encode`: `max_length`, `overflow`, `trust`, `compatible`, `add_stop`.
 
         Raises:
             MessageError: an argument is malformed.
             TokenizerError: with `strict`, the template and the tokenizer do not fit together.
         """
+        known = load_tokenizer(tokenizer)
+        values = (train_on, *arguments.values(), *more.values())
+        kinds = [*map(type, values)]  # first, so that values of other types are not compared
+        key = kinds, known, (*arguments, *more), values
+        last = self._last  # read once: other threads may replace it
+        if last is None or last[0] != key:
+            request, is_silent = self._make_request(known, train_on, arguments, **more)
+            if is_silent and SHARED_TYPES.issuperset(kinds):
+                self._last = key, request
+        else:
+            request = last[1]
+        if type(messages) is not list or not {dict}.issuperset(map(type, messages)):
+            messages = InputReader().read_messages(messages)
+        # One time for all prompts.
+        given = {**request.arguments, "now": arguments.get("now") or datetime.now()}
+        both = None if read is None else (messages, read)
+        return request._replace(messages=messages, arguments=given, read=both)
+
+    def _make_request(
+        self,
+        tokenizer: Tokenizer,
+        train_on: TrainOn,
+        arguments: JsonMapping,
+        max_length: int | None = None,
+        overflow: str = "drop_rounds",
+        trust: Mapping[str, str] | None = None,
+        compatible: bool = False,
+        add_stop: bool = True,
+    ) -> tuple[EncodeRequest, bool]:
+        """Return a request without messages and time, and whether there was nothing to warn of."""
         check_limit(max_length, overflow)
         if not isinstance(add_stop, bool):
             raise MessageError(f"add_stop is True or False, not {add_stop!r}", path="add_stop")
-        known = load_tokenizer(tokenizer)
         given = dict(arguments)
         if given.get("tools") is not None:
             given["tools"] = prepared_tools(given["tools"])  # once for all prompts
         if not compatible:
             for name in SPECIAL_TOKENS:
-                _check_special_token(given.get(name), name, known)
-        fit = self._check_tokenizer(known, given.pop("strict", False))
+                _check_special_token(given.get(name), name, tokenizer)
+        fit = self._check_tokenizer(tokenizer, given.pop("strict", False))
         normalise = given.pop("normalise", True)
         given.pop("late_system", None)
-        given["now"] = given.get("now") or datetime.now()  # one time for all prompts
         given = fit.special_tokens | given
-        if normalise:
-            given |= self._empty_tokens(given)
-        if type(messages) is not list or not {dict}.issuperset(map(type, messages)):
-            messages = InputReader().read_messages(messages)
-        return EncodeRequest(
-            messages=messages,
-            tokenizer=known,
+        empty = self._empty_tokens(given) if normalise else {}
+        given |= empty
+        request = EncodeRequest(
+            messages=[],
+            tokenizer=tokenizer,
             renderer=self.renderer,
             arguments=given,
             turn_cache=self._turn_cache_for(given),
@@ -128,8 +158,8 @@ class RequestBuilder:
             max_length=max_length,
             overflow=overflow,
             appends=self.facts.appends,
-            read=None if read is None else (messages, read),
         )
+        return request, not (fit.problems or empty)
 
     def _check_tokenizer(self, tokenizer: Tokenizer, strict: bool) -> _TokenizerFit:
         """Warn once about what is wrong with the template and this tokenizer together, or raise an error.
