@@ -21,10 +21,9 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 from turnwise.engine.option_names import ENCODE_ARGUMENTS
-from turnwise.engine.renderer import SCALARS
 from turnwise.engine.runtime.limits import MAX_SEGMENTED_LENGTH
 from turnwise.errors import MessageError, TurnwiseError
-from turnwise.messages import JsonMapping, PreparedTools, find_lone_surrogate
+from turnwise.messages import JsonMapping, find_lone_surrogate
 from turnwise.normalisation.normalised import Normalised
 from turnwise.schema import check_name
 from turnwise.tokens.encode import EncodeRequest
@@ -32,8 +31,8 @@ from turnwise.tokens.encoded import Encoded, make_laid_out, note_changes
 from turnwise.tokens.encoded_batch import ID_TYPE, OFFSET_TYPE, EncodedBatch
 from turnwise.tokens.growing import GrowingPrompt
 from turnwise.tokens.loss import IGNORED, TrainOn
-from turnwise.tokens.request_builder import RequestBuilder
-from turnwise.tokens.row_form import Form, has_plain_turns, read_form
+from turnwise.tokens.request_builder import SHARED_TYPES, RequestBuilder
+from turnwise.tokens.row_form import Form, FormAndContents, has_plain_turns, read_form
 from turnwise.tokens.row_layout import (
     RowLayout,
     can_have_layouts,
@@ -51,7 +50,6 @@ ROWS_PER_MESSAGE = 0.5  # in addition
 MAX_FAILURES = 8
 MAX_COMPLETED = 8  # one of so many conversations may be encoded in full after all
 
-SHARED_TYPES = {*SCALARS, datetime, PreparedTools}  # of options with which a layout may be used
 NO_ARGUMENTS: JsonMapping = {}
 # What writing arguments may raise: such a row is encoded in full, which says what is wrong.
 UNWRITABLE = (TypeError, ValueError, RecursionError)
@@ -127,8 +125,8 @@ class _EncodedRow(NamedTuple):
         )
 
 
-# The ids, labels and offsets of rows that have a layout; the others have none here.
-_FlatRows: TypeAlias = "tuple[array[int], array[int], array[int]]"
+# The ids and offsets of rows that have a layout; the others have none here.
+_FlatRows: TypeAlias = "tuple[array[int], list[int]]"
 
 
 class BatchEncoder:
@@ -138,12 +136,16 @@ class BatchEncoder:
         request: how a row of plain turns is encoded, without messages; None if every row is encoded in full.
         encode_row: encodes one row in full.
         on_error: "raise" the error of a row, or "collect" it.
+
+    Attributes:
+        rows: the rows.
+        trained: the spans of the ids of rows with a layout that are trained.
+        forms: what is known about the forms of rows.
     """
 
     def __init__(
         self, request: EncodeRequest | None, encode_row: EncodeRow, on_error: str = "raise"
     ) -> None:
-        check_name(on_error, ON_ERROR, "unknown value", "One of", path="errors")
         self._request = request
         self._now: Any = request and request.arguments["now"]
         self._encode_row = encode_row
@@ -151,11 +153,8 @@ class BatchEncoder:
         self.rows: list[_LaidOutRow | _EncodedRow | None] = []
         self._contents: list[str] = []  # of rows with a layout
         self._absent: set[str] = set()  # the texts that one of these layouts excludes
-        self._ready: dict[
-            Any, RowLayout
-        ] = {}  # by form: layouts that apply, until a row is encoded in full
         self._errors: dict[int, TurnwiseError] = {}
-        self.trained: list[slice] = []  # of the ids of rows that have a layout
+        self.trained: list[slice] = []
         self.forms = _Forms() if request is None else _find_forms(request)
 
     def encode(self, rows: Iterable[Any]) -> EncodedBatch:
@@ -171,7 +170,7 @@ class BatchEncoder:
                 self.rows.append(self._read(row))
             except TurnwiseError as error:
                 if self._on_error == "raise":
-                    self._encode_laid_out()  # the error of a row before, whose ids are not known yet, comes first
+                    self.encode_laid_out()  # the error of a row before, whose ids are not known yet, comes first
                 self.rows.append(None)
                 self._note_error(index, error)
         return self.join()
@@ -195,51 +194,44 @@ class BatchEncoder:
 
             arguments = dict(conversation(row).arguments)
             messages = arguments.pop("messages")
-        laid_out = None if arguments else self.lay_out(messages)
+        laid_out = None if arguments else self.lay_out(messages, read_form(messages), True)
         return laid_out or _EncodedRow.of(self._encode_in_full(messages, arguments))
 
-    def lay_out(self, messages: Any, is_plain: bool = True) -> _LaidOutRow | None:
+    def lay_out(self, messages: Any, row: FormAndContents, is_plain: bool) -> _LaidOutRow | None:
         """Return a row with its layout, if that is known.
 
         Args:
             messages: the row.
+            row: what `read_form` found in it.
             is_plain: whether it is as the caller gave it; else it is in the form that the template takes.
         """
-        found = read_form(messages)
-        if found is None:
+        form = self.forms.get(row[0]) if row else None
+        layout = form.layout if form else None  # read once: other threads share the form
+        if row is None or layout is None or layout.is_plain < is_plain:
             return None
-        kind, contents = found
-        layout = self._ready.get(kind)
-        if layout is None:
-            form = self.forms.get(kind)
-            layout = form.layout if form else None  # read once: other threads share the form
-            if layout is None or not layout.trace.is_on_time(self._now):
-                return None
-            self._absent.update(layout.absent)
-            self._ready[kind] = layout
-        if layout.is_plain < is_plain:
+        if not layout.trace.is_on_time(self._now):
             return None
         try:
-            write_all(layout.writers, contents)
+            contents = write_all(layout.writers, row[1])
         except UNWRITABLE:
             return None
+        self._absent.update(layout.absent)
         self._contents += contents
         # Faster than calling the class, which happens for every row.
         return tuple.__new__(_LaidOutRow, (messages, contents, layout))
 
     def _encode_in_full(self, messages: Any, arguments: JsonMapping = NO_ARGUMENTS) -> Encoded:
         """Encode a row as `encode` does it, which may learn more about the turns of the template."""
-        self._ready.clear()
         return self._encode_row(messages, arguments)
 
-    def _encode_laid_out(self) -> _FlatRows:
+    def encode_laid_out(self) -> _FlatRows:
         """Encode all rows that have a layout; those that cannot be encoded so are encoded in full."""
         request = self._request
         if request is None:
-            return self._label(b"", [0])
+            return self._find_rows(b"", [0])
         self._check_contents(request)
         flat = self._encode_segments(request)
-        limit, (ids, _, offsets) = request.max_length, flat
+        limit, (ids, offsets) = request.max_length, flat
         if limit is not None:
             self._encode_again(lambda index, _: offsets[index + 1] - offsets[index] > limit)
         controls = encoder_for(request.tokenizer).controls
@@ -266,33 +258,30 @@ class BatchEncoder:
             except TurnwiseError:
                 self._encode_again(is_refused)
             else:
-                return self._label(data, bounds)
-        return self._label(b"", [0])
+                return self._find_rows(data, bounds)
+        return self._find_rows(b"", [0])
 
-    def _label(self, data: bytes, bounds: Sequence[int]) -> _FlatRows:
-        """Return the ids of all rows that have a layout, with their labels.
+    def _find_rows(self, data: bytes, bounds: Sequence[int]) -> _FlatRows:
+        """Return the ids of all rows that have a layout, and find which are trained.
 
         Args:
             data: the ids of their segments.
             bounds: where each segment begins, and the end of the last.
         """
-        ids = array(ID_TYPE)
+        ids, offsets = array(ID_TYPE), [0]
         ids.frombytes(data)
-        labels = array(ID_TYPE, [IGNORED]) * len(ids)
-        source, target = memoryview(ids), memoryview(labels)
-        offsets = array(OFFSET_TYPE, [0])
-        self.trained = trained = []
+        self.trained = []
         first = 0
         for row in self.rows:
             if type(row) is _LaidOutRow:
                 layout = row.layout
-                for number, rest in layout.trained:
-                    span = slice(bounds[first + number], bounds[first + number + 1] - rest)
-                    target[span] = source[span]
-                    trained.append(span)
+                self.trained += [
+                    slice(bounds[first + number], bounds[first + number + 1] - rest)
+                    for number, rest in layout.trained
+                ]
                 first += layout.count
             offsets.append(bounds[first])
-        return ids, labels, offsets
+        return ids, offsets
 
     def _check_contents(self, request: EncodeRequest) -> None:
         """Encode rows in full that spell an added token in a content, or something that their layout excludes."""
@@ -318,10 +307,15 @@ class BatchEncoder:
 
     def join(self) -> EncodedBatch:
         """Put the ids and labels of all rows one after another."""
-        flat = self._encode_laid_out()
+        all_ids, places = self.encode_laid_out()
+        all_labels = array(ID_TYPE, [IGNORED]) * len(all_ids)
+        source, target = memoryview(all_ids), memoryview(all_labels)
+        for span in self.trained:
+            target[span] = source[span]
         warnings = dict(self._list_warnings())
         if set(map(type, self.rows)) == {_LaidOutRow}:
-            return EncodedBatch(*flat, self._errors, {}, warnings)
+            offsets = array(OFFSET_TYPE, places)
+            return EncodedBatch(all_ids, all_labels, offsets, self._errors, {}, warnings)
         ids, labels, offsets = array(ID_TYPE), array(ID_TYPE), array(OFFSET_TYPE, [0])
         weights: dict[int, list[float]] = {}
         for index, row in enumerate(self.rows):
@@ -331,9 +325,9 @@ class BatchEncoder:
                 if row.weights is not None:
                     weights[index] = row.weights
             elif row is not None:
-                place = slice(*flat[2][index : index + 2])
-                ids += flat[0][place]
-                labels += flat[1][place]
+                place = slice(*places[index : index + 2])
+                ids += all_ids[place]
+                labels += all_labels[place]
             offsets.append(len(ids))
         return EncodedBatch(ids, labels, offsets, self._errors, weights, warnings)
 
@@ -353,18 +347,20 @@ def _find_forms(request: EncodeRequest) -> _Forms:
     return forms
 
 
-def learn_layout(request: EncodeRequest, encoded: Encoded, warnings: tuple[str, ...]) -> None:
+def learn_layout(
+    request: EncodeRequest, row: FormAndContents, encoded: Encoded, warnings: tuple[str, ...]
+) -> None:
     """Remember the layout of a row that was encoded in full, if it has one.
 
     Args:
         request: how it was encoded.
+        row: what `find_form` found in it.
         encoded: the row.
         warnings: what was warned of.
     """
-    found = read_form(request.messages)
-    if found is None or not can_have_layouts(request):
+    if row is None or not can_have_layouts(request):
         return
-    (kind, contents), forms = found, _find_forms(request)
+    (kind, contents), forms = row, _find_forms(request)
     is_plain = has_plain_turns(request.messages)
     has_tools = request.arguments.get("tools") is not None
     if (has_tools or not is_plain) and encoded.rendering.unwritten != ():
@@ -383,6 +379,7 @@ def learn_layout(request: EncodeRequest, encoded: Encoded, warnings: tuple[str, 
 
 def encode_laid_out(
     request: EncodeRequest,
+    form: FormAndContents,
     encode: Callable[..., Encoded],
     arguments: JsonMapping,
     given: Normalised,
@@ -395,22 +392,23 @@ def encode_laid_out(
 
     Args:
         request: the conversation.
+        form: what `find_form` found in it.
         encode: encodes messages with the other arguments.
         arguments: those of `render`.
         given: the conversation, with what was changed in it.
     """
-    if not can_have_layouts(request):
+    if form is None or not can_have_layouts(request):
         return None
     encoder = BatchEncoder(request, _refuse_row, "collect")
-    row, forms = encoder.lay_out(request.messages, False), encoder.forms
+    row, forms = encoder.lay_out(request.messages, form, False), encoder.forms
     if row is None:
         return None
     forms.used += 1
     if MAX_COMPLETED * forms.completed > forms.used + MAX_COMPLETED:
         return None
     encoder.rows.append(row)
-    found = encoder.join()
-    if found.errors or found.warnings:
+    flat, _ = encoder.encode_laid_out()
+    if encoder.rows != [row] or row.layout.warnings:
         return None
     chat = [dict(message) for message in request.messages]  # the caller may change them later
     again = {**arguments, "now": request.arguments["now"]}
@@ -421,7 +419,7 @@ def encode_laid_out(
         note_changes(encoded, given.changes, None)
         return encoded
 
-    ids = found.input_ids.tolist()
+    ids = flat.tolist()
     labels = [IGNORED] * len(ids)  # in a tenth of the time of making a list of the array
     for span in encoder.trained:
         labels[span] = ids[span]
@@ -439,15 +437,15 @@ def _refuse_row(messages: Any, arguments: JsonMapping) -> Encoded:
     raise MessageError("the layout of this row is not known")
 
 
-def can_share_layout(given: Normalised, arguments: JsonMapping) -> bool:
-    """Return whether a conversation is encoded as rows of a form are: all of its messages, in order."""
-    return (
-        given.read is not None
-        and not (given.positions or given.lost or given.hoisted)
-        and arguments.get("documents") is arguments.get("late_system") is None
-        # What the caller can change later would have to be copied, too.
-        and SHARED_TYPES.issuperset(map(type, arguments.values()))
-    )
+def find_form(given: Normalised, arguments: JsonMapping) -> FormAndContents:
+    """Return the form of a conversation that is encoded as rows of a form are: all of its messages, in order."""
+    if given.read is None or given.positions or given.lost or given.hoisted:
+        return None
+    if arguments.get("documents") is not None or arguments.get("late_system") is not None:
+        return None
+    # What the caller can change later would have to be copied, too.
+    is_shared = SHARED_TYPES.issuperset(map(type, arguments.values()))
+    return read_form(given.messages) if is_shared else None
 
 
 def encode_batch(
@@ -470,6 +468,7 @@ def encode_batch(
         arguments: the other arguments of `encode`, for all rows.
         on_error: "raise" the error of a row, or "collect" it.
     """
+    check_name(on_error, ON_ERROR, "unknown value", "One of", path="errors")
     given = dict(arguments)
     more = {name: given.pop(name) for name in ENCODE_ARGUMENTS if name in given}
     request = requests.build([], tokenizer, train_on, given, **more)

@@ -266,9 +266,7 @@ class Template:
         more: JsonObject = {"max_length": max_length, "overflow": overflow, "trust": trust}
         more |= {"compatible": compatible, "add_stop": add_stop}
         in_full = partial(self.encode, tokenizer=tokenizer, train_on=train_on, **more)
-        from turnwise.tokens import encoded as results
         from turnwise.tokens import growing as prompts
-        from turnwise.tokens import label_report
 
         encode_whole, earlier = prompts.find_encoder(growing, messages)
         attempt = self._inputs.begin(messages, arguments, None, earlier)
@@ -278,22 +276,22 @@ class Template:
                 request = self._requests.build(
                     given.messages, tokenizer, train_on, arguments, given.read, **more
                 )
-                has_layout = growing is None and batch.can_share_layout(given, arguments)
-                if has_layout and (
-                    found := batch.encode_laid_out(request, in_full, arguments, given)
-                ):
+                form = batch.find_form(given, arguments) if growing is None else None
+                if found := batch.encode_laid_out(request, form, in_full, arguments, given):
                     return found
                 encoded = encode_whole(request.for_one_call())
                 attempt.check(encoded.rendering, encoded.kept)
             except TemplateRuntimeError as error:
                 attempt.refuse(error)
+        from turnwise.tokens import encoded as results
+        from turnwise.tokens import label_report
+
         self._inputs.report_early_replies(given, train_on, strict)
         problems = label_report.find_label_problems(request, encoded)
         results.note_changes(encoded, given.changes, given.positions)
         problems = results.renumber_turns(problems, given.positions)
         label_report.report_problems(self.name, problems, strict, label_report.REMEDY)
-        if has_layout:
-            batch.learn_layout(request, encoded, warnings_so_far())
+        batch.learn_layout(request, form, encoded, warnings_so_far())
         return encoded
 
     def encode_batch(

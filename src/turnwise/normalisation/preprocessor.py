@@ -167,11 +167,12 @@ class Preprocessor:
         if usual is None and wanted:
             usual = self.read(messages, tools, earlier, policy)
         given = usual or Normalised(messages, tools)
-        self.report_to(strict).report(given.problems)
+        reporter = self.report_to(strict)
+        reporter.report(given.problems)
         is_plain = bool(given.read and given.read.plain_kind)
         return InputAttempt(
             lambda: self.normaliser,
-            self.report_to(strict),
+            reporter,
             given,
             arguments.get("documents"),
             wanted,

@@ -12,12 +12,13 @@ are the texts, and the arguments of calls. Texts of nothing but white space are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from turnwise.messages import REASONING_KEYS
 from turnwise.messages.input_reader import FIRST_ROLES, TURN_ROLES
 
 Form = tuple[Any, ...]
+FormAndContents: TypeAlias = "tuple[Form, list[Any]] | None"
 NAMED_FIELDS = ("role", "type")  # fields with few values, which templates look at
 PLAIN_KEYS = {"role", "content", *REASONING_KEYS}
 # No option of `encode` is about one of these.
@@ -28,7 +29,7 @@ class UnusualRow(Exception):
     """A conversation has no form: something in it is of another kind."""
 
 
-def read_form(messages: Any) -> tuple[Form, list[Any]] | None:
+def read_form(messages: Any) -> FormAndContents:
     """Return the form of a conversation and its contents, in order; None if it has no form."""
     form: list[Any] = []
     contents: list[Any] = []

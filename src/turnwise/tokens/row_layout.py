@@ -70,7 +70,7 @@ class RowContents:
     Args:
         trace: shows where it does.
         messages: the row.
-        contents: its contents; arguments are written in their places.
+        contents: its contents.
 
     Attributes:
         numbers: of the contents, by their places.
@@ -86,14 +86,16 @@ class RowContents:
         for part in trace.parts:
             if isinstance(part, ContentSlot) and part.write is not None:
                 self.writers[self.numbers[part.place]] = part.write
-        write_all(self.writers, contents)
-        self.texts = {place: contents[number] for place, number in self.numbers.items()}
+        texts = write_all(self.writers, contents)
+        self.texts = {place: texts[number] for place, number in self.numbers.items()}
 
 
-def write_all(writers: Mapping[int, Callable[[Any], str]], contents: list[Any]) -> None:
-    """Put arguments as they are written into the place of the arguments."""
+def write_all(writers: Mapping[int, Callable[[Any], str]], contents: Sequence[Any]) -> list[Any]:
+    """Return contents with arguments as they are written."""
+    texts = [*contents]
     for number, write in writers.items():
-        contents[number] = write(contents[number])
+        texts[number] = write(texts[number])
+    return texts
 
 
 def _leave_out(arguments: Any) -> str:
