@@ -39,7 +39,6 @@ class ReplyTokens:
         self._tokenizer = request.tokenizer
         self._stops = stops
         self._longest_stop = max(map(len, stops), default=0)
-        self._valid_ids: set[int] = set()
         self._decoded_lengths: dict[int, int] = {}  # of ids that were last before a reply
         added = self._tokenizer.added
         self.added_ids = frozenset(token.id for token in added.values())
@@ -53,14 +52,15 @@ class ReplyTokens:
             TokenizerError: they are not ids, or the tokenizer does not have one of them.
         """
         numbers = to_token_ids(ids, "a reply is text or a list of ids")
-        new = set(numbers) - self._valid_ids
+        valid = encoder_for(self._tokenizer).valid_ids
+        new = set(numbers) - valid
         for number in new:
             if self._tokenizer.token(number) is None:
                 raise TokenizerError(
                     f"ids[{numbers.index(number)}] is {number}, which {self._tokenizer.name} does not have",
                     hint="were they sampled with another tokenizer?",
                 )
-        self._valid_ids |= new
+        valid |= new
         return numbers
 
     def decode(self, ids: Sequence[int], before: Sequence[int]) -> str:

@@ -400,22 +400,19 @@ class Session:
                 following.append(match)
             elif match.end > place and match.token.id == last_id:
                 begin = match.end  # the last token strips the white space after it
-        shifted = [
-            match._replace(start=max(match.start, begin)).shift(-begin) for match in following
-        ]
-        seams = [start - begin for start in self._find_seams(rendering, chat) if start > begin]
+        seams = [start for start in self._find_seams(rendering, chat) if start > begin]
         position = WITHIN
         if last_id is None:
             position = START
         elif last_id in self._reply_tokens.added_ids:
             position = AFTER
-        ids, spans = encoder.encode_spans(text[begin:], shifted, seams, position=position)
+        ids, spans = encoder.encode_spans(text, following, seams, position, (begin, []))
         return begin, ids, spans
 
     def _find_seams(self, rendering: Rendering, chat: Chat) -> list[int]:
         """Return where assistant turns begin and end, if some of the new messages are an assistant's."""
         first_new = self._trajectory.stretch.prompt_length + 1
-        if not any(message.get("role") in ASSISTANT_ROLES for message in chat[first_new:]):
+        if not any([message.get("role") in ASSISTANT_ROLES for message in chat[first_new:]]):
             return []
         specials = find_specials(self.request, rendering, chat)
         turns, _ = find_turns(self.request, rendering, chat, specials)

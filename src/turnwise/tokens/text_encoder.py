@@ -49,6 +49,7 @@ class TextEncoder:
         self.tokenizer = tokenizer
         self.matcher = TokenMatcher(tokenizer.added)
         self.controls = ControlIds(tokenizer)
+        self.valid_ids: set[int] = set()  # those that were looked up
         # Gemma has tokens for runs of line breaks: they match across the end of a prompt.
         self.has_blank_tokens = any(not token.control for token in tokenizer.added.values())
         # Read without the lock: an entry is whole, and never changed.
@@ -94,7 +95,7 @@ class TextEncoder:
                 done += len(part)
                 position = WITHIN
             if token is not None:
-                add_row((start, len(ids), AFTER, token))
+                add_row((done, len(ids), AFTER, token))  # `start`, or where the text begins
                 ids.append(token.id)
                 done, position = end, AFTER
         return ids, rows

@@ -69,7 +69,7 @@ class Chunk(NamedTuple):
         end_id: the index after the last id.
         start: the character of the stretch's rendering at which the text begins.
         text: the text of the ids.
-        rows: the spans in which the text was encoded; none if the ids were sampled.
+        rows: the spans in which the text was encoded, by characters of the rendering; none if the ids were sampled.
         reply: the index of the reply, if the ids were sampled.
     """
 
@@ -253,7 +253,8 @@ class Trajectory:
         """Return the character of the rendering in which each id of a chunk begins."""
         ids, tokenizer = self.ids[chunk.first_id : chunk.end_id], self._request.tokenizer
         if chunk.reply is None:
-            ends = TokenOffsets(chunk.text, ids, tokenizer, chunk.rows).ends
+            rows = [(row[0] - chunk.start, *row[1:]) for row in chunk.rows]
+            ends = TokenOffsets(chunk.text, ids, tokenizer, rows).ends
         else:
             before = self.ids[chunk.first_id - 1 : chunk.first_id] if chunk.first_id else []
             ends = find_token_ends(tokenizer, before, ids)
