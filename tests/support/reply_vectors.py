@@ -21,7 +21,7 @@ import turnwise
 from published_templates import template_of
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.parser.parser import Parser
-from turnwise.replies.parser.prefill import assistant_header, prompt_before_reply
+from turnwise.replies.parser.prefill import assistant_header, prefill_of
 
 # What a vector calls a template, where the corpus has it under another name.
 NAMES = {
@@ -154,7 +154,7 @@ def render_row(row: Mapping[str, Any], name: str) -> Any:
         return sent
     has_reasoning = (row["reasoning"] or {}).get("reasoning_format") != "none"
     rules = grammar(name)
-    return prompt_before_reply(rules, str(sent)) + write_beginning(
+    return str(sent).removesuffix(prefill_of(rules, str(sent))) + write_beginning(
         rules, messages[-1], has_reasoning
     )
 

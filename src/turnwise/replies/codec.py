@@ -165,10 +165,14 @@ class ReplyCodec:
         if "content" not in self.grammar.sources:
             return None
         from turnwise.replies.call_ids import CallIds, find_call_ids
-        from turnwise.replies.parser.prefill import prompt_before_reply
+        from turnwise.replies.parser.parser import read_plain
+        from turnwise.replies.parser.prefill import prefill_of
 
-        call_ids = CallIds(prompt_before_reply(self.grammar, prompt), find_call_ids(messages))
-        parsed = self.parser(prompt, tools, tokenizer, call_ids=call_ids).read(reply)
+        prefill = prefill_of(self.grammar, prompt)
+        parsed = None if prefill else read_plain(self._grammar_for(tokenizer, None), reply)
+        if parsed is None:
+            call_ids = CallIds((prompt or "").removesuffix(prefill), find_call_ids(messages))
+            parsed = self.parser(prompt, tools, tokenizer, call_ids=call_ids).read(reply)
         return self.input_format.to_message(parsed)
 
     def to_input(self, messages: Any) -> Any:
@@ -191,13 +195,11 @@ class ReplyCodec:
         """
         if "content" not in self.grammar.sources:
             raise MessageError("the template writes no reply that could be learned from")
-        grammar = self._grammar_for(tokenizer, None)
         from turnwise.replies.events import messages_equal
-        from turnwise.replies.parser.parser import Parser
         from turnwise.replies.write import write
 
-        text = write(grammar, message, prompt)
-        parsed = Parser(grammar, prompt).read(text)
+        text = write(self._grammar_for(tokenizer, None), message, prompt)
+        parsed = self.parser(prompt, None, tokenizer).read(text)
         if not messages_equal(parsed, message):
             raise MessageError(
                 "a reply written by the derived grammar would not be read as this message"

@@ -28,7 +28,6 @@ from turnwise.messages import (
     InputReader,
     InvalidValue,
     JsonMapping,
-    JsonObject,
     Reply,
     find_lone_surrogate,
     message_reasoning,
@@ -212,20 +211,15 @@ def _convert_arguments(call: Any, as_text: bool) -> Any:
         return call
     try:
         arguments = given if as_text else json.loads(given)
-        if not isinstance(arguments, dict) or not _is_renderable(arguments):
+        if not isinstance(arguments, dict):
+            return call
+        InputReader().copy_value(arguments, ARGUMENTS_DEPTH)
+        if find_lone_surrogate(arguments, ()) is not None:
             return call
         converted = json.dumps(arguments, ensure_ascii=False) if as_text else arguments
-    except (TypeError, ValueError, RecursionError):
-        return call
+    except (TypeError, ValueError, RecursionError, InvalidValue):
+        return call  # no template could render them
     return {**call, "function": {**function, "arguments": converted}}
-
-
-def _is_renderable(arguments: JsonObject) -> bool:
-    try:
-        InputReader().copy_value(arguments, ARGUMENTS_DEPTH)
-    except InvalidValue:
-        return False
-    return find_lone_surrogate(arguments, ()) is None
 
 
 # ---- equality ----

@@ -63,17 +63,16 @@ class InputFormat(NamedTuple):
     def _reshape_calls(self, turn: JsonObject) -> JsonObject:
         """Return the keys in which the calls of this format differ from OpenAI's."""
         calls = turn.get("tool_calls") or []
-        if not isinstance(calls, list) or not all(map(_has_function, calls)):
+        if not isinstance(calls, list):
             return {}
+        for call in calls:
+            if not (isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)):
+                return {}
         if self.shape.single and len(calls) == 1:
             return {"tool_calls": ABSENT, "function_call": calls[0]["function"]}
         if self.shape.bare and calls:
             return {"tool_calls": [{"id": call.get("id"), **call["function"]} for call in calls]}
         return {}
-
-
-def _has_function(call: Any) -> bool:
-    return isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
 
 
 def detect_input_format(facts: Facts) -> InputFormat:

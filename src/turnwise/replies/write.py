@@ -188,17 +188,11 @@ def _rest_of_marker(marker: Marker, prompt_parser: Parser) -> str:
 def _write_all_calls(grammar: GrammarParts, calls: Calls, given: list[CallFields]) -> str:
     """Write the calls in their order; code for an interpreter has a format of its own."""
     texts = []
+    more = [more for more in grammar.more if isinstance(more.call, RawCall) and more.call.fenced]
     for is_code, run in groupby(given, key=lambda call: call.is_code):
-        format = _find_code_format(grammar) if is_code else None
-        texts.append(_write_calls(grammar, format or calls, list(run)))
+        format = more[0] if is_code and more else calls
+        texts.append(_write_calls(grammar, format, list(run)))
     return "".join(texts)
-
-
-def _find_code_format(grammar: GrammarParts) -> Calls | None:
-    for calls in grammar.more:
-        if isinstance(calls.call, RawCall) and calls.call.fenced:
-            return calls
-    return None
 
 
 def _write_calls(grammar: GrammarParts, calls: Calls, given: list[CallFields]) -> str:
@@ -227,7 +221,9 @@ def _write_call(calls: Calls, given: CallFields, index: int) -> str:
         arguments = to_json(arguments) if call.as_text else arguments
         parts = call.parts or default_json_parts(call)
     elif call.pairs is not None:
-        arguments = _write_pairs(call.pairs, {calls.escape(key): members[key] for key in members})
+        pairs = call.pairs
+        written = [_write_pair(pairs, calls.escape(key), members[key]) for key in members]
+        arguments = pairs.between.text.join(written)
     else:
         arguments = _write_json(members, call.spacing)
     slots = {
@@ -262,10 +258,6 @@ def _write_json(value: Any, spacing: Spacing) -> str:
 
 
 # -- arguments one by one
-
-
-def _write_pairs(pairs: Pairs, arguments: JsonMapping) -> str:
-    return pairs.between.text.join(_write_pair(pairs, key, arguments[key]) for key in arguments)
 
 
 def _write_pair(pairs: Pairs, key: str, value: Any) -> str:

@@ -165,8 +165,10 @@ class CallDerivation:
             # The white space was that of empty content.
             calls = _without_lead(calls)
             opening = _opening_text(calls)
-        size = gap.text.find(opening) if opening else _find_bare_call(gap)
-        gap = gap.slice(0, max(size, 0))
+        # A call that has no marker before it begins with a bracket, or its name.
+        words = [opening] if opening else ["[", "{", NAMES[0]]
+        starts = [gap.text.find(word) for word in words if word in gap.text]
+        gap = gap.slice(0, min(starts, default=0))
         closer = self.content.close.text
         if closer and gap.text.startswith(closer):
             gap = gap.slice(len(closer))
@@ -203,12 +205,6 @@ def _first_number(calls: WrittenCalls) -> int:
 
 def _opening_text(calls: Calls) -> str:
     return calls.section.open.text + calls.each.open.text
-
-
-def _find_bare_call(gap: Segment) -> int:
-    """Return where a call begins that has no marker before it: with a bracket, or its name."""
-    starts = [gap.text.find(word) for word in ("[", "{", NAMES[0]) if word in gap.text]
-    return min(starts, default=0)
 
 
 def _without_lead(calls: Calls) -> Calls:

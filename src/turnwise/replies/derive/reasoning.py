@@ -134,19 +134,16 @@ def _find_reasoning_before_call(
         call_start = turn.text.find(NAMES[0]) - one_call.turn.text.find(NAMES[0]) + prefix_length
         reasoning_end = turn.text.find(REASONING) + len(REASONING)
         gap = Segment(turn.text[reasoning_end:call_start])
-        opener_size = _overlap(gap.text, one_call.before.text)
+        before = one_call.before.text
+        # The longest end of the gap that is also the end of what comes before a call.
+        starts = range(len(before) + 1)
+        start = next(start for start in starts if gap.text.endswith(before[start:]))
+        opener_size = len(before) - start
         if gap.tags:
             # The end of reasoning is a tag of its own.
             opener_size = min(opener_size, len(gap) - gap.tags[0][1])
         return ReasoningTurn(turn, False, call_start - opener_size, message, options)
     return None
-
-
-def _overlap(text: str, other: str) -> int:
-    for size in range(len(other), 0, -1):
-        if text.endswith(other[-size:]):
-            return size
-    return 0
 
 
 def explain_missing(prober: Prober, one_call: WrittenCalls | None) -> str:

@@ -52,18 +52,15 @@ def to_lark(tree: ConstraintTree, special_tokens: Mapping[str, int] | None = Non
     Raises:
         MessageError: the special tokens are no mapping of texts to ids.
     """
-    if special_tokens is not None and not _are_tokens(special_tokens):
+    given = {} if special_tokens is None else special_tokens
+    if not isinstance(given, Mapping) or not all(
+        text and isinstance(text, str) and type(id) is int for text, id in given.items()
+    ):
         raise MessageError(
             f"special_tokens is {short_repr(special_tokens)}",
             hint="Give the ids of special tokens by their texts: {'<|im_end|>': 151645}.",
         )
-    return _LarkWriter(tree, special_tokens or {}).write_grammar()
-
-
-def _are_tokens(special_tokens: object) -> bool:
-    return isinstance(special_tokens, Mapping) and all(
-        text and isinstance(text, str) and type(id) is int for text, id in special_tokens.items()
-    )
+    return _LarkWriter(tree, given).write_grammar()
 
 
 class _LarkWriter(RuleWriter):

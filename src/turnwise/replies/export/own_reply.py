@@ -47,16 +47,13 @@ def check_own_reply(grammar: GrammarParts, tree: ConstraintTree, prompt: Any) ->
         message = {"role": "assistant", "content": content, "tool_calls": calls[:count]}
         reply = write(grammar, message, prompt)
         is_read = messages_equal(Parser(grammar, prompt, [PROBE_TOOL]).read(reply), message)
-        if not is_read or not _accepts(tree, reply):
+        ends = _ReplyMatcher(tree, reply).find_ends(tree.start, {0}) if is_read else ()
+        if len(reply) not in ends:
             problem = "be accepted by it" if is_read else "be read as calls"
             raise TurnwiseError(
                 f"replies by this grammar would not {problem}: {short_repr(reply)}",
                 hint="Declare how calls are written: docs/replies.md, Declarations.",
             )
-
-
-def _accepts(tree: ConstraintTree, reply: str) -> bool:
-    return len(reply) in _ReplyMatcher(tree, reply).find_ends(tree.start, {0})
 
 
 class _ReplyMatcher(PatternMatcher):

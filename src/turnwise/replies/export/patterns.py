@@ -92,7 +92,6 @@ def pattern_node(pattern: str, writer: CharacterWriter) -> Node:
 class _PatternReader:
     def __init__(self, pattern: str, writer: CharacterWriter) -> None:
         self._pattern = pattern
-        self._writer = writer
         self._any_character = writer.any_of(CharacterNode((("\n", "\n"), ("\r", "\r")), True))
         self._any_text = RepeatNode(self._any_character)
         self._depth = 0

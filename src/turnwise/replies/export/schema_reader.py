@@ -265,7 +265,11 @@ class _SchemaReader:
         limits = {key: value for key, value in schema.items() if key in SCALAR_KEYWORDS}
         for kind in {name for key in limits for name in KEYWORD_TYPES[key]}:
             limit = self._read_type(kind, limits, path, depth)
-            texts = [text for text in texts if _keeps_limit(json.loads(text), kind, limit)]
+            texts = [
+                text
+                for text in texts
+                if not _fits(value := json.loads(text), [kind]) or fits_type(value, limit)
+            ]
         if not texts:
             _refuse(path, "has no value that fits its type and its other keywords")
         return ConstantType(tuple(texts))
@@ -489,11 +493,6 @@ def _fits(value: Any, names: list[str]) -> bool:
     known = [name for name in names if name in JSON_TYPES.values() or name == "null"]
     is_number = kind == "integer" and "number" in known
     return not known or kind in known or is_number
-
-
-def _keeps_limit(value: Any, kind: str, limit: ValueType) -> bool:
-    """Return whether a value keeps the limits that keywords set for one kind of values; they set none for others."""
-    return not _fits(value, [kind]) or fits_type(value, limit)
 
 
 def _next_whole(bound: float | None, is_excluded: bool, side: int) -> int | None:

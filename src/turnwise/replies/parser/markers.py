@@ -236,10 +236,8 @@ def _with_leading_space(text: str) -> Iterator[str]:
         yield lead[size:] + core
 
 
-@lru_cache(maxsize=_CACHE_SIZE)
-def matcher_for(markers: tuple[TaggedText, ...]) -> MarkerMatcher:
-    """Return the matcher of these markers, built once."""
-    return MarkerMatcher(markers)
+matcher_for = lru_cache(maxsize=_CACHE_SIZE)(MarkerMatcher)
+"""Returns the matcher of a tuple of markers, built once."""
 
 
 @lru_cache(maxsize=_CACHE_SIZE)

@@ -73,15 +73,13 @@ def _find_header(opening: str, content: Marker, reasoning: Region | None, empty:
 def _partial_marker_size(opening: str, marker: str) -> int:
     """Return how many characters at the end of `opening` begin a marker, where neither is cut within a word."""
     for size in range(len(marker) - 1, 0, -1):
-        if opening.endswith(marker[:size]) and not _is_joined(marker[size - 1], marker[size]):
+        # Two characters belong together if both are of a word, or both are punctuation.
+        last, following = marker[size - 1], marker[size]
+        is_cut = last.isalnum() == following.isalnum() and not last.isspace()
+        if opening.endswith(marker[:size]) and not is_cut:
             before = opening[: len(opening) - size]
             return 0 if before[-1:].isalnum() else size
     return 0
-
-
-def _is_joined(first: str, second: str) -> bool:
-    """Return whether two characters belong together: both of a word, or both punctuation."""
-    return first.isalnum() == second.isalnum() and not first.isspace()
 
 
 def prefill_of(grammar: GrammarParts, prompt: str | None) -> str:
@@ -109,11 +107,6 @@ def _prefill_without_header(grammar: GrammarParts, prompt: str) -> str:
         if text and prompt.rstrip().endswith(text.strip()):
             return prompt[prompt.rindex(text.strip()) :]
     return ""
-
-
-def prompt_before_reply(grammar: GrammarParts, prompt: str | None) -> str:
-    """Return the prompt up to where the reply begins."""
-    return (prompt or "").removesuffix(prefill_of(grammar, prompt))
 
 
 def _find_header_end(text: str, header: str) -> int:
