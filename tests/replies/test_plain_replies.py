@@ -13,7 +13,17 @@ from turnwise.replies.parser.markers import collect_texts
 from turnwise.replies.parser.parser import Parser, read_plain
 
 NAMES = sorted(turnwise.entries())
-WORDS = ("Aye. ", "The tide\n", " ", "\n\n", "a < b", '{"name": "look", ', "[look(", "to=look ", "é")
+WORDS = (
+    "Aye. ",
+    "The tide\n",
+    " ",
+    "\n\n",
+    "a < b",
+    '{"name": "look", ',
+    "[look(",
+    "to=look ",
+    "é",
+)
 
 
 @pytest.mark.law

@@ -107,6 +107,55 @@ def sublist(part: list[int], whole: list[int]) -> bool:
 # ---- small templates ----
 
 
+def look_at_messages(session: Session) -> object:
+    return session.messages
+
+
+def look_at_segments(session: Session) -> object:
+    return session.segments[-1].messages
+
+
+@pytest.mark.parametrize(
+    "take", [look_at_messages, look_at_segments, Session.fork], ids=lambda take: take.__name__
+)
+@pytest.mark.parametrize("turns", [0, 2])
+def test_messages_that_a_caller_changed_are_rendered_anew(
+    small: Tokenizer, take: Callable[[Session], Any], turns: int
+) -> None:
+    """A session trusts the messages that it read before only as long as no caller could change them."""
+    session = turnwise.compile(CHATML).session(small)
+    session.prompt([user("One.")])
+    for number in range(turns):
+        session.add_reply(f"{number}<|im_end|>")
+        session.extend([user("Go on.")])
+    taken = take(session)
+    session.add_reply("Aye.<|im_end|>")
+    messages = taken.messages if isinstance(taken, Session) else taken
+    messages[0]["content"] = "Two."
+    with pytest.raises(Unstable):
+        session.extend([user("Again.")])
+    messages[0]["content"] = "One."
+    twin = turnwise.compile(CHATML).session(small)
+    twin.prompt(session.messages[:-1])
+    twin.add_reply("Aye.<|im_end|>")
+    assert session.extend([user("Again.")]) == twin.extend([user("Again.")])
+
+
+def test_a_second_conversation_of_a_session_is_read_from_its_start(small: Tokenizer) -> None:
+    template = turnwise.compile(CHATML)
+    session, fresh = template.session(small), template.session(small)
+    play = [[user("One.")], [user("Two.")], [user("Three.")]]
+    for first, second, third in (play, [*play[::-1]]):
+        for one in (session, fresh):
+            one.prompt(first)
+            one.add_reply("Aye.<|im_end|>")
+            one.extend(second)
+            one.add_reply("No.<|im_end|>")
+            one.extend(third)
+        assert session.ids == fresh.ids and session.text == fresh.text
+        fresh = template.session(small)
+
+
 @pytest.mark.parametrize("chat", [rounds(13), work(13)], ids=["rounds", "work"])
 def test_a_session_equals_one_encoding(small: Tokenizer, chat: list[dict[str, Any]]) -> None:
     template = turnwise.compile(CHATML)

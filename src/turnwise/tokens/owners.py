@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from turnwise.engine.provenance.rendering import Origin, Rendering
+from turnwise.engine.provenance.rendering import Rendering
 from turnwise.messages import Path, format_path
 
 
@@ -42,12 +42,12 @@ def find_owners(rendering: Rendering, ends: Sequence[int], kept: Sequence[int]) 
 
 def list_piece_owners(rendering: Rendering, kept: Sequence[int] = ()) -> list[Owner]:
     """Return the owner of the tokens that begin in each piece."""
-    return [_make_owner(index, piece.origin, kept) for index, piece in enumerate(rendering.pieces)]
-
-
-def _make_owner(piece: int, origin: Origin, kept: Sequence[int]) -> Owner:
-    message = None if origin.message is None else caller_index(origin.message, kept)
-    return Owner(piece, message, _caller_path(origin.path, kept), _caller_path(origin.part, kept))
+    owners = []
+    for index, (_, origin) in enumerate(rendering.pieces):
+        message = None if origin.message is None else caller_index(origin.message, kept)
+        paths = _caller_path(origin.path, kept), _caller_path(origin.part, kept)
+        owners.append(Owner(index, message, *paths))
+    return owners
 
 
 def _caller_path(path: Path | None, kept: Sequence[int]) -> str | None:

@@ -202,22 +202,17 @@ def make_layout(
     contents = RowContents(trace, request.messages, values)
     spans = _fill_slots(trace, contents, encoded.text)
     segments = spans and _FirstRow(request, encoded, contents, spans).find_segments()
-    if segments and _has_own_prompts(request):
+    # The generation prompts of a conversation may depend on its contents.
+    if segments and any(
+        message["role"] == "assistant" and not request.turn_cache.is_proven(request.messages, index)
+        for index, message in enumerate(request.messages)
+    ):
         trace = _add_prompts(request, encoded, trace, tracer, contents)
     if not segments or trace is None:
         return None
     encoder = encoder_for(request.tokenizer)
     controls = encoder.controls.select(encoded.input_ids)
     return RowLayout(trace, encoder.matcher, contents, segments, controls, is_plain)
-
-
-def _has_own_prompts(request: EncodeRequest) -> bool:
-    """Return whether the generation prompts of a conversation may depend on its contents."""
-    messages, is_proven = request.messages, request.turn_cache.is_proven
-    return any(
-        message["role"] == "assistant" and not is_proven(messages, index)
-        for index, message in enumerate(messages)
-    )
 
 
 def _fill_slots(

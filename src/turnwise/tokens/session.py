@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
+from itertools import count
 from typing import Any, Literal, Protocol, get_args
 
 from turnwise.engine.provenance.piece_table import read_texts_after
@@ -125,6 +126,7 @@ class Session:
         self.stop_token_ids = self._reply_tokens.stop_ids
         self._text = ""  # of the ids, a pending reply excluded
         self._read = ReadChat()
+        self._is_shared = False  # the caller may change messages
         self._has_prompt = False
         self._finished: list[Trajectory] = []  # before the last rewriting
         self._trajectory = Trajectory(request, reader, Stretch([], "", 0))
@@ -139,6 +141,7 @@ class Session:
     @property
     def messages(self) -> Chat:
         """The conversation, with replies as messages."""
+        self._is_shared = True
         return self._trajectory.messages
 
     @property
@@ -173,6 +176,7 @@ class Session:
         Each has `ids`, `labels`, `mask`, `logprobs`, `sampled` and `owners`. A prompt that was re-encoded has no
         sampled ids: those are in the segment before.
         """
+        self._is_shared = True
         return [*self._finished, self._trajectory]
 
     def prompt(self, messages: Messages) -> list[int]:
@@ -214,7 +218,9 @@ class Session:
                 "there is a reply already, and nothing follows it yet", hint="call extend first"
             )
         if message is not None:
-            (message,), changes = self._reader.to_input([message], self._tools, len(self.messages))
+            (message,), changes = self._reader.to_input(
+                [message], self._tools, len(stretch.messages)
+            )
             message = _to_plain_message(message, "message")
             self.changes += changes
         exact: str | list[int] = ""
@@ -255,11 +261,12 @@ class Session:
             MessageError: there is no reply yet, or the messages are malformed.
         """
         check_name(history, HISTORY, "unknown history", "One of", path="history")
-        if self._trajectory.stretch.reply is None:
+        stretch = self._trajectory.stretch
+        if stretch.reply is None:
             raise MessageError(
                 "messages follow a reply, and there is none yet", hint="call add_reply first"
             )
-        before = self.messages
+        before = stretch.messages
         converted, changes = self._reader.to_input(messages, self._tools, len(before), before[-1])
         following = to_plain_messages(converted)
         self.request = self._every_call.for_one_call(len(before) + len(following))
@@ -277,6 +284,7 @@ class Session:
 
     def fork(self) -> Session:
         """Return a second session that goes on from here; neither changes the other."""
+        self._is_shared = True  # by both
         other = Session.__new__(Session)
         other.__dict__.update(self.__dict__)
         other._trajectory = self._trajectory.copy()
@@ -314,11 +322,11 @@ class Session:
         self._reader.check_losses(encoded.rendering, chat, self._tools, 0)
         self.diverged = False
         self._has_prompt = True
+        self._read = ReadChat()
         self._text = encoded.text
         stretch = Stretch(chat, encoded.text, len(chat))
         self._trajectory = Trajectory(self._every_call, self._reader, stretch)
-        spans = encoded.token_offsets.spans
-        self._trajectory.add_ids(encoded.input_ids, 0, encoded.text, spans)
+        self._trajectory.add_ids(encoded.input_ids, 0, encoded.text, encoded.token_offsets.spans)
 
     def _rewrite(self, following: Chat) -> None:
         """Re-encode everything; with the reply as plain content, if the template refuses what was parsed."""
@@ -360,13 +368,14 @@ class Session:
         """
         stretch = self._trajectory.stretch
         before = f"{stretch.prompt}{stretch.reply}"
-        known = self._read.recognise(chat)
+        # Messages that no caller has seen are as they were.
+        known = self._read.recognise(chat) if self._is_shared else self._read
         read = read_more(chat, known.read)
         rendering = self.request.render_prompt(read)
         diverges = not rendering.text.startswith(before)
         reply_end = len(before)
         if diverges and not may_diverge:
-            earlier = self.request.render_prompt(self.messages[: stretch.prompt_length])
+            earlier = self.request.render_prompt(stretch.messages[: stretch.prompt_length])
             raise make_unstable(earlier, rendering, before, stretch.prompt_length)
         if diverges:
             stops = self.request.stops.union(self.stops)
@@ -434,8 +443,8 @@ class Session:
             return _to_plain_message(message, "read"), None
         stop = next((stop for stop in self.stops if text.endswith(stop)), "")
         plain = {"role": "assistant", "content": text.removesuffix(stop)}
-        prompt = self._trajectory.stretch.prompt
-        parsed = self._reader.read(reply, prompt, self._tools, self.tokenizer, self.messages)
+        asked = self._trajectory.stretch
+        parsed = self._reader.read(reply, asked.prompt, self._tools, self.tokenizer, asked.messages)
         # A grammar that does not know the stop (the tokenizer's eos) takes it for content.
         if parsed is None or parsed in (plain, {**plain, "content": text}):
             return plain, None
@@ -474,7 +483,7 @@ def to_plain_messages(messages: Any) -> Chat:
     """
     reader = InputReader()
     chat = messages if isinstance(messages, (list, tuple)) else reader.read_messages(messages)
-    return [reader.read_message(message, index) for index, message in enumerate(chat)]
+    return list(map(reader.read_message, chat, count()))
 
 
 def _to_plain_message(message: Any, name: str) -> Mapping[str, Any]:
