@@ -40,7 +40,7 @@ PROBE_TOKENS = {name: f"<{name.removesuffix('_token')}>" for name in SPECIAL_TOK
 """Texts of the special tokens: `{"bos_token": "<bos>", ...}`."""
 OPTION_VALUES: tuple[Any, ...] = (True, False, "low", "high", None, 2, 3)
 
-MessageDict = dict[str, Any]
+MessageDict = JsonObject
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import click
 
 from turnwise.cli import inputs, output
 from turnwise.cli.http_client import JsonClient
 from turnwise.evidence.conform import ENGINES, Conformance, Engine, conform, detect_engine
+from turnwise.messages import JsonObject
 from turnwise.oracles import ORACLES, find_oracle
 from turnwise.registry.files import find_encoder_file
 from turnwise.template import Template, compile_jinja
@@ -91,7 +91,7 @@ def _find_template(engine: Engine, template: str | None, pick: str | None) -> Te
     return given.with_options(missing)
 
 
-def _as_data(found: Conformance) -> dict[str, Any]:
+def _as_data(found: Conformance) -> JsonObject:
     names = ("engine", "version", "equal", "tried", "refused", "declined", "differing", "also")
     data = output.select_fields(found, *names)
     difference = found.difference

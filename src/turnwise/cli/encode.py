@@ -14,6 +14,7 @@ from typing import Any, cast
 from turnwise.cli import inputs, output
 from turnwise.cli.render import note_changes
 from turnwise.errors import SourceError, TokenizerError, WarningLog, printable
+from turnwise.messages import JsonObject
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import POLICIES as POLICIES
 from turnwise.tokens.loss import TrainOn
@@ -88,7 +89,7 @@ def load_tokenizer(place: str) -> Tokenizer:
         raise SourceError(error.message, hint=error.hint) from None
 
 
-def encoded_data(encoded: Encoded) -> dict[str, Any]:
+def encoded_data(encoded: Encoded) -> JsonObject:
     """Return ids, labels, and what is known of each token, as JSON takes it."""
     select = output.select_fields
     return {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from turnwise.cli import inputs, output
 from turnwise.errors import SourceError
+from turnwise.messages import JsonObject
 from turnwise.repair import NAMES as NAMES
 from turnwise.repair import Repair
 from turnwise.repair import fix as repair_template
@@ -74,7 +74,7 @@ def _find_file(place: str, text: str) -> Path:
     return path
 
 
-def _as_data(repair: Repair, is_written: bool) -> dict[str, Any]:
+def _as_data(repair: Repair, is_written: bool) -> JsonObject:
     return {
         **output.select_fields(repair, "changed", "notes", "tried", "diff", "text"),
         "written": is_written and repair.changed,

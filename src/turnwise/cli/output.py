@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict
@@ -28,7 +28,7 @@ import click
 from turnwise.errors import SourceError, TemplateRaised, TurnwiseError, TurnwiseWarning, printable
 from turnwise.languages import find_language, translate
 from turnwise.local_files import error_reason
-from turnwise.messages import JsonObject
+from turnwise.messages import JsonMapping, JsonObject
 
 FOUND = 1
 """Exit code for an answer that is no good news: a finding, a difference, a row with a problem."""
@@ -323,7 +323,7 @@ def report_errors(command: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
-def _adapt_error(error: TurnwiseError, arguments: Mapping[str, Any]) -> None:
+def _adapt_error(error: TurnwiseError, arguments: JsonMapping) -> None:
     """Name flags where an error of the API names arguments, and say who refuses a conversation."""
     if isinstance(error, TemplateRaised) and not error.hint:
         error.hint = "The template itself refuses this conversation."

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
 
 from turnwise.cli import output
 from turnwise.cli.options import check_choice
 from turnwise.errors import printable
+from turnwise.messages import JsonObject
 from turnwise.registry import Entry, entries
 from turnwise.registry.entry import SEPARATOR
 from turnwise.registry.match import SOURCES as SOURCES
@@ -123,6 +123,6 @@ def _entry_line(entry: Entry, width: int) -> output.Line:
     return (f"{printable(entry.name):<{width}}", "bold"), (about, "dim")
 
 
-def _as_data(entry: Entry) -> dict[str, Any]:
+def _as_data(entry: Entry) -> JsonObject:
     keys = (key for key in entry.__slots__ if key not in ("load_source", "override", "defaults"))
     return {**{key: getattr(entry, key) for key in keys}, "options": dict(entry.options)}

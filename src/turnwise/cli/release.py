@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from turnwise.cli import output
+from turnwise.messages import JsonObject
 from turnwise.publishing import Release, release, verify_release
 
 PROFILES = ("serving", "transformers")
@@ -56,7 +56,7 @@ def release_folder(
     output.finish(shown, _as_data(found), as_json, found.is_complete)
 
 
-def _as_data(found: Release) -> dict[str, Any]:
+def _as_data(found: Release) -> JsonObject:
     keys = ("name", "file", "status", "detail")
     return {
         **output.select_fields(found, "written", "diff"),

@@ -7,6 +7,7 @@ from typing import Any
 from turnwise.cli import inputs, output
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.errors import printable
+from turnwise.messages import JsonObject
 
 ORIGIN_KEYS = (
     *("kind", "field", "path", "key", "line", "column", "message", "generation", "sources"),
@@ -60,7 +61,7 @@ def show(rendering: Rendering, whitespace: bool = False) -> None:
     output.write_styled(text if text.endswith("\n") else text + "\n")
 
 
-def rendering_data(rendering: Rendering) -> dict[str, Any]:
+def rendering_data(rendering: Rendering) -> JsonObject:
     """Return a rendering with the origin of each piece, as JSON takes it."""
     return {
         "text": rendering.text,

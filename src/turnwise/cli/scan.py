@@ -15,6 +15,7 @@ from turnwise.errors import SourceError
 from turnwise.evidence.row_repeats import REPEATS
 from turnwise.evidence.scan import ROW_PROBLEMS, RowScanner, ScannedRow, ScanReport
 from turnwise.local_files import error_reason
+from turnwise.messages import JsonObject
 
 
 def scan_dataset(
@@ -88,7 +89,7 @@ def _write_repaired(rows: Iterator[ScannedRow], fix: Path, dataset: str) -> Iter
         raise SourceError(f"{fix} cannot be written: {error_reason(error)}") from error
 
 
-def _as_data(report: ScanReport) -> dict[str, Any]:
+def _as_data(report: ScanReport) -> JsonObject:
     more = () if report.repaired is None else ("repaired", "unrepaired")
     return {
         **output.select_fields(report, "rows", "affected", "rejected", *more),

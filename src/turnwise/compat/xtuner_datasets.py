@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from turnwise.compat.xtuner_rows import (
     InvalidRow,
@@ -22,9 +21,9 @@ from turnwise.compat.xtuner_rows import (
 )
 from turnwise.compat.xtuner_tables import DEFAULT_IMAGE_TOKEN, SYSTEM_TEMPLATE
 from turnwise.errors import MessageError, short_repr
-from turnwise.messages import JsonObject
+from turnwise.messages import JsonMapping, JsonObject
 
-Row = Mapping[str, Any]
+Row = JsonMapping
 MappedRow = dict[str, list[JsonObject]]
 
 # -- one round from the fields of a row ------------------------------------------------------------------------------

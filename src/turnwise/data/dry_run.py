@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +24,7 @@ from turnwise.data.readers import read_chunk
 from turnwise.data.recipe import Recipe
 from turnwise.data.schemas import SAMPLE
 from turnwise.data.tally import Tally, measure_samples
-from turnwise.messages import JsonObject
+from turnwise.messages import JsonMapping, JsonObject
 
 MAX_FILES = 20
 SAMPLE_ROWS = 1000  # of all files together
@@ -126,7 +125,7 @@ def try_recipe(recipe: Recipe) -> DryRun:
     )
 
 
-def _list_reasons(rejected: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _list_reasons(rejected: Iterable[JsonMapping]) -> Iterator[str]:
     """Yield each reason once, with the first row that has it and the number of the others."""
     places: dict[str, list[str]] = {}
     for record in rejected:

@@ -17,12 +17,13 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import pyarrow as pa
 
 from turnwise.errors import DataError, did_you_mean, short_repr
 from turnwise.local_files import error_reason, open_file, read_table
+from turnwise.messages import JsonObject
 from turnwise.shapes.row import TURN_COLUMNS
 
 HEAD_BYTES = 1 << 20  # of a file, from which its format is told
@@ -237,7 +238,7 @@ def _list_datasets_files(folder: Path) -> list[str]:
     return [str(folder / cast(str, name)) for name in names]
 
 
-def _read_notes(path: Path) -> dict[str, Any]:
+def _read_notes(path: Path) -> JsonObject:
     try:
         return read_table(path, MAX_NOTES_BYTES)
     except (OSError, ValueError) as error:

@@ -36,7 +36,7 @@ from turnwise.data.schemas import ENCODED_SCHEMA, SAMPLE
 from turnwise.data.shards import SUFFIXES, Shard, sync_folder, write_file, write_shard
 from turnwise.data.tally import Tally
 from turnwise.errors import DataError, TurnwiseError
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.tokens.tokenizers import files
 from turnwise.tokens.tokenizers.pickling import compute_fingerprint
 from turnwise.tokens.tokenizers.protocol import Tokenizer
@@ -91,7 +91,7 @@ class Outcome:
     tokens: int = 0
     size: int = 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the fields as a JSON object."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         shards = [asdict(shard) for shard in self.shards]

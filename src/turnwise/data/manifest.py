@@ -20,7 +20,7 @@ from turnwise.data.shards import Shard, is_whole
 from turnwise.data.tally import LENGTH_BOUNDS, SHARE_BUCKETS, Tally
 from turnwise.errors import DataError, short_repr
 from turnwise.local_files import error_reason, read_table
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 64 * 2**20  # bytes
@@ -178,7 +178,7 @@ def list_versions() -> dict[str, str]:
 
 def make_manifest(
     identity: Identity, tally: Tally, shards: Sequence[Shard], notes: Sequence[str]
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the manifest of a complete run."""
     efficiency = None
     if identity.recipe["packing"] != "none" and tally.shard_rows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -18,7 +18,7 @@ from turnwise.data.chunks import open_batches
 from turnwise.data.manifest import COMPLETE, MANIFEST, read_json
 from turnwise.errors import SourceError, short_repr
 from turnwise.local_files import error_reason, open_file
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 
 BATCH_ROWS = 64
 
@@ -29,7 +29,7 @@ class ShardRow(NamedTuple):
     shard: str
     split: str
     number: int
-    columns: dict[str, Any]
+    columns: JsonObject
 
 
 class PreparedFolder:

@@ -32,7 +32,7 @@ from typing import Any, Literal, get_args
 from turnwise import shapes
 from turnwise.errors import SourceError
 from turnwise.local_files import error_reason
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.normalisation.normalised import LATE_SYSTEM, LateSystem
 from turnwise.schema import (
     BOOLEAN,
@@ -255,7 +255,7 @@ class Recipe:
         except SourceError as error:
             raise error.within(str(path)) from None
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return the values as JSON takes them; objects appear by their names."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         for name in ("inputs", "carry_columns", "drop_columns"):

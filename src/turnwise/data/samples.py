@@ -23,6 +23,7 @@ from turnwise.errors import (
     TurnwiseError,
     WarningLog,
 )
+from turnwise.messages import JsonObject
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens import tokenizers
@@ -105,7 +106,7 @@ class SampleMaker:
         return tokenizers.tokenizer(self.recipe.tokenizer)
 
     @cached_property
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> JsonObject:
         """The arguments of `encode` for all rows, but `strict`."""
         recipe = self.recipe
         return {**recipe.options, "now": recipe.now, "late_system": recipe.late_system}

@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnwise.data.schemas import REJECTED, SAMPLE
 from turnwise.errors import DataError
-from turnwise.messages import JsonObject
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.tokens.loss import IGNORED
 
 # Upper bounds of the histogram of lengths: powers of two, and the middle between two of them.
@@ -141,7 +139,7 @@ class Tally:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Tally:
+    def from_json(cls, values: JsonMapping) -> Tally:
         """Return the tally that `to_json` wrote."""
         read = dict(values)
         for name, count in values.items():

@@ -40,6 +40,7 @@ from turnwise.dialects.lmdeploy_styles import CODE_BLOCK, FUNCTIONS, JOINED_TEXT
 from turnwise.dialects.translation import Translation, object_in, to_mapping
 from turnwise.dialects.turns import literal
 from turnwise.errors import SourceError
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.schema import ANYTHING, STRING, STRINGS, ValueRule, check_table, one_of, or_null
 from turnwise.shapes.transcript import SPELLINGS
 
@@ -87,7 +88,7 @@ RULES = {
 KEYS = tuple(RULES)
 DISTINCTIVE_KEYS = {"eosys", "eoh", "eoa", "meta_instruction", "eoenv", "spelling"}
 
-Fields = Mapping[str, Any]
+Fields = JsonMapping
 
 
 def token_ids(spelling: str = "current") -> dict[str, int]:
@@ -124,7 +125,7 @@ def _guess_spelling(given: Fields) -> str:
     return "original" if any("[UNUSED_TOKEN_" in str(text) for text in texts) else "current"
 
 
-def _default_fields(spelling: str, exact: bool) -> dict[str, Any]:
+def _default_fields(spelling: str, exact: bool) -> JsonObject:
     start, end, action_start, action_end, interpreter, plugin = SPELLINGS[spelling]
     return {
         "meta_instruction": META_INSTRUCTION if exact else "",

@@ -39,7 +39,7 @@ from typing import Any
 from turnwise.dialects.translation import Translation, object_in, to_mapping
 from turnwise.dialects.turns import TOKEN_MARKS, Slot, Text, Turns, check_slots, fill_marks, literal
 from turnwise.errors import SourceError, did_you_mean, short_repr
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.schema import (
     ANYTHING,
     BOOLEAN,
@@ -279,7 +279,7 @@ def _parse_slot(path: str, slot: Any, exact: bool) -> list[Item]:
 # -- writing turns ---------------------------------------------------------------------------------
 
 
-def write(turns: Turns) -> dict[str, Any]:
+def write(turns: Turns) -> JsonObject:
     """Return the arguments of `register_template` for these turns.
 
     A list within the slots names a special token. A reply is written after the generation prompt, so

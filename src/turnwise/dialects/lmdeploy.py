@@ -59,7 +59,7 @@ from turnwise.dialects.lmdeploy_styles import STYLES
 from turnwise.dialects.translation import Translation, object_in, to_mapping
 from turnwise.dialects.turns import Slot, Turns, fill_slots, split_at_text
 from turnwise.errors import SourceError
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.schema import BOOLEAN, STRING, STRINGS, TABLE, check_table, one_of
 
 DATA_FILE = "lmdeploy.json"
@@ -148,7 +148,7 @@ def _check_style(fields: JsonMapping) -> None:
         )
 
 
-def write(turns: Turns, eos_token: str | None = None) -> dict[str, Any]:
+def write(turns: Turns, eos_token: str | None = None) -> JsonObject:
     """Return the fields of `ChatTemplateConfig` for these turns; empty ones are left out.
 
     Not expressed: leaving out the system turn where no system text is given, a system text in the

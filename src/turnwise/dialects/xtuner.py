@@ -45,7 +45,7 @@ from turnwise.dialects.turns import (
     to_format_string,
 )
 from turnwise.errors import SourceError, short_repr
-from turnwise.messages import JsonObject
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.schema import BOOLEAN, STRING, STRINGS, check_table
 
 RULES = {
@@ -202,7 +202,7 @@ def _write_source(turns: Turns) -> JsonObject:
     return {key: value for key, value in fields.items() if value != DEFAULTS.get(key)}
 
 
-def to_dict(source: Any) -> Mapping[str, Any]:
+def to_dict(source: Any) -> JsonMapping:
     """Return the dict itself, or the dict that a text spells: JSON, `{...}` or `name = dict(...)`."""
     if isinstance(source, Mapping):
         return source

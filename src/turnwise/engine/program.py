@@ -7,7 +7,7 @@ is in its `Runtime`), and pickled as the text it was made from.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from sys import getsizeof
 from types import CodeType, FrameType, FunctionType, TracebackType
@@ -38,7 +38,7 @@ from turnwise.errors import (
     TemplateSecurityError,
     short_repr,
 )
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.sized_cache import SizedCache
 
 FILE = "<turnwise program>"
@@ -64,12 +64,12 @@ MAX_CACHED_BYTES = 32 << 20  # of all programs that are cached: about 230 publis
 CODE_BYTES = 8  # of a program for each character of its Python source, measured: 5 to 7
 
 
-def _select(module: Any, names: str) -> dict[str, Any]:
+def _select(module: Any, names: str) -> JsonObject:
     return {name: getattr(module, name) for name in names.replace(",", "").split()}
 
 
 # All that generated code can name, beside its own variables and constants.
-NAMES: dict[str, Any] = {
+NAMES: JsonObject = {
     **_select(
         access,
         "get_attribute, get_item, get_neighbour, get_slice, get_constant_slice, pick_elements, "
@@ -113,7 +113,7 @@ class Program:
         self.nodes = list(map(unpack_position, generated.text_positions)) or [(1, 1)]
         self._line_positions = [line.lineno for line in generated.lines]
         self.reads = tuple(name for name in generated.inputs if name not in FUNCTIONS)
-        scope: dict[str, Any] = NAMES | generated.constants
+        scope: JsonObject = NAMES | generated.constants
         exec(self._compile_python(), scope)
         self._run = scope.pop("run")  # or scope and function would keep each other in memory
 
@@ -182,9 +182,7 @@ class Program:
             return self
         return compile_program(self.text, self.name, names | self.shadowed)
 
-    def instrument(
-        self, names: Mapping[str, Any], run_program: Callable[..., list[Any]]
-    ) -> Program:
+    def instrument(self, names: JsonMapping, run_program: Callable[..., list[Any]]) -> Program:
         """Return a copy that calls other functions by these names.
 
         Args:
@@ -207,7 +205,7 @@ class Program:
         kind: type[TemplateError] = TemplateRuntimeError
         # the text of a KeyError is the `repr` of its key, which may be any value of the template
         message = short_repr(error.args[:1]) if isinstance(error, KeyError) else str(error)
-        details: dict[str, Any] = {}
+        details: JsonObject = {}
         if isinstance(error, (RecursionError, MemoryError)):
             error = limit_error("bytes" if isinstance(error, MemoryError) else "depth")
         if isinstance(error, TemplateLimitError):

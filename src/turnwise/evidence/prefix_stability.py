@@ -45,7 +45,7 @@ from turnwise.analysis.wide_conversations import with_text_arguments
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.evidence.late_system_costs import LateSystemCost, measure_late_system
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens.tokenizers import SHIPPED
@@ -83,7 +83,7 @@ class StabilityWitness:
         return "\n".join([*lines, f"  {self.rewrite}"])
 
     @property
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> JsonObject:
         """The arguments of `render` beside the messages, without special tokens."""
         passed = passed_arguments(self.probe)
         return {name: value for name, value in passed.items() if name not in PROBE_TOKENS}

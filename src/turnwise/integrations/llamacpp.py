@@ -10,11 +10,10 @@ The prompt goes as token ids, so no message can forge a control token; the gramm
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from turnwise.errors import TurnwiseError
-from turnwise.messages import JsonObject
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.template import Template
 from turnwise.tokens.loss import train_nothing
 from turnwise.tokens.tokenizers import tokenizer as known_tokenizer
@@ -35,7 +34,7 @@ def completion_request(
     tool_choice: str = "auto",
     *,
     parallel: bool = True,
-    content: Mapping[str, Any] | None = None,
+    content: JsonMapping | None = None,
     **options: Any,
 ) -> JsonObject:
     """Return the fields of a request for the next reply of a conversation.

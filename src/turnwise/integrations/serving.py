@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 from turnwise import load
 from turnwise.errors import TurnwiseError
 from turnwise.integrations.tokenizer_template import template_of
-from turnwise.messages import JsonObject
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.replies.call_ids import IdMaker
 from turnwise.replies.declared import merge_declaration
 from turnwise.replies.events import REASONING, TEXT, Event
@@ -96,7 +96,7 @@ class ServedTemplate:
             logger.warning("the tools of a request are not used: %s", error)
             return Parser(grammar, "", call_ids=call_ids)
 
-    def generation_prompt(self, options: Mapping[str, Any] | None = None) -> str:
+    def generation_prompt(self, options: JsonMapping | None = None) -> str:
         """Return the end of a prompt with these options of the template, up to which the reply is not written."""
         if not options:
             return self.template.grammar.opening

@@ -19,7 +19,7 @@ from typing import Any
 from turnwise.errors import MessageError, short_repr
 from turnwise.integrations.tokenizer_template import template_of
 from turnwise.integrations.transformers import raise_expected_errors
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.replies.write import write
 from turnwise.template import Template
 from turnwise.tokens.loss import train_nothing
@@ -87,7 +87,7 @@ def _encode(
     messages: Sequence[JsonMapping],
     tokenizer: Any,
     logprobs: Logprobs,
-    options: dict[str, Any],
+    options: JsonObject,
 ) -> tuple[list[int], list[int], list[float] | None]:
     if not messages:
         raise MessageError("there are no messages", path="messages")
@@ -120,7 +120,7 @@ def _encode(
     )
 
 
-Message = Mapping[str, Any]
+Message = JsonMapping
 
 
 def _split_at_replies(

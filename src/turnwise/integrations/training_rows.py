@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from turnwise import shapes
 from turnwise.errors import MessageError, TurnwiseError, TurnwiseWarning
 from turnwise.integrations.tokenizer_template import template_of
-from turnwise.messages import JsonObject
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.template import Template
 from turnwise.tokens.encoded import Encoded
 from turnwise.tokens.loss import IGNORED, TrainOn
@@ -74,7 +74,7 @@ class RowEncoder:
     train_on: TrainOn = "assistant"
     split: bool = True
     max_length: int | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: JsonMapping = field(default_factory=dict)
 
     def encode(self, row: Any) -> list[Sample]:
         """Return the samples of a row.

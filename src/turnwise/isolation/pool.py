@@ -24,7 +24,7 @@ from turnwise.errors import (
     note_warning,
 )
 from turnwise.isolation.answers import FUNCTION, LENGTH, PROTOCOL, READY, Answer, read_answer
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.processes import Interpreter, explain_end
 from turnwise.replies.events import Message
 from turnwise.tokens.encoded import Encoded
@@ -37,7 +37,7 @@ PATIENCE = 30  # how many times its processor time a call may last: others use t
 START_SECONDS = 300.0  # a machine may be very busy
 MAX_ANSWER_BYTES = 1 << 30
 CALLER = 4  # stack levels from here to the code that called a method of IsolatedTemplate
-Recipe = tuple[str, Any, dict[str, Any], Limits | None]  # what a worker makes a template of
+Recipe = tuple[str, Any, JsonObject, Limits | None]  # what a worker makes a template of
 HINT = "isolated(seconds=..., megabytes=...) allows more"
 
 

@@ -38,7 +38,7 @@ from turnwise.errors import (
     warn_caller,
     warnings_so_far,
 )
-from turnwise.messages import NO_TOOLS, Change, InputReader, JsonObject, prepared_tools
+from turnwise.messages import NO_TOOLS, Change, InputReader, JsonMapping, JsonObject, prepared_tools
 from turnwise.normalisation.normalised import Normalised
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ class RemovedReasoning:
 
     def __init__(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Sequence[JsonMapping],
         find_capabilities: Callable[[], Capabilities],
     ) -> None:
         self._messages = messages

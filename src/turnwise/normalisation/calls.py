@@ -16,7 +16,7 @@ from zlib import crc32
 
 from turnwise.analysis.prober import ABSENT
 from turnwise.errors import MessageError, short_repr
-from turnwise.messages import InputReader, JsonMapping
+from turnwise.messages import InputReader, JsonMapping, JsonObject
 from turnwise.messages.fields import read_call
 from turnwise.normalisation.capabilities import Capabilities
 from turnwise.shapes.row import drop_nulls
@@ -29,7 +29,7 @@ CALL_TYPES = {"id": str, "type": str, "function": dict, "index": int}  # the las
 CALL_DEPTH = 5  # containers around the arguments of a call
 NINE = 9  # letters and digits of an id, where a template wants so many
 
-MessageDict = dict[str, Any]
+MessageDict = JsonObject
 Note = Callable[[str, str, str], None]  # of the path, what was done and why
 
 
@@ -253,7 +253,7 @@ def _refuse_constant(name: str) -> float:
 _decoder: Any = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def parse_argument_text(text: str) -> dict[str, Any]:
+def parse_argument_text(text: str) -> JsonObject:
     """Return the JSON object that a text is.
 
     Raises:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from turnwise.normalisation.results import pair_results, read_link
 from turnwise.oracles.encoder_file import EncoderFile
 from turnwise.oracles.oracle import Oracle
 
-Request = Mapping[str, Any]
+Request = JsonMapping
 MISTRAL_VOCABULARY = "data/tekken_240911.json"
 MISTRAL_SIZE = 20_000  # tokens: enough for merges of all kinds, and soon loaded
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from turnwise.errors import SourceError, TurnwiseError
 from turnwise.local_files import error_reason, is_present, read_file, read_table
+from turnwise.messages import JsonObject
 from turnwise.registry import load
 from turnwise.template import Template
 from turnwise.tokens.tokenizers import tokenizer as load_tokenizer
@@ -70,7 +71,7 @@ class ModelFolder:
         except (OSError, UnicodeDecodeError) as error:
             raise SourceError(f"{path} cannot be read: {error_reason(error)}") from error
 
-    def read_table(self, name: str) -> dict[str, Any] | None:
+    def read_table(self, name: str) -> JsonObject | None:
         """Return the table in a JSON file of the folder; None if there is no such file."""
         path = self.path / name
         try:

@@ -9,10 +9,10 @@ file that is not as it should be is no reason to refuse the template beside it: 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from turnwise.errors import TokenizerError
 from turnwise.local_files import is_present, read_table
+from turnwise.messages import JsonObject
 
 GENERATION_FILE = "generation_config.json"
 MAX_CONFIG = 2**20  # bytes; real ones have some hundred
@@ -42,7 +42,7 @@ def read_stops(folder: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts[id] for id in ids if texts.get(id)))
 
 
-def _read_table(path: Path, limit: int) -> dict[str, Any]:
+def _read_table(path: Path, limit: int) -> JsonObject:
     """Return the table in a JSON file of the folder; empty if there is none, or it cannot be read."""
     try:
         return read_table(path, limit, path.parent) if is_present(path) else {}

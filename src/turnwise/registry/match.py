@@ -30,10 +30,10 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
-from typing import Any
 
 from turnwise.errors import SourceError, short_repr
 from turnwise.hub_cache import find_cached_model
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.registry import fastchat, lmdeploy
 from turnwise.registry.entry import ENTRIES, SEPARATOR
 from turnwise.registry.model_table import (
@@ -153,7 +153,7 @@ class UnknownModel(SourceError):
     def hint(self) -> str | None:  # type: ignore[override]
         return hint_at_others(self.model)
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> JsonObject:
         return {**super().as_data(), "hint": self.hint}
 
 
@@ -405,7 +405,7 @@ def _official_rows(store: EntryStore) -> Iterator[ModelRow]:
 
 
 @cache
-def _models_file() -> Mapping[str, Any]:
+def _models_file() -> JsonMapping:
     import tomllib  # imported late: not needed to compile a template
 
     file = ENTRIES.with_name("models.toml")

@@ -31,6 +31,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from turnwise.errors import SourceError, short_repr
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.replies.grammar import Grammar
 from turnwise.replies.grammar_parts import (
     SLOTS,
@@ -62,7 +63,7 @@ from turnwise.schema import (
 
 __all__ = ["DECLARATION_KEYS", "merge_declaration", "parse_declaration"]
 
-Table = Mapping[str, Any]
+Table = JsonMapping
 
 
 REPLACEABLE = ("reasoning", "content", "calls")
@@ -176,7 +177,7 @@ def merge_declaration(derived: Grammar, data: Table, where: str = "replies") -> 
     stated = parse_declaration(data, where)
     instead = data.get("instead", [])
     check(instead, list_of(one_of(REPLACEABLE), "a list of names"), f"{where}.instead")
-    merged: dict[str, Any] = {}
+    merged: JsonObject = {}
     for part in REPLACEABLE:
         if part in stated.sources:
             agreed = part not in instead and derived.sources.get(part) == "derived"

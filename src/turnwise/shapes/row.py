@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from turnwise.errors import MessageError, did_you_mean, short_repr
-from turnwise.messages import InputReader, JsonMapping, Path, format_path
+from turnwise.messages import InputReader, JsonMapping, JsonObject, Path, format_path
 from turnwise.schema import check_name
 
-Row = dict[str, Any]
+Row = JsonObject
 
 FLAGS = ("add_generation_prompt", "continue_final_message")
 OPTION_COLUMNS = ("options", "template_kwargs", "chat_template_kwargs")

@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from turnwise.analysis.conversations import make_call_message, make_message, make_tool_result
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.renderer import Renderer
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError
-from turnwise.messages import ReadMessages
+from turnwise.messages import JsonMapping, JsonObject, ReadMessages
 from turnwise.messages.roles import ASSISTANT_ROLES
 from turnwise.tokens.attribution import Attribution
 from turnwise.tokens.boundaries import Turn, TurnCache, Untrained, find_seams
@@ -55,7 +55,7 @@ FIRST, REPLY, SECOND = (
 )
 
 # Conversations with turns of every kind. The tokens around these turns are the template's turn delimiters.
-DELIMITER_PROBES: tuple[list[dict[str, Any]], ...] = (
+DELIMITER_PROBES: tuple[list[JsonObject], ...] = (
     [make_message("system", "Rules"), FIRST, REPLY, SECOND],
     [FIRST, REPLY, SECOND],
     [FIRST, make_call_message(("weather", {"city": "Oslo"})), make_tool_result("Rain"), REPLY],
@@ -90,7 +90,7 @@ class EncodeRequest(NamedTuple):
     messages: Messages
     tokenizer: Tokenizer
     renderer: Renderer
-    arguments: Mapping[str, Any]
+    arguments: JsonMapping
     turn_cache: TurnCache
     stops: frozenset[str] = frozenset()
     final_stops: tuple[str, str] | None = None
@@ -121,7 +121,7 @@ class EncodeRequest(NamedTuple):
         return self._replace(renderer=self.renderer.allow(RENDERINGS + RENDERINGS_PER_TURN * turns))
 
     @property
-    def prompt_arguments(self) -> dict[str, Any]:
+    def prompt_arguments(self) -> JsonObject:
         """The arguments with which serving renders a prompt."""
         return {
             **self.arguments,
@@ -137,7 +137,7 @@ class EncodeRequest(NamedTuple):
     def render(
         self,
         messages: Messages | ReadMessages,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: JsonMapping | None = None,
         with_origins: bool = True,
     ) -> Rendering:
         """Render messages as the caller asked, or with other arguments.

@@ -21,7 +21,7 @@ Cost: each step reads, writes and tokenizes what is new, and compares the whole 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from itertools import count
 from typing import Any, Literal, Protocol, get_args
@@ -30,7 +30,7 @@ from turnwise.engine.provenance.piece_table import read_texts_after
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import MessageError, TurnwiseError, short_repr
-from turnwise.messages import Change, InputReader, Messages
+from turnwise.messages import Change, InputReader, JsonMapping, Messages
 from turnwise.messages.roles import ASSISTANT_ROLES
 from turnwise.schema import check_name
 from turnwise.tokens.attribution import find_template_tokens
@@ -67,7 +67,7 @@ class ReplyReader(ReplySplitter, Protocol):
         tools: Any,
         tokenizer: Any,
         messages: Iterable[Any] = (),
-    ) -> Mapping[str, Any] | None:
+    ) -> JsonMapping | None:
         """Parse a reply to a message in the form that the template takes; None if it cannot parse replies.
 
         Its calls get ids that are not those of calls in `messages`, the conversation so far.
@@ -429,7 +429,7 @@ class Session:
 
     def _read_reply(
         self, text: str, reply: str | list[int]
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    ) -> tuple[JsonMapping, JsonMapping | None]:
         """Return the reply as a message, and as plain content if that is another message."""
         if self.read is not None:
             try:
@@ -486,7 +486,7 @@ def to_plain_messages(messages: Any) -> Chat:
     return list(map(reader.read_message, chat, count()))
 
 
-def _to_plain_message(message: Any, name: str) -> Mapping[str, Any]:
+def _to_plain_message(message: Any, name: str) -> JsonMapping:
     """Return one message as plain data; `name` is what errors call it."""
     plain = InputReader().to_plain(message, name)
     if not isinstance(plain, dict):

@@ -31,6 +31,7 @@ from turnwise.engine.segments.symbols import (
     UnknownList,
     UnknownMessages,
 )
+from turnwise.messages import JsonObject
 
 FieldPlace = tuple[int, str]
 MAX_MADE = 100_000  # characters and elements of a value that is written whole, or joined
@@ -51,7 +52,7 @@ KINDS: dict[type, str] = {int: "int", float: "float", list: "list", dict: "dict"
 
 def select_messages(
     state: dict[Any, Any],
-    messages: list[dict[str, Any]],
+    messages: list[JsonObject],
     first: int,
     tests: tuple[tuple[str, str | None, bool], ...],
 ) -> list[int]:

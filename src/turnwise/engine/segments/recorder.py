@@ -73,6 +73,7 @@ KIND = re.compile(r"^(?:kind|bool)\((.*)\['\w+'\]\)$")
 # What is asked first of a field that nearly every message has.
 USUAL_FIELDS = {**dict.fromkeys(NAMED_FIELDS, "{}.__class__ is str"), "content": HAS_WORDS}
 OF_STATE = "S["
+Answers = dict[str, Any]  # by questions
 Resolved = list[str | TextSlot | None]  # parts of a text; None for a slot that is no field
 
 
@@ -257,7 +258,7 @@ class Recorder:
     def _begin_section(self, section: FactTree) -> None:
         self._section = section
         self._path: list[tuple[str, Any]] = []
-        self._answers: dict[str, Any] = {}
+        self._answers: Answers = {}
         self.state: dict[str, str] = {}  # sources of what it writes to namespaces
         self.trails: dict[str, Any] = {}  # of the texts among that
         self.lists: dict[str, Pair] = {}  # that it writes there
@@ -510,7 +511,7 @@ def _compile_question(source: str) -> CodeType:
     return compile(source, "<question>", "eval")
 
 
-def _find_keys(owner: str, paths: set[str], answers: dict[str, Any], constant: str) -> set[str]:
+def _find_keys(owner: str, paths: set[str], answers: Answers, constant: str) -> set[str]:
     """Return the keys of a message whose values are written whole."""
     keys = {path[2:-2] for path in paths if KEY_PATH.fullmatch(path)}
     calls = [
@@ -525,9 +526,7 @@ def _find_keys(owner: str, paths: set[str], answers: dict[str, Any], constant: s
     return keys
 
 
-def _writes_call(
-    owner: str, call: str, paths: set[str], answers: dict[str, Any], constant: str
-) -> bool:
+def _writes_call(owner: str, call: str, paths: set[str], answers: Answers, constant: str) -> bool:
     """Whether a call is written whole, or its name or id and its arguments, or the name and value of each."""
     function = f"{call}['function']"
     if not paths.isdisjoint(["['tool_calls']", call, function]):
@@ -540,7 +539,7 @@ def _writes_call(
     return arguments in paths or (is_named and _is_written(owner, arguments, paths, answers))
 
 
-def _is_written(owner: str, path: str, paths: set[str], answers: dict[str, Any]) -> bool:
+def _is_written(owner: str, path: str, paths: set[str], answers: Answers) -> bool:
     """Whether the texts and numbers in a value are written."""
     if path in paths or answers.get(f"kind({owner}{path})") in CONSTANTS:
         return True

@@ -20,6 +20,7 @@ from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import Recorder
 from turnwise.engine.segments.symbols import NotRecordable, TextSlot, Trim
 from turnwise.errors import TurnwiseError
+from turnwise.messages import JsonMapping
 
 # The source of arguments as JSON, with the name of the writer.
 ARGUMENTS = r"\['tool_calls'\]\[\d+\]\['function'\]\['arguments'\]"
@@ -92,9 +93,7 @@ class ContentTracer:
         self._renderer = renderer
         self._entry, self._constants = FactTree(), Constants()
 
-    def trace(
-        self, messages: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
-    ) -> ContentTrace | None:
+    def trace(self, messages: Sequence[JsonMapping], arguments: JsonMapping) -> ContentTrace | None:
         """Return what a template writes for messages like these, whatever their contents are; None if they decide.
 
         Messages are like these if their forms are equal (`tokens/row_form.py`), and they have at most

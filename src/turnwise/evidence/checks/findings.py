@@ -23,6 +23,7 @@ from turnwise.analysis.conversations import NOW, Probe
 from turnwise.analysis.profiles import SEVERITIES, Severity
 from turnwise.engine.option_names import SPECIAL_TOKENS
 from turnwise.errors import TemplateError, printable, truncate_text
+from turnwise.messages import JsonObject
 from turnwise.notebook import show_html
 
 MAX_SHOWN_MESSAGE = 400  # characters of one message in a text report
@@ -106,7 +107,7 @@ class CheckFinding:
     output: str = ""
     also: tuple[str, ...] = ()
 
-    def to_data(self) -> dict[str, Any]:
+    def to_data(self) -> JsonObject:
         """Return the finding as JSON data."""
         place = self.place
         return {
@@ -192,7 +193,7 @@ class CheckReport:
         for key, group in groups.items():
             yield (key if isinstance(key, Place) else None), group
 
-    def to_data(self) -> dict[str, Any]:
+    def to_data(self) -> JsonObject:
         """Return the report as JSON data."""
         return {
             "template": self.template,
@@ -257,9 +258,9 @@ def _show_group(place: Place, group: list[CheckFinding]) -> Iterator[str]:
         yield f"  fix of {', '.join(dict.fromkeys(codes))}: {printable(fix)}"
 
 
-def shown_arguments(probe: Probe) -> dict[str, Any]:
+def shown_arguments(probe: Probe) -> JsonObject:
     """Return the arguments of `render` that matter: not the defaults, and not the special tokens."""
-    arguments: dict[str, Any] = {"tools": probe.tools, "documents": probe.documents}
+    arguments: JsonObject = {"tools": probe.tools, "documents": probe.documents}
     arguments |= {
         name: value for name, value in probe.options.items() if name not in SPECIAL_TOKENS
     }

@@ -9,17 +9,17 @@ import tomllib
 from collections.abc import Iterator
 from functools import partial
 from importlib.resources import files
-from typing import Any
 
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Symptoms
 from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import report_failure, report_first_form, report_forms
+from turnwise.messages import JsonObject
 
 
 def _read_checks() -> Iterator[Check]:
     text = files(__package__).joinpath("form_checks.toml").read_text(encoding="utf-8")
-    rows: dict[str, dict[str, Any]] = tomllib.loads(text)
+    rows: dict[str, JsonObject] = tomllib.loads(text)
     for code, row in rows.items():
         report = report_first_form if row.get("is_joined") else report_forms
         run = partial(report, check=row["name"], fix=row["fix"])

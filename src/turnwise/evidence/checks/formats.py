@@ -7,10 +7,10 @@ that is a value in a JSON file has lines of its own, which are not lines of the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import CheckFinding, CheckReport
+from turnwise.messages import JsonObject
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -56,9 +56,7 @@ def _escape(text: str, is_property: bool = False) -> str:
     return text
 
 
-def to_sarif(
-    reports: Sequence[CheckReport], checks: Sequence[Check], version: str
-) -> dict[str, Any]:
+def to_sarif(reports: Sequence[CheckReport], checks: Sequence[Check], version: str) -> JsonObject:
     """Return the findings as a SARIF 2.1.0 log, which code scanning reads."""
     rules = [
         {
@@ -82,11 +80,9 @@ def to_sarif(
     }
 
 
-def _to_result(
-    report: CheckReport, finding: CheckFinding, numbers: dict[str, int]
-) -> dict[str, Any]:
+def _to_result(report: CheckReport, finding: CheckFinding, numbers: dict[str, int]) -> JsonObject:
     file = _file_of(report, finding)
-    location: dict[str, Any] = {"artifactLocation": {"uri": file.replace("\\", "/")}}
+    location: JsonObject = {"artifactLocation": {"uri": file.replace("\\", "/")}}
     if finding.place is not None and _has_lines(file):
         place = finding.place
         location["region"] = {"startLine": place.line, "startColumn": place.column}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from turnwise.evidence.checks.catalogue import Check
 from turnwise.evidence.checks.findings import Place, Symptom, Symptoms
 from turnwise.evidence.checks.subject import Subject
 from turnwise.evidence.checks.symptoms import report_failure, show_written
-from turnwise.messages import REASONING_KEYS, Path
+from turnwise.messages import REASONING_KEYS, JsonMapping, JsonObject, Path
 
 LONG = "The table of the harbour has one row for each hour of the day. " * 9
 QUOTED = 'The "high" water\nof a Harbour'
@@ -108,7 +108,7 @@ def list_chats(subject: Subject) -> Iterator[Probe]:
         yield subject.chat(*chat, tools=tools, options=options)
 
 
-def _make_reasoning(subject: Subject) -> tuple[dict[str, str], Mapping[str, Any]]:
+def _make_reasoning(subject: Subject) -> tuple[dict[str, str], JsonMapping]:
     """Return the reasoning of a call as the template reads it, and the options under which it is written."""
     key = subject.input_format.reasoning
     if key not in REASONING_KEYS or not subject.forms.is_written("reasoning beside a call"):
@@ -116,7 +116,7 @@ def _make_reasoning(subject: Subject) -> tuple[dict[str, str], Mapping[str, Any]
     return {key: make_text("Thought", ".")}, subject.forms.reasoning_options
 
 
-def _make_tool(name: str) -> dict[str, Any]:
+def _make_tool(name: str) -> JsonObject:
     tool = make_tool(name, harbour={"type": "string", "description": QUOTED})
     tool["function"]["description"] = QUOTED
     return tool
@@ -273,7 +273,7 @@ def check_trimmed_ends(subject: Subject) -> Symptoms:
         )
 
 
-def _has_spaces_around(message: dict[str, Any]) -> bool:
+def _has_spaces_around(message: JsonObject) -> bool:
     content = message.get("content")
     if not isinstance(content, str) or message["role"] == "tool":
         return False  # results have a form of their own

@@ -36,7 +36,7 @@ from turnwise.analysis.prober import (
 from turnwise.analysis.segment import EMPTY, Segment, leading_space
 from turnwise.analysis.template_constants import TemplateConstants
 from turnwise.errors import TemplateLimitError
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 from turnwise.replies.derive.call_sections import CallDerivation, Notes
 from turnwise.replies.derive.calls import WrittenCalls
 from turnwise.replies.derive.markers import add_named_markers, drop_invalid, find_problem, to_region
@@ -73,7 +73,7 @@ class CallProbe(NamedTuple):
     """A message with calls: its title in notes, the arguments of each call, the content beside them."""
 
     title: str
-    arguments: tuple[dict[str, Any], ...]
+    arguments: tuple[JsonObject, ...]
     content: str | None = None
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from turnwise.errors import TokenizerError
 from turnwise.local_files import error_reason, is_present, read_table
-from turnwise.messages import JsonMapping
+from turnwise.messages import JsonMapping, JsonObject
 
-TokenRow = dict[str, Any]  # an added token: its `content` and its flags
+TokenRow = JsonObject  # an added token: its `content` and its flags
 
 CONFIG_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # later ones win
 LIST_KEYS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
@@ -37,7 +37,7 @@ class DeclaredTokens(NamedTuple):
 
 def read_declarations(folder: Path) -> DeclaredTokens:
     """Return what the files in this folder declare."""
-    config: dict[str, Any] = {}
+    config: JsonObject = {}
     for name in CONFIG_FILES:
         if is_present(folder / name):
             try:
