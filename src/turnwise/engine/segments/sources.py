@@ -14,7 +14,7 @@ from contextlib import suppress
 from itertools import chain, groupby
 from typing import Any
 
-from turnwise.engine.provenance.container_rules import ITEMS
+from turnwise.engine.provenance.container_rules import CHAIN, ITEMS
 from turnwise.engine.provenance.text_rules import JOINED
 from turnwise.engine.provenance.trails import Trail
 from turnwise.engine.segments.symbols import (
@@ -147,7 +147,8 @@ def write_origins(
                 sources.append(f"*{recorder.constants.keep([*chain(*pairs)])}")
                 continue
             for text, trail in pairs:
-                name = text.source if type(text) is UnknownText else recorder.constants.name(text)
+                is_unknown = isinstance(text, UnknownText)
+                name = text.source if is_unknown else recorder.constants.name(text)
                 sources += (name, _write_trail(recorder, trail))
         state = {key: _write_trail(recorder, trail) for key, trail in trails.items()}
     except (NotRecordable, RecursionError):
@@ -162,6 +163,12 @@ def _write_trail(recorder: Any, trail: Trail) -> str:
 def _flatten(items: Sequence[Any]) -> Iterable[tuple[Any, Trail]]:
     """Yield texts with their trails, those of a text that was joined one by one: its slots are read once then."""
     for text, trail in zip(items[::2], items[1::2], strict=True):
+        # Elements of lists that the template made: they are mostly joined texts.
+        while type(trail) is tuple and type(trail[0]) is tuple and type(trail[1]) is int:
+            (rule, *inputs), index = trail
+            if rule is not ITEMS and rule is not CHAIN:
+                break
+            trail = rule.child(None, index, *inputs)  # type: ignore[misc]  # it has children
         if type(text) in (UnknownText, InTrail) and type(trail) is tuple and trail[0] is JOINED:
             yield from _flatten(trail[1])
         else:
