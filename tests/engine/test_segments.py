@@ -414,6 +414,20 @@ def test_pieces_of_sections_know_the_expressions_that_wrote_them() -> None:
     assert None not in places[0]
 
 
+@pytest.mark.parametrize("source", NESTED[1:3])
+def test_pieces_of_rounds_with_loops_in_them_are_joined(source: str) -> None:
+    renderer = turnwise.compile(source).renderer
+    program = renderer.with_programs(lambda same: same)
+    for _ in range(6):
+        found = renderer.render(MESSAGES)
+        assert found.pieces == program.render(MESSAGES).pieces
+    assert found._join_sections() is not None
+    places = [
+        [piece.expression for piece in one.render(MESSAGES).pieces] for one in (renderer, program)
+    ]
+    assert places[0] == places[1]
+
+
 def test_pieces_of_long_conversations_are_joined_from_sections() -> None:
     """The budget of origins grows with the input here too, and messages that are new are read alone."""
     renderer = turnwise.load("qwen3").renderer

@@ -366,11 +366,11 @@ class RenderCall(RenderingSource):
             rendering.text = continuation.truncate(rendering.text)
         return rendering
 
-    def find_output(self) -> Output:
+    def find_output(self, text: str) -> Output:
         """Return the origins of a text that segments wrote: its budgets were looked at already."""
         if self.segments is not None:
             has_tools = self.tools is not NO_TOOLS
-            written = self.segments.write(self.chat, self.now, has_tools, with_trails=True)
+            written = self.segments.write(self.chat, self.now, has_tools, True, text=text)
             if written is not None:
                 return written[1]
         context = self.make_context()

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from turnwise.engine.provenance.container_rules import ITEMS
@@ -124,7 +124,7 @@ class MessageTracker:
             return None
         return pairs_of(out)
 
-    def _read_mark(self, trail: tuple[Any, ...]) -> None:
+    def _read_mark(self, trail: Trail) -> None:
         if trail is BEGIN or trail is END:
             was_open = self._open_generations > 0
             self._open_generations += 1 if trail is BEGIN else -1
@@ -269,9 +269,8 @@ class PieceTable(MessageTracker):
         rows = []
         for start, end in pairwise(sorted(switches)):
             where = self.where(start)
-            for index in range(start, min(end, count)):
-                for text, leaf in self.split(index):
-                    rows.append((text, (leaf, where)))
+            fragments = chain.from_iterable(map(self.split, range(start, min(end, count))))
+            rows += [(text, (leaf, where)) for text, leaf in fragments]
         return rows
 
     def index_at(self, character: int) -> int:
@@ -343,7 +342,7 @@ class PieceTable(MessageTracker):
         self.generation_switches = [at for at in self.generation_switches if at <= count]
 
 
-def is_message(trail: tuple[Any, ...]) -> bool:
+def is_message(trail: Trail) -> bool:
     """Whether a trail leads to a message."""
     return trail[0] == MESSAGES and len(trail) == 2 and type(trail[1]) is int
 

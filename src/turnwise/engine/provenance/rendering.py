@@ -20,8 +20,8 @@ of kind "computed" without sources, and a `TurnwiseWarning` says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, groupby
-from operator import eq, itemgetter
+from itertools import accumulate, groupby, repeat
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -51,7 +51,7 @@ from turnwise.engine.provenance.trails import (
     root_trail,
 )
 from turnwise.errors import escape_character
-from turnwise.messages import Change, Path, PlainKind, format_path
+from turnwise.messages import Change, JsonObject, Path, PlainKind, format_path
 from turnwise.messages.media import find_media_parts
 from turnwise.notebook import show_html
 
@@ -134,7 +134,7 @@ class RenderingSource:
         """Return what follows trails, within a budget; a quiet one issues no warnings."""
         return Follower(SMALL_BUDGET)
 
-    def find_output(self) -> Output:
+    def find_output(self, text: str) -> Output:
         """Return what the program wrote: texts and their trails, alternately."""
         return []
 
@@ -160,8 +160,8 @@ class Piece(PieceFields):
         ('Hi', 'messages[0].content')
     """
 
-    # What the rendering was made of, its text, the texts and identities of all of its pieces, and where these start.
-    _written: tuple[Any, ...] = ()
+    # What the rendering was made of, its text, the texts and origins of all of its pieces, and where those start.
+    _written: Any = ()
 
     @property
     def expression(self) -> Position | None:
@@ -174,18 +174,21 @@ class Piece(PieceFields):
             return self.origin.line, self.origin.column
         if not self._written:
             return None
-        source, text, texts, identities, starts = self._written
-        if id(self) not in starts:
-            starts.update(zip(identities, accumulate(map(len, texts), initial=0), strict=False))
-        span = find_span(source.find_writers(text), starts[id(self)])
+        source, text, texts, origins, starts = self._written
+        if not starts:
+            # Pieces that share an origin were written by the same expression.
+            starts.update(
+                zip(map(id, origins), accumulate(map(len, texts), initial=0), strict=False)
+            )
+        span = find_span(source.find_writers(text), starts[id(self.origin)])
         return span and span.expression
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Any:
         return Piece, (self.text, self.origin)
 
 
-FoundPieces = tuple[list[Piece | None], list[str], list[Origin]]
-"""Pieces that are made already, else None; the texts and the origins of all."""
+FoundPieces = tuple[list[str], list[Origin]]
+"""The texts and the origins of pieces."""
 
 
 class Rendering:
@@ -239,7 +242,7 @@ class Rendering:
         told = f", {len(self.warnings)} warnings" if self.warnings else ""
         return f"<Rendering of {len(self.text)} characters{told}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Any:
         notes = (self.changes, self.warnings)
         return _restore_rendering, (self.text, self.pieces, notes, self.media)
 
@@ -265,7 +268,7 @@ class Rendering:
     def output(self) -> Output:
         """What the program wrote: texts and their trails, alternately."""
         if self._output is None:
-            self._output = self._source.find_output()
+            self._output = self._source.find_output(self.text)
         return self._output
 
     def make_follower(self) -> Follower:
@@ -276,17 +279,13 @@ class Rendering:
     def pieces(self) -> tuple[Piece, ...]:
         """The text, cut where the origin changes."""
         if self._pieces is None:
-            made, texts, origins = self._join_sections() or find_pieces(self, self.piece_table)
-            pieces: list[Piece] = []
-            # Pieces that no other rendering has know this one. They share a dictionary: few are asked what wrote them.
-            shared: dict[str, Any] = {}
-            for piece, text, origin in zip(made, texts, origins, strict=True):
-                if piece is None:
-                    piece = new_tuple(Piece, (text, origin))
-                    piece.__dict__ = shared
-                pieces.append(piece)
-            shared["_written"] = self._source, self.text, texts, list(map(id, pieces)), {}
-            self._pieces = tuple(pieces)
+            texts, origins = self._join_sections() or find_pieces(self, self.piece_table)
+            pieces = tuple(map(new_tuple, repeat(Piece), zip(texts, origins, strict=True)))
+            # Pieces share a dictionary: few are asked what wrote them.
+            shared: JsonObject = {"_written": (self._source, self.text, texts, origins, {})}
+            for piece in pieces:
+                piece.__dict__ = shared
+            self._pieces = pieces
         return self._pieces
 
     @property
@@ -324,18 +323,17 @@ class Rendering:
         if len(output.sections) > MAX_SECTIONS:
             return None  # the table would drop the first before it has the last
         follower = source.make_follower(is_quiet=True)
-        found: FoundPieces = ([], [], [])
-        pieces, texts, origins = found
+        found: FoundPieces = ([], [])
+        texts, origins = found
         begin = 0
         for key, end in output.sections:
             known = SECTIONS.peek(key) or _read_section(self, key, output[begin:end], follower)
             if known is None:
                 return None
-            made, parts, own, slots, followed = known
+            parts, own, slots, followed = known
             if own[:1] == origins[-1:] != []:
                 return None  # they are one piece
             start = len(texts)
-            pieces += made
             texts += parts
             origins += own
             for number, item in slots:
@@ -355,14 +353,16 @@ class Rendering:
         self, found: FoundPieces, at: int, follower: Follower, text: str, trail: Trail
     ) -> bool:
         """Put the pieces of a text in the place of a slot; return whether they are no part of those around them."""
-        pieces, texts, origins = found
+        texts, origins = found
+        if not text and type(trail) is tuple:
+            return False  # a mark
         origin = origins[at]
         where = origin.message, origin.generation, origin.part
-        rows = [(part, (leaf, where)) for part, leaf in follower.split(text, trail)]
-        pieces[at : at + 1], texts[at : at + 1], origins[at : at + 1] = _merge(self, rows)
-        around = origins[max(at - 1, 0) : at + len(rows) + 1]
-        is_mark = not text and type(trail) is tuple
-        return not is_mark and not any(map(eq, around, around[1:]))
+        fragments = follower.split(text, trail)
+        parts, own = _merge(self, [(part, (leaf, where)) for part, leaf in fragments])
+        texts[at : at + 1], origins[at : at + 1] = parts, own
+        ends = at, at + len(own)
+        return all(origins[max(end - 1, 0) : end] != origins[end : end + 1] for end in ends)
 
     @property
     def writers(self) -> list[WrittenSpan]:
@@ -546,7 +546,11 @@ def _read_section(
     rendering: Rendering, key: SectionKey, items: list[Any], follower: Follower
 ) -> SectionPieces | None:
     """Return the pieces of a section, and keep them; None if they may differ in more than texts."""
-    slots = key[0].slots
+    slots: dict[int, bool] = {}
+    size = 0
+    for section in key[::2]:
+        slots |= {size + item: is_known for item, is_known in section.slots.items()}
+        size += section.size
     for item, is_known in slots.items():
         trail = items[item + 1]
         if not is_known or type(follower.try_resolve(trail)) is not Field:
@@ -554,21 +558,18 @@ def _read_section(
         items[item : item + 2] = SLOT, trail
     # A round is in a loop, and others may close loops that are open before them.
     depths = accumulate([(trail is LOOP) - (trail is DONE) for trail in items[1::2]])
-    opened = ["", LOOP] * max(key[1] is not None, -min(depths))
+    opened = ["", LOOP] * max(key[1] is not None, -min(depths, default=0))
     whole = "".join(items[::2])
     table = PieceTable(opened + items, whole, follower)
-    pieces, texts, origins = find_pieces(rendering, table)
+    texts, origins = find_pieces(rendering, table)
     numbers = [number for number, text in enumerate(texts) if text == SLOT]
     is_open = table.where(len(table.texts))[1]  # a block goes on in the next section
     if follower.problems or is_open or not len(numbers) == len(slots) == whole.count(SLOT):
         return None  # or a text has the origin of a neighbour
-    for number, origin in enumerate(origins):
-        if origin.line is not None:
-            pieces[number] = Piece(texts[number], origin)
     pairs = list(zip(numbers, slots, strict=True))
     followed = [pair for pair in reversed(pairs) if items[pair[1] + 1] is UNKNOWN]
     filled = [pair for pair in pairs if pair not in followed]
-    known = pieces, texts, origins, filled, followed
+    known = texts, origins, filled, followed
     SECTIONS.keep(key, known, PIECE_SIZE * (1 + len(texts)))
     return known
 
@@ -578,7 +579,7 @@ def _merge(rendering: Rendering, rows: list[tuple[str, tuple[Leaf, Where]]]) -> 
     for (leaf, where), group in groupby(rows, itemgetter(1)):
         texts.append("".join([text for text, _ in group]))
         origins.append(rendering.origin(leaf, *where))
-    return [None] * len(texts), texts, origins
+    return texts, origins
 
 
 def find_pieces(rendering: Rendering, table: PieceTable) -> FoundPieces:

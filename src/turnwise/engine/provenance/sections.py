@@ -19,12 +19,15 @@ class OutputSection:
 
     Attributes:
         slots: the texts that may differ, in order; and whether their trails are the same for the same message.
+        size: the number of items.
     """
 
     slots: dict[int, bool]
+    size: int
 
 
-SectionKey = tuple[OutputSection, int | None]  # with the index of its message
+# A section with the index of its message; those of a round together, as they are pieces of one text.
+SectionKey = tuple[Any, ...]
 
 
 class SectionedOutput(list[Any]):
@@ -36,10 +39,9 @@ class SectionedOutput(list[Any]):
 SectionPieces = tuple[list[Any], ...]
 """The pieces of a section of an output, for one message:
 
-* those that are the same in every rendering; None for others;
-* the texts of all;
+* their texts;
 * their origins;
-* those whose texts differ: the number of the piece, and the item of the section;
+* those whose texts differ: the number of the piece, and the item of the section or of the round;
 * the same of those whose trails are followed each time, the last first.
 """
 SECTIONS: SizedTable[SectionPieces] = SizedTable()

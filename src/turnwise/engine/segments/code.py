@@ -106,6 +106,9 @@ def join_missing(missing: list[Unwritten], left: list[Unwritten]) -> list[Unwrit
     return [(index, keys | now[index]) for index, keys in missing if index in now]
 
 
+LoopEntry = tuple[Any, ...]  # the state, and what else is known before a round
+
+
 class LoopCheckpoint(NamedTuple):
     """A loop before its last round.
 
@@ -117,13 +120,13 @@ class LoopCheckpoint(NamedTuple):
         after: what was known after them, and the state.
     """
 
-    entry: tuple[Any, ...]
+    entry: LoopEntry
     ends: tuple[int, ...]
     round: int
     made: list[str]
-    after: tuple[Any, ...]
+    after: LoopEntry
 
-    def fits(self, entry: tuple[Any, ...] | None, ends: tuple[int, ...]) -> bool:
+    def fits(self, entry: LoopEntry | None, ends: tuple[int, ...]) -> bool:
         """Whether the rounds before it do the same in a loop that begins so."""
         if self.entry != entry:
             return False
@@ -132,9 +135,7 @@ class LoopCheckpoint(NamedTuple):
         return before == now
 
 
-def read_entry(
-    state: tuple[Any, ...], ends: tuple[Any, ...], *others: Any
-) -> tuple[Any, ...] | None:
+def read_entry(state: LoopEntry, ends: LoopEntry, *others: Any) -> LoopEntry | None:
     """Return what the rounds of a loop may depend on; None if equal values may be written in different ways."""
     types = tuple(map(type, state))
     if tuple in types or list in types or any([type(end) is not int for end in ends]):
@@ -160,8 +161,6 @@ def compile_walk(
     try:
         code.write_tree(entry.root, 1, None, PathNames())
         source = "\n".join(code.lines)
-        if INNER_LOOP in source:  # the sections of a round are pieces of one text
-            source = source.replace(WITH_SECTIONS, "    sections = []")
         if IS_MADE.search(source):  # then fields are in lists, too
             flat = ENDS[0].replace("others, carried", "list_fields((others, carried)), ()")
             source = source.replace(ENDS[0], flat)
@@ -233,6 +232,7 @@ class _WalkCode:
         is_last = loop is not None and is_of_state and _does_nothing(node, loop)
         self._write_segment(node, indent, loop, names, is_last)
         if node.loop is not None:
+            names.is_in_round = loop is not None
             names.first_keys = [key for place, key in node.others if place == "0"]
             self._write_loop(node.loop, depth, names)
             self.write_tree(node.loop.after.root, depth, loop, names, False)
@@ -310,7 +310,8 @@ class _WalkCode:
             texts, state = node.output, state | node.trails
         if texts:
             lines.append(f"out += ({', '.join(texts)},)")
-            lines += self._note_section(texts, loop)
+        if self._with_sections:
+            lines += self._note_section(node, loop, names)
         if loop is None and (node.steps or node.size):  # a loop pays for its rounds
             lines.append(f"steps += {node.steps}; size += {node.size}")
         lines += [f"carried += {fields}" for fields in node.carried.values()]
@@ -344,24 +345,33 @@ class _WalkCode:
         pairs = [f"({place}, {key!r}), " for place, key in others]
         return [*lines, f"others += ({''.join(pairs)})"] if pairs else lines
 
-    def _note_section(self, sources: list[str], loop: LoopOverMessages | None) -> list[str]:
-        if not self._with_sections:
+    def _note_section(
+        self, node: ProvenSegment, loop: LoopOverMessages | None, names: PathNames
+    ) -> list[str]:
+        if not node.output and node.loop is None:
             return []
-        index = "None" if loop is None or IS_MADE.search(loop.index) else loop.index
+        loops = (loop, loop and loop.around)
+        indices = [
+            "None" if one is None or IS_MADE.search(one.index) else one.index for one in loops
+        ]
         name = f"section{len(self.scope)}"
-        section = self.scope[name] = OutputSection({})
-        item, rest = 0, iter(sources)
+        section = self.scope[name] = OutputSection({}, 0)
+        item, rest = 0, iter(node.output or ())
         for source in rest:
             if source.startswith("*"):
                 item += len(self.scope[source[1:]])
             else:
-                trail = OF_LITERAL.sub("", next(rest)).replace(index, "")
+                trail = OF_LITERAL.sub("", next(rest))
+                for index in indices:
+                    trail = trail.replace(index, "")
                 is_known = OF_CONVERSATION.search(trail) is None
                 # A text that is constant may be a mark.
                 if not is_known or (source not in self.scope and OF_LITERAL.sub("", source)):
                     section.slots[item] = is_known
                 item += 2
-        return [f"sections.append((({name}, {index}), len(out)))"]
+        section.size = item
+        before = "sections.pop()[0] + " if names.is_in_round else ""
+        return [f"sections.append(({before}({name}, {indices[0]}), len(out)))"]
 
 
 # The beginning of a loop that goes on at its checkpoint, and makes the next one.

@@ -26,14 +26,16 @@ class PathNames(dict[str, str]):
 
     Attributes:
         first_keys: the fields of the first message that were written before a loop.
+        is_in_round: whether a part of the same round was written before.
     """
 
     first_keys: Sequence[str] = ()
+    is_in_round = False
 
     def fork(self) -> PathNames:
         """Return the names for a path that leaves this one."""
         names = PathNames(self)
-        names.first_keys = self.first_keys
+        names.first_keys, names.is_in_round = self.first_keys, self.is_in_round
         return names
 
     def use(self, source: str) -> str:

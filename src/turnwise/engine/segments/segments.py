@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from codecs import utf_32_le_encode
-from collections.abc import Mapping
 from contextlib import suppress
 from copy import copy
 from threading import RLock
@@ -33,7 +32,7 @@ from turnwise.engine.segments.facts import Constants, FactTree, FieldPlace
 from turnwise.engine.segments.functions import instrument
 from turnwise.engine.segments.recorder import MAX_SECTIONS, Recorder
 from turnwise.engine.segments.symbols import SOME_FIELD
-from turnwise.messages import REASONING_KEYS
+from turnwise.messages import REASONING_KEYS, JsonMapping, JsonObject
 
 MAX_SIZE = 2 << 20  # bytes, of which those for a hundred tools take most
 MAX_LEAVES = 100
@@ -95,11 +94,12 @@ class Segments:
 
     def write(
         self,
-        messages: list[dict[str, Any]],
+        messages: list[JsonObject],
         now: Any,
         has_tools: bool,
         with_trails: bool = False,
         memory: dict[Any, Any] | None = None,
+        text: str = "",
     ) -> SegmentedText | None:
         """Return the text of a conversation, in which no character is half of a pair; None if the program has to run.
 
@@ -109,6 +109,7 @@ class Segments:
             has_tools: whether there are tools to write.
             with_trails: whether the output is wanted too.
             memory: what was kept of other beginnings of the same conversation; see `ReadMessages`.
+            text: the text, if it is known, and that it can be paid.
         """
         if len(messages) > MAX_SEGMENTED_MESSAGES or (with_trails and not self._has_origins):
             return None
@@ -127,6 +128,8 @@ class Segments:
             if walked is None:
                 return None
             out, missing, others, carried, lost_tools, price, cost, steps, size = walked
+            if text:
+                return text, out, None, 0, 0
             text = "".join(out[::2] if with_trails else out)
             if not text.isascii():
                 _refuse_half_pairs(text, known)
@@ -142,7 +145,7 @@ class Segments:
                 unwritten += _find_unwritten(messages, missing, {*others, *carried})
         return text, out, unwritten, steps, size + cost * length
 
-    def _can_pay(self, messages: list[dict[str, Any]], text: str, price: float, cost: int) -> bool:
+    def _can_pay(self, messages: list[JsonObject], text: str, price: float, cost: int) -> bool:
         """Whether a text is surely within the budgets of bytes and of output."""
         limits, length = self._limits, len(text)
         # Each character adds to the budget of bytes; operations may take more than that.
@@ -167,7 +170,7 @@ class Segments:
         self,
         program: Program,
         runtime: Runtime,
-        context: Mapping[str, Any],
+        context: JsonMapping,
         rendering: Rendering,
     ) -> None:
         """Record a conversation, unless that failed often.
@@ -236,7 +239,7 @@ def _refuse_half_pairs(text: str, memory: dict[Any, Any]) -> None:
 
 
 def _find_unwritten(
-    messages: list[dict[str, Any]], missing: list[Unwritten] | None, others: set[FieldPlace]
+    messages: list[JsonObject], missing: list[Unwritten] | None, others: set[FieldPlace]
 ) -> Suspects:
     """Return the fields of which nothing is written; if that is in doubt, the messages of which some may not be."""
     found: dict[FieldPlace, None] = {}
