@@ -166,6 +166,23 @@ def test_a_template_that_looks_at_contents_is_not_traced(body: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "question",
+    ["'content' in a", "'role' in a", "a.content", "a.get('type') is string", "a|length"],
+)
+def test_a_template_that_looks_at_arguments_is_not_traced(question: str) -> None:
+    """Whatever their keys are: also those that messages have."""
+    call = {"function": {"arguments": {"content": "x", "role": "y", "type": "z"}}}
+    body = "{% set a = m.tool_calls[0].function.arguments %}{% if a %}{{ a|tojson }}{% endif %}"
+    for looks in (False, True):
+        template = turnwise.compile(
+            LOOP.replace("%s", body + f"{{% if {question} %}}!{{% endif %}}" * looks)
+        )
+        messages = [{"role": "assistant", "tool_calls": [call]}]
+        found = ContentTracer(template.renderer).trace(messages, {"now": NOW})
+        assert (found is None) is looks
+
+
+@pytest.mark.parametrize(
     ("body", "absent"),
     [
         ("{% if '</think>' in m.content %}x{% endif %}{{ m.content }}", {"</think>"}),

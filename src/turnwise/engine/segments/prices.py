@@ -38,8 +38,10 @@ def pay(recorder: Any, text: UnknownText, each: int = MAX_CHARACTER_SIZE) -> Non
 def check_size(recorder: Any, value: Any) -> str:
     """Return the source of a value that is small; one that the template made may hold the same texts many times."""
     source = write_value(recorder, value)
-    if (recorder.is_made or "B" in source) and not recorder.ask(f"is_small({source})"):
-        raise NotRecordable
+    if recorder.is_made or "B" in source:
+        recorder.reads_contents = True
+        if not recorder.ask(f"is_small({source})"):
+            raise NotRecordable
     return source
 
 

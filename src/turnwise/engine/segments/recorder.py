@@ -67,9 +67,8 @@ IS_OF_ROUND = re.compile(r"\b[im]\b|\bBr\d")
 CAPTURE = re.compile(r"out\d+")  # a list of texts that are not yet written
 MAX_SECTIONS = 1_500  # of a recording: rounds in rounds take long
 CONTENT = "['content']"
-# A question about a content, and not about the form of a row: its roles, keys, and kinds of values.
-OF_CONTENT = re.compile(r"(?<!\bS)\[(?!'(?:role|type|tool_calls|function)'\]|[^'\"])")
-KIND = re.compile(r"^(?:kind|bool)\((.*)\['\w+'\]\)$")
+# The way from a message to a mapping of which every row of a form has the same keys, and kinds of values.
+OF_FORM = re.compile(r"(?:\['tool_calls'\]\[\d+\])?(?:\['function'\])?")
 # What is asked first of a field that nearly every message has.
 USUAL_FIELDS = {**dict.fromkeys(NAMED_FIELDS, "{}.__class__ is str"), "content": HAS_WORDS}
 OF_STATE = "S["
@@ -328,14 +327,8 @@ class Recorder:
 
     # ---- questions ----
 
-    def ask(self, source: str, is_answered: bool = False) -> Any:
-        """Record a question, and return the answer for this conversation.
-
-        Args:
-            source: the question.
-            is_answered: no content decides about it, though it is about one.
-        """
-        self.reads_contents |= not is_answered and bool(OF_CONTENT.search(KIND.sub(r"\1", source)))
+    def ask(self, source: str) -> Any:
+        """Record a question, and return the answer for this conversation."""
         if source not in self._answers:
             if len(self._path) >= MAX_PATH:
                 raise NotRecordable
@@ -351,7 +344,7 @@ class Recorder:
 
     def ask_text(self, text: UnknownText, source: str, wanted: Any = None) -> Any:
         """Record a question about a text; with `wanted`, whether that is there, or at one of its ends, or all of it."""
-        answer = self.ask(source, True)
+        answer = self.ask(source)
         parts = self._resolve(text.parts)
         # What is not in a content may be in its JSON, or the other way round.
         is_content = len(parts) == 1 and isinstance(parts[0], TextSlot) and not parts[0].is_json
@@ -363,7 +356,7 @@ class Recorder:
 
     def ask_full(self, text: UnknownText) -> bool:
         """Record the question whether there is some text."""
-        answer = self.ask(f"bool({text.source})", True)
+        answer = self.ask(f"bool({text.source})")
         parts = self._resolve(text.parts)
         is_field = any(isinstance(part, TextSlot) for part in parts)
         self.reads_contents |= not is_field and None in parts
@@ -371,9 +364,10 @@ class Recorder:
 
     def ask_kind(self, owner: UnknownMapping, key: str) -> str:
         """Return the kind of a field; first the questions that are answered soonest."""
+        self.reads_contents |= OF_FORM.fullmatch(owner.field.path) is None
         question = USUAL_FIELDS.get(key)
         # Whether there is such a field is asked only if there is no text.
-        if question and self.ask(question.format(f"{owner.source}.get({key!r})"), True):
+        if question and self.ask(question.format(f"{owner.source}.get({key!r})")):
             return "text"
         if not self.ask(f"{key!r} in {owner.source}"):
             return "absent"
