@@ -273,3 +273,14 @@ def test_names_and_arguments_that_form_a_token_together() -> None:
         chat[1]["tool_calls"][0] |= {"id": id, "function": {"name": name, "arguments": {"a": 1}}}
         full = template.encode(chat, known, growing=GrowingPrompt())
         assert template.encode(chat, known).input_ids == full.input_ids
+
+
+def test_arguments_that_are_text_and_written_as_json() -> None:
+    """What is asked about them is about the text, and not about its JSON."""
+    body = "{{ c.function.name }} {{ c.function.arguments.split('\n')|length }} {{ c.function.arguments|tojson }}"
+    template = turnwise.compile(LOOP.replace("%s", CALL.replace("%s", body)))
+    for text in ['{"a": 1}'] * 4 + ['{\n"a": 1}']:
+        chat = make_usual("x")
+        chat[1]["tool_calls"][0]["function"]["arguments"] = text
+        full = template.encode(chat, "turnwise", growing=GrowingPrompt())
+        assert template.encode(chat, "turnwise").input_ids == full.input_ids

@@ -31,6 +31,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from turnwise.engine.segments.rows import ContentSlot, ContentTrace, ContentTracer
+from turnwise.messages import measure_input
 from turnwise.tokens.boundaries import Turn, find_message_spans
 from turnwise.tokens.encode import RENDERINGS, RENDERINGS_PER_TURN, EncodeRequest
 from turnwise.tokens.encoded import Encoded
@@ -80,12 +81,17 @@ class RowContents:
 
     def __init__(self, trace: ContentTrace, messages: Sequence[Any], contents: list[Any]) -> None:
         self.numbers = number_places(messages)
-        self.writers: dict[int, Callable[[Any], str]] = {
-            number: _leave_out for number, content in enumerate(contents) if type(content) is dict
+        written = {
+            self.numbers[part.place]: part.write
+            for part in trace.parts
+            if isinstance(part, ContentSlot) and part.write
         }
-        for part in trace.parts:
-            if isinstance(part, ContentSlot) and part.write is not None:
-                self.writers[self.numbers[part.place]] = part.write
+        # A text stays as it is, for questions about it. If it is written as JSON, the row has no layout.
+        self.writers: dict[int, Callable[[Any], str]] = {
+            number: written.get(number, _leave_out)
+            for number, content in enumerate(contents)
+            if type(content) is dict
+        }
         texts = write_all(self.writers, contents)
         self.texts = {place: texts[number] for place, number in self.numbers.items()}
 
@@ -144,6 +150,13 @@ class RowLayout:
         ]
         self.count = len(segments)
         self._parts = _split_parts(trace, contents, [segment.start for segment in segments[1:]])
+
+    def may_exceed(self, contents: Sequence[Any], texts: Sequence[str]) -> bool:
+        """Return whether arguments, as they are written, may be more than the budgets, which input adds to."""
+        added = sum([len(texts[number]) for number in self.writers])
+        if added > self.trace.added:
+            added -= sum([measure_input(contents[number])[1] for number in self.writers])
+        return added > self.trace.added
 
     def fill(self, contents: Sequence[str]) -> list[str]:
         """Return the segments of a row, given its contents."""
