@@ -215,6 +215,8 @@ class BatchEncoder:
             contents = write_all(layout.writers, row[1])
         except UNWRITABLE:
             return None
+        if layout.may_exceed(row[1], contents):
+            return None
         self._absent.update(layout.absent)
         self._contents += contents
         # Faster than calling the class, which happens for every row.

@@ -284,3 +284,19 @@ def test_arguments_that_are_text_and_written_as_json() -> None:
         chat[1]["tool_calls"][0]["function"]["arguments"] = text
         full = template.encode(chat, "turnwise", growing=GrowingPrompt())
         assert template.encode(chat, "turnwise").input_ids == full.input_ids
+
+
+def test_arguments_of_which_the_json_goes_over_a_budget() -> None:
+    """They are encoded in full, which fails."""
+    value: Any = []
+    for _ in range(300):
+        value = [value]
+    for options, odd in (("indent=4", value), ("", [10**4000] * 50), ("", "\0" * 20_000)):
+        body = f"{{{{ c.function.name }}}} {{{{ c.function.arguments|tojson({options}) }}}}"
+        template = turnwise.compile(LOOP.replace("%s", CALL.replace("%s", body)))
+        template = template.with_limits(turnwise.Limits(output_per_character=4, output=9000))
+        for word in ("one", "two", "three", "four"):
+            template.encode(make_usual(word), "turnwise")
+        full, _ = encode(template, make_usual("x", odd=odd), "turnwise", growing=GrowingPrompt())
+        assert "over its budget" in full
+        assert encode(template, make_usual("x", odd=odd), "turnwise")[0] == full

@@ -317,6 +317,7 @@ def _run_filter_tojson(
     if not holds_unknown(recorder, value):
         return None
     _, (rule, _, _, style, node) = run_guarded(recorder, function, rt, "", None, *args, **more)
+    recorder.reads_contents |= style.indent is not None  # it may be nested too deeply for that
     text = _write_whole(recorder, value, recorder.name(make_json_writer(style)))
     return text, (rule, InTrail(value), trail, style, node)
 

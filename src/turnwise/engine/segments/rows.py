@@ -55,12 +55,14 @@ class ContentTrace(NamedTuple):
         absent: texts that must be in no content.
         clock: the formats in which the time was written, each with the text.
         cost: of the budget of bytes, for each character of a content.
+        added: how many characters the JSON of arguments may have beside those that add to the budgets.
     """
 
     parts: tuple[str | ContentSlot, ...]
     absent: frozenset[str]
     clock: tuple[tuple[str, str], ...]
     cost: int
+    added: int
 
     def is_on_time(self, now: datetime) -> bool:
         """Return whether the template would write the same time."""
@@ -123,8 +125,10 @@ class ContentTracer:
                 parts[-1] += slot
             else:
                 parts.append(slot)
+        limits = renderer.limits
+        free = min(limits.output, limits.bytes // max(limits.bytes_per_character, 1)) // 4
         return ContentTrace(
-            tuple(parts), frozenset(recorder.absent), (*recorder.clock.items(),), cost
+            tuple(parts), frozenset(recorder.absent), (*recorder.clock.items(),), cost, free
         )
 
     def _make_slot(self, part: TextSlot | None) -> ContentSlot | None:
