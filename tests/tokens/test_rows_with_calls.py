@@ -14,6 +14,7 @@ import corpus
 import turnwise
 import vocabularies
 from published_templates import compile_published
+from random_expressions import ExpressionMaker
 from turnwise import Encoded, Template
 from turnwise.engine.renderer import Renderer
 from turnwise.errors import TurnwiseError, WarningLog
@@ -50,7 +51,7 @@ HARMLESS = 11  # of them
 SHORT = ("look", "tide", "look", "tide", "call_1", "abcdefghi", "<|im_end|>", "", " ", "a b")
 VALUES = (1, 0, -2.5, 1e300, True, None, [], {}, [1, ["a"]], {"k": {"l": None}}, 10**30, "x")
 ODD_VALUES = (float("nan"), "\ud800", {1: 2}, (1, 2), {"a": {3}}, b"x")
-KEYS = ("place", "days", "note", "role", "arguments", "</s>")
+KEYS = ("place", "days", "note", "role", "content", "arguments", "</s>")
 COLUMNS = ("input_ids", "labels", "weights", "owners", "offsets", "tokens", "control", "mask")
 OF_TEXT = ("text", "turns", "untrained", "incomplete", "added_stop", "kept", "defused")
 
@@ -148,24 +149,25 @@ def is_laid_out(encoded: Encoded) -> bool:
 
 def check_law(template: Template, known: Any, dice: random.Random, count: int, **more: Any) -> int:
     """Compare chats with themselves in full; return how many had a layout."""
-    laid_out = 0
-    for _ in range(count):
-        chat = make_alike(dice) if dice.random() < 0.3 else make_chat(dice)
-        given = copy.deepcopy(chat)
-        full, expected = encode(template, chat, known, growing=GrowingPrompt(), **more)
-        found, told = encode(template, chat, known, **more)
-        assert bool(told) is bool(expected), chat
-        if isinstance(full, str):
-            assert found == full, chat
-            continue
-        laid_out += is_laid_out(found)
-        for column in (*COLUMNS, *OF_TEXT):
-            assert getattr(found, column) == getattr(full, column), (column, chat)
-        assert (
-            found.rendering == full.rendering and found.rendering.changes == full.rendering.changes
-        )
-        assert repr(chat) == repr(given)
-    return laid_out
+    chats = [make_alike(dice) if dice.random() < 0.3 else make_chat(dice) for _ in range(count)]
+    return sum([check_chat(template, known, chat, **more) for chat in chats])
+
+
+def check_chat(template: Template, known: Any, chat: list[dict[str, Any]], **more: Any) -> bool:
+    """Compare a chat with itself in full; return whether it had a layout."""
+    given = copy.deepcopy(chat)
+    full, expected = encode(template, chat, known, growing=GrowingPrompt(), **more)
+    found, told = encode(template, chat, known, **more)
+    assert bool(told) is bool(expected), chat
+    if isinstance(full, str):
+        assert found == full, chat
+        return False
+    is_found = is_laid_out(found)
+    for column in (*COLUMNS, *OF_TEXT):
+        assert getattr(found, column) == getattr(full, column), (column, chat)
+    assert found.rendering == full.rendering and found.rendering.changes == full.rendering.changes
+    assert repr(chat) == repr(given)
+    return is_found
 
 
 @pytest.mark.law(3)
@@ -257,6 +259,41 @@ LOOKING = (
 def test_a_template_that_looks_at_calls(body: str) -> None:
     template = turnwise.compile(LOOP.replace("%s", CALL.replace("%s", body)))
     check_law(template, "turnwise", random.Random(body), 40)
+
+
+CALL_VALUES = (
+    *("c", "c.id", "c.function", "c.function.name", "a", "a", "a|tojson", "a.content", "a.role"),
+    *(
+        "'content' in a",
+        "'role' in a",
+        "a|length",
+        "messages[0].content",
+        "messages[2].tool_call_id",
+    ),
+)
+
+
+@pytest.mark.law
+@pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
+@pytest.mark.parametrize("seed", range(40))
+def test_random_questions_about_calls(seed: int) -> None:
+    """Whatever a template asks about a call, a layout is used only where the answer is the same."""
+    dice = random.Random(seed)
+    maker = ExpressionMaker(dice, CALL_VALUES)
+    for _ in range(4):
+        question = maker.make_test(maker.make(dice.choice((0, 0, 0, 1, 2))))
+        body = "{% set a = c.function.arguments %}{{ c.function.name }} {{ a|tojson }} {{ c.id }} "
+        source = LOOP.replace(
+            "%s", CALL.replace("%s", f"{body}{{% if {question} %}}!{{% endif %}}\n")
+        )
+        try:
+            template = turnwise.compile(
+                "{% macro f(a, b) %}<{{ a }}{{ b|trim }}{% endmacro %}" + source
+            )
+        except TurnwiseError:
+            continue
+        for _ in range(8):
+            check_chat(template, "turnwise", make_alike(dice))
 
 
 @pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
