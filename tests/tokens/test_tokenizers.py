@@ -26,6 +26,7 @@ from turnwise.tokens.tokenizers import AFTER, START, WITHIN, files, huggingface,
 from turnwise.tokens.tokenizers import fastokens_backend as fast
 from turnwise.tokens.tokenizers import normalization as shape
 from turnwise.tokens.tokenizers.offsets import TokenWidths, ends_of_starts
+from turnwise.tokens.tokenizers.protocol import WHOLE
 from turnwise.tokens.tokenizers.special_tokens_config import DeclaredTokens
 from vocabularies import (
     NAMES,
@@ -473,7 +474,12 @@ def test_a_process_without_threads_loads_it_too(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_back_end_that_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast.FastokensBackend, "whole", lambda self, text: [1])
+    usual = fast.FastokensBackend.encode
+
+    def encode(self: fast.FastokensBackend, text: str, position: int) -> list[int]:
+        return [1] if position == WHOLE else usual(self, text, position)
+
+    monkeypatch.setattr(fast.FastokensBackend, "encode", encode)
     own = huggingface.HuggingFace(SHIPPED.read_text(), name="a name")
     with pytest.warns(
         TurnwiseWarning, match="a name is encoded by tokenizers, .*different ids for the text"
@@ -517,5 +523,4 @@ def test_a_back_end_that_fails_on_a_text_is_replaced_for_it(
         raise Panic
 
     monkeypatch.setattr(fast.FastokensBackend, "encode", fail)
-    monkeypatch.setattr(fast.FastokensBackend, "whole", fail)
     assert (own.encode("Hello"), own.whole("<s>")) == expected

@@ -52,10 +52,6 @@ class DeferredBackend:
         self._spend(len(text))
         return self._reference.encode(text, position)
 
-    def whole(self, text: str) -> list[int]:
-        self._spend(len(text))
-        return self._reference.whole(text)
-
     def decode(self, ids: Sequence[int]) -> str:
         return self._reference.decode(ids)
 

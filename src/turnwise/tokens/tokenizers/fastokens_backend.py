@@ -16,6 +16,7 @@ import fastokens  # type: ignore[import-untyped]
 from turnwise.tokens.tokenizers.backends import FlatIds
 from turnwise.tokens.tokenizers.hf_backend import ReferenceBackend
 from turnwise.tokens.tokenizers.normalization import rewrite_without_prefix
+from turnwise.tokens.tokenizers.protocol import WHOLE
 
 MIN_PARALLEL = 64  # texts: to hand fewer to other threads takes longer than to encode them
 ID_SIZE = 4  # bytes
@@ -41,9 +42,13 @@ class FastokensBackend:
         self.full.add_tokens(reference.extra)
 
     def encode(self, text: str, position: int) -> list[int]:
+        if position == WHOLE and self.is_rewritten:
+            # Only the reference knows where prefixes belong between added tokens.
+            return self.reference.encode(text, WHOLE)
         if position in self.pipeline.prefixed:
             text = self.pipeline.add_prefix(text)
-        ids: list[int] = self.full.encode_ordinary(text).ids
+        encode = self.full.encode if position == WHOLE else self.full.encode_ordinary
+        ids: list[int] = encode(text).ids
         return ids
 
     def whole_flat(self, texts: Sequence[str]) -> FlatIds | None:
@@ -59,10 +64,3 @@ class FastokensBackend:
     def decode(self, ids: Sequence[int]) -> str:
         text: str = self.full.decode(list(ids), skip_special_tokens=False)
         return text
-
-    def whole(self, text: str) -> list[int]:
-        if self.is_rewritten:
-            # Only the reference knows where prefixes belong between added tokens.
-            return self.reference.whole(text)
-        ids: list[int] = self.full.encode(text).ids
-        return ids

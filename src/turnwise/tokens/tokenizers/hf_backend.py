@@ -111,9 +111,6 @@ class ReferenceBackend:
         text: str = self.full.decode(ids, skip_special_tokens=False)
         return text
 
-    def whole(self, text: str) -> list[int]:
-        return self.encode(text, WHOLE)
-
     def list_added(self) -> list[Added]:
         """Return the added tokens in the order of ids."""
         has_normalizer = any(flatten_component(self.normalizer))

@@ -152,8 +152,7 @@ class HuggingFace(LoadedTokenizer):
         return ids
 
     def whole(self, text: str) -> list[int]:
-        ids: list[int] = self._ask(self._encoder, "whole", text)
-        return ids
+        return self.encode(text, WHOLE)
 
     def decode(self, ids: Sequence[int]) -> str:
         ids = to_token_ids(ids, "a tokenizer decodes a list of ids")

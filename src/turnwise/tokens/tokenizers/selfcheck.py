@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from turnwise.tokens.tokenizers.protocol import START, Added
+from turnwise.tokens.tokenizers.protocol import START, WHOLE, Added
 
 MAX_ADDED = 24  # added tokens of each kind that are tried
 
@@ -84,9 +84,8 @@ class Backend(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
-    def encode(self, text: str, position: int) -> list[int]: ...
-
-    def whole(self, text: str) -> list[int]: ...
+    def encode(self, text: str, position: int) -> list[int]:
+        """Return the ids of the text at this position, or with its added tokens (WHOLE)."""
 
 
 def find_disagreement(
@@ -98,7 +97,7 @@ def find_disagreement(
             if fast.encode(text, position) != reference.encode(text, position):
                 return f"different ids for the plain text {text[:40]!r}"
     for text in (*TEXTS, *_texts_with_added(added)):
-        if fast.whole(text) != reference.whole(text):
+        if fast.encode(text, WHOLE) != reference.encode(text, WHOLE):
             return f"different ids for the text {text[:40]!r}"
     return None
 
