@@ -55,7 +55,7 @@ def check_tokenizer_file(text: str) -> list[tuple[str, Any]]:
         TokenizerError: a library must not read it.
     """
     try:
-        parts = list(_read_parts(text))
+        parts = _read_parts(text)
     except (ValueError, RecursionError):
         return []  # the libraries refuse it too
     for name, part in parts:
@@ -63,17 +63,20 @@ def check_tokenizer_file(text: str) -> list[tuple[str, Any]]:
     return parts
 
 
-def _read_parts(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a file that say how text is changed, also those that are there twice."""
+def _read_parts(text: str) -> list[tuple[str, Any]]:
+    """Return the parts of a file that say how text is changed, also those that are there twice."""
     if not _HIDDEN_NAME.search(text):
         found, model = _read_before_model(text)
         if model is None or not _AFTER_MODEL.search(text, model):
-            yield from found
-            return
-    for name, part in json.loads(text, object_pairs_hook=_keep_parts).items():
-        if name in PARTS:
-            for one in part if isinstance(part, _Several) else (part,):
-                yield name, one
+            return found
+    found = []
+
+    def read_object(pairs: list[tuple[str, Any]]) -> JsonObject:
+        found.extend([pair for pair in pairs if pair[0] in PARTS])
+        return dict(pairs)
+
+    json.loads(text, object_pairs_hook=read_object)
+    return found
 
 
 def _read_before_model(text: str) -> tuple[list[tuple[str, Any]], int | None]:
@@ -107,19 +110,6 @@ def _skip(text: str, at: int, mark: str) -> int:
     if text[at : at + 1] != mark:
         raise ValueError("not JSON")
     return _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]
-
-
-class _Several(list[Any]):
-    """The values of a key that an object has more than once."""
-
-
-def _keep_parts(pairs: list[tuple[str, Any]]) -> JsonObject:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        for name in PARTS:
-            if name in made:
-                made[name] = _Several(value for key, value in pairs if key == name)
-    return made
 
 
 def _check_part(name: str, part: Any) -> None:
