@@ -8,7 +8,7 @@ thread, compared with the reference, and used from the next text on. The ids are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock, Thread
 from typing import NamedTuple
@@ -51,9 +51,6 @@ class DeferredBackend:
     def encode(self, text: str, position: int) -> list[int]:
         self._spend(len(text))
         return self._reference.encode(text, position)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self._reference.decode(ids)
 
     def load_for(self, characters: int) -> None:
         """Load the fast back end and wait for it, if so many characters are about to be encoded that it pays."""

@@ -89,7 +89,7 @@ class HuggingFace(LoadedTokenizer):
             self._reference = reference = ReferenceBackend(source, declared, early)
             self.normalised = reference.find_normalised()
             super().__init__(name, reference.list_added(), declared.named, reference.find_native())
-        self._encoder: Backend = reference
+        self._encoder: Backend | DeferredBackend = reference
         self._decoder: Backend = reference
         if self._wanted in ("fastokens", EAGER):
             self._use_fastokens(self._load_fastokens())
@@ -133,7 +133,7 @@ class HuggingFace(LoadedTokenizer):
             )
             warnings.warn(message, TurnwiseWarning, stacklevel=2)
 
-    def _ask(self, backend: Backend, method: str, given: Any, *arguments: int) -> Any:
+    def _ask(self, backend: object, method: str, given: Any, *arguments: int) -> Any:
         """Ask a back end; if it fails, the reference, whose error then says what is wrong."""
         try:
             return getattr(backend, method)(given, *arguments)
