@@ -324,13 +324,11 @@ class Encoded:
 
     def numpy(self) -> dict[str, Any]:
         """Return the same as arrays, and the weights."""
-        numpy = _import_library("numpy")
-        return _to_arrays(self, numpy.asarray, numpy.int64, numpy.float32)
+        return _to_arrays(self, "numpy")
 
     def torch(self) -> dict[str, Any]:
         """Return the same as tensors, and the weights."""
-        torch = _import_library("torch")
-        return _to_arrays(self, torch.tensor, torch.long, torch.float32)
+        return _to_arrays(self, "torch")
 
 
 COPIED = Encoded.__slots__[1:]  # all but `_encode_in_full`
@@ -385,10 +383,17 @@ def _trained_tokens(encoded: Encoded) -> Iterator[tuple[int, int, float]]:
         yield offsets.first_at(span.start), offsets.last_at(span.end), span.weight
 
 
-def _to_arrays(encoded: Encoded, make: Any, integer: Any, real: Any) -> dict[str, Any]:
-    """Return the lists of an Encoded and its weights, each as `make` makes it."""
-    arrays = {name: make(values, dtype=integer) for name, values in encoded.lists().items()}
-    return {**arrays, "weights": make(encoded.weights, dtype=real)}
+def _to_arrays(encoded: Encoded, name: str) -> dict[str, Any]:
+    """Return the lists of an Encoded and its weights as arrays of a library, which turnwise itself does not need."""
+    try:
+        library = import_module(name)
+    except ImportError:
+        raise TokenizerError(
+            f"{name} is not installed", hint=f"pip install {name}, or use the plain lists"
+        ) from None
+    lists = encoded.lists().items()
+    arrays = {key: library.asarray(values, dtype=library.int64) for key, values in lists}
+    return {**arrays, "weights": library.asarray(encoded.weights, dtype=library.float32)}
 
 
 def _copy_encoded(encoded: Encoded) -> Encoded:
@@ -490,13 +495,3 @@ def _make_encoded(*values: Any) -> Encoded:
     for name, value in zip(COPIED, values, strict=True):
         setattr(encoded, name, value)
     return encoded
-
-
-def _import_library(name: str) -> Any:
-    """Import an array library, which turnwise itself does not need."""
-    try:
-        return import_module(name)
-    except ImportError:
-        raise TokenizerError(
-            f"{name} is not installed", hint=f"pip install {name}, or use the plain lists"
-        ) from None
