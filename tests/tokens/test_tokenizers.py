@@ -292,15 +292,6 @@ def test_unknown_characters_and_changed_texts_fall_back_to_offsets() -> None:
     assert own.offsets("AB 中", [97]) == [(0, 2)]  # not its ids: found in the text all the same
 
 
-def test_tokens_that_are_matched_after_normalising_are_named() -> None:
-    text = json.loads(variant(normalizer={"type": "Lowercase"}))
-    text["added_tokens"].append(
-        {**text["added_tokens"][0], "id": 100, "content": "<Y>", "normalized": True}
-    )
-    assert huggingface.HuggingFace(json.dumps(text), backend="tokenizers").normalised == {"<Y>"}
-    assert not load("turnwise").normalised  # type: ignore[attr-defined]
-
-
 def test_widths() -> None:
     words = {
         1: b"ab",

@@ -127,15 +127,6 @@ class ReferenceBackend:
             for id, token in sorted(self.full.get_added_tokens_decoder().items())
         ]
 
-    def find_normalised(self) -> frozenset[str]:
-        """Return the added tokens that the library matches in the normalised text, under another spelling."""
-        normalize = getattr(self.full.normalizer, "normalize_str", str)
-        return frozenset(
-            token.content
-            for token in self.full.get_added_tokens_decoder().values()
-            if token.normalized and normalize(token.content) != token.content
-        )
-
     def find_native(self) -> frozenset[int]:
         """Return the control ids that the model has too, so that plain text may give them under some spelling.
 

@@ -56,8 +56,7 @@ _warned: set[str] = set()  # names of tokenizers that fastokens cannot encode
 
 
 class HuggingFace(LoadedTokenizer):
-    """A tokenizer from a `tokenizer.json`. `normalised` names the added tokens that the library matches after
-    normalising, which `TokenMatcher` does not."""
+    """A tokenizer from a `tokenizer.json`."""
 
     backend = "tokenizers"
 
@@ -87,7 +86,6 @@ class HuggingFace(LoadedTokenizer):
                     with suppress(TokenizerError, RuntimeError):  # no fastokens, or no threads
                         early = thread.submit(import_adapter("fastokens_backend").load, source)
             self._reference = reference = ReferenceBackend(source, declared, early)
-            self.normalised = reference.find_normalised()
             super().__init__(name, reference.list_added(), declared.named, reference.find_native())
         self._encoder: Backend | DeferredBackend = reference
         self._decoder: Backend = reference
