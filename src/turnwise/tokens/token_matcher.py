@@ -15,6 +15,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from os.path import commonprefix
 from typing import NamedTuple
 
 from turnwise.engine.provenance.written_values import JSON_PUNCTUATION
@@ -267,18 +268,12 @@ class _TriePattern:
             # After the last text that has the same character there.
             character = texts[start][offset]
             end = bisect_right(texts, character, start, last, key=lambda text: text[offset])
-            shared = _count_shared(texts[start], texts[end - 1], offset, MAX_PATTERN_LENGTH)
-            chain = re.escape(texts[start][offset:shared])
-            alternatives.append(chain + self._write_branch(start, end, shared, depth + 1))
+            shared = texts[start][:MAX_PATTERN_LENGTH]
+            if end - start > 1:
+                shared = commonprefix([shared, texts[end - 1]])
+            branch = self._write_branch(start, end, len(shared), depth + 1)
+            alternatives.append(re.escape(shared[offset:]) + branch)
             start = end
         if ends_here:
             return f"(?:{'|'.join(alternatives)})?"
         return alternatives[0] if len(alternatives) == 1 else f"(?:{'|'.join(alternatives)})"
-
-
-def _count_shared(text: str, other: str, start: int, limit: int) -> int:
-    """Return how many characters two texts share at their beginning, at most `limit`; `start` are known."""
-    length = min(len(text), len(other), limit)
-    if text[start:length] == other[start:length]:
-        return length
-    return next(index for index in range(start, length) if text[index] != other[index])
