@@ -129,21 +129,16 @@ def _find_reply_end(table: PieceTable, turn: TextSpan) -> int:
     A tool result may repeat the name and the id of its call. So a name counts once, and an id not at all: no stop is
     written between the rest of a call and its id.
     """
-    first_ends: dict[Path, int] = {}  # of the first text of each field
-    for _, end, leaf in origins_in(table, turn, backwards=True):
+    reply_end = turn.start
+    names: set[Path] = set()
+    for _, end, leaf in origins_in(table, turn):
         path = _field_of_message(leaf)
-        if path is None or path[-1] == "id":
+        if path is None or path[-1] == "id" or path in names:
             continue
         if path[-1] == "name":
-            first_ends = first_ends or {
-                name: place  # the first one comes last
-                for _, place, one in origins_in(table, turn, backwards=True)
-                if (name := _field_of_message(one)) is not None
-            }
-            if end != first_ends[path]:
-                continue
-        return min(end, turn.end)
-    return turn.start
+            names.add(path)
+        reply_end = min(end, turn.end)
+    return reply_end
 
 
 def _field_of_message(leaf: Any) -> Path | None:
