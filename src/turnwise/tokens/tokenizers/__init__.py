@@ -16,8 +16,9 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import ref
 
 from turnwise.errors import TokenizerError
@@ -78,21 +79,12 @@ def tokenizer(source: Any, *, backend: str | None = None) -> Tokenizer:
     return _get_or_make(key, source, lambda: _adapt(source, adapter, backend))
 
 
-class FileSource(NamedTuple):
-    """A file, folder or model id from which a tokenizer was loaded, and the back end that was asked for."""
-
-    name: str
-    backend: str | None
-
-    def load(self) -> Tokenizer:
-        return tokenizer(self.name, backend=self.backend)
-
-
 def _load_file(path: Path, name: str, backend: str | None) -> Tokenizer:
     """Load a tokenizer that knows its source, so that it can be pickled."""
     made: Any = files.load(path, name, backend)
     is_path = name != SHIPPED and Path(name).expanduser().exists()
-    made.source = FileSource(str(path.absolute()) if is_path else name, backend)
+    source = str(path.absolute()) if is_path else name
+    made.load_source = partial(tokenizer, source, backend=backend)
     loaded: Tokenizer = made
     return loaded
 

@@ -35,7 +35,7 @@ class LoadedTokenizer:
         self.named: Mapping[str, str] = dict(named)
         self.native = frozenset(native)
         self._added_texts = {token.id: token.text for token in self.added.values()}
-        self.source: Any = None  # a FileSource, set by the loader of files
+        self.load_source: Any = None  # set by the loader of files: reads the same one again
         self._widths = TokenWidths(self.token_bytes)
 
     def token_bytes(self, id: int) -> bytes | None:
@@ -43,8 +43,8 @@ class LoadedTokenizer:
         raise NotImplementedError
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if self.source is not None:
-            return load_again, (self.source, compute_fingerprint(self))
+        if self.load_source is not None:
+            return load_again, (self.load_source, compute_fingerprint(self))
         return super().__reduce_ex__(protocol)
 
     def __deepcopy__(self, memo: object) -> LoadedTokenizer:

@@ -211,7 +211,7 @@ class HuggingFace(LoadedTokenizer):
         return self._reference.full.to_str()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if self.source is not None:
+        if self.load_source is not None:
             return super().__reduce_ex__(protocol)
         return _unpickle, (self._serialised, self.name, tuple(self.named.items()), self._wanted)
 

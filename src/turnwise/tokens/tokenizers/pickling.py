@@ -7,6 +7,7 @@ is the same tokenizer. One that was made from an object has no such source and i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 from zlib import crc32
@@ -23,14 +24,14 @@ REMEDY = (
 _fingerprints: WeakKeyDictionary[Tokenizer, int] = WeakKeyDictionary()
 
 
-def load_again(source: Any, fingerprint: int) -> Tokenizer:
+def load_again(load: Callable[[], Tokenizer], fingerprint: int) -> Tokenizer:
     """Load the tokenizer that was pickled.
 
     Raises:
         TokenizerError: it is not there, or another one is.
     """
     try:
-        found: Tokenizer = source.load()
+        found = load()
     except TokenizerError as error:
         raise TokenizerError(
             f"the tokenizer that was pickled cannot be loaded here: {error.message}", hint=REMEDY
