@@ -46,11 +46,8 @@ class Tiktoken(BaseTokenizer):
         plain_ids: frozenset[int] = frozenset(),
     ) -> None:
         self._encoding = encoding
-        ids = {text: encoding.encode_single_token(text) for text in encoding.special_tokens_set}
-        rows = [
-            Added(text, ids[text], ids[text] not in plain_ids)
-            for text in sorted(ids, key=ids.__getitem__)
-        ]
+        ids = [(encoding.encode_single_token(text), text) for text in encoding.special_tokens_set]
+        rows = [Added(text, id, id not in plain_ids) for id, text in sorted(ids)]
         super().__init__(name, rows, named)
 
     def encode_plain(self, text: str, position: int) -> list[int]:
@@ -98,7 +95,7 @@ def read(file: Path, name: str, data: bytes) -> Tokenizer:
             hint=f"Looked for a {CODE_FILES} with the pattern and a tokenizer_config.json with added_tokens_decoder "
             "beside it. Or make a tiktoken.Encoding with the model's pattern and special tokens, and give that.",
         )
-    plain = {row["content"] for row in declared.rows if row.get("special") is False}
+    plain = [row["content"] for row in declared.rows if row.get("special") is False]
     with wrap_errors(f"{name} is no vocabulary of tiktoken"):
         encoding = tiktoken.Encoding(
             file.name,
