@@ -48,10 +48,6 @@ def bytes_of_piece(spelling: str) -> bytes:
     return bytes([int(byte[1], 16)]) if byte else spelling.encode("utf-8", "replace")
 
 
-def _begins_character(byte: int) -> bool:
-    return byte & 0xC0 != 0x80  # not a continuation byte of UTF-8
-
-
 class TokenWidths(dict[int, Width | None]):
     """Widths by id, computed when first asked for; None where the bytes of an id are not known."""
 
@@ -62,7 +58,7 @@ class TokenWidths(dict[int, Width | None]):
     def __missing__(self, id: int) -> Width | None:
         data, width = self.token_bytes(id), None
         if data is not None:
-            begins = list(map(_begins_character, data))
+            begins = [byte & 0xC0 != 0x80 for byte in data]  # no continuation byte of UTF-8
             width = sum(begins), not all(begins[:1])
         self[id] = width
         return width
