@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from turnwise.errors import TurnwiseError
 from turnwise.tokens.tokenizers.protocol import WITHIN, Tokenizer
@@ -34,7 +34,7 @@ class ControlIds:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        replaced = frozenset(_find_unknown(tokenizer))
+        replaced = _find_unknown(tokenizer)
         self.ids = frozenset(
             token.id
             for token in tokenizer.added.values()
@@ -69,8 +69,8 @@ class ControlIds:
         return [match.start() for match in re.finditer(b"\1", both)]
 
 
-def _find_unknown(tokenizer: Tokenizer) -> Iterator[int]:
-    """Yield the ids that a tokenizer gives for letters that it lacks, unless they mean something else too."""
+def _find_unknown(tokenizer: Tokenizer) -> set[int]:
+    """Return the ids that a tokenizer gives for letters that it lacks, unless they mean something else too."""
     named = tokenizer.named
     others = {tokenizer.id(text) for name, text in named.items() if name not in ALSO_UNKNOWN}
     found = [tokenizer.id(named.get("unk_token", ""))]
@@ -79,4 +79,4 @@ def _find_unknown(tokenizer: Tokenizer) -> Iterator[int]:
             found += tokenizer.encode(character, WITHIN)
         except TurnwiseError:  # without an unknown token, or for a text that was split
             continue
-    yield from {id for id in found if id is not None} - others
+    return {id for id in found if id is not None} - others

@@ -252,11 +252,13 @@ def find_stop_to_add(
     A model that is trained on a last turn without a stop learns never to stop.
     """
     last, final = turns[-1], len(request.messages) - 1
-    if text[last.stop : last.end] in request.stops or last.message != final:
-        return ""
-    if not is_blank(text, last.end, len(text)):
-        return ""
-    if not weights[final] or not trains_stops(request):
+    if (
+        text[last.stop : last.end] in request.stops
+        or last.message != final
+        or not is_blank(text, last.end, len(text))
+        or not weights[final]
+        or not trains_stops(request)
+    ):
         return ""
     assert request.final_stops is not None
     after_reply, after_call = request.final_stops

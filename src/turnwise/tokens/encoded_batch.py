@@ -49,13 +49,13 @@ class EncodedBatch:
         offsets: array[int],
         errors: Mapping[int, TurnwiseError],
         row_weights: Mapping[int, Sequence[float]],
-        warnings: Mapping[int, tuple[str, ...]] | None = None,
+        warnings: Mapping[int, tuple[str, ...]],
     ) -> None:
         self.input_ids = input_ids
         self.labels = labels
         self.offsets = offsets
         self.errors = errors
-        self.warnings = warnings or {}
+        self.warnings = warnings
         self._row_weights = row_weights  # of rows with messages of another weight than 1
 
     def __len__(self) -> int:
@@ -69,9 +69,10 @@ class EncodedBatch:
     def __getitem__(self, index: int) -> BatchRow:
         given: Any = index
         if not isinstance(given, SupportsIndex):
-            hint = "a part of the rows: [batch[i] for i in range(10)]"
             raise MessageError(
-                f"a row has a number, not {short_repr(given)}", path="index", hint=hint
+                f"a row has a number, not {short_repr(given)}",
+                path="index",
+                hint="a part of the rows: [batch[i] for i in range(10)]",
             )
         row = range(len(self))[index]
         start, end = self.offsets[row : row + 2]

@@ -98,7 +98,7 @@ TRAINED_FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def check_policy(train_on: Any, template: str) -> TrainOn:
+def check_policy(train_on: TrainOn, template: str) -> TrainOn:
     """Return the policy if it exists and the template has what it needs.
 
     Raises:
@@ -112,8 +112,7 @@ def check_policy(train_on: Any, template: str) -> TrainOn:
         )
     if not callable(train_on):
         check_name(train_on, POLICIES, "unknown loss policy", "Policies", path="train_on")
-    policy: TrainOn = train_on
-    return policy
+    return train_on
 
 
 def weigh(messages: Sequence[Any]) -> list[float]:

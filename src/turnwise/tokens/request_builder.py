@@ -193,7 +193,7 @@ class RequestBuilder:
             return {}
         # The time is not in the key, so it is the same for all.
         known = {**arguments, "now": PROBE_TIME}
-        key = make_digest([*sorted((_identify_tools(known) | {"now": None}).items())])
+        key = make_digest(sorted((_identify_tools(known) | {"now": None}).items()))
         needed = self._needs_tokens.find(key)
         if needed is None:
             needed = needs_tokens(self.renderer.with_reduced_limits(), known, names)
