@@ -40,13 +40,11 @@ def locate_media(
             first, last = offsets.first_at(part.span[0]), offsets.last_at(part.span[1])
             added = {token.id: token.text for _, _, _, token in offsets.spans if token is not None}
             pad = find_pad(offsets.ids[first:last], added)
-            part = part._replace(tokens=(first, last), pad=pad and _shift(pad, first))
+            if pad is not None:
+                pad = (first + pad[0], first + pad[1])
+            part = part._replace(tokens=(first, last), pad=pad)
         located.append(part)
     return tuple(located)
-
-
-def _shift(span: TokenSpan, by: int) -> TokenSpan:
-    return span[0] + by, span[1] + by
 
 
 def find_repeated(
@@ -70,13 +68,13 @@ def _find_named_pad(part: MediaPart, token: str | int, offsets: TokenOffsets) ->
     """Return where the token that the caller names is in a placeholder."""
     assert part.tokens is not None
     first, last = part.tokens
-    ids = offsets.ids[first:last]
-    for id, span in zip(ids, offsets.offsets[first:last], strict=True):
-        names = [id, offsets.text[slice(*span)]]
+    for index in range(first, last):
+        id = offsets.ids[index]
+        names = [id, offsets.text[slice(*offsets.offsets[index])]]
         if offsets.tokenizer is not None:
             names.append(offsets.tokenizer.token(id))
         if token in names:
-            return _shift(find_run(ids, id), first)
+            return find_run(offsets.ids, index, last)
     return None
 
 
@@ -92,13 +90,13 @@ def find_pad(ids: Sequence[int], texts: Mapping[int, str]) -> TokenSpan | None:
     unpaired = [id for id in added if not find_partner(texts[id], names)]
     counts = Counter(unpaired)
     chosen = [id for id in unpaired if counts[id] == 1] or unpaired
-    return find_run(ids, chosen[-1]) if chosen else None
+    return find_run(ids, ids.index(chosen[-1]), len(ids)) if chosen else None
 
 
-def find_run(ids: Sequence[int], token: int) -> TokenSpan:
+def find_run(ids: Sequence[int], first: int, end: int) -> TokenSpan:
     """Return where a token of a placeholder is, together with those right behind it that are the same."""
-    first = last = ids.index(token)
-    while last < len(ids) and ids[last] == token:
+    last = first
+    while last < end and ids[last] == ids[first]:
         last += 1
     return first, last
 
