@@ -229,12 +229,12 @@ class Encoded:
     @property
     def control(self) -> list[int]:
         """The indices of the control tokens."""
-        spans = self.token_offsets.spans
-        ends = [*(first for _, first, _, _ in spans[1:]), len(self.input_ids)]
+        offsets = self.token_offsets
         control: list[int] = []
-        for (_, first, _, token), end in zip(spans, ends, strict=False):  # no span, no id
+        for index, (_, first, _, token) in enumerate(offsets.spans):
             if token is not None and token.control:
-                control += range(first, end)  # one token, or a pad token that was repeated
+                # One token, or a pad token that was repeated.
+                control += range(first, offsets.span_end(index)[1])
         return control
 
     @property

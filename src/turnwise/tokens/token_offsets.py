@@ -93,7 +93,7 @@ class TokenOffsets:
         # The span that holds the character before.
         index = bisect_left(self.spans, character, key=_get_start) - 1
         _, first, _, token = self.spans[index]
-        end, end_id = self._span_end(index)
+        end, end_id = self.span_end(index)
         if character == end or token is not None:
             return end_id
         # A span may have no tokens at all.
@@ -102,11 +102,11 @@ class TokenOffsets:
     def _ends_in_span(self, index: int) -> list[int]:
         """Return where each token of a span ends, and the next one starts."""
         starts = (start for start, _ in self._offsets_in_span(index))
-        return ends_of_starts(starts, self._span_end(index)[0])
+        return ends_of_starts(starts, self.span_end(index)[0])
 
     def _offsets_in_span(self, index: int) -> list[Offsets]:
         start, first, position, token = self.spans[index]
-        end, end_id = self._span_end(index)
+        end, end_id = self.span_end(index)
         if self._offsets is not None:
             return self._offsets[first:end_id]
         if token is not None:
@@ -115,7 +115,7 @@ class TokenOffsets:
         inside = self.tokenizer.offsets(self.text[start:end], self.ids[first:end_id], position)
         return [(start + token_start, start + token_end) for token_start, token_end in inside]
 
-    def _span_end(self, index: int) -> tuple[int, int]:
+    def span_end(self, index: int) -> tuple[int, int]:
         """Return where a span ends: the character, and the index into the ids."""
         if index + 1 < len(self.spans):
             return self.spans[index + 1][:2]
