@@ -13,7 +13,6 @@ A component that is not in the tables below counts as one that changes text: sti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unicodedata import is_normalized
 
@@ -53,10 +52,7 @@ class Pipeline(NamedTuple):
 
 def analyse_pipeline(normalizer: Component | None, pre_tokenizer: Component | None) -> Pipeline:
     """Read the two JSON values of a `tokenizer.json`."""
-    normalizers, splits = (
-        list(flatten_component(normalizer)),
-        list(flatten_component(pre_tokenizer)),
-    )
+    normalizers, splits = flatten_component(normalizer), flatten_component(pre_tokenizer)
     first_split = splits[0] if splits else {"type": ""}
     replacement = first_split.get("replacement", " ")  # ByteLevel declares none
     prefixed, prefix = _prefix_positions(first_split), replacement
@@ -78,15 +74,14 @@ def analyse_pipeline(normalizer: Component | None, pre_tokenizer: Component | No
     )
 
 
-def flatten_component(component: Component | None) -> Iterator[Component]:
-    """Yield the parts of a normalizer or pre-tokenizer in order, sequences opened; an empty one has none."""
+def flatten_component(component: Component | None) -> list[Component]:
+    """Return the parts of a normalizer or pre-tokenizer in order, sequences opened; an empty one has none."""
     if not component:
-        return
+        return []
     if component.get("type") != "Sequence":
-        yield component
-        return
-    for part in component.get("normalizers") or component.get("pretokenizers") or ():
-        yield from flatten_component(part)
+        return [component]
+    parts = component.get("normalizers") or component.get("pretokenizers") or ()
+    return [one for part in parts for one in flatten_component(part)]
 
 
 def _prefix_positions(part: Component) -> frozenset[int]:
@@ -140,12 +135,11 @@ def rewrite_without_prefix(
     The replacing of a Metaspace goes to the normalizer, its splitting becomes a Split. Both are returned unchanged
     where there is neither, or where another split comes before a Metaspace.
     """
-    first = next(flatten_component(pre_tokenizer), None)
-    metaspace = first if first and first["type"] == "Metaspace" else None
+    splits = flatten_component(remove_prefix(pre_tokenizer))
+    metaspace = splits[0] if splits and splits[0]["type"] == "Metaspace" else None
     if not metaspace and not analyse_pipeline(normalizer, pre_tokenizer).prefixed:
         return normalizer, pre_tokenizer
-    normalizers = list(flatten_component(remove_prefix(normalizer)))
-    splits = list(flatten_component(remove_prefix(pre_tokenizer)))
+    normalizers = flatten_component(remove_prefix(normalizer))
     if metaspace:
         sign = metaspace["replacement"]
         normalizers.append({"type": "Replace", "pattern": {"String": " "}, "content": sign})
