@@ -81,8 +81,8 @@ class EncodeRequest(NamedTuple):
         compatible: encode the text as one, forged special tokens included, as transformers does.
         max_length: the most ids that are wanted.
         overflow: what becomes of a conversation with more ids, see `truncation.py`.
-        kept_messages: the indices of the messages in the caller's conversation, if some were dropped.
         appends: history is proven to be stable, see `Facts.appends`.
+        kept_messages: the indices of the messages in the caller's conversation, if some were dropped.
         prompts: those before turns, if parts of one conversation are encoded again and again; see `TurnPrompts`.
         read: messages, and the same as a renderer takes them, if they were read already.
     """
@@ -92,15 +92,15 @@ class EncodeRequest(NamedTuple):
     renderer: Renderer
     arguments: JsonMapping
     turn_cache: TurnCache
-    stops: frozenset[str] = frozenset()
-    final_stops: tuple[str, str] | None = None
-    train_on: TrainOn = "assistant"
-    trust: Mapping[str, str] | None = None
-    compatible: bool = False
-    max_length: int | None = None
-    overflow: str = "drop_rounds"
+    stops: frozenset[str]
+    final_stops: tuple[str, str] | None
+    train_on: TrainOn
+    trust: Mapping[str, str] | None
+    compatible: bool
+    max_length: int | None
+    overflow: str
+    appends: bool
     kept_messages: Sequence[int] | None = None
-    appends: bool = False
     prompts: KnownPrompts | None = None
     read: tuple[Messages, ReadMessages] | None = None
 
