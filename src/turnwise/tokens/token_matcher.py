@@ -57,8 +57,7 @@ class TokenMatcher:
         self.added = {text: token for text, token in added.items() if text}
         self._texts = sorted(self.added)
         self.longest = max(map(len, self._texts), default=0)
-        firsts = {text[0] for text in self._texts}
-        self._first = firsts.pop() if len(firsts) == 1 else ""  # the character with which all begin
+        self._first = commonprefix(self._texts)[:1]  # the character with which all begin, if any
         self._shorter = _link_prefixes(self._texts)
         trie = _TriePattern(self._texts)
         self.pattern = re.compile(trie.pattern)
