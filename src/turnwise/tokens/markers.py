@@ -145,8 +145,10 @@ def find_problems(facts: Facts, tokenizer: Tokenizer) -> Iterator[str]:
         yield f"{tokenizer.name} lacks the markers of the turns: {missing}. {REMEDY}"
     bos = named.get("bos_token")
     tokens = facts.special_tokens(named)
-    texts = [replace_placeholders(found.text, tokens) for found in facts.plain_renderings]
-    if bos and any(text.startswith(bos + bos) for text in texts):
+    if bos and any(
+        replace_placeholders(found.text, tokens).startswith(bos + bos)
+        for found in facts.plain_renderings
+    ):
         yield (
             f"the template writes {bos} twice at the start: once by itself, once as bos_token. Pass bos_token='', or "
             "take one of the two out of the template."
