@@ -24,7 +24,7 @@ def add_special_tokens(tokenizer: Any, texts: Sequence[str]) -> None:
     """
     library = library_of(tokenizer)
     if library not in CHANGEABLE:
-        kind = "a file or name" if isinstance(tokenizer, str) else f"{type(tokenizer).__name__}"
+        kind = "a file or name" if isinstance(tokenizer, str) else type(tokenizer).__name__
         raise TokenizerError(
             f"tokens cannot be added to {kind}",
             hint="Load it with transformers or tokenizers, and give the object.",

@@ -57,8 +57,7 @@ class Fastokens(BaseTokenizer):
         return id
 
     def decode_plain(self, ids: Any) -> str:
-        text: str = self._given.decode(list(ids))
-        return text
+        return str(self._given.decode(list(ids)))
 
 
 def adapt(given: Any, backend: str | None) -> Tokenizer | None:

@@ -62,5 +62,4 @@ class FastokensBackend:
         return ids, memoryview(offsets).cast("Q").tolist()
 
     def decode(self, ids: Sequence[int]) -> str:
-        text: str = self.full.decode(list(ids), skip_special_tokens=False)
-        return text
+        return str(self.full.decode(list(ids), skip_special_tokens=False))

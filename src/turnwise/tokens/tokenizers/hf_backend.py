@@ -15,7 +15,6 @@ import tokenizers as library
 
 from turnwise.tokens.tokenizers.normalization import (
     Component,
-    Pipeline,
     analyse_pipeline,
     flatten_component,
     remove_prefix,
@@ -60,7 +59,7 @@ class ReferenceBackend:
         self.full.add_tokens(self.extra)
         self.normalizer = _to_json(self.full.normalizer)
         self.pre_tokenizer = _to_json(self.full.pre_tokenizer)
-        self.pipeline: Pipeline = analyse_pipeline(self.normalizer, self.pre_tokenizer)
+        self.pipeline = analyse_pipeline(self.normalizer, self.pre_tokenizer)
         self.plain = self._with_same_model(self.full.normalizer, self.full.pre_tokenizer)
 
     def to_text(self) -> str:
@@ -108,12 +107,11 @@ class ReferenceBackend:
         return used.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
-        text: str = self.full.decode(ids, skip_special_tokens=False)
-        return text
+        return str(self.full.decode(ids, skip_special_tokens=False))
 
     def list_added(self) -> list[Added]:
         """Return the added tokens in the order of ids."""
-        has_normalizer = any(flatten_component(self.normalizer))
+        has_normalizer = bool(flatten_component(self.normalizer))
         return [
             Added(
                 token.content,

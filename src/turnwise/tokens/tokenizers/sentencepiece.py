@@ -80,8 +80,7 @@ class SentencePiece(BaseTokenizer):
         return bytes_of_piece(spelling)
 
     def decode_plain(self, ids: Sequence[int]) -> str:
-        text: str = self._processor.decode([int(id) for id in ids]) if ids else ""
-        return text
+        return str(self._processor.decode([int(id) for id in ids])) if ids else ""
 
     def token(self, id: int) -> str | None:
         return (

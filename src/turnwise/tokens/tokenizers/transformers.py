@@ -69,8 +69,7 @@ class PythonTokenizer(BaseTokenizer):
     def decode_plain(self, ids: Any) -> str:
         if not len(ids):
             return ""
-        text: str = self._given.convert_tokens_to_string([self.token(id) or "" for id in ids])
-        return text
+        return str(self._given.convert_tokens_to_string([self.token(id) or "" for id in ids]))
 
     def token(self, id: int) -> str | None:
         if not 0 <= id < len(self._given):
@@ -85,8 +84,8 @@ class PythonTokenizer(BaseTokenizer):
 def adapt(given: Any, backend: str | None) -> Tokenizer | None:
     """Wrap a tokenizer."""
     name = str(getattr(given, "name_or_path", "") or f"a {type(given).__name__}")
-    inner = getattr(given, "backend_tokenizer", None)
-    if inner is not None and hasattr(inner, "to_str"):
+    inner: Any = getattr(given, "backend_tokenizer", None)
+    if hasattr(inner, "to_str"):
         huggingface = import_adapter("huggingface")
         is_original = isinstance(inner, huggingface.library.Tokenizer)  # no stand-in of fastokens
         source = inner if is_original else inner.to_str()
