@@ -170,16 +170,12 @@ class Encoded:
     @property
     def turns(self) -> tuple[Turn, ...]:
         """The assistant turns, as spans of characters."""
-        return tuple(renumber_turns(self._turns, self._positions))
+        return tuple(renumber_turns(self._turns, self.kept))
 
     @property
     def untrained(self) -> tuple[Untrained, ...]:
         """The assistant turns whose place could not be found, with the reasons."""
-        return tuple(renumber_turns(self._untrained, self._positions))
-
-    @property
-    def _positions(self) -> Sequence[int] | None:
-        return None if type(self.kept) is range else self.kept  # all messages were encoded
+        return tuple(renumber_turns(self._untrained, self.kept))
 
     # ---- text and offsets ----
 
@@ -364,7 +360,7 @@ def restrict_to(encoded: Encoded, messages: Collection[int]) -> Encoded:
 
 def renumber_turns(turns: Iterable[Any], positions: Sequence[int] | None) -> list[Any]:
     """Return turns with the numbers that their messages have in the caller's list."""
-    if positions is None:
+    if positions is None or positions == range(len(positions)):  # no message was left out
         return list(turns)
     return [turn._replace(message=positions[turn.message]) for turn in turns]
 
