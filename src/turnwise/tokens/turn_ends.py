@@ -111,8 +111,7 @@ def _find_spelled_opening(
     table: PieceTable, text: str, turn_end: int, stops: frozenset[str]
 ) -> TextSpan | None:
     """Return the stop that the template spells directly after a turn, if any."""
-    spaces = _SPACES.match(text, turn_end)
-    start = spaces.end() if spaces else turn_end
+    start = _SPACES.match(text, turn_end).end()  # type: ignore[union-attr]  # it matches everywhere
     written = [stop for stop in stops if text.startswith(stop, start)]
     if not written:
         return None
