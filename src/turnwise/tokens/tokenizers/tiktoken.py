@@ -95,7 +95,9 @@ def read(file: Path, name: str, data: bytes) -> Tokenizer:
             hint=f"Looked for a {CODE_FILES} with the pattern and a tokenizer_config.json with added_tokens_decoder "
             "beside it. Or make a tiktoken.Encoding with the model's pattern and special tokens, and give that.",
         )
-    plain = [row["content"] for row in declared.rows if row.get("special") is False]
+    plain_ids = [
+        declared.ids[row["content"]] for row in declared.rows if row.get("special") is False
+    ]
     with wrap_errors(f"{name} is no vocabulary of tiktoken"):
         encoding = tiktoken.Encoding(
             file.name,
@@ -104,7 +106,7 @@ def read(file: Path, name: str, data: bytes) -> Tokenizer:
             special_tokens={text: id for id, text in specials.items()},
         )
         named = {**known.get("named", {}), **declared.named}
-        return Tiktoken(encoding, name, named, frozenset(map(declared.ids.__getitem__, plain)))
+        return Tiktoken(encoding, name, named, frozenset(plain_ids))
 
 
 def read_known(count: int) -> dict[str, Any]:
