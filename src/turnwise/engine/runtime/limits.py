@@ -307,11 +307,6 @@ class Runtime:
         if self.output < 0:
             self._extend("output")
 
-    def _measure(self, context: JsonMapping) -> tuple[int, int]:
-        """Measure the input; tools come again with every prompt of a conversation, and are measured once."""
-        containers, characters = measure_input({**context, "tools": ""})
-        return containers + self.tools.size[0], characters + self.tools.size[1]
-
     def _extend(self, budget: str) -> None:
         """Put more into a budget that ran out, the share of the input last, or raise an error."""
         ledger = self.ledger
@@ -319,7 +314,10 @@ class Runtime:
             ledger.check_deadline()
             ledger.refill(budget)
         if getattr(self, budget) < 0 and self._context is not None:
-            shares = self.limits.share_of(*self._measure(self._context))
+            # tools come again with every prompt of a conversation, and are measured once
+            containers, characters = measure_input({**self._context, "tools": ""})
+            size = self.tools.size
+            shares = self.limits.share_of(containers + size[0], characters + size[1])
             self._context = None  # an input without any size
             if ledger is None:
                 for name, share in shares.items():
@@ -344,7 +342,7 @@ class Ledger:
         self._runtime = runtime
         self._allowance = allowance
         self._shares = NO_SHARES
-        self._granted = {name: self._grant(name) for name in BUDGETS}
+        self._granted = dict.fromkeys(BUDGETS, 0)
         self._held = dict.fromkeys(BUDGETS, 0)
         self._limit = self._start = 0.0
         deadline = runtime.limits.deadline
@@ -355,17 +353,22 @@ class Ledger:
                 raise limit_error("deadline")
         for name in BUDGETS:
             setattr(runtime, name, 0)
-            self._add(name, self._granted[name])
+        self._grant()
 
-    def _grant(self, budget: str) -> int:
-        """Return how much of a budget the rendering may use in all."""
+    def _limit_of(self, budget: str) -> int:
+        """Return how much of a budget the rendering may use in all, if it shares none."""
         limit: int = getattr(self._runtime.limits, budget) + self._shares[budget]
-        return limit if self._allowance is None else min(limit, self._allowance.left(budget))
+        return limit
 
-    def _add(self, budget: str, amount: int) -> None:
-        """Put an amount at hand; with a deadline, a slice of it."""
-        self._held[budget] += amount
-        self.refill(budget)
+    def _grant(self) -> None:
+        """Put at hand what the rendering may use in all; with a deadline, a slice of it."""
+        for name in BUDGETS:
+            granted = self._limit_of(name)
+            if self._allowance is not None:
+                granted = min(granted, self._allowance.left(name))
+            self._held[name] += granted - self._granted[name]
+            self._granted[name] = granted
+            self.refill(name)
 
     def refill(self, budget: str) -> None:
         """Put at hand what is missing, and the next slice."""
@@ -382,15 +385,11 @@ class Ledger:
         self._shares = shares
         if self._allowance is not None:
             self._allowance.grow(shares)
-        for name in BUDGETS:
-            granted = self._grant(name)
-            self._add(name, granted - self._granted[name])
-            self._granted[name] = granted
+        self._grant()
 
     def blame(self, budget: str) -> str:
         """Return the name of the budget that ran out: that of the rendering, or that of the call."""
-        limit: int = getattr(self._runtime.limits, budget) + self._shares[budget]
-        return CALL if self._granted[budget] < limit else budget
+        return CALL if self._granted[budget] < self._limit_of(budget) else budget
 
     def check_deadline(self) -> None:
         """Raise an error if the time is over."""
