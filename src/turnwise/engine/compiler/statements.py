@@ -145,12 +145,19 @@ class StatementCompiler(CompilerPart):
 
     def bind(self, target: nodes.Node, code: Code) -> None:
         """Assign a value to a target of any form."""
+        writer = self.writer
         if isinstance(target, nodes.Name):
             self._bind_name(target, code)
         elif isinstance(target, nodes.NSRef):
-            self._bind_attribute(target, code)
+            writer.flush()  # output that waits may be the namespace, with its old attribute
+            namespace = self.variables.read(target.name).value
+            writer.line(f"assign_attribute({namespace}, {target.attr!r}, {code.pair})")
+            writer.reads.forget_changeable()
         elif isinstance(target, (nodes.Tuple, nodes.List)):
-            self._unpack(target, code)
+            parts = [writer.new_pair() for _ in target.items]
+            writer.line(f"{join_pairs(parts)}= unpack_values(rt, {code.pair}, {len(parts)})")
+            for item, part in zip(target.items, parts, strict=True):
+                self.bind(item, part)
         else:
             raise CompileError(f"cannot assign to {type(target).__name__}", target.lineno)
 
@@ -168,20 +175,6 @@ class StatementCompiler(CompilerPart):
         writer.line(assignment)
         self.variables.invalidate(variable.value)
         self.variables.macros.pop(target.name, None)
-
-    def _bind_attribute(self, target: nodes.NSRef, code: Code) -> None:
-        writer = self.writer
-        writer.flush()  # output that waits may be the namespace, with its old attribute
-        namespace = self.variables.read(target.name).value
-        writer.line(f"assign_attribute({namespace}, {target.attr!r}, {code.pair})")
-        writer.reads.forget_changeable()
-
-    def _unpack(self, target: nodes.Tuple | nodes.List, code: Code) -> None:
-        writer = self.writer
-        parts = [writer.new_pair() for _ in target.items]
-        writer.line(f"{join_pairs(parts)}= unpack_values(rt, {code.pair}, {len(parts)})")
-        for item, part in zip(target.items, parts, strict=True):
-            self.bind(item, part)
 
     # ---- blocks ----
 
