@@ -41,7 +41,7 @@ from turnwise.engine.compiler.tree import (
     list_lookups,
     walk,
 )
-from turnwise.engine.compiler.values import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
+from turnwise.engine.runtime.access import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
 
 MAX_LOOP_DEPTH = 12  # Python allows twenty blocks within one function
 SIMPLE_ATTRIBUTES = LOOP_ATTRIBUTES.keys() | LOOP_NEIGHBOURS.keys()

@@ -15,28 +15,13 @@ from turnwise.engine.compiler.codegen import NO_TRAIL, Code, Kind, scalar, trail
 from turnwise.engine.compiler.context import CompilerPart
 from turnwise.engine.compiler.syntax import CompileError
 from turnwise.engine.compiler.tree import is_loop
+from turnwise.engine.runtime.access import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
 from turnwise.engine.runtime.limits import MAX_INTEGER_BITS
 from turnwise.engine.runtime.methods import METHODS
 from turnwise.engine.runtime.values import Undefined
 from turnwise.errors import short_repr
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-# `loop` as expressions over the variables of loop {0}: the counter i, the elements t, their trails o
-LOOP_ATTRIBUTES = {
-    "index0": "i{0}",
-    "index": "(i{0} + 1)",
-    "first": "(i{0} == 0)",
-    "last": "(i{0} + 1 == len(t{0}))",
-    "length": "len(t{0})",
-    "revindex": "(len(t{0}) - i{0})",
-    "revindex0": "(len(t{0}) - i{0} - 1)",
-    "depth": "1",
-    "depth0": "0",
-}
-LOOP_NEIGHBOURS = {
-    "previtem": "get_neighbour(t{0}, o{0}, i{0} - 1, NO_PREVIOUS)",
-    "nextitem": "get_neighbour(t{0}, o{0}, i{0} + 1, NO_NEXT)",
-}
 
 
 class ValueCompiler(CompilerPart):

@@ -64,6 +64,27 @@ TYPICAL_KEYS = {
     "parameters": "function",
 }
 GROUP_ATTRIBUTES = {"grouper": 0, "list": 1}  # of the pairs that `groupby` makes
+# `loop` as expressions over the variables of loop {0}: the counter i, the elements t, their trails o
+LOOP_ATTRIBUTES = {
+    "index0": "i{0}",
+    "index": "(i{0} + 1)",
+    "first": "(i{0} == 0)",
+    "last": "(i{0} + 1 == len(t{0}))",
+    "length": "len(t{0})",
+    "revindex": "(len(t{0}) - i{0})",
+    "revindex0": "(len(t{0}) - i{0} - 1)",
+    "depth": "1",
+    "depth0": "0",
+}
+LOOP_NEIGHBOURS = {
+    "previtem": "get_neighbour(t{0}, o{0}, i{0} - 1, NO_PREVIOUS)",
+    "nextitem": "get_neighbour(t{0}, o{0}, i{0} + 1, NO_NEXT)",
+}
+# The same for a `loop` that is an object.
+LOOP_READERS = {
+    name: eval(f"lambda i, t, o: {form.format('')}")
+    for name, form in (LOOP_ATTRIBUTES | LOOP_NEIGHBOURS).items()
+}
 NO_PREVIOUS = Undefined("there is no previous item")
 NO_NEXT = Undefined("there is no next item")
 
@@ -91,13 +112,11 @@ def _get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
     None if it has no such attribute.
     """
     if type(value) is Loop:
-        counts = _count_rounds(value)
-        if name in counts:
-            return counts[name], None
-        if name == "previtem":
-            return get_neighbour(value.items, value.trails, value.index0 - 1, NO_PREVIOUS)
-        if name == "nextitem":
-            return get_neighbour(value.items, value.trails, value.index0 + 1, NO_NEXT)
+        if name in ("depth", "depth0"):  # only such a loop may be recursive
+            return value.depth0 + (name == "depth"), None
+        if name in LOOP_READERS:
+            found = LOOP_READERS[name](value.index0, value.items, value.trails)
+            return found if name in LOOP_NEIGHBOURS else (found, None)
     elif type(value) is Macro and name in MACRO_ATTRIBUTES:
         return getattr(value, name), None
     elif type(value) is Function and (value.name, name) == ("dict", "fromkeys"):
@@ -108,22 +127,6 @@ def _get_engine_attribute(value: Any, trail: Trail, name: str) -> Pair | None:
         index = GROUP_ATTRIBUTES[name]
         return value[index], (trail, index)
     return None
-
-
-def _count_rounds(loop: Loop) -> dict[str, int]:
-    """Return the attributes of a loop that are numbers or booleans."""
-    index, length = loop.index0, len(loop.items)
-    return {
-        "index0": index,
-        "index": index + 1,
-        "revindex0": length - index - 1,
-        "revindex": length - index,
-        "first": index == 0,
-        "last": index == length - 1,
-        "length": length,
-        "depth0": loop.depth0,
-        "depth": loop.depth0 + 1,
-    }
 
 
 def _from_keys(rt: Runtime, keys: Pair, value: Pair = (None, None)) -> Pair:
