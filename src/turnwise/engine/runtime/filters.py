@@ -62,7 +62,7 @@ from turnwise.engine.runtime.methods import (
     require_integer,
 )
 from turnwise.engine.runtime.operations import escape_html as html_escaped
-from turnwise.engine.runtime.sequence_filters import find_by_name, get_by_path, read_path
+from turnwise.engine.runtime.sequence_filters import find_by_name, read_fields
 from turnwise.engine.runtime.values import (
     FALSE,
     NONE,
@@ -271,10 +271,7 @@ def join_elements(
     found, found_trail = to_sequence(rt, value, trail)
     separator, separator_trail = to_text(rt, *d)
     if attribute[0] is not None:
-        path = read_path(rt, attribute[0], len(found))
-        found, found_trail = list_pairs(
-            [get_by_path(rt, entry, (found_trail, i), path) for i, entry in enumerate(found)]
-        )
+        found, found_trail = list_pairs([*read_fields(rt, found, found_trail, attribute)])
     if not all([type(entry) is str for entry in found]):
         found, found_trail = list_pairs(
             [to_text(rt, entry, (found_trail, i)) for i, entry in enumerate(found)]
@@ -385,10 +382,7 @@ def map_elements(rt: Runtime, value: Any, trail: Trail, *args: Pair, **kwargs: P
         attribute, default = kwargs.pop("attribute"), kwargs.pop("default", NONE)
         if kwargs:
             raise Failure(f"Unexpected keyword argument {short_repr(next(iter(kwargs)))}")
-        path = read_path(rt, attribute[0], len(found))
-        pairs = [
-            get_by_path(rt, entry, (found_trail, i), path, default) for i, entry in enumerate(found)
-        ]
+        pairs = [*read_fields(rt, found, found_trail, attribute, default)]
     else:
         if not args:
             raise Failure("map requires a filter argument")

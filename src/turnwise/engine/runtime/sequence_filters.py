@@ -6,7 +6,7 @@ filter reads every element, so it pays for each before it starts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -220,9 +220,7 @@ def sum_elements(
 ) -> Pair:
     found, found_trail = to_sequence(rt, value, trail)
     total, total_trail = start
-    path = read_path(rt, attribute[0], len(found))
-    for number, entry in enumerate(found):
-        part = get_by_path(rt, entry, (found_trail, number), path)
+    for part in read_fields(rt, found, found_trail, attribute):
         if isinstance(total, str):
             raise Failure("sum() can't sum strings", "use |join")
         total, total_trail = add_pair(rt, total, total_trail, *part)
@@ -323,12 +321,20 @@ def get_by_path(
     return value, trail
 
 
+def read_fields(
+    rt: Runtime, elements: Sequence[Any], trail: Trail, attribute: Pair, default: Pair = NONE
+) -> Iterator[Pair]:
+    """Yield the value at the path of each element."""
+    path = read_path(rt, attribute[0], len(elements))
+    for number, element in enumerate(elements):
+        yield get_by_path(rt, element, (trail, number), path, default)
+
+
 def _get_keys(rt: Runtime, elements: list[Any], attribute: Pair, default: Pair = NONE) -> list[Any]:
     """Return the value of each element that a filter compares."""
     if attribute[0] is None:
         return elements
-    path = read_path(rt, attribute[0], len(elements))
-    return [get_by_path(rt, element, None, path, default)[0] for element in elements]
+    return [value for value, _ in read_fields(rt, elements, None, attribute, default)]
 
 
 def make_selection(keep: bool, by_attribute: bool) -> Builtin:
