@@ -88,20 +88,19 @@ class WatchedTree:
         is_fallback = isinstance(node, nodes.Const) or not getattr(node, "items", True)
         if kind == OPERAND and (is_watched or is_fallback):
             return node
-        # jinja2 allows no node types of our own; no template can make a MarkSafe
-        wrapped = nodes.MarkSafe(node, lineno=node.lineno)
-        self._add(wrapped, kind, node)
-        return wrapped
+        return self._mark(node, kind, node)
 
     def _note_run(self, node: nodes.Node, kind: str) -> nodes.Stmt:
-        always = nodes.MarkSafe(nodes.Const(True, lineno=node.lineno), lineno=node.lineno)
-        self._add(always, kind, node)
-        return nodes.ExprStmt(always, lineno=node.lineno)
+        always = nodes.Const(True, lineno=node.lineno)
+        return nodes.ExprStmt(self._mark(always, kind, node), lineno=node.lineno)
 
-    def _add(self, wrapped: nodes.Node, kind: str, node: nodes.Node) -> None:
+    def _mark(self, expression: nodes.Expr, kind: str, node: nodes.Node) -> nodes.Expr:
         start = find_start(node) if isinstance(node, nodes.Expr) else node.lineno
-        self.numbers[id(wrapped)] = len(self.points)
+        # jinja2 allows no node types of our own; no template can make a MarkSafe
+        marked = nodes.MarkSafe(expression, lineno=node.lineno)
+        self.numbers[id(marked)] = len(self.points)
         self.points.append(BranchPoint(kind, node, *unpack_position(start)))
+        return marked
 
 
 class BranchCompiler(CompilerPart):
