@@ -251,10 +251,10 @@ class _Proof(NodeVisitor):
         target = getattr(node.target, "name", None)
         is_plain = target is not None and not node.recursive and not node.else_
         self._require(is_plain and place.is_outside and not self.is_done)
-        is_whole = isinstance(node.iter, nodes.Name) and node.test is None
         is_writer = _writes(node)
         self._last_statement = node.body[-1] if is_writer else None
-        sequence = getattr(node.iter, "name", None) if is_whole else None
+        # only a whole list has a name
+        sequence = getattr(node.iter, "name", None) if node.test is None else None
         self._check_body(node, _Place(target, sequence, owns_loop=True))
         self.is_done = is_writer
         if not is_writer:
