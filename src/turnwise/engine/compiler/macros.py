@@ -105,19 +105,18 @@ class MacroCompiler(CompilerPart):
                 writer.line(f"{parameter}, {trail_of(parameter)} = a{number}")
             with self.variables.use_frame(inner):
                 self.variables.define_names()
-                self._compile_defaults(node, parameters)
+                self._compile_defaults(node, parameters, first_default)
                 self.context.compile_body(node.body)
             writer.flush()
             writer.line("rt.depth += 1")
         special = ("caller" in used, "kwargs" in extra, "varargs" in extra, "caller" in names)
         return Code(f"Macro({name!r}, {function}, {tuple(names)!r}, *{special!r})")
 
-    def _compile_defaults(self, node: MacroNode, parameters: list[str]) -> None:
+    def _compile_defaults(self, node: MacroNode, parameters: list[str], first_default: int) -> None:
         """Give arguments that are missing their defaults.
         All of them are undefined first, since a default may name any argument.
         """
         writer = self.writer
-        first_default = len(node.args) - len(node.defaults)
         for number, (argument, parameter) in enumerate(zip(node.args, parameters, strict=False)):
             message = f"parameter {argument.name!r} was not provided"
             undefined = writer.share_constant("U", Undefined(message))
